@@ -1,0 +1,80 @@
+"""Everything that mvplda raises or warns about.
+
+Errors::
+
+    MvpldaError
+    ├── DataError (ValueError)          vectors: NaN, wrong width, too few
+    ├── LabelError (ValueError)         labels: unknown view, wrong length, one class
+    ├── ParameterError (ValueError)     a setting that does not exist or does not fit
+    ├── DesignTooLargeError (ValueError)  the exact solution does not fit in memory
+    ├── NumericalError (ArithmeticError)  a result that is not finite
+    ├── FileFormatError (ValueError)    truncated, foreign or newer files
+    └── MissingExtraError (ImportError) an optional dependency is not installed
+
+Warnings::
+
+    MvpldaWarning (UserWarning)
+    ├── RankCappedWarning               a rank was more than the classes can hold
+    ├── UnidentifiableViewWarning       a view cannot be told from another, or from the noise
+    ├── DisconnectedDesignWarning       parts of the data share no class of a view
+    ├── NoiseFlooredWarning             noise variances were raised to the floor
+    └── LikelihoodFellWarning           an iteration lowered the likelihood
+
+A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
+"""
+
+
+class MvpldaError(Exception):
+    """Base of every error of this package."""
+
+
+class DataError(MvpldaError, ValueError):
+    """The vectors cannot be used as they are."""
+
+
+class LabelError(MvpldaError, ValueError):
+    """The labels cannot be used as they are."""
+
+
+class ParameterError(MvpldaError, ValueError):
+    """A setting does not exist or does not fit the data."""
+
+
+class DesignTooLargeError(MvpldaError, ValueError):
+    """The exact posterior of this design does not fit in memory."""
+
+
+class NumericalError(MvpldaError, ArithmeticError):
+    """A computation gave a result that is not finite."""
+
+
+class FileFormatError(MvpldaError, ValueError):
+    """A file is truncated, of another kind, or of a newer version."""
+
+
+class MissingExtraError(MvpldaError, ImportError):
+    """An optional dependency is not installed."""
+
+
+class MvpldaWarning(UserWarning):
+    """Base of every warning of this package."""
+
+
+class RankCappedWarning(MvpldaWarning):
+    """A rank was lowered to what the classes or the dimension can hold."""
+
+
+class UnidentifiableViewWarning(MvpldaWarning):
+    """A view cannot be told from another view or from the noise."""
+
+
+class DisconnectedDesignWarning(MvpldaWarning):
+    """The vectors fall into parts that share no class of a view."""
+
+
+class NoiseFlooredWarning(MvpldaWarning):
+    """Noise variances below the floor were raised to it."""
+
+
+class LikelihoodFellWarning(MvpldaWarning):
+    """An iteration lowered the log-likelihood."""

@@ -1,0 +1,182 @@
+"""Who met whom: the part of the E step that depends on labels alone, worked out once a fit.
+
+The posterior precision of all latents is sparse, and its pattern is the
+design. It is solved by elimination (docs/math.md, section 4):
+
+1. the *leaf*: a view whose classes are eliminated one by one (any view will do);
+2. the *root*, if there is one: a view that the leaf refines (every leaf class
+   lies within one root class), which therefore stays block-diagonal;
+3. the *rest*: one dense system.
+
+Leaf classes with equal counts share a factorisation, and so do root classes
+with equal tables of counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from ..exceptions import DesignTooLargeError
+from .records import Array, Sums
+
+MAX_DENSE = 16_384
+"""Largest dense system that the exact path solves (its matrix takes 2 GiB)."""
+
+DENSE_GRAM_ELEMENTS = 2**24
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which view is eliminated how: numbers of views, and the size of what remains."""
+
+    leaf: int
+    root: int | None
+    rest: tuple[int, ...]
+    dense_size: int
+
+
+def refines(table: sparse.csr_array) -> bool:
+    """Whether every row class lies within one column class."""
+    return bool((np.diff(table.indptr) == 1).all())
+
+
+def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
+    """The elimination that leaves the smallest dense system."""
+    sizes = [len(c) * r for c, r in zip(sums.counts, ranks, strict=True)]
+    best: Plan | None = None
+    for leaf in range(sums.n_views):
+        roots = [a for a in range(sums.n_views) if a != leaf and refines(sums.together(leaf, a))]
+        for root in (None, *roots):
+            rest = tuple(k for k in range(sums.n_views) if k not in (leaf, root))
+            plan = Plan(leaf, root, rest, sum(sizes[k] for k in rest))
+            if best is None or plan.dense_size < best.dense_size:
+                best = plan
+    assert best is not None
+    if best.dense_size > MAX_DENSE:
+        raise DesignTooLargeError(
+            f"after elimination {best.dense_size} latents remain in one dense system, more than {MAX_DENSE}: "
+            "at most one view (and views nested with it) may have many classes; lower the ranks of the others, "
+            "or leave a view out"
+        )
+    return best
+
+
+@dataclass(frozen=True)
+class RootGroups:
+    """Root classes with equal tables of counts, which share one factorisation.
+
+    group : (I,) group of every root class
+    first : (G,) a class of every group
+    size : (G,) classes in every group
+    leaves : (G, C) leaf classes of every distinct leaf count inside a root class of the group
+    met : per rest view (G, J_l * C) sparse: vectors of a root class in rest class j, by leaf count
+    """
+
+    group: NDArray[np.int64]
+    first: NDArray[np.int64]
+    size: Array
+    leaves: Array
+    met: tuple[sparse.csr_array, ...]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Count tables of one data set, arranged for a plan."""
+
+    sums: Sums
+    plan: Plan
+
+    @classmethod
+    def of(cls, sums: Sums, ranks: tuple[int, ...]) -> Design:
+        return cls(sums, make_plan(sums, ranks))
+
+    @cached_property
+    def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
+        """Distinct counts of leaf classes, which one every class has, and how many have it."""
+        values, group, size = np.unique(self.sums.counts[self.plan.leaf], return_inverse=True, return_counts=True)
+        return values, group.reshape(-1), size.astype(np.float64)
+
+    @cached_property
+    def leaf_tables(self) -> dict[int, sparse.csr_array]:
+        """Co-occurrence of leaf classes with every other view."""
+        leaf = self.plan.leaf
+        return {k: self.sums.together(leaf, k) for k in range(self.sums.n_views) if k != leaf}
+
+    @cached_property
+    def grams(self) -> dict[tuple[int, int], Array | sparse.csr_array]:
+        """For rest views l <= m a (C, J_l * J_m) table: sum over leaf classes of count c of n_j n_k."""
+        values, group, _ = self.leaf_counts
+        order = np.argsort(group, kind="stable")
+        bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
+        sorted_tables = {l: self.leaf_tables[l][order] for l in self.plan.rest}
+        grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
+        for l in self.plan.rest:
+            for m in self.plan.rest:
+                if m < l:
+                    continue
+                width = sorted_tables[l].shape[1] * sorted_tables[m].shape[1]
+                rows = []
+                for c in range(len(values)):
+                    part = slice(int(bounds[c]), int(bounds[c + 1]))
+                    product = (sorted_tables[l][part].T @ sorted_tables[m][part]).tocoo()
+                    flat = product.row.astype(np.int64) * sorted_tables[m].shape[1] + product.col
+                    rows.append((flat, product.data))
+                gram = sparse.csr_array(
+                    (
+                        np.concatenate([data for _, data in rows]),
+                        (
+                            np.concatenate([np.full(len(flat), c) for c, (flat, _) in enumerate(rows)]),
+                            np.concatenate([flat for flat, _ in rows]),
+                        ),
+                    ),
+                    shape=(len(values), width),
+                )
+                dense = gram.nnz > 0.1 * len(values) * width and len(values) * width <= DENSE_GRAM_ELEMENTS
+                grams[l, m] = gram.toarray() if dense else gram
+        return grams
+
+    @cached_property
+    def root_groups(self) -> RootGroups:
+        root = self.plan.root
+        assert root is not None
+        values, group, _ = self.leaf_counts
+        n_counts, n_leaves = len(values), len(group)
+        parent = self.leaf_tables[root].indices  # one column a row
+        n_roots = len(self.sums.counts[root])
+        leaves = sparse.coo_array((np.ones(n_leaves), (parent, group)), shape=(n_roots, n_counts)).tocsr()
+        met = []
+        for l in self.plan.rest:
+            entries = self.leaf_tables[l].tocoo()
+            columns = entries.col.astype(np.int64) * n_counts + group[entries.row]
+            shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
+            met.append(sparse.coo_array((entries.data, (parent[entries.row], columns)), shape=shape).tocsr())
+        keys = _row_signatures([leaves, *met])
+        _, first, root_group, size = np.unique(
+            keys, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return RootGroups(
+            root_group.reshape(-1),
+            first,
+            size.astype(np.float64),
+            leaves[first].toarray(),
+            tuple(table[first] for table in met),
+        )
+
+
+def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
+    """Two 64-bit hashes a row, equal exactly when the rows are (up to chance 2^-128)."""
+    rng = np.random.default_rng(20170406)
+    n = tables[0].shape[0]
+    keys = np.zeros((n, 2), dtype=np.uint64)
+    for table in tables:
+        row = np.repeat(np.arange(n), np.diff(table.indptr))
+        counts = np.rint(table.data).astype(np.uint64)
+        for column in range(2):
+            weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
+            np.add.at(keys[:, column], row, weights[table.indices] * (counts * np.uint64(2) + np.uint64(1)))
+    return keys

@@ -1,0 +1,158 @@
+"""Expectation maximisation: the M step, minimum divergence, and the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
+
+from .design import Design
+from .posterior import Posterior, posterior
+from .records import Array, Parameters, Sums, canonical
+
+NoiseKind = Literal["diagonal", "full", "isotropic"]
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """What the noise may look like.
+
+    kind : "diagonal", "full" or "isotropic"
+    floor : (D,) no noise variance falls below it (of a full noise: in no direction,
+        where lengths are measured in units of the floor)
+    target, weight : a prior that counts as `weight` vectors whose noise variances
+        were `target`, (D,); weight 0 is maximum likelihood
+    """
+
+    kind: NoiseKind
+    floor: Array
+    target: Array
+    weight: float = 0.0
+
+    def estimate(self, residual: Array, n: float) -> Array:
+        """The noise that maximises the likelihood of a residual scatter, within the bounds."""
+        n_eff = n + self.weight
+        if self.kind == "full":
+            sigma = (residual + residual.T) / (2 * n_eff) + np.diag(self.weight * self.target / n_eff)  # (M3)
+            return _floor_directions(sigma, self.floor)
+        variances = ((np.diag(residual) if residual.ndim == 2 else residual) + self.weight * self.target) / n_eff
+        if self.kind == "isotropic":
+            variances = np.full_like(variances, variances.mean())
+        return np.maximum(variances, self.floor)
+
+    def floored(self, noise: Array) -> int:
+        """How many columns (or directions) of a noise lie on the floor."""
+        if noise.ndim == 1:
+            return int((noise <= self.floor * (1 + 1e-6)).sum())
+        scale = np.sqrt(self.floor)
+        return int((np.linalg.eigvalsh(noise / np.outer(scale, scale)) <= 1 + 1e-6).sum())
+
+    def log_prior(self, noise: Array) -> float:
+        """Log of the (unnormalised) prior density of a noise; 0 without one."""
+        if self.weight == 0:
+            return 0.0
+        if noise.ndim == 1:
+            return float(-0.5 * self.weight * (np.log(noise) + self.target / noise).sum())
+        factor = cho_factor(noise, lower=True)
+        log_determinant = 2 * np.log(np.diag(factor[0])).sum()
+        trace = np.trace(cho_solve(factor, np.diag(self.target)))
+        return float(-0.5 * self.weight * (log_determinant + trace))
+
+
+def _floor_directions(sigma: Array, floor: Array) -> Array:
+    scale = np.sqrt(floor)
+    try:
+        cholesky(sigma - np.diag(floor), lower=True, check_finite=False)
+        return sigma
+    except LinAlgError:
+        values, vectors = np.linalg.eigh(sigma / np.outer(scale, scale))
+        raised = (vectors * np.maximum(values, 1.0)) @ vectors.T
+        return np.asarray(raised * np.outer(scale, scale))
+
+
+def m_step(sums: Sums, post: Posterior, noise: NoiseModel, *, min_divergence: bool = True) -> Parameters:
+    """All loadings and the mean in one solve, then the noise, then minimum divergence."""
+    r = len(post.sum_z)
+    R = np.empty((r + 1, r + 1))
+    R[:r, :r], R[:r, r], R[r, :r], R[r, r] = post.sum_zz, post.sum_z, post.sum_z, sums.n
+    C = np.concatenate([*(f.T @ m for f, m in zip(sums.sums, post.means, strict=True)), sums.total[:, None]], axis=1)
+    W = cho_solve(cho_factor(R, lower=True, check_finite=False), C.T, check_finite=False).T  # (M1)
+    explained = W @ C.T if noise.kind == "full" else np.einsum("dr,dr->d", W, C)
+    sigma = noise.estimate(sums.scatter - explained, sums.n)  # (M2)
+    mean = W[:, r].copy()
+    loadings = []
+    for k, where in enumerate(post.parameters.slices):
+        loading = W[:, where]
+        if min_divergence:
+            n_classes = len(sums.counts[k])
+            centre = post.means[k].mean(axis=0)
+            second = (post.means[k].T @ post.means[k] + post.class_covariance[k]) / n_classes
+            mean += loading @ centre  # (M4)
+            loading = loading @ cholesky(second - np.outer(centre, centre), lower=True)  # (M5)
+        loadings.append(loading)
+    return Parameters(mean, tuple(loadings), sigma)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What a callback sees after every iteration."""
+
+    number: int
+    log_likelihood: float
+    gain_per_vector: float
+    parameters: Parameters
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The end of a fit.
+
+    parameters : canonical
+    log_likelihoods : of the parameters before every iteration, and of the last ones
+    converged : whether the last gain was below the tolerance
+    posterior : of the training classes, under `parameters`
+    """
+
+    parameters: Parameters
+    log_likelihoods: Array
+    converged: bool
+    posterior: Posterior
+
+
+def fit_em(
+    design: Design,
+    start: Parameters,
+    noise: NoiseModel,
+    *,
+    max_iter: int,
+    tol: float,
+    min_divergence: bool = True,
+    step: Callable[[Posterior], Parameters] | None = None,
+    callback: Callable[[Iteration], object] | None = None,
+) -> Fit:
+    """Alternate E and M steps until the objective gains less than `tol` nat a vector.
+
+    `step` replaces the M step (for other algorithms); the likelihood stays exact.
+    """
+    sums = design.sums
+    update = step or (lambda post: m_step(sums, post, noise, min_divergence=min_divergence))
+    current = posterior(design, start)
+    history = [current.log_likelihood]
+    objective = current.log_likelihood + noise.log_prior(start.noise)
+    converged = False
+    for number in range(1, max_iter + 1):
+        parameters = update(current)
+        parameters.check_finite(f"after iteration {number}")
+        current = posterior(design, parameters)
+        history.append(current.log_likelihood)
+        previous, objective = objective, current.log_likelihood + noise.log_prior(parameters.noise)
+        gain = (objective - previous) / sums.n
+        if callback is not None:
+            callback(Iteration(number, current.log_likelihood, gain, current.parameters))
+        if abs(gain) < tol:
+            converged = True
+            break
+    return Fit(canonical(current.parameters), np.array(history), converged, current)

@@ -1,0 +1,137 @@
+"""The records that the kernel works on: what was seen, and what was estimated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
+
+from ..exceptions import NumericalError
+
+Array = NDArray[np.float64]
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sufficient statistics of n labelled vectors, about a common origin.
+
+    n : number of vectors
+    total : (D,) sum of x
+    scatter : (D,) or (D, D) sum of x^2 or of x x'
+    counts : per view (C_k,), vectors in every class
+    sums : per view (C_k, D), sum of x over every class
+    cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
+    """
+
+    n: int
+    total: Array
+    scatter: Array
+    counts: tuple[Array, ...]
+    sums: tuple[Array, ...]
+    cooccurrence: dict[tuple[int, int], sparse.csr_array]
+
+    @property
+    def n_views(self) -> int:
+        return len(self.counts)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.total)
+
+    def together(self, k: int, l: int) -> sparse.csr_array:
+        """Co-occurrence N_kl for any order of two different views."""
+        return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
+
+    def scatter_about(self, mean: Array) -> Array:
+        """Sum of (x - mean)(x - mean)', or of its diagonal."""
+        if self.scatter.ndim == 1:
+            return self.scatter - 2 * mean * self.total + self.n * mean**2
+        cross = np.outer(self.total, mean)
+        return self.scatter - cross - cross.T + self.n * np.outer(mean, mean)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """x = mean + sum_k loadings[k] z_k + e,  z_k ~ N(0, I),  e ~ N(0, noise).
+
+    mean : (D,)
+    loadings : per view (D, r_k)
+    noise : (D,) variances, or (D, D) covariance
+    """
+
+    mean: Array
+    loadings: tuple[Array, ...]
+    noise: Array
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(loading.shape[1] for loading in self.loadings)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where every view's latents stand among all of them side by side."""
+        ends = np.cumsum(self.ranks)
+        return tuple(slice(int(e - r), int(e)) for e, r in zip(ends, self.ranks, strict=True))
+
+    def stacked(self) -> Array:
+        """[B_1 ... B_K], (D, sum of ranks)."""
+        return np.concatenate(self.loadings, axis=1)
+
+    def check_finite(self, when: str) -> None:
+        arrays = (self.mean, self.noise, *self.loadings)
+        if not all(np.isfinite(a).all() for a in arrays):
+            raise NumericalError(
+                f"the parameters are not finite {when}: scale the vectors to ordinary size, "
+                "raise noise_floor, or lower the ranks"
+            )
+
+
+class Precision:
+    """Sigma^-1 of a diagonal or full noise, applied through one factorisation."""
+
+    def __init__(self, noise: Array) -> None:
+        self.noise = noise
+        if noise.ndim == 1:
+            self.log_determinant = float(np.log(noise).sum())  # log |Sigma|
+        else:
+            try:
+                self._factor = cho_factor(noise, lower=True, check_finite=False)
+            except np.linalg.LinAlgError as error:
+                raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
+            self.log_determinant = 2 * float(np.log(np.diag(self._factor[0])).sum())
+
+    def apply(self, matrix: Array) -> Array:
+        """Sigma^-1 @ matrix."""
+        if self.noise.ndim == 1:
+            return matrix / (self.noise[:, None] if matrix.ndim == 2 else self.noise)
+        solved: Array = cho_solve(self._factor, matrix, check_finite=False)
+        return solved
+
+    def trace(self, scatter: Array) -> float:
+        """tr(Sigma^-1 scatter), where scatter may be only the diagonal for a diagonal noise."""
+        if self.noise.ndim == 1:
+            return float(((scatter if scatter.ndim == 1 else np.diag(scatter)) / self.noise).sum())
+        return float(np.trace(cho_solve(self._factor, scatter, check_finite=False)))
+
+
+def canonical(parameters: Parameters, precision: Precision | None = None) -> Parameters:
+    """The same model with every B_k rotated so that B_k' Sigma^-1 B_k is diagonal, descending.
+
+    A loading is only known up to a rotation of its latents; this picks one, with the
+    largest entry of every column positive.
+    """
+    precision = precision or Precision(parameters.noise)
+    rotated = []
+    for loading in parameters.loadings:
+        gram = loading.T @ precision.apply(loading)
+        _, vectors = np.linalg.eigh((gram + gram.T) / 2)
+        turned = loading @ vectors[:, ::-1]  # (C1)
+        if turned.size:
+            largest = turned[np.abs(turned).argmax(axis=0), np.arange(turned.shape[1])]
+            turned = turned * np.where(largest < 0, -1.0, 1.0)
+        rotated.append(turned)
+    return replace(parameters, loadings=tuple(rotated))

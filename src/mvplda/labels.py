@@ -1,0 +1,218 @@
+"""Labels in any form -> integer codes, one column a view.
+
+A *base view* is a column of the labels. An *interaction view* ``"a:b"`` has a
+class for every combination of classes of its parts that occurs.  A missing
+label (None, NaN, or a sentinel) is a class of its own with that one vector:
+such *anonymous* classes are numbered after the named ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .exceptions import LabelError
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ViewClasses:
+    """The classes of one view.
+
+    names : named classes in sorted order (base views only, else empty)
+    anonymous : how many classes have no name (missing labels), numbered last
+    cells : (n_classes, n_parts) class numbers of the parts (interaction views only)
+    """
+
+    names: NDArray[Any]
+    anonymous: int = 0
+    cells: IntArray | None = None
+
+    def __len__(self) -> int:
+        if self.cells is not None:
+            return len(self.cells)
+        return len(self.names) + self.anonymous
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Class numbers of every vector in every view, and what the numbers mean.
+
+    views : the views asked for, in order
+    classes : of every base column that a view needs, and of every view
+    codes : (n,) class numbers for every key of ``classes``
+    """
+
+    views: tuple[str, ...]
+    classes: dict[str, ViewClasses]
+    codes: dict[str, IntArray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.codes.values())))
+
+
+def parts_of(view: str) -> tuple[str, ...]:
+    """Base views that a view is made of: ``"a:b"`` -> ``("a", "b")``."""
+    return tuple(view.split(":"))
+
+
+def base_columns(views: Sequence[str]) -> tuple[str, ...]:
+    """Label columns that the views need, in order of first mention."""
+    return tuple(dict.fromkeys(part for view in views for part in parts_of(view)))
+
+
+def check_view_names(views: Sequence[str]) -> None:
+    for view in views:
+        parts = parts_of(view) if isinstance(view, str) else ("",)
+        if not all(parts):
+            raise LabelError(f"a view's name is a non-empty string, or names joined by ':'; got {view!r}")
+        if len(set(parts)) != len(parts):
+            raise LabelError(f"view {view!r} names a part twice")
+    sets = [frozenset(parts_of(view)) for view in views]
+    for i, view in enumerate(views):
+        if sets[i] in sets[:i]:
+            raise LabelError(f"view {view!r} is named twice in {list(views)}")
+
+
+def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
+    """The label columns by name, from a dict, a DataFrame, or an array.
+
+    With ``views=None`` every column is taken; columns of an array are then
+    called ``view0``, ``view1``, ...
+    """
+    if labels is None:
+        raise LabelError("requires y to be passed, but the target y is None: give one label a vector and view")
+    if isinstance(labels, LabelTable):
+        raise LabelError("labels are already encoded")
+    named: Mapping[str, Any] | None = None
+    if isinstance(labels, Mapping):
+        named = labels
+    elif hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
+        named = {str(name): labels[name] for name in labels.columns}
+    if named is not None:
+        wanted = base_columns(views) if views is not None else tuple(str(name) for name in named)
+        missing = [name for name in wanted if name not in named]
+        if missing:
+            raise LabelError(f"labels have no view {missing[0]!r}; they have {sorted(map(str, named))}")
+        return {name: named[name] for name in wanted}
+    array = labels if hasattr(labels, "ndim") else _as_array(labels)
+    array = np.asarray(array)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise LabelError(f"labels as an array have shape (n,) or (n, n_views); got {array.shape}")
+    wanted = base_columns(views) if views is not None else tuple(f"view{k}" for k in range(array.shape[1]))
+    if array.shape[1] != len(wanted):
+        raise LabelError(
+            f"labels have {array.shape[1]} column(s), the model's views need {len(wanted)}: {list(wanted)}"
+        )
+    return {name: array[:, k] for k, name in enumerate(wanted)}
+
+
+def encode_labels(labels: Any, views: Sequence[str] | None = None, *, missing: Any = None) -> LabelTable:
+    """Number the classes of every view.
+
+    Parameters
+    ----------
+    labels : dict of arrays, DataFrame, or array (n,) or (n, n_columns)
+    views : names of base and interaction views; None takes every column
+    missing : a value that stands for "no label", besides None and NaN
+    """
+    if views is not None:
+        check_view_names(views)
+    columns = label_columns(labels, views)
+    names = tuple(views) if views is not None else tuple(columns)
+    if not names:
+        raise LabelError("there is no view: give at least one column of labels")
+    classes: dict[str, ViewClasses] = {}
+    codes: dict[str, IntArray] = {}
+    for name, column in columns.items():
+        classes[name], codes[name] = _encode_column(name, column, missing)
+    lengths = {name: len(code) for name, code in codes.items()}
+    if len(set(lengths.values())) > 1:
+        raise LabelError(f"label columns have different lengths: {lengths}")
+    for view in names:
+        if ":" in view:
+            parts = parts_of(view)
+            classes[view], codes[view] = _encode_cells(
+                [codes[p] for p in parts], [len(classes[p]) for p in parts]
+            )
+    return LabelTable(names, classes, codes)
+
+
+def row_keys(columns: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
+    """One integer for every row of several columns of class numbers."""
+    if float(np.prod([float(s) for s in sizes])) > 2.0**62:
+        rows = np.stack(columns, axis=1)
+        return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, size in zip(columns, sizes, strict=True):
+        key = key * size + column
+    return key
+
+
+def _encode_cells(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[ViewClasses, IntArray]:
+    _, first, codes = np.unique(row_keys(columns, sizes), return_index=True, return_inverse=True)
+    cells = np.stack([column[first] for column in columns], axis=1)
+    return ViewClasses(np.empty(0, dtype=np.int64), 0, cells), codes.reshape(-1).astype(np.int64)
+
+
+def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:
+    array = _as_array(column)
+    if array.ndim != 1:
+        raise LabelError(f"labels of view {name!r} must be one-dimensional; got shape {array.shape}")
+    absent = _is_missing(array, missing)
+    present = array[~absent]
+    if present.dtype == object:
+        kinds = {type(value).__name__ for value in present}
+        if len(kinds) > 1 and not all(isinstance(v, str) for v in present):
+            raise LabelError(f"labels of view {name!r} mix types {sorted(kinds)}: use one type")
+        present = np.asarray(list(present))
+        if present.ndim != 1 or present.dtype == object:
+            raise LabelError(f"labels of view {name!r} must be strings or numbers; got {sorted(kinds)}")
+    names, inverse = np.unique(present, return_inverse=True)
+    codes = np.empty(len(array), dtype=np.int64)
+    codes[~absent] = inverse.reshape(-1)
+    n_absent = int(absent.sum())
+    codes[absent] = len(names) + np.arange(n_absent)
+    return ViewClasses(names, n_absent), codes
+
+
+def _as_array(column: Any) -> NDArray[Any]:
+    if hasattr(column, "to_numpy"):
+        return np.asarray(column.to_numpy())
+    if isinstance(column, np.ndarray):
+        return column
+    if isinstance(column, (str, bytes)):
+        raise LabelError(f"labels must be a sequence with one label a vector; got the string {column!r}")
+    values = list(column)
+    if any(value is None for value in values) or len({isinstance(v, (str, bytes)) for v in values}) > 1:
+        array = np.empty(len(values), dtype=object)
+        array[:] = values
+        return array
+    return np.asarray(values)
+
+
+def _is_missing(array: NDArray[Any], sentinel: Any) -> NDArray[np.bool_]:
+    if array.dtype == object:
+        absent = np.fromiter((_no_label(value) for value in array), dtype=bool, count=len(array))
+    elif array.dtype.kind in "fcMm":
+        absent = np.isnan(array)
+    else:
+        absent = np.zeros(len(array), dtype=bool)
+    if sentinel is not None:
+        equal = array == sentinel
+        if isinstance(equal, np.ndarray):
+            absent |= equal.astype(bool)
+    return absent
+
+
+def _no_label(value: Any) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, (float, np.floating)) and bool(np.isnan(value))
