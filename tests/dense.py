@@ -43,7 +43,7 @@ def log_normal(x: np.ndarray, covariance: np.ndarray) -> float:
 
 
 def dense_posterior(X: np.ndarray, codes: list[np.ndarray], p: Parameters) -> DensePosterior:
-    n, D = X.shape
+    n = len(X)
     A, starts = latent_matrix(codes, p)
     x = (X - p.mean).reshape(-1)
     covariance = A @ A.T + np.kron(np.eye(n), noise_matrix(p))

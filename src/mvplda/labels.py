@@ -139,9 +139,7 @@ def encode_labels(labels: Any, views: Sequence[str] | None = None, *, missing: A
     for view in names:
         if ":" in view:
             parts = parts_of(view)
-            classes[view], codes[view] = _encode_cells(
-                [codes[p] for p in parts], [len(classes[p]) for p in parts]
-            )
+            classes[view], codes[view] = _encode_cells([codes[p] for p in parts], [len(classes[p]) for p in parts])
     return LabelTable(names, classes, codes)
 
 

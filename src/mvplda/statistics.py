@@ -274,8 +274,10 @@ def _merge_classes(
         x, y = a.classes[name], b.classes[name]
         if len(x.names) and len(y.names) and (x.names.dtype.kind in "US") != (y.names.dtype.kind in "US"):
             raise LabelError(f"classes of view {name!r} are text in one part and numbers in the other")
-        names = np.unique(np.concatenate([x.names, y.names])) if len(x.names) and len(y.names) else (
-            x.names if len(x.names) else y.names
+        names = (
+            np.unique(np.concatenate([x.names, y.names]))
+            if len(x.names) and len(y.names)
+            else (x.names if len(x.names) else y.names)
         )
         classes[name] = ViewClasses(names, x.anonymous + y.anonymous)
         first = len(names)

@@ -156,9 +156,7 @@ class Design:
             shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
             met.append(sparse.coo_array((entries.data, (parent[entries.row], columns)), shape=shape).tocsr())
         keys = _row_signatures([leaves, *met])
-        _, first, root_group, size = np.unique(
-            keys, axis=0, return_index=True, return_inverse=True, return_counts=True
-        )
+        _, first, root_group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
         return RootGroups(
             root_group.reshape(-1),
             first,

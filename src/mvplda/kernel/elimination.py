@@ -136,9 +136,7 @@ class Elimination:
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
                 blocks = met[part].toarray().reshape(g * J, n_counts) @ self.root_rest[l].reshape(n_counts, -1)
-                U[:, :, self.rest_slice[l]] = (
-                    blocks.reshape(g, J, r_a, r).transpose(0, 2, 1, 3).reshape(g, r_a, J * r)
-                )
+                U[:, :, self.rest_slice[l]] = blocks.reshape(g, J, r_a, r).transpose(0, 2, 1, 3).reshape(g, r_a, J * r)
             inverse = np.linalg.solve(D, np.broadcast_to(np.eye(r_a), D.shape))
             block = RootBlock(part, inverse, U, inverse @ U, np.linalg.slogdet(D)[1])
             if g == n_groups:

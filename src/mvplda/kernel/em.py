@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 
 from .design import Design
 from .posterior import Posterior, posterior
-from .records import Array, Parameters, Sums, canonical
+from .records import Array, Parameters, Precision, Sums
 
 NoiseKind = Literal["diagonal", "full", "isotropic"]
 
@@ -73,15 +73,23 @@ def _floor_directions(sigma: Array, floor: Array) -> Array:
         return np.asarray(raised * np.outer(scale, scale))
 
 
-def m_step(sums: Sums, post: Posterior, noise: NoiseModel, *, min_divergence: bool = True) -> Parameters:
-    """All loadings and the mean in one solve, then the noise, then minimum divergence."""
+def m_step(
+    sums: Sums, post: Posterior, noise: NoiseModel, shrinkage: tuple[float, ...], *, min_divergence: bool = True
+) -> Parameters:
+    """All loadings and the mean in one solve, then the noise, then minimum divergence.
+
+    `shrinkage` holds tau_k of every view, the weight of the penalty on B_k (see `signal_penalty`).
+    """
     r = len(post.sum_z)
+    tau = np.concatenate([np.repeat(shrinkage, post.parameters.ranks), [0.0]])
     R = np.empty((r + 1, r + 1))
     R[:r, :r], R[:r, r], R[r, :r], R[r, r] = post.sum_zz, post.sum_z, post.sum_z, sums.n
     C = np.concatenate([*(f.T @ m for f, m in zip(sums.sums, post.means, strict=True)), sums.total[:, None]], axis=1)
+    R += np.diag(tau)
     W = cho_solve(cho_factor(R, lower=True, check_finite=False), C.T, check_finite=False).T  # (M1)
     explained = W @ C.T if noise.kind == "full" else np.einsum("dr,dr->d", W, C)
     sigma = noise.estimate(sums.scatter - explained, sums.n)  # (M2)
+    precision = Precision(sigma) if tau.any() else None
     mean = W[:, r].copy()
     loadings = []
     for k, where in enumerate(post.parameters.slices):
@@ -91,9 +99,32 @@ def m_step(sums: Sums, post: Posterior, noise: NoiseModel, *, min_divergence: bo
             centre = post.means[k].mean(axis=0)
             second = (post.means[k].T @ post.means[k] + post.class_covariance[k]) / n_classes
             mean += loading @ centre  # (M4)
-            loading = loading @ cholesky(second - np.outer(centre, centre), lower=True)  # (M5)
+            spread = second - np.outer(centre, centre)
+            if shrinkage[k] > 0 and precision is not None:
+                spread = _shrunk_spread(spread, loading.T @ precision.apply(loading), shrinkage[k] / n_classes)
+            loading = loading @ cholesky(spread, lower=True)  # (M5)
         loadings.append(loading)
     return Parameters(mean, tuple(loadings), sigma)
+
+
+def _shrunk_spread(spread: Array, gram: Array, weight: float) -> Array:
+    """K with  weight K G K + K = S  for S = spread, G = gram: minimum divergence under the penalty."""
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    roots = np.sqrt(np.maximum(values, 1e-12 * max(values[-1], 1e-300)))
+    inner = (vectors * roots).T @ spread @ (vectors * roots)
+    s, u = np.linalg.eigh((inner + inner.T) / 2)
+    k = 2 * s / (1 + np.sqrt(1 + 4 * weight * np.maximum(s, 0.0)))  # (M6)
+    half = (vectors / roots) @ u
+    return np.asarray((half * k) @ half.T)
+
+
+def signal_penalty(parameters: Parameters, shrinkage: tuple[float, ...]) -> float:
+    """-1/2 sum_k tau_k tr(B_k' Sigma^-1 B_k): keeps views from claiming too much signal to noise."""
+    if not any(shrinkage):
+        return 0.0
+    precision = Precision(parameters.noise)
+    traces = [float(np.vdot(b, precision.apply(b))) for b in parameters.loadings]
+    return -0.5 * float(np.dot(shrinkage, traces))
 
 
 @dataclass(frozen=True)
@@ -112,12 +143,14 @@ class Fit:
 
     parameters : canonical
     log_likelihoods : of the parameters before every iteration, and of the last ones
+    objectives : the same with priors and penalties, which is what EM raises
     converged : whether the last gain was below the tolerance
     posterior : of the training classes, under `parameters`
     """
 
     parameters: Parameters
     log_likelihoods: Array
+    objectives: Array
     converged: bool
     posterior: Posterior
 
@@ -130,6 +163,7 @@ def fit_em(
     max_iter: int,
     tol: float,
     min_divergence: bool = True,
+    shrinkage: tuple[float, ...] | None = None,
     step: Callable[[Posterior], Parameters] | None = None,
     callback: Callable[[Iteration], object] | None = None,
 ) -> Fit:
@@ -138,21 +172,25 @@ def fit_em(
     `step` replaces the M step (for other algorithms); the likelihood stays exact.
     """
     sums = design.sums
-    update = step or (lambda post: m_step(sums, post, noise, min_divergence=min_divergence))
+    tau = shrinkage or (0.0,) * sums.n_views
+    update = step or (lambda post: m_step(sums, post, noise, tau, min_divergence=min_divergence))
     current = posterior(design, start)
     history = [current.log_likelihood]
-    objective = current.log_likelihood + noise.log_prior(start.noise)
+    objective = current.log_likelihood + noise.log_prior(start.noise) + signal_penalty(start, tau)
+    objectives = [objective]
     converged = False
     for number in range(1, max_iter + 1):
         parameters = update(current)
         parameters.check_finite(f"after iteration {number}")
         current = posterior(design, parameters)
         history.append(current.log_likelihood)
-        previous, objective = objective, current.log_likelihood + noise.log_prior(parameters.noise)
+        penalty = noise.log_prior(parameters.noise) + signal_penalty(parameters, tau)
+        previous, objective = objective, current.log_likelihood + penalty
+        objectives.append(objective)
         gain = (objective - previous) / sums.n
         if callback is not None:
             callback(Iteration(number, current.log_likelihood, gain, current.parameters))
         if abs(gain) < tol:
             converged = True
             break
-    return Fit(canonical(current.parameters), np.array(history), converged, current)
+    return Fit(current.parameters, np.array(history), np.array(objectives), converged, current)

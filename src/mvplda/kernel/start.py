@@ -33,10 +33,8 @@ def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
     freedom = sums.n - 1.0
     effects = [class_effects(sums, k) for k in range(sums.n_views)]
     for n_c, effect in zip(sums.counts, effects, strict=True):
-        if residual.ndim == 1:
-            residual = residual - n_c @ effect**2
-        else:
-            residual = residual - effect.T @ (n_c[:, None] * effect)
+        between = n_c @ effect**2 if residual.ndim == 1 else effect.T @ (n_c[:, None] * effect)
+        residual = residual - between
         freedom -= len(n_c) - 1
     total = sums.scatter_about(mean)
     total = (np.diag(total) if total.ndim == 2 else total) / sums.n
@@ -63,7 +61,8 @@ def from_chance(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.r
     variances = np.maximum((np.diag(total) if total.ndim == 2 else total) / sums.n, noise.floor)
     scale = np.sqrt(variances / (2 * max(sum(ranks), 1)))
     loadings = tuple(scale[:, None] * rng.standard_normal((sums.dimension, r)) for r in ranks)
-    return Parameters(mean, loadings, np.diag(variances / 2) if noise.kind == "full" else noise.estimate(variances / 2, 1.0))
+    sigma = noise.estimate(np.diag(variances / 2) if noise.kind == "full" else variances / 2, 1.0)
+    return Parameters(mean, loadings, sigma)
 
 
 def _top_svd(matrix: Array, r: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -1,0 +1,38 @@
+"""Multi-view (joint) PLDA: verification of vectors that carry several labels at once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "MultiviewPLDA": "mvplda.estimators.multiview",
+    "MultiviewPLDACV": "mvplda.estimators.cross_validation",
+    "PLDA": "mvplda.estimators.plda",
+    "SufficientStatistics": "mvplda.statistics",
+    "load": "mvplda.files",
+}
+_ORIGINAL_NAMES = {"load": "load_model"}
+
+__all__ = ["PLDA", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStatistics", "__version__", "load"]
+
+if TYPE_CHECKING:
+    from .estimators.cross_validation import MultiviewPLDACV
+    from .estimators.multiview import MultiviewPLDA
+    from .estimators.plda import PLDA
+    from .files import load_model as load
+    from .statistics import SufficientStatistics
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mvplda' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), _ORIGINAL_NAMES.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

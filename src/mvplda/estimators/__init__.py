@@ -1,0 +1,1 @@
+"""scikit-learn estimators, thin over the kernel."""

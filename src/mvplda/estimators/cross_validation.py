@@ -1,0 +1,222 @@
+"""MultiviewPLDACV: ranks and shrinkage chosen on classes that were not trained on."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from ..exceptions import LabelError, MvpldaWarning, ParameterError
+from ..kernel.em import Iteration, NoiseKind
+from ..labels import encode_labels, label_columns
+from ..progress import Progress
+from ..statistics import SufficientStatistics
+from .multiview import MultiviewPLDA, Settings, largest_rank
+
+LADDER = (5, 10, 20, 40, 80, 160)
+
+
+class MultiviewPLDACV(MultiviewPLDA):
+    """`MultiviewPLDA` whose ranks and shrinkage maximise the held-out likelihood.
+
+    The classes of one view (speakers, say) are dealt into folds; every
+    candidate is trained on all folds but one and judged by the exact
+    log-likelihood of that one, whose classes it has never seen. Candidates are
+    tried one setting at a time, again and again, until no change helps. The
+    statistics of a fold are gathered once, so the vectors are read once.
+
+    Parameters
+    ----------
+    views : dict of {name: rank, sequence of ranks, or "auto"}
+        ``"auto"`` tries 5, 10, 20, 40, ... as far as the classes allow.
+    noise_shrinkages, loading_shrinkages : sequences of float
+    cv : int
+        Number of folds.
+    held_out : str or None
+        View whose classes are dealt into folds; default: the one with most classes.
+    noise, noise_floor, ... : as in `MultiviewPLDA`
+
+    Attributes
+    ----------
+    best_settings_ : dict, what was chosen
+    best_score_ : held-out log-likelihood a vector of the choice
+    cv_results_ : list of dict, every candidate with its score in every fold
+    """
+
+    def __init__(
+        self,
+        views: Mapping[str, Any] | None = None,
+        *,
+        noise_shrinkages: Sequence[float] = (0.0, 0.02, 0.05, 0.1, 0.2),
+        loading_shrinkages: Sequence[float] = (0.0,),
+        cv: int = 5,
+        held_out: str | None = None,
+        noise: NoiseKind = "diagonal",
+        noise_floor: float = 1e-6,
+        init: Literal["moments", "random"] = "moments",
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        missing: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Callable[[Iteration], object] | None = None,
+    ) -> None:
+        super().__init__(
+            views,
+            noise=noise,
+            noise_floor=noise_floor,
+            init=init,
+            max_iter=max_iter,
+            tol=tol,
+            missing=missing,
+            random_state=random_state,
+            verbose=verbose,
+            callback=callback,
+        )
+        self.noise_shrinkages = noise_shrinkages
+        self.loading_shrinkages = loading_shrinkages
+        self.cv = cv
+        self.held_out = held_out
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Choose the settings on folds of classes, then fit to everything."""
+        self._check_settings()
+        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        views = None if self.views is None else tuple(self.views)
+        columns = {name: np.asarray(column) for name, column in label_columns(y, views).items()}
+        table = encode_labels(columns, views, missing=self.missing)
+        sizes = {name: len(table.classes[name]) for name in columns}
+        held_out = self.held_out if self.held_out is not None else max(sizes, key=lambda name: sizes[name])
+        if held_out not in sizes:
+            raise LabelError(f"held_out names no label column: {held_out!r}; there are {list(sizes)}")
+        if not 2 <= self.cv <= sizes[held_out]:
+            raise ParameterError(f"cv lies between 2 and the {sizes[held_out]} classes of {held_out!r}; got {self.cv}")
+        dealt = check_random_state(self.random_state).permutation(sizes[held_out]) % self.cv
+        fold = dealt[table.codes[held_out]]
+        folds = [
+            SufficientStatistics.from_arrays(
+                X[fold == f],
+                {name: column[fold == f] for name, column in columns.items()},
+                views=table.views,
+                second_moment=self._second_moment(),
+                missing=self.missing,
+                origin=X[:4096].mean(axis=0, dtype=np.float64),
+            )
+            for f in range(self.cv)
+        ]
+        return self.fit_folds(folds)
+
+    def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
+        """Choose the settings and fit, from the statistics of folds that share no held-out class."""
+        self._check_settings()
+        if len(folds) < 2:
+            raise ParameterError(f"there must be at least 2 folds; got {len(folds)}")
+        self.n_features_in_ = folds[0].dimension
+        views = folds[0].views if self.views is None else tuple(self.views)
+        trained = [reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))]
+        axes = self._axes(trained, views)
+        search = _Search(self, views, trained, folds, axes)
+        best = search.climb()
+        self.best_settings_ = dict(zip(axes, (axes[name][i] for name, i in zip(axes, best, strict=True)), strict=True))
+        self.best_score_ = search.score(best)
+        self.cv_results_ = search.results
+        return self._fit(trained[0] + folds[0], search.settings(best))
+
+    def fit_statistics(self, statistics: SufficientStatistics) -> Self:
+        """Not possible: one record cannot be dealt into folds."""
+        raise ParameterError("MultiviewPLDACV needs statistics of every fold: use fit_folds([...])")
+
+    def _axes(self, trained: Sequence[SufficientStatistics], views: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
+        """The candidates of every setting, in rising order."""
+        axes: dict[str, tuple[Any, ...]] = {"noise_shrinkage": tuple(sorted(self.noise_shrinkages))}
+        for view in views:
+            most = min(largest_rank(s, view) for s in trained)
+            wish = "auto" if self.views is None else self.views[view]
+            if wish is None:
+                ranks: Sequence[int] = (most,)
+            elif isinstance(wish, str):
+                if wish != "auto":
+                    raise ParameterError(f"the rank of view {view!r} is a number, a sequence of them, or 'auto'")
+                ranks = (*(r for r in LADDER if r < most), min(most, LADDER[-1]))
+            else:
+                ranks = np.atleast_1d(wish).tolist()
+            axes[view] = tuple(sorted({min(int(r), most) for r in ranks}))
+        axes["loading_shrinkage"] = tuple(sorted(self.loading_shrinkages))
+        if not all(axes.values()):
+            raise ParameterError("every setting needs at least one candidate")
+        return axes
+
+
+class _Search:
+    """Coordinate ascent over a grid of candidates; every point is tried once."""
+
+    def __init__(
+        self,
+        model: MultiviewPLDACV,
+        views: tuple[str, ...],
+        trained: Sequence[SufficientStatistics],
+        folds: Sequence[SufficientStatistics],
+        axes: dict[str, tuple[Any, ...]],
+    ) -> None:
+        self.model, self.views, self.trained, self.folds, self.axes = model, views, trained, folds, axes
+        self.results: list[dict[str, Any]] = []
+        self._scores: dict[tuple[int, ...], float] = {}
+        self._progress = Progress("candidates", 0) if model.verbose else None
+
+    def climb(self) -> tuple[int, ...]:
+        point = tuple(len(candidates) // 2 for candidates in self.axes.values())
+        moved = True
+        while moved:
+            moved = False
+            for axis in range(len(point)):
+                for direction in (1, -1):
+                    while (further := self._step(point, axis, direction)) is not None and (
+                        self.score(further) > self.score(point)
+                    ):
+                        point, moved = further, True
+        return point
+
+    def _step(self, point: tuple[int, ...], axis: int, direction: int) -> tuple[int, ...] | None:
+        index = point[axis] + direction
+        if not 0 <= index < len(list(self.axes.values())[axis]):
+            return None
+        return (*point[:axis], index, *point[axis + 1 :])
+
+    def settings(self, point: tuple[int, ...]) -> Settings:
+        chosen = {name: self.axes[name][i] for name, i in zip(self.axes, point, strict=True)}
+        return Settings({v: chosen[v] for v in self.views}, chosen["noise_shrinkage"], chosen["loading_shrinkage"])
+
+    def score(self, point: tuple[int, ...]) -> float:
+        """Held-out log-likelihood a vector of one candidate, over all folds."""
+        if point not in self._scores:
+            settings = self.settings(point)
+            values = []
+            for training, held_out in zip(self.trained, self.folds, strict=True):
+                candidate = MultiviewPLDA(
+                    settings.ranks,
+                    noise_shrinkage=settings.noise_shrinkage,
+                    loading_shrinkage=settings.loading_shrinkage,
+                    **{name: getattr(self.model, name) for name in ("noise", "noise_floor", "init", "max_iter", "tol")},
+                    random_state=0,
+                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", MvpldaWarning)
+                    warnings.simplefilter("ignore", ConvergenceWarning)
+                    candidate.fit_statistics(training)
+                values.append(candidate.log_likelihood_statistics(held_out))
+            n = sum(s.n for s in self.folds)
+            self._scores[point] = sum(values) / n
+            named = {name: self.axes[name][i] for name, i in zip(self.axes, point, strict=True)}
+            scores = [v / s.n for v, s in zip(values, self.folds, strict=True)]
+            self.results.append({**named, "fold_scores": scores, "score": self._scores[point]})
+            if self._progress is not None:
+                self._progress.total = len(self.results)
+                self._progress.step(len(self.results), f"{named}: {self._scores[point]:.4f} nat a vector")
+        return self._scores[point]

@@ -1,0 +1,452 @@
+"""MultiviewPLDA: the estimator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..diagnostics import Diagnostics, describe_plan, effective_rank, examine
+from ..exceptions import (
+    DataError,
+    LabelError,
+    LikelihoodFellWarning,
+    NoiseFlooredWarning,
+    ParameterError,
+    RankCappedWarning,
+)
+from ..files import load_model, save_model
+from ..kernel.design import Design
+from ..kernel.em import Fit, Iteration, NoiseKind, NoiseModel, fit_em
+from ..kernel.paper import paper_step
+from ..kernel.posterior import posterior
+from ..kernel.records import Array, Parameters, Precision
+from ..kernel.start import from_chance, from_moments
+from ..labels import LabelTable, encode_labels
+from ..progress import Progress
+from ..statistics import SecondMoment, SufficientStatistics
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a fit is asked for: ranks (None: as large as possible) and shrinkage."""
+
+    ranks: dict[str, int | None]
+    noise_shrinkage: float
+    loading_shrinkage: float
+
+
+class MultiviewPLDA(TransformerMixin, BaseEstimator):
+    """Multi-view (joint) PLDA: vectors that carry several labels at once.
+
+    ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the
+    vector's class in view k. Trained by exact EM.
+
+    Parameters
+    ----------
+    views : dict of {name: rank} or None
+        A name with colons, ``"speaker:phrase"``, is an interaction: its
+        classes are the combinations of its parts, and it needs no labels of
+        its own. A rank of None means as large as the classes allow. ``None``
+        takes every column of the labels as a view.
+    noise : {"diagonal", "full", "isotropic"}
+        Covariance of what no view explains.
+    noise_shrinkage : float in [0, 1)
+        The noise is (1 - s) times its maximum-likelihood value plus s times
+        the total variance of every column: what is known of training classes
+        is believed less of new ones. 0.02 to 0.2 helps where there are few
+        classes; `MultiviewPLDACV` chooses it.
+    loading_shrinkage : float
+        Penalty, in classes, on every view's signal-to-noise ratio.
+    noise_floor : float
+        No noise variance falls below this fraction of its column's variance.
+    algorithm : {"exact", "paper"}
+        ``"paper"`` is the EM printed in arXiv 1704.06061, for comparison.
+    init : {"moments", "random"}
+    max_iter, tol : int, float
+        EM stops when the objective gains less than `tol` nat a vector.
+    missing : a label that stands for "no label", besides None and NaN
+    random_state : int, RandomState or None
+        Used by a random start, and by the randomised SVD of a large moment start.
+    verbose : int
+        1 shows the progress of a fit on standard error.
+    callback : callable or None
+        Called after every iteration with an `Iteration`.
+
+    Attributes
+    ----------
+    mean_ : (D,)
+    loadings_ : dict of {view: (D, rank)}
+    noise_ : (D,) variances, or (D, D) for full noise
+    log_likelihoods_ : (n_iter_ + 1,) exact, before every iteration and at the end
+    converged_, n_iter_ : bool, int
+    explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
+    classes_ : dict of {view: names of the training classes}, base views only
+    class_means_ : dict of {view: (classes, rank)} posterior means of the training classes
+    diagnostics_ : Diagnostics
+    views_ : dict of {view: rank used}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda import MultiviewPLDA
+    >>> rng = np.random.default_rng(0)
+    >>> speakers, phrases = np.divmod(np.arange(600), 30)
+    >>> phrases = phrases // 3
+    >>> X = (rng.normal(size=(20, 8))[speakers] + rng.normal(size=(10, 8))[phrases]
+    ...      + 0.3 * rng.normal(size=(600, 8)))
+    >>> model = MultiviewPLDA({"speaker": 4, "phrase": 4})
+    >>> model.fit(X, {"speaker": speakers, "phrase": phrases}).transform(X).shape
+    (600, 8)
+    """
+
+    def __init__(
+        self,
+        views: Mapping[str, int | None] | None = None,
+        *,
+        noise: NoiseKind = "diagonal",
+        noise_shrinkage: float = 0.0,
+        loading_shrinkage: float = 0.0,
+        noise_floor: float = 1e-6,
+        algorithm: Literal["exact", "paper"] = "exact",
+        init: Literal["moments", "random"] = "moments",
+        max_iter: int = 100,
+        tol: float = 1e-3,
+        missing: Any = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Callable[[Iteration], object] | None = None,
+    ) -> None:
+        self.views = views
+        self.noise = noise
+        self.noise_shrinkage = noise_shrinkage
+        self.loading_shrinkage = loading_shrinkage
+        self.noise_floor = noise_floor
+        self.algorithm = algorithm
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing = missing
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    # -- training ---------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit to labelled vectors.
+
+        Parameters
+        ----------
+        X : array (n, D)
+        y : labels: dict of {view: labels}, DataFrame, or array (n,) or (n, n_views)
+        """
+        if y is None:
+            raise LabelError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None: "
+                "give one label a vector and view"
+            )
+        self._check_settings()
+        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        table = self._encode(y)
+        views = table.views
+        if self.algorithm == "paper" and len(views) == 2:
+            table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
+        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
+        return self._fit(statistics, self._settings(views))
+
+    def fit_statistics(self, statistics: SufficientStatistics) -> Self:
+        """Fit to sufficient statistics, which may come from many shards."""
+        self._check_settings()
+        views = statistics.views if self.views is None else tuple(self.views)
+        self.n_features_in_ = statistics.dimension
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self._fit(statistics, self._settings(views))
+
+    def _fit(self, statistics: SufficientStatistics, settings: Settings) -> Self:
+        views = tuple(settings.ranks)
+        asked, ranks = choose_ranks(statistics, settings.ranks)
+        diagnostics = examine(statistics, views, asked, ranks)
+        sums = statistics.for_views(views, self._second_moment())
+        noise = self._noise_model(statistics, settings.noise_shrinkage)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        rank_tuple = tuple(ranks[v] for v in views)
+        start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise, rng)
+        design = Design.of(sums, rank_tuple)
+        step = None
+        if self.algorithm == "paper":
+            cell = views[0] if len(views) == 1 else ":".join(views)
+            step = paper_step(statistics.for_views((cell,), self._second_moment()), noise)
+        fit = fit_em(
+            design,
+            start,
+            noise,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            shrinkage=tuple(settings.loading_shrinkage * len(c) for c in sums.counts),
+            step=step,
+            callback=self._watch(statistics.n),
+        )
+        origin = statistics.origin
+        self._take(views, replace(fit.parameters, mean=fit.parameters.mean + origin))
+        self.log_likelihoods_ = fit.log_likelihoods
+        self.n_iter_ = len(fit.log_likelihoods) - 1
+        self.converged_ = fit.converged
+        self.classes_ = {v: statistics.classes[v].names for v in views if ":" not in v}
+        self.class_means_ = dict(zip(views, fit.posterior.means, strict=True))
+        self.diagnostics_ = self._conclude(diagnostics, design, fit, noise, views)
+        return self
+
+    def _conclude(
+        self, found: Diagnostics, design: Design, fit: Fit, noise: NoiseModel, views: tuple[str, ...]
+    ) -> Diagnostics:
+        """Complete the diagnostics with what the fit showed, and warn."""
+        messages = list(found.messages)
+
+        def warn(category: type[Warning], text: str) -> None:
+            messages.append(text)
+            warnings.warn(text, category, stacklevel=4)
+
+        floored = noise.floored(fit.parameters.noise)
+        if found.constant_columns:
+            some = ", ".join(map(str, found.constant_columns[:5]))
+            warn(NoiseFlooredWarning, f"{len(found.constant_columns)} column(s) of X are constant ({some}, ...)")
+        elif floored:
+            what = "directions" if fit.parameters.noise.ndim == 2 else "columns"
+            warn(
+                NoiseFlooredWarning,
+                f"the noise lies on its floor in {floored} {what}: columns are dependent, or there are too few "
+                "vectors a class; use noise_shrinkage, fewer dimensions or another noise",
+            )
+        scale = np.abs(fit.objectives).max() + 1.0
+        fell = tuple(int(i) + 1 for i in np.flatnonzero(np.diff(fit.objectives) < -1e-9 * scale))
+        if fell:
+            warn(
+                LikelihoodFellWarning,
+                f"the log-likelihood fell in {len(fell)} of {self.n_iter_} iterations"
+                + (": the printed algorithm does not maximise it" if self.algorithm == "paper" else ""),
+            )
+        if not fit.converged and self.max_iter > 0 and self.tol > 0:
+            warn(
+                ConvergenceWarning,
+                f"EM stopped at max_iter={self.max_iter} before gaining less than tol={self.tol} nat a vector",
+            )
+        views_found = {
+            v: replace(found.views[v], effective_rank=effective_rank(np.linalg.norm(self.loadings_[v], axis=0)))
+            for v in views
+        }
+        return replace(
+            found,
+            views=views_found,
+            noise_floored=floored,
+            solver=describe_plan(design.plan, views),
+            likelihood_fell=fell,
+            messages=tuple(messages),
+        )
+
+    # -- the fitted model --------------------------------------------------
+
+    def log_likelihood(self, X: Any, y: Any) -> float:
+        """Exact log-likelihood (nat) of labelled vectors; their classes are taken as new ones."""
+        check_is_fitted(self, "mean_")
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        statistics = SufficientStatistics.from_arrays(
+            X, encode_labels(y, tuple(self.views_), missing=self.missing), second_moment=self._second_moment()
+        )
+        return self.log_likelihood_statistics(statistics)
+
+    def log_likelihood_statistics(self, statistics: SufficientStatistics) -> float:
+        """Exact log-likelihood (nat) of the vectors behind sufficient statistics."""
+        check_is_fitted(self, "mean_")
+        p = self.parameters_
+        if statistics.dimension != len(p.mean):
+            raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
+        sums = statistics.for_views(tuple(self.views_), "full" if p.noise.ndim == 2 else "diagonal")
+        design = Design.of(sums, p.ranks)
+        return posterior(design, replace(p, mean=p.mean - statistics.origin)).log_likelihood
+
+    def score(self, X: Any, y: Any) -> float:
+        """Log-likelihood a vector (nat): what a cross-validated search maximises."""
+        return self.log_likelihood(X, y) / len(X)
+
+    def transform(self, X: Any) -> Array:
+        """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
+        check_is_fitted(self, "mean_")
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        p = self.parameters_
+        B = p.stacked()
+        LB = Precision(p.noise).apply(B)
+        gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
+        return np.asarray((X - p.mean) @ gain.T)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Names of the columns of `transform`: view and number."""
+        check_is_fitted(self, "mean_")
+        return np.asarray([f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object)
+
+    def sample(self, y: Any, random_state: Any = None) -> Array:
+        """Draw vectors with these labels; every class is drawn anew from the model.
+
+        Parameters
+        ----------
+        y : labels in any form that `fit` takes, one a vector to draw
+        """
+        check_is_fitted(self, "mean_")
+        table = encode_labels(y, tuple(self.views_), missing=self.missing)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        p = self.parameters_
+        n, D = len(table), len(p.mean)
+        X = np.tile(p.mean, (n, 1))
+        for view, loading in self.loadings_.items():
+            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
+            X += (latents @ loading.T)[table.codes[view]]
+        white = rng.standard_normal((n, D))
+        X += white * np.sqrt(p.noise) if p.noise.ndim == 1 else white @ np.linalg.cholesky(p.noise).T
+        return X
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a ``.safetensors`` file, all or nothing."""
+        check_is_fitted(self, "mean_")
+        save_model(self, path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read a model that `save` wrote."""
+        model = load_model(path)
+        if not isinstance(model, cls):
+            raise ParameterError(f"{path} holds a {type(model).__name__}; load it with {type(model).__name__}.load")
+        return model
+
+    @property
+    def parameters_(self) -> Parameters:
+        """Mean, loadings and noise as the kernel's record."""
+        return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
+
+    @property
+    def explained_variance_ratio_(self) -> dict[str, float]:
+        """Share of the total variance of every view, and of the noise."""
+        check_is_fitted(self, "mean_")
+        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
+        parts["noise"] = float(self.noise_.sum() if self.noise_.ndim == 1 else np.trace(self.noise_))
+        total = sum(parts.values())
+        return {name: part / total for name, part in parts.items()}
+
+    # -- helpers -------------------------------------------------------------
+
+    def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
+        self.mean_, self.noise_ = parameters.mean, parameters.noise
+        self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
+        self.views_ = dict(zip(views, parameters.ranks, strict=True))
+        self._n_features_out = sum(parameters.ranks)
+
+    def _encode(self, y: Any) -> LabelTable:
+        return encode_labels(y, None if self.views is None else tuple(self.views), missing=self.missing)
+
+    def _settings(self, views: tuple[str, ...]) -> Settings:
+        ranks = dict.fromkeys(views) if self.views is None else dict(self.views)
+        return Settings(ranks, self.noise_shrinkage, self.loading_shrinkage)
+
+    def _second_moment(self) -> SecondMoment:
+        return "full" if self.noise == "full" else "diagonal"
+
+    def _check_settings(self) -> None:
+        def choice(name: str, allowed: tuple[str, ...]) -> None:
+            if getattr(self, name) not in allowed:
+                raise ParameterError(f"{name} is one of {list(allowed)}; got {getattr(self, name)!r}")
+
+        choice("noise", ("diagonal", "full", "isotropic"))
+        choice("algorithm", ("exact", "paper"))
+        choice("init", ("moments", "random"))
+        if self.views is not None and not isinstance(self.views, Mapping):
+            raise ParameterError(f"views is a dict of {{name: rank}}; got {self.views!r}")
+        if self.views is not None and len(self.views) == 0:
+            raise ParameterError("views is empty: name at least one view")
+        if not 0 <= self.noise_shrinkage < 1:
+            raise ParameterError(f"noise_shrinkage lies in [0, 1); got {self.noise_shrinkage}")
+        if not self.loading_shrinkage >= 0:
+            raise ParameterError(f"loading_shrinkage is at least 0; got {self.loading_shrinkage}")
+        if not 0 < self.noise_floor < 1:
+            raise ParameterError(f"noise_floor lies in (0, 1); got {self.noise_floor}")
+        if self.max_iter < 0:
+            raise ParameterError(f"max_iter is at least 0; got {self.max_iter}")
+        if self.algorithm == "paper" and self.views is not None:
+            if len(self.views) > 2 or any(":" in v for v in self.views):
+                raise ParameterError("algorithm='paper' is for one or two views without interaction")
+
+    def _noise_model(self, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
+        scatter = statistics.scatter if statistics.scatter.ndim == 1 else np.diag(statistics.scatter)
+        variance = np.maximum(scatter / statistics.n - (statistics.total / statistics.n) ** 2, 0.0)
+        if not variance.max() > 0:
+            raise DataError("all vectors are the same: there is no variance to explain")
+        typical = np.median(variance[variance > 0])
+        variance = np.where(variance > 1e-12 * typical, variance, typical)
+        target = np.full_like(variance, variance.mean()) if self.noise == "isotropic" else variance
+        weight = statistics.n * shrinkage / (1 - shrinkage)
+        return NoiseModel(self.noise, self.noise_floor * variance, target, weight)
+
+    def _watch(self, n: int) -> Callable[[Iteration], object] | None:
+        if not self.verbose:
+            return self.callback
+        progress = Progress("EM", self.max_iter)
+
+        def watch(iteration: Iteration) -> None:
+            text = f"log-likelihood {iteration.log_likelihood / n:.4f} a vector, gain {iteration.gain_per_vector:.2e}"
+            progress.step(iteration.number, text)
+            if self.callback is not None:
+                self.callback(iteration)
+
+        return watch
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def choose_ranks(
+    statistics: SufficientStatistics, wanted: Mapping[str, int | None]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension."""
+    asked, used = {}, {}
+    for view, wish in wanted.items():
+        most = largest_rank(statistics, view)
+        rank = most if wish is None else wish
+        if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
+            raise ParameterError(
+                f"the rank of view {view!r} is a positive whole number; got {rank!r} (MultiviewPLDACV chooses ranks)"
+            )
+        asked[view], used[view] = int(rank), min(int(rank), most)
+        if rank > most:
+            classes = len(statistics.counts[view])
+            why = f"{classes} classes" if most == classes - 1 else f"{statistics.dimension} dimensions"
+            warnings.warn(
+                f"view {view!r}: rank {rank} lowered to {most}, as much as {why} can hold",
+                RankCappedWarning,
+                stacklevel=4,
+            )
+    return asked, used
+
+
+def largest_rank(statistics: SufficientStatistics, view: str) -> int:
+    """As much rank as the classes of a view can hold."""
+    if view not in statistics.counts:
+        raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
+    classes = len(statistics.counts[view])
+    if classes == 1:
+        names = statistics.classes[view].names
+        name = f" ({names[0]!r})" if len(names) else ""
+        raise LabelError(
+            f"view {view!r} has one class{name}; a view needs at least 2 classes to be told from the mean. "
+            "Leave it out, or add data"
+        )
+    return min(classes - 1, statistics.dimension)
