@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .exceptions import DisconnectedDesignWarning, UnidentifiableViewWarning
+from .exceptions import DisconnectedDesignWarning, RankCappedWarning, UnidentifiableViewWarning
 from .kernel.design import Plan, refines
 from .labels import parts_of
 from .statistics import SufficientStatistics
@@ -88,6 +88,13 @@ def examine(
             rank_asked=asked[view],
             rank=ranks[view],
         )
+        if asked[view] > ranks[view]:
+            why = f"{len(counts)} classes" if ranks[view] == len(counts) - 1 else f"{statistics.dimension} dimensions"
+            _warn(
+                messages,
+                RankCappedWarning,
+                f"view {view!r}: rank {asked[view]} lowered to {ranks[view]}, as much as {why} can hold",
+            )
         if counts.max() <= 1:
             _warn(
                 messages,
@@ -119,10 +126,6 @@ def examine(
                     f"views {a!r} and {b!r} fall into {components[a, b]} parts that share no class: what differs "
                     "between the parts cannot be divided between the two views",
                 )
-    variance = statistics.scatter if statistics.scatter.ndim == 1 else np.diag(statistics.scatter)
-    variance = variance / statistics.n - (statistics.total / statistics.n) ** 2
-    size = np.abs(statistics.origin) + 1e-300
-    constant = np.flatnonzero(variance <= (1e-7 * size) ** 2)
     return Diagnostics(
         statistics.n,
         statistics.dimension,
@@ -130,7 +133,7 @@ def examine(
         cells,
         components,
         tuple(nested),
-        tuple(int(c) for c in constant),
+        tuple(int(c) for c in statistics.constant_columns),
         messages=tuple(messages),
     )
 
@@ -148,10 +151,11 @@ def describe_plan(plan: Plan, views: tuple[str, ...]) -> str:
 
 def effective_rank(singular_values: np.ndarray) -> float:
     """exp of the entropy of the shares of variance: 1 for one direction, r for r equal ones."""
-    shares = singular_values**2
-    if shares.sum() == 0:
+    if not singular_values.any():
         return 0.0
-    shares = shares[shares > 0] / shares.sum()
+    shares = (singular_values / singular_values.max()) ** 2
+    shares /= shares.sum()
+    shares = shares[shares > 0]
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
@@ -164,4 +168,4 @@ def _components(table: sparse.csr_array) -> int:
 
 def _warn(messages: list[str], category: type[Warning], text: str) -> None:
     messages.append(text)
-    warnings.warn(text, category, stacklevel=4)
+    warnings.warn(text, category, stacklevel=5)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FORMAT = "mvplda"
 VERSION = 1
+KEPT_CLASSES = 10_000
+"""Views with at most so many classes keep their training posteriors in the file (for known classes)."""
 
 
 def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
@@ -29,8 +31,13 @@ def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
     for view, loading in model.loadings_.items():
         tensors[f"loading/{view}"] = loading
     tensors["log_likelihoods"] = model.log_likelihoods_
+    kept = [v for v in model.class_covariances_ if len(model.classes_[v]) <= KEPT_CLASSES]
+    for view in kept:
+        named = slice(0, len(model.classes_[view]))
+        tensors[f"class_means/{view}"] = model.class_means_[view][named]
+        tensors[f"class_covariances/{view}"] = model.class_covariances_[view][named]
     tensors = {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
-    settings = {name: value for name, value in model.get_params(deep=False).items() if _is_plain(value)}
+    settings = plain_settings(model.get_params(deep=False))
     about = {
         "class": type(model).__name__,
         "settings": settings,
@@ -38,6 +45,7 @@ def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
         "dimension": len(model.mean_),
         "converged": bool(model.converged_),
         "n_iter": int(model.n_iter_),
+        "classes": {view: model.classes_[view].tolist() for view in kept},
     }
     metadata = {
         "format": FORMAT,
@@ -71,6 +79,9 @@ def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
         model.views_ = {view: int(rank) for view, rank in about["views"].items()}
         model.log_likelihoods_ = tensors["log_likelihoods"]
         model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
+        model.classes_ = {view: np.asarray(names) for view, names in about["classes"].items()}
+        model.class_means_ = {view: tensors[f"class_means/{view}"] for view in model.classes_}
+        model.class_covariances_ = {view: tensors[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(about["dimension"])
         model._n_features_out = sum(model.views_.values())
     except (KeyError, TypeError, ValueError) as error:
@@ -78,6 +89,22 @@ def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
             raise
         raise FileFormatError(f"{path} lacks parts of a model: {error}") from error
     return model
+
+
+def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What is in a model file, in plain values."""
+    model = load_model(path)
+    return {
+        "class": type(model).__name__,
+        "dimension": model.n_features_in_,
+        "noise": model.noise,
+        "views": model.views_,
+        "explained_variance_ratio": model.explained_variance_ratio_,
+        "classes": {view: len(names) for view, names in model.classes_.items()},
+        "converged": model.converged_,
+        "n_iter": model.n_iter_,
+        "fingerprint": read_tensors(path)[1]["fingerprint"],
+    }
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -126,9 +153,18 @@ def _umask() -> int:
     return mask
 
 
-def _is_plain(value: Any) -> bool:
-    try:
-        json.dumps(value)
-    except TypeError:
-        return False
-    return True
+def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a text can hold; callbacks and random generators are left out."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (np.generic, np.ndarray)):
+            return value.tolist()
+        raise TypeError
+
+    plain = {}
+    for name, value in settings.items():
+        try:
+            plain[name] = json.loads(json.dumps(value, default=convert))
+        except TypeError:
+            continue
+    return plain

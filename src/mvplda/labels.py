@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -91,17 +92,16 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         raise LabelError("labels are already encoded")
     named: Mapping[str, Any] | None = None
     if isinstance(labels, Mapping):
-        named = labels
+        named = {str(name): column for name, column in labels.items()}
     elif hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
         named = {str(name): labels[name] for name in labels.columns}
     if named is not None:
-        wanted = base_columns(views) if views is not None else tuple(str(name) for name in named)
+        wanted = base_columns(views) if views is not None else tuple(named)
         missing = [name for name in wanted if name not in named]
         if missing:
-            raise LabelError(f"labels have no view {missing[0]!r}; they have {sorted(map(str, named))}")
+            raise LabelError(f"labels have no view {missing[0]!r}; they have {sorted(named)}")
         return {name: named[name] for name in wanted}
-    array = labels if hasattr(labels, "ndim") else _as_array(labels)
-    array = np.asarray(array)
+    array = np.asarray(labels) if hasattr(labels, "ndim") else as_array(labels)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
@@ -129,6 +129,12 @@ def encode_labels(labels: Any, views: Sequence[str] | None = None, *, missing: A
     names = tuple(views) if views is not None else tuple(columns)
     if not names:
         raise LabelError("there is no view: give at least one column of labels")
+    joined = [name for name in columns if ":" in name]
+    if joined:
+        raise LabelError(
+            f"a label column cannot be called {joined[0]!r}: names with ':' are interactions, made from the "
+            "columns of their parts; name it in views, or rename the column"
+        )
     classes: dict[str, ViewClasses] = {}
     codes: dict[str, IntArray] = {}
     for name, column in columns.items():
@@ -161,18 +167,19 @@ def _encode_cells(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[Vi
 
 
 def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:
-    array = _as_array(column)
+    array = as_array(column)
     if array.ndim != 1:
         raise LabelError(f"labels of view {name!r} must be one-dimensional; got shape {array.shape}")
     absent = _is_missing(array, missing)
     present = array[~absent]
     if present.dtype == object:
-        kinds = {type(value).__name__ for value in present}
-        if len(kinds) > 1 and not all(isinstance(v, str) for v in present):
-            raise LabelError(f"labels of view {name!r} mix types {sorted(kinds)}: use one type")
+        kinds = sorted({type(value).__name__ for value in present})
+        fits = [all(isinstance(value, kind) for value in present) for kind in (str, bytes, (Real, np.bool_))]
+        if not any(fits):
+            raise LabelError(f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}")
         present = np.asarray(list(present))
-        if present.ndim != 1 or present.dtype == object:
-            raise LabelError(f"labels of view {name!r} must be strings or numbers; got {sorted(kinds)}")
+        if present.dtype == object:
+            raise LabelError(f"labels of view {name!r} are too large for 64-bit numbers: make them strings")
     names, inverse = np.unique(present, return_inverse=True)
     codes = np.empty(len(array), dtype=np.int64)
     codes[~absent] = inverse.reshape(-1)
@@ -181,18 +188,21 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
     return ViewClasses(names, n_absent), codes
 
 
-def _as_array(column: Any) -> NDArray[Any]:
+def as_array(column: Any) -> NDArray[Any]:
+    """Labels as an array that keeps None, NaN and numbers beside text what they are."""
     if hasattr(column, "to_numpy"):
         return np.asarray(column.to_numpy())
-    if isinstance(column, np.ndarray):
-        return column
+    if hasattr(column, "__array__"):
+        return np.asarray(column)
     if isinstance(column, (str, bytes)):
         raise LabelError(f"labels must be a sequence with one label a vector; got the string {column!r}")
-    values = list(column)
-    if any(value is None for value in values) or len({isinstance(v, (str, bytes)) for v in values}) > 1:
-        array = np.empty(len(values), dtype=object)
-        array[:] = values
-        return array
+    try:
+        values = list(column)
+    except TypeError:
+        raise LabelError(f"labels must be a sequence with one label a vector; got {column!r}") from None
+    texts = {isinstance(value, (str, bytes)) for value in values}
+    if len(texts) > 1 or any(value is None or isinstance(value, (list, tuple)) for value in values):
+        return np.array(values, dtype=object)  # NumPy would make text of everything, None and NaN included
     return np.asarray(values)
 
 

@@ -90,7 +90,8 @@ class SufficientStatistics:
             raise LabelError(f"there are {n} vectors and {len(table)} labels: give one label a vector")
         rows = max(256, BLOCK_BYTES // (8 * dimension))
         if origin is None:
-            origin = np.asarray(vectors[:rows], dtype=np.float64).mean(axis=0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                origin = np.asarray(vectors[:rows], dtype=np.float64).mean(axis=0)
             origin = np.where(np.isfinite(origin), origin, 0.0)
         else:
             origin = np.asarray(origin, dtype=np.float64)
@@ -103,15 +104,14 @@ class SufficientStatistics:
         shift = origin.astype(vectors.dtype)
         origin = shift.astype(np.float64)
         for start in range(0, n, rows):
-            block = vectors[start : start + rows] - shift
-            block_total = block.sum(axis=0, dtype=np.float64)
-            if not np.isfinite(block_total).all():
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = vectors[start : start + rows] - shift
+                block_total = block.sum(axis=0, dtype=np.float64)
+                squares = block.T @ block if second_moment == "full" else np.einsum("nd,nd->d", block, block)
+            if not (np.isfinite(block_total).all() and np.isfinite(squares).all()):
                 _complain_of_rows(block, start)
             total += block_total
-            if second_moment == "full":
-                scatter += block.T @ block
-            else:
-                scatter += np.einsum("nd,nd->d", block, block)
+            scatter += squares
             for view in table.views:
                 _add_class_sums(sums[view], table.codes[view][start : start + rows], block)
         pairs = {
@@ -124,6 +124,21 @@ class SufficientStatistics:
     @property
     def dimension(self) -> int:
         return len(self.total)
+
+    @property
+    def variance(self) -> Array:
+        """(D,) variance of every column."""
+        squares = self.scatter if self.scatter.ndim == 1 else np.diag(self.scatter)
+        return np.maximum(squares / self.n - (self.total / self.n) ** 2, 0.0)
+
+    @property
+    def constant_columns(self) -> IntArray:
+        """Columns with no variance but what rounding makes: of their own numbers, or of the others'."""
+        variance = self.variance
+        rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.n) ** 2
+        if variance.any():
+            rounding += 1e-24 * np.median(variance[variance > 0])
+        return np.flatnonzero(variance <= rounding)
 
     @property
     def second_moment(self) -> SecondMoment:
@@ -233,7 +248,10 @@ def as_vectors(X: Any) -> NDArray[Any]:
 def _complain_of_rows(block: NDArray[Any], start: int) -> None:
     bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
     if len(bad) == 0:
-        raise DataError(f"the sum of vectors {start} to {start + len(block) - 1} overflows: scale the vectors down")
+        raise DataError(
+            f"vectors {start} to {start + len(block) - 1} are too large: their squares overflow {block.dtype}; "
+            "scale the vectors down"
+        )
     raise DataError(
         f"Input X contains NaN or infinity, first in row {start + bad[0]}: remove such vectors or repair them"
     )
@@ -272,8 +290,11 @@ def _merge_classes(
     yours: dict[str, IntArray] = {}
     for name in base_columns(a.views):
         x, y = a.classes[name], b.classes[name]
-        if len(x.names) and len(y.names) and (x.names.dtype.kind in "US") != (y.names.dtype.kind in "US"):
-            raise LabelError(f"classes of view {name!r} are text in one part and numbers in the other")
+        if len(x.names) and len(y.names) and _kind(x.names) != _kind(y.names):
+            raise LabelError(
+                f"classes of view {name!r} are {_kind(x.names)} in one part and {_kind(y.names)} in the other: "
+                "gather both parts with labels of one type"
+            )
         names = (
             np.unique(np.concatenate([x.names, y.names]))
             if len(x.names) and len(y.names)
@@ -297,6 +318,10 @@ def _merge_classes(
         classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, rows[first_rows])
         mine[view], yours[view] = np.split(inverse.reshape(-1), [len(cells[0])])
     return classes, mine, yours
+
+
+def _kind(names: NDArray[Any]) -> str:
+    return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
 
 
 def _cells(statistics: SufficientStatistics, view: str) -> IntArray:

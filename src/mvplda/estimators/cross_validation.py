@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
 from ..kernel.em import Iteration, NoiseKind
-from ..labels import encode_labels, label_columns
+from ..labels import as_array, encode_labels, label_columns
 from ..progress import Progress
 from ..statistics import SufficientStatistics
 from .multiview import MultiviewPLDA, Settings, largest_rank
@@ -90,8 +90,10 @@ class MultiviewPLDACV(MultiviewPLDA):
         self._check_settings()
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         views = None if self.views is None else tuple(self.views)
-        columns = {name: np.asarray(column) for name, column in label_columns(y, views).items()}
+        columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
         table = encode_labels(columns, views, missing=self.missing)
+        if len(table) != len(X):
+            raise LabelError(f"there are {len(X)} vectors and {len(table)} labels: give one label a vector")
         sizes = {name: len(table.classes[name]) for name in columns}
         held_out = self.held_out if self.held_out is not None else max(sizes, key=lambda name: sizes[name])
         if held_out not in sizes:

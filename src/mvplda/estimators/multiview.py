@@ -22,7 +22,6 @@ from ..exceptions import (
     LikelihoodFellWarning,
     NoiseFlooredWarning,
     ParameterError,
-    RankCappedWarning,
 )
 from ..files import load_model, save_model
 from ..kernel.design import Design
@@ -34,6 +33,10 @@ from ..kernel.start import from_chance, from_moments
 from ..labels import LabelTable, encode_labels
 from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
+from ..verification.mixin import VerificationMixin
+
+KEPT_COVARIANCES = 2**22
+"""Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Settings:
     loading_shrinkage: float
 
 
-class MultiviewPLDA(TransformerMixin, BaseEstimator):
+class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the
@@ -92,6 +95,7 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
     class_means_ : dict of {view: (classes, rank)} posterior means of the training classes
+    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large
     diagnostics_ : Diagnostics
     views_ : dict of {view: rank used}
 
@@ -159,7 +163,7 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         table = self._encode(y)
         views = table.views
-        if self.algorithm == "paper" and len(views) == 2:
+        if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
         statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
         return self._fit(statistics, self._settings(views))
@@ -175,6 +179,8 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
 
     def _fit(self, statistics: SufficientStatistics, settings: Settings) -> Self:
         views = tuple(settings.ranks)
+        if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
+            raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
         asked, ranks = choose_ranks(statistics, settings.ranks)
         diagnostics = examine(statistics, views, asked, ranks)
         sums = statistics.for_views(views, self._second_moment())
@@ -182,7 +188,7 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
         rank_tuple = tuple(ranks[v] for v in views)
         start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise, rng)
-        design = Design.of(sums, rank_tuple)
+        design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10))
         step = None
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
@@ -195,7 +201,7 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
             tol=self.tol,
             shrinkage=tuple(settings.loading_shrinkage * len(c) for c in sums.counts),
             step=step,
-            callback=self._watch(statistics.n),
+            callback=self._watch(statistics),
         )
         origin = statistics.origin
         self._take(views, replace(fit.parameters, mean=fit.parameters.mean + origin))
@@ -204,6 +210,11 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
         self.converged_ = fit.converged
         self.classes_ = {v: statistics.classes[v].names for v in views if ":" not in v}
         self.class_means_ = dict(zip(views, fit.posterior.means, strict=True))
+        self.class_covariances_ = {
+            v: fit.posterior.covariances(k)
+            for k, v in enumerate(views)
+            if ":" not in v and len(fit.posterior.means[k]) * ranks[v] ** 2 <= KEPT_COVARIANCES
+        }
         self.diagnostics_ = self._conclude(diagnostics, design, fit, noise, views)
         return self
 
@@ -215,7 +226,7 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
 
         def warn(category: type[Warning], text: str) -> None:
             messages.append(text)
-            warnings.warn(text, category, stacklevel=4)
+            warnings.warn(text, category, stacklevel=5)
 
         floored = noise.floored(fit.parameters.noise)
         if found.constant_columns:
@@ -328,11 +339,6 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
         return model
 
     @property
-    def parameters_(self) -> Parameters:
-        """Mean, loadings and noise as the kernel's record."""
-        return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
-
-    @property
     def explained_variance_ratio_(self) -> dict[str, float]:
         """Share of the total variance of every view, and of the noise."""
         check_is_fitted(self, "mean_")
@@ -375,35 +381,39 @@ class MultiviewPLDA(TransformerMixin, BaseEstimator):
             raise ParameterError(f"noise_shrinkage lies in [0, 1); got {self.noise_shrinkage}")
         if not self.loading_shrinkage >= 0:
             raise ParameterError(f"loading_shrinkage is at least 0; got {self.loading_shrinkage}")
-        if not 0 < self.noise_floor < 1:
-            raise ParameterError(f"noise_floor lies in (0, 1); got {self.noise_floor}")
+        if not 1e-10 <= self.noise_floor < 1:
+            raise ParameterError(
+                f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {self.noise_floor}"
+            )
         if self.max_iter < 0:
             raise ParameterError(f"max_iter is at least 0; got {self.max_iter}")
-        if self.algorithm == "paper" and self.views is not None:
-            if len(self.views) > 2 or any(":" in v for v in self.views):
-                raise ParameterError("algorithm='paper' is for one or two views without interaction")
 
     def _noise_model(self, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
-        scatter = statistics.scatter if statistics.scatter.ndim == 1 else np.diag(statistics.scatter)
-        variance = np.maximum(scatter / statistics.n - (statistics.total / statistics.n) ** 2, 0.0)
-        if not variance.max() > 0:
-            raise DataError("all vectors are the same: there is no variance to explain")
-        typical = np.median(variance[variance > 0])
-        variance = np.where(variance > 1e-12 * typical, variance, typical)
+        variance, constant = statistics.variance, statistics.constant_columns
+        if len(constant) == len(variance):
+            raise DataError(
+                "all vectors are the same, or so small that their squares vanish: there is no variance to explain"
+            )
+        varying = np.delete(variance, constant)
+        if varying.max() < 1e-280:
+            raise DataError(f"the largest variance of a column is {varying.max()}: scale the vectors up")
+        variance[constant] = np.median(varying)
         target = np.full_like(variance, variance.mean()) if self.noise == "isotropic" else variance
         weight = statistics.n * shrinkage / (1 - shrinkage)
-        return NoiseModel(self.noise, self.noise_floor * variance, target, weight)
+        return NoiseModel(self.noise, self.noise_floor * target, target, weight)
 
-    def _watch(self, n: int) -> Callable[[Iteration], object] | None:
-        if not self.verbose:
-            return self.callback
-        progress = Progress("EM", self.max_iter)
+    def _watch(self, statistics: SufficientStatistics) -> Callable[[Iteration], object]:
+        progress = Progress("EM", self.max_iter) if self.verbose else None
 
         def watch(iteration: Iteration) -> None:
-            text = f"log-likelihood {iteration.log_likelihood / n:.4f} a vector, gain {iteration.gain_per_vector:.2e}"
-            progress.step(iteration.number, text)
+            if progress is not None:
+                mean = iteration.log_likelihood / statistics.n
+                progress.step(
+                    iteration.number, f"log-likelihood {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}"
+                )
             if self.callback is not None:
-                self.callback(iteration)
+                p = iteration.parameters
+                self.callback(replace(iteration, parameters=replace(p, mean=p.mean + statistics.origin)))
 
         return watch
 
@@ -426,14 +436,6 @@ def choose_ranks(
                 f"the rank of view {view!r} is a positive whole number; got {rank!r} (MultiviewPLDACV chooses ranks)"
             )
         asked[view], used[view] = int(rank), min(int(rank), most)
-        if rank > most:
-            classes = len(statistics.counts[view])
-            why = f"{classes} classes" if most == classes - 1 else f"{statistics.dimension} dimensions"
-            warnings.warn(
-                f"view {view!r}: rank {rank} lowered to {most}, as much as {why} can hold",
-                RankCappedWarning,
-                stacklevel=4,
-            )
     return asked, used
 
 
@@ -444,7 +446,7 @@ def largest_rank(statistics: SufficientStatistics, view: str) -> int:
     classes = len(statistics.counts[view])
     if classes == 1:
         names = statistics.classes[view].names
-        name = f" ({names[0]!r})" if len(names) else ""
+        name = f" ({names.tolist()[0]!r})" if len(names) else ""
         raise LabelError(
             f"view {view!r} has one class{name}; a view needs at least 2 classes to be told from the mean. "
             "Leave it out, or add data"

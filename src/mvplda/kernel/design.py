@@ -28,6 +28,8 @@ MAX_DENSE = 16_384
 """Largest dense system that the exact path solves (its matrix takes 2 GiB)."""
 
 DENSE_GRAM_ELEMENTS = 2**24
+LEAF_GRAM_ELEMENTS = 2**23
+GRAM_ROWS = 2048
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,25 @@ class RootGroups:
 
 @dataclass(frozen=True)
 class Design:
-    """Count tables of one data set, arranged for a plan."""
+    """Count tables of one data set, arranged for a plan.
+
+    by_count : whether leaf classes with equal counts are kept as one Gram matrix (see ``leaf``)
+    """
 
     sums: Sums
     plan: Plan
+    by_count: bool = False
 
     @classmethod
-    def of(cls, sums: Sums, ranks: tuple[int, ...]) -> Design:
-        return cls(sums, make_plan(sums, ranks))
+    def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
+        """The design for about so many E steps."""
+        plan = make_plan(sums, ranks)
+        n, D = sums.counts[plan.leaf], sums.dimension
+        width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
+        elements = len(np.unique(n)) * width**2
+        step = 2 * iterations * ranks[plan.leaf]  # operations an element of a Gram matrix; twice as many of a sum
+        pays = len(n) * D**2 + step * elements < 2 * step * len(n) * D
+        return cls(sums, plan, pays and elements <= LEAF_GRAM_ELEMENTS)
 
     @cached_property
     def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
@@ -106,6 +119,31 @@ class Design:
         """Co-occurrence of leaf classes with every other view."""
         leaf = self.plan.leaf
         return {k: self.sums.together(leaf, k) for k in range(self.sums.n_views) if k != leaf}
+
+    @cached_property
+    def leaf_grams(self) -> tuple[Array, dict[int, slice]]:
+        """(C, w, w): A'A over leaf classes of every count, A = [sums, count, tables]; every table's columns."""
+        values, group, _ = self.leaf_counts
+        F, tables, end = self.sums.sums[self.plan.leaf], self.leaf_tables, self.sums.dimension + 1
+        columns = {}
+        for k, table in tables.items():
+            start, end = end, end + table.shape[1]
+            columns[k] = slice(start, end)
+        met = sparse.hstack([sparse.csr_array((len(group), 0)), *tables.values()], format="csr")
+        own = slice(0, self.sums.dimension + 1)
+        others = slice(own.stop, end)
+        grams = np.zeros((len(values), end, end))
+        for gram, n, c in zip(grams, values, range(len(values)), strict=True):
+            rows = np.flatnonzero(group == c)
+            for start in range(0, len(rows), GRAM_ROWS):
+                some = rows[start : start + GRAM_ROWS]
+                known = np.column_stack([F[some], np.full(len(some), n)])
+                table = met[some]
+                gram[own, own] += known.T @ known
+                gram[others, own] += table.T @ known
+                gram[others, others] += (table.T @ table).toarray()
+            gram[own, others] = gram[others, own].T
+        return grams, columns
 
     @cached_property
     def grams(self) -> dict[tuple[int, int], Array | sparse.csr_array]:

@@ -19,7 +19,8 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from .design import Design
-from .records import Array
+from .leaf import Leaf
+from .records import Array, inverse_of_factored
 
 CHUNK_ELEMENTS = 2**22
 
@@ -73,7 +74,7 @@ class Elimination:
         if self.n_rest:
             self._factor = cho_factor((M + M.T) / 2, lower=True, overwrite_a=True, check_finite=False)
             self.log_determinant += 2 * float(np.log(np.diag(self._factor[0])).sum())
-            self.V = cho_solve(self._factor, np.eye(self.n_rest), overwrite_b=True, check_finite=False)
+            self.V = inverse_of_factored(self._factor[0])
 
     def _g(self, k: int, l: int) -> Array:
         return self.G[self.where[k], self.where[l]]
@@ -143,13 +144,11 @@ class Elimination:
                 self._only_root_block = block
             yield block
 
-    def solve(self, b: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Lambda^-1 b: the posterior means, per view (C_k, r_k)."""
-        e, a, tables = self.plan.leaf, self.plan.root, self.design.leaf_tables
-        delta = self.delta[self.design.leaf_counts[1]]
-        leaf = delta * b[e]
-        means = [leaf] * len(b)
-        reduced = {k: b[k] - (table.T @ leaf) @ self._g(e, k) for k, table in tables.items()}
+    def solve(self, leaf: Leaf, b: dict[int, Array]) -> dict[int, Array]:
+        """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
+        e, a = self.plan.leaf, self.plan.root
+        means: dict[int, Array] = {}
+        reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
         rest = np.concatenate([np.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)])
         if a is not None:
             groups = self.design.root_groups
@@ -163,9 +162,9 @@ class Elimination:
                 means[l] = rest[self.rest_slice[l]].reshape(-1, self.ranks[l])
         if a is not None:
             means[a] = self._root_means(reduced[a], rest)
-        for k, table in tables.items():
-            means[e] = means[e] - delta * ((table @ means[k]) @ self._g(e, k).T)  # (E8)
-        return tuple(means)
+        for k, mean in means.items():
+            leaf.less(k, mean @ self._g(e, k).T)  # (E8)
+        return means
 
     def _root_means(self, reduced: Array, rest: Array) -> Array:
         groups = self.design.root_groups

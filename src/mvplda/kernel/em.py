@@ -84,7 +84,7 @@ def m_step(
     tau = np.concatenate([np.repeat(shrinkage, post.parameters.ranks), [0.0]])
     R = np.empty((r + 1, r + 1))
     R[:r, :r], R[:r, r], R[r, :r], R[r, r] = post.sum_zz, post.sum_z, post.sum_z, sums.n
-    C = np.concatenate([*(f.T @ m for f, m in zip(sums.sums, post.means, strict=True)), sums.total[:, None]], axis=1)
+    C = np.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
     R += np.diag(tau)
     W = cho_solve(cho_factor(R, lower=True, check_finite=False), C.T, check_finite=False).T  # (M1)
     explained = W @ C.T if noise.kind == "full" else np.einsum("dr,dr->d", W, C)
@@ -96,8 +96,8 @@ def m_step(
         loading = W[:, where]
         if min_divergence:
             n_classes = len(sums.counts[k])
-            centre = post.means[k].mean(axis=0)
-            second = (post.means[k].T @ post.means[k] + post.class_covariance[k]) / n_classes
+            centre = post.view_sums[k].class_z / n_classes
+            second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
             mean += loading @ centre  # (M4)
             spread = second - np.outer(centre, centre)
             if shrinkage[k] > 0 and precision is not None:

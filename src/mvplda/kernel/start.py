@@ -44,7 +44,7 @@ def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
     loadings = []
     for n_c, effect, r in zip(sums.counts, effects, ranks, strict=True):
         root_counts = np.sqrt(n_c / sums.n)[:, None]
-        _, singular, directions = _top_svd(root_counts * effect / scale, r, rng)
+        singular, directions = _top_svd(root_counts * effect / scale, r, rng)
         caused = (len(n_c) - 1) / sums.n
         variance = np.maximum(singular**2 - caused, 0.1 * singular**2)  # (S2)
         loading = np.zeros((sums.dimension, r))
@@ -65,10 +65,12 @@ def from_chance(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.r
     return Parameters(mean, loadings, sigma)
 
 
-def _top_svd(matrix: Array, r: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+def _top_svd(matrix: Array, r: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The r largest singular values and their right vectors, whose largest entry is positive."""
     if min(matrix.shape) > 4 * (r + 10):
         seed = int(rng.integers(2**31))
-        u, s, vt = randomized_svd(matrix, r, n_iter=3, random_state=seed)
+        _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
     else:
-        u, s, vt = np.linalg.svd(matrix, full_matrices=False)
-    return u[:, :r], s[:r], vt[:r]
+        _, s, vt = np.linalg.svd(matrix, full_matrices=False)
+    largest = np.take_along_axis(vt, np.abs(vt).argmax(axis=1, keepdims=True), axis=1)
+    return s[:r], (vt * np.where(largest < 0, -1.0, 1.0))[:r]

@@ -1,0 +1,21 @@
+"""Optional dependencies, imported where they are needed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from .exceptions import MissingExtraError
+
+EXTRAS = {"matplotlib": "plot", "torch": "torch"}
+
+
+def need(module: str) -> Any:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        extra = EXTRAS[module.partition(".")[0]]
+        raise MissingExtraError(
+            f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]'", name=module
+        ) from error

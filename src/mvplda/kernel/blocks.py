@@ -1,0 +1,211 @@
+"""Score matrices in cache-sized blocks: products, then a log-sum-exp.
+
+A term of hypothesis h is a thin product: the sides' factors carry their own
+quadratic terms as two more columns,  [E, row, 1] [T, 1, column]'.  Every
+function works on NumPy arrays and on torch tensors alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
+BAND_ROWS = 2048
+THREADED_FROM = 2**20
+
+
+@dataclass(frozen=True)
+class Factors:
+    """One term over all pairs of two groups of sides: left @ right', or a constant.
+
+    left : (P, rho + 2), right : (T, rho + 2); None where the term is the constant 0
+    log_weight : of the hypothesis; already inside left where there is a left
+    """
+
+    left: Any
+    right: Any
+    log_weight: float
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        if self.left is None:
+            return self.log_weight
+        return self.left[rows] @ self.right[columns].T
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Numerator and denominator terms of one score matrix."""
+
+    numerator: tuple[Factors, ...]
+    denominator: tuple[Factors, ...]
+
+
+def log_sum(terms: Sequence[Any]) -> Any:
+    """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
+    arrays = [t for t in terms if not isinstance(t, float)]
+    constants = [t for t in terms if isinstance(t, float)]
+    constant = float(np.logaddexp.reduce(constants)) if constants else None
+    if not arrays:
+        return constant
+    if isinstance(arrays[0], np.ndarray):
+        return _log_sum_numpy(arrays, constant)
+    return _log_sum_generic(arrays, constant)
+
+
+def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
+    if len(arrays) == 1 and constant is None:
+        return arrays[0]
+    top = arrays[0].copy()
+    for array in arrays[1:]:
+        np.maximum(top, array, out=top)
+    if constant is not None:
+        np.maximum(top, constant, out=top)
+    total = np.zeros_like(top) if constant is None else np.exp(constant - top)
+    for array in arrays:
+        array -= top
+        total += np.exp(array, out=array)
+    np.log(total, out=total)
+    total += top
+    return total
+
+
+def _log_sum_generic(arrays: list[Any], constant: float | None) -> Any:
+    from sklearn.externals.array_api_compat import array_namespace
+
+    xp = array_namespace(*arrays)
+    if constant is not None:
+        arrays = [*arrays, xp.full_like(arrays[0], constant)]
+    stacked = xp.stack(arrays)
+    top = xp.max(stacked, axis=0)
+    return top + xp.log(xp.sum(xp.exp(stacked - top), axis=0))
+
+
+def evaluate_block(terms: Terms, rows: slice, columns: slice) -> Any:
+    """LLRs of some rows and columns."""
+    for_same = log_sum([f.block(rows, columns) for f in terms.numerator])
+    return for_same - log_sum([f.block(rows, columns) for f in terms.denominator])
+
+
+def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
+    """Write the LLR of every row and column into `out`, block by block."""
+    n_rows, n_columns = out.shape
+    if not isinstance(out, np.ndarray):
+        for start in range(0, n_rows, step := max(1, 2**26 // max(n_columns, 1))):
+            rows = slice(start, min(start + step, n_rows))
+            out[rows] = evaluate_block(terms, rows, slice(0, n_columns))
+        return
+    terms = _relative_to_nothing(terms)
+    shape = _shape_of(terms)
+    if shape == (1, 0):
+        only = terms.numerator[0]
+
+        def fill(start: int) -> None:
+            rows = slice(start, min(start + BAND_ROWS, n_rows))
+            np.matmul(only.left[rows], only.right.T, out=out[rows])
+
+        in_parallel(fill, range(0, n_rows, BAND_ROWS), out.size, threads)
+        return
+
+    def fill_blocks(start: int) -> None:
+        work = [np.empty((BLOCK_ROWS, BLOCK_COLUMNS), dtype=out.dtype) for _ in range(4)]
+        for first in range(start, min(start + BAND_ROWS, n_rows), BLOCK_ROWS):
+            rows = slice(first, min(first + BLOCK_ROWS, start + BAND_ROWS, n_rows))
+            for left in range(0, n_columns, BLOCK_COLUMNS):
+                columns = slice(left, min(left + BLOCK_COLUMNS, n_columns))
+                target = out[rows, columns]
+                if shape == (1, 2):
+                    _two_against_one(
+                        terms, rows, columns, [w[: target.shape[0], : target.shape[1]] for w in work], target
+                    )
+                else:
+                    target[:] = evaluate_block(terms, rows, columns)
+
+    in_parallel(fill_blocks, range(0, n_rows, BAND_ROWS), out.size, threads)
+
+
+def _relative_to_nothing(terms: Terms) -> Terms:
+    """Divide all terms by the weight of the hypothesis that nothing is shared, whose term is then log 1."""
+    constants = [f.log_weight for f in terms.denominator if f.left is None]
+    if len(constants) != 1 or constants[0] == 0.0:
+        return terms
+
+    def divided(f: Factors) -> Factors:
+        if f.left is None:
+            return Factors(None, None, f.log_weight - constants[0])
+        left = f.left.copy()
+        left[:, -2] -= constants[0]
+        return Factors(left, f.right, f.log_weight)
+
+    return Terms(tuple(map(divided, terms.numerator)), tuple(map(divided, terms.denominator)))
+
+
+def _shape_of(terms: Terms) -> tuple[int, int] | None:
+    """Products above and below, where the only other hypothesis below has the term 0; else None."""
+    above = [f for f in terms.numerator if f.left is not None]
+    below = [f for f in terms.denominator if f.left is not None]
+    others = [f.log_weight for f in terms.denominator if f.left is None]
+    return (len(above), len(below)) if len(above) == len(terms.numerator) and others == [0.0] else None
+
+
+def _two_against_one(terms: Terms, rows: slice, columns: slice, work: list[Any], out: Any) -> None:
+    """out = n - log(1 + exp a + exp b), in few passes: sorted, so that two exponentials suffice."""
+    n, a, b, low = work
+    for f, block in zip(
+        (*terms.numerator, *(f for f in terms.denominator if f.left is not None)), (n, a, b), strict=True
+    ):
+        np.matmul(f.left[rows], f.right[columns].T, out=block)
+    np.minimum(a, b, out=low)
+    np.maximum(a, b, out=a)
+    np.maximum(a, 0, out=b)  # the largest of a, b and 0
+    low -= b
+    np.copysign(a, -1, out=a)
+    np.exp(a, out=a)
+    np.exp(low, out=low)
+    a += low
+    a += 1
+    np.log(a, out=a)
+    n -= b
+    np.subtract(n, a, out=out)
+
+
+def evaluate_pairs(terms: Terms, rows: Any, columns: Any) -> Any:
+    """LLRs of single pairs: gathered factors and their dot products."""
+
+    def values(factors: Factors) -> Any:
+        if factors.left is None:
+            return factors.log_weight
+        if isinstance(factors.left, np.ndarray):
+            return np.einsum("ij,ij->i", factors.left[rows], factors.right[columns])
+        return (factors.left[rows] * factors.right[columns]).sum(-1)
+
+    for_same = log_sum([values(f) for f in terms.numerator])
+    return for_same - log_sum([values(f) for f in terms.denominator])
+
+
+def in_parallel(work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None) -> None:
+    """Run the blocks on Python threads over single-threaded BLAS: its own threads hurt small blocks."""
+    n_threads = threads or _cores()
+    with _blas().limit(limits=1, user_api="blas"):
+        if n_threads == 1 or size < THREADED_FROM:
+            for start in starts:
+                work(start)
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                list(pool.map(work, starts))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()

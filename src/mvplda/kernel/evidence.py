@@ -1,0 +1,146 @@
+"""What a set of vectors says about the latents of its cell, and what two sets say together.
+
+Seen from the latents z of one cell (all views side by side), the vectors of a
+side are the function  exp(y'z - z'Nz/2)  up to a constant (docs/math.md, section 9)::
+
+    y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
+
+A side that holds several cells is reduced to one of them first: N is then
+another matrix, and nothing else changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, cholesky
+
+from .records import Array, Parameters, Precision
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LatentSpace:
+    """The way from vectors to evidence.
+
+    projection : (D, r)  Sigma^-1 B
+    offset : (r,)  B' Sigma^-1 mu
+    gram : (r, r)  G
+    """
+
+    projection: Array
+    offset: Array
+    gram: Array
+
+    @classmethod
+    def of(cls, p: Parameters) -> LatentSpace:
+        B = p.stacked()
+        LB = Precision(p.noise).apply(B)
+        gram = B.T @ LB
+        gram = (gram + gram.T) / 2
+        size = np.sqrt(np.diag(gram))
+        gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0  # rounding, where the parameters are canonical
+        return cls(LB, p.mean @ LB, gram)
+
+
+@dataclass(frozen=True)
+class PairTerm:
+    """log p(e, t | h) - log p(e) - log p(t) as a quadratic form of the two sides' y.
+
+    value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
+
+    left, right : (r, rho), rho the number of latents that h shares
+    row, column : (r, r) symmetric
+    """
+
+    left: Array
+    right: Array
+    row: Array
+    column: Array
+    constant: float
+
+
+def reduce_evidence(N: Array, keep: Index) -> tuple[Array, Array]:
+    """Evidence on some latents when the others are integrated out.
+
+    Returns (rho, rho) N_kept and the map M, (r, rho), with y_kept = y M.
+    """
+    r = len(N)
+    others = np.setdiff1d(np.arange(r), keep)
+    M = np.zeros((r, len(keep)))
+    M[keep, np.arange(len(keep))] = 1.0
+    if len(others) == 0:
+        return N[np.ix_(keep, keep)], M
+    factor = cho_factor(np.eye(len(others)) + N[np.ix_(others, others)], lower=True)
+    gain = cho_solve(factor, N[np.ix_(others, keep)])
+    M[others] = -gain  # (V2)
+    kept = N[np.ix_(keep, keep)] - N[np.ix_(keep, others)] @ gain
+    return (kept + kept.T) / 2, M
+
+
+def log_evidence_matrix(N: Array) -> tuple[Array, float]:
+    """(r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
+    factor = cho_factor(np.eye(len(N)) + N, lower=True)
+    W = 0.5 * cho_solve(factor, np.eye(len(N)))
+    return (W + W.T) / 2, -float(np.log(np.diag(factor[0])).sum())  # (V1)
+
+
+def pair_term(N_e: Array, N_t: Array, shared: Index) -> PairTerm:
+    """The term of the hypothesis that the two sides share these latents and no others."""
+    r = len(N_e)
+    if len(shared) == 0:
+        zero = np.zeros((r, r))
+        return PairTerm(np.zeros((r, 0)), np.zeros((r, 0)), zero, zero, 0.0)
+    kept_e, M_e = reduce_evidence(N_e, shared)
+    kept_t, M_t = reduce_evidence(N_t, shared)
+    joint, k_joint = log_evidence_matrix(kept_e + kept_t)
+    own_e, k_e = log_evidence_matrix(kept_e)
+    own_t, k_t = log_evidence_matrix(kept_t)
+    root = cholesky(2 * joint, lower=True)
+    return PairTerm(  # (V3)
+        M_e @ root,
+        M_t @ root,
+        M_e @ (joint - own_e) @ M_e.T,
+        M_t @ (joint - own_t) @ M_t.T,
+        k_joint - k_e - k_t,
+    )
+
+
+def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Array, Array, float]:
+    """Evidence seen from z~, where z = shift + scale z~: a latent whose prior is N(shift, scale scale').
+
+    Returns N~, and maps with  y~ = y scale - offset,  log factor = y . shift + constant.
+    """
+    N_new = scale.T @ N @ scale
+    return (N_new + N_new.T) / 2, scale, scale.T @ (N @ shift), shift, -0.5 * float(shift @ N @ shift)  # (V6)
+
+
+def reduce_cells(
+    G: Array, slices: tuple[slice, ...], cells: NDArray[np.int64], counts: Array, cell: int
+) -> tuple[Array, Array]:
+    """Evidence of a side with several cells on the latents of one of them.
+
+    cells : (m, K) class of every cell in every view, numbered within the side
+    counts : (m,) vectors in every cell
+
+    Returns (r, r) N and the map (m * r, r) from the cells' y, one after the other, to y.
+    """
+    r = len(G)
+    starts, width = [], 0
+    for k, where in enumerate(slices):
+        starts.append(width)
+        width += (int(cells[:, k].max()) + 1) * (where.stop - where.start)
+    place = np.zeros((len(cells), r), dtype=np.int64)  # where every cell's latents stand among all
+    for k, where in enumerate(slices):
+        rank = where.stop - where.start
+        place[:, where] = starts[k] + cells[:, k, None] * rank + np.arange(rank)
+    total = np.zeros((width, width))
+    gather = np.zeros((len(cells) * r, width))
+    for i, n in enumerate(counts):
+        total[np.ix_(place[i], place[i])] += n * G
+        gather[i * r + np.arange(r), place[i]] += 1.0
+    N, M = reduce_evidence(total, place[cell])  # (V5)
+    return N, gather @ M

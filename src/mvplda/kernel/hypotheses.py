@@ -1,0 +1,125 @@
+"""Questions: which hypotheses speak for "same", and which against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exceptions import LabelError, ParameterError
+from ..labels import base_columns, parts_of
+
+Hypothesis = tuple[str, ...]
+"""The base views that two sides share, in the model's order."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A likelihood ratio: weighted hypotheses for and against.
+
+    views : the model's views with their ranks
+    numerator, denominator : hypotheses with their log weights, normalised on either side
+    """
+
+    views: dict[str, int]
+    numerator: dict[Hypothesis, float]
+    denominator: dict[Hypothesis, float]
+
+    @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        return (*self.numerator, *self.denominator)
+
+
+def shared_latents(views: Mapping[str, int], hypothesis: Hypothesis) -> NDArray[np.int64]:
+    """Numbers of the latents that a hypothesis shares: an interaction is shared when all its parts are."""
+    numbers: list[int] = []
+    start = 0
+    for view, rank in views.items():
+        if set(parts_of(view)) <= set(hypothesis):
+            numbers += range(start, start + rank)
+        start += rank
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def all_hypotheses(views: Mapping[str, int]) -> tuple[Hypothesis, ...]:
+    """All 2^K of them, from everything shared to nothing."""
+    base = base_columns(tuple(views))
+    return tuple(
+        tuple(view for view, same in zip(base, pattern, strict=True) if same)
+        for pattern in product((True, False), repeat=len(base))
+    )
+
+
+def ask(
+    views: Mapping[str, int],
+    same: str | Iterable[str] | None = None,
+    given: Mapping[str, str] | None = None,
+    priors: Mapping[Any, float] | None = None,
+) -> Question:
+    """The question "same in these views?", where others are known or not.
+
+    same : a view or several; None: all views that are not given
+    given : {view: "same" or "different"}, what is known
+    priors : {hypothesis: weight}; default: equal weights
+    """
+    base = base_columns(tuple(views))
+    known = dict(given or {})
+    for view, what in known.items():
+        _check_view(view, base, "given")
+        if what not in ("same", "different"):
+            raise ParameterError(f"given says 'same' or 'different' of a view; got {what!r} of {view!r}")
+    asked = [v for v in base if v not in known] if same is None else [same] if isinstance(same, str) else list(same)
+    for view in asked:
+        _check_view(view, base, "same")
+        if view in known:
+            raise ParameterError(f"view {view!r} is asked about and given at once")
+    if not asked:
+        raise ParameterError("there is nothing to ask: every view is given")
+    possible = [h for h in all_hypotheses(views) if all((v in h) == (w == "same") for v, w in known.items())]
+    weights = _weights(possible, base, priors)
+    numerator = {h: weights[h] for h in possible if set(asked) <= set(h)}
+    denominator = {h: weights[h] for h in possible if not set(asked) <= set(h)}
+    return Question(
+        dict(views), _normalised(numerator, "the hypotheses that say same"), _normalised(denominator, "the others")
+    )
+
+
+def _check_view(view: str, base: Sequence[str], where: str) -> None:
+    if view not in base:
+        raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
+
+
+def _weights(
+    possible: Sequence[Hypothesis], base: Sequence[str], priors: Mapping[Any, float] | None
+) -> dict[Hypothesis, float]:
+    if priors is None:
+        return dict.fromkeys(possible, 1.0)
+    weights = dict.fromkeys(possible, 0.0)
+    for key, weight in priors.items():
+        hypothesis = as_hypothesis(key, base)
+        if hypothesis not in weights:
+            raise ParameterError(f"priors name {key!r}, which what is given rules out; possible: {list(possible)}")
+        if not (np.isfinite(weight) and weight >= 0):
+            raise ParameterError(f"a prior is a number of at least 0; got {weight!r} for {key!r}")
+        weights[hypothesis] = float(weight)
+    return weights
+
+
+def as_hypothesis(key: Any, base: Sequence[str]) -> Hypothesis:
+    """A hypothesis from the views it shares: a tuple or set of names, one name, or () for none."""
+    names = {key} if isinstance(key, str) else set(key)
+    unknown = names - set(base)
+    if unknown:
+        raise LabelError(f"a hypothesis is the tuple of the views that are the same, of {list(base)}; got {key!r}")
+    return tuple(view for view in base if view in names)
+
+
+def _normalised(weights: dict[Hypothesis, float], which: str) -> dict[Hypothesis, float]:
+    total = sum(weights.values())
+    if not total > 0:
+        raise ParameterError(f"priors give no weight to {which}: {list(weights)}")
+    return {h: float(np.log(w / total)) for h, w in weights.items() if w > 0}

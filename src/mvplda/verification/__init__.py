@@ -1,0 +1,1 @@
+"""Likelihood ratios between enrolled profiles and tests."""
