@@ -9,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
 from .exceptions import DataError, LabelError, ParameterError
 from .kernel.records import Array, Sums
 from .labels import IntArray, LabelTable, ViewClasses, base_columns, encode_labels, parts_of, row_keys
 
 SecondMoment = Literal["full", "diagonal"]
-BLOCK_BYTES = 8 * 2**20
+BLOCK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class SufficientStatistics:
         n, dimension = vectors.shape
         if len(table) != n:
             raise LabelError(f"there are {n} vectors and {len(table)} labels: give one label a vector")
-        rows = max(256, BLOCK_BYTES // (8 * dimension))
+        rows = max(256, BLOCK_BYTES // (vectors.itemsize * dimension))
         if origin is None:
             with np.errstate(over="ignore", invalid="ignore"):
                 origin = np.asarray(vectors[:rows], dtype=np.float64).mean(axis=0)
@@ -99,21 +100,22 @@ class SufficientStatistics:
                 raise DataError(f"origin has shape {origin.shape}, the vectors need ({dimension},)")
         counts = {v: _count(table.codes[v], len(table.classes[v])) for v in table.views}
         sums = {v: np.zeros((len(counts[v]), dimension)) for v in table.views}
-        total = np.zeros(dimension)
         scatter = np.zeros((dimension, dimension) if second_moment == "full" else dimension)
         shift = origin.astype(vectors.dtype)
         origin = shift.astype(np.float64)
+        space = np.empty((min(rows, n), dimension), dtype=vectors.dtype)
         for start in range(0, n, rows):
+            some = vectors[start : start + rows]
             with np.errstate(over="ignore", invalid="ignore"):
-                block = vectors[start : start + rows] - shift
-                block_total = block.sum(axis=0, dtype=np.float64)
-                squares = block.T @ block if second_moment == "full" else np.einsum("nd,nd->d", block, block)
-            if not (np.isfinite(block_total).all() and np.isfinite(squares).all()):
+                block = np.subtract(some, shift, out=space[: len(some)])
+                _add_squares(scatter, block)
+            if not np.isfinite(scatter if scatter.ndim == 1 else scatter.diagonal()).all():
                 _complain_of_rows(block, start)
-            total += block_total
-            scatter += squares
             for view in table.views:
                 _add_class_sums(sums[view], table.codes[view][start : start + rows], block)
+        if second_moment == "full":
+            scatter = np.tril(scatter) + np.tril(scatter, -1).T
+        total = sums[table.views[0]].sum(axis=0)
         pairs = {
             (a, b): _cooccurrence(table.codes[a], table.codes[b], len(counts[a]), len(counts[b]))
             for i, a in enumerate(table.views)
@@ -261,12 +263,20 @@ def _count(codes: IntArray, size: int) -> Array:
     return np.bincount(codes, minlength=size).astype(np.float64)
 
 
+def _add_squares(scatter: Array, block: NDArray[Any]) -> None:
+    """Add the squares of a block's columns, or their products: to the lower triangle at least."""
+    if scatter.ndim == 1:
+        scatter += np.einsum("nd,nd->d", block, block)
+    elif block.dtype == np.float64:
+        dsyrk(1.0, block.T, beta=1.0, c=scatter.T, overwrite_c=True)  # in place: both are in Fortran's order
+    else:
+        scatter += block.T @ block
+
+
 def _add_class_sums(sums: Array, codes: IntArray, block: NDArray[Any]) -> None:
     present, local = np.unique(codes, return_inverse=True)
-    one_hot = sparse.csr_array(
-        (np.ones(len(codes), dtype=block.dtype), (local.reshape(-1), np.arange(len(codes)))),
-        shape=(len(present), len(codes)),
-    )
+    ones, ends = np.ones(len(codes), dtype=block.dtype), np.arange(len(codes) + 1)
+    one_hot = sparse.csc_array((ones, local.reshape(-1), ends), shape=(len(present), len(codes)))
     sums[present] += one_hot @ block
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from numbers import Integral
 from operator import add
 from typing import Any, Literal, Self
 
@@ -98,8 +99,10 @@ class MultiviewPLDACV(MultiviewPLDA):
         held_out = self.held_out if self.held_out is not None else max(sizes, key=lambda name: sizes[name])
         if held_out not in sizes:
             raise LabelError(f"held_out names no label column: {held_out!r}; there are {list(sizes)}")
-        if not 2 <= self.cv <= sizes[held_out]:
-            raise ParameterError(f"cv lies between 2 and the {sizes[held_out]} classes of {held_out!r}; got {self.cv}")
+        if not isinstance(self.cv, Integral) or not 2 <= self.cv <= sizes[held_out]:
+            raise ParameterError(
+                f"cv is a whole number between 2 and the {sizes[held_out]} classes of {held_out!r}; got {self.cv!r}"
+            )
         dealt = check_random_state(self.random_state).permutation(sizes[held_out]) % self.cv
         fold = dealt[table.codes[held_out]]
         folds = [
@@ -113,7 +116,7 @@ class MultiviewPLDACV(MultiviewPLDA):
             )
             for f in range(self.cv)
         ]
-        return self.fit_folds(folds)
+        return self._choose(folds)
 
     def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
         """Choose the settings and fit, from the statistics of folds that share no held-out class."""
@@ -121,6 +124,11 @@ class MultiviewPLDACV(MultiviewPLDA):
         if len(folds) < 2:
             raise ParameterError(f"there must be at least 2 folds; got {len(folds)}")
         self.n_features_in_ = folds[0].dimension
+        if hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self._choose(folds)
+
+    def _choose(self, folds: Sequence[SufficientStatistics]) -> Self:
         views = folds[0].views if self.views is None else tuple(self.views)
         trained = [reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))]
         axes = self._axes(trained, views)

@@ -181,6 +181,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         views = tuple(settings.ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
+        if self.algorithm == "paper" and settings.loading_shrinkage > 0:
+            raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
         asked, ranks = choose_ranks(statistics, settings.ranks)
         diagnostics = examine(statistics, views, asked, ranks)
         sums = statistics.for_views(views, self._second_moment())

@@ -102,7 +102,7 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
             rows = slice(start, min(start + step, n_rows))
             out[rows] = evaluate_block(terms, rows, slice(0, n_columns))
         return
-    terms = _relative_to_nothing(terms)
+    terms = relative_to_nothing(terms)
     shape = _shape_of(terms)
     if shape == (1, 0):
         only = terms.numerator[0]
@@ -131,7 +131,7 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
     in_parallel(fill_blocks, range(0, n_rows, BAND_ROWS), out.size, threads)
 
 
-def _relative_to_nothing(terms: Terms) -> Terms:
+def relative_to_nothing(terms: Terms) -> Terms:
     """Divide all terms by the weight of the hypothesis that nothing is shared, whose term is then log 1."""
     constants = [f.log_weight for f in terms.denominator if f.left is None]
     if len(constants) != 1 or constants[0] == 0.0:
@@ -140,7 +140,7 @@ def _relative_to_nothing(terms: Terms) -> Terms:
     def divided(f: Factors) -> Factors:
         if f.left is None:
             return Factors(None, None, f.log_weight - constants[0])
-        left = f.left.copy()
+        left = f.left + 0
         left[:, -2] -= constants[0]
         return Factors(left, f.right, f.log_weight)
 

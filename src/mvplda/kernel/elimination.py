@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve, cholesky
 
 from .design import Design
 from .leaf import Leaf
-from .records import Array, inverse_of_factored
+from .records import Array, lower_of_inverse
 
 CHUNK_ELEMENTS = 2**22
 
@@ -72,9 +72,11 @@ class Elimination:
                 M -= np.tensordot(block.coupling, size_g[:, None, None] * block.solved, axes=((0, 1), (0, 1)))  # (E7)
         self.V = M
         if self.n_rest:
-            self._factor = cho_factor((M + M.T) / 2, lower=True, overwrite_a=True, check_finite=False)
-            self.log_determinant += 2 * float(np.log(np.diag(self._factor[0])).sum())
-            self.V = inverse_of_factored(self._factor[0])
+            self._lower = cholesky(M.T, lower=True, overwrite_a=True, check_finite=False)
+            self.log_determinant += 2 * float(np.log(np.diag(self._lower)).sum())
+            half = lower_of_inverse(self._lower)
+            self.V = half + half.T
+            np.einsum("ii->i", self.V)[:] /= 2
 
     def _g(self, k: int, l: int) -> Array:
         return self.G[self.where[k], self.where[l]]
@@ -102,10 +104,14 @@ class Elimination:
             else:
                 block += self.sums.together(l, m).toarray()[:, None, :, None] * self._g(l, m)[None, :, None, :]
             products = (self._g(e, l)[:, :, None] * self._g(e, m)[:, None, :]).reshape(-1, r * q)
+            few_counts = len(self.delta) < self.ranks[e]
             step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
             for j in range(0, J, step):
                 gram = self.design.grams[l, m][:, j * K : (j + step) * K]
-                taken = (gram.T @ self.delta) @ products  # (E5)
+                if few_counts:
+                    taken = gram.T @ (self.delta @ products)  # (E5)
+                else:
+                    taken = (gram.T @ self.delta) @ products
                 block[j : j + step] -= taken.reshape(-1, K, r, q).transpose(0, 2, 1, 3)
             if l != m:
                 M[self.rest_slice[m], self.rest_slice[l]] = M[self.rest_slice[l], self.rest_slice[m]].T
@@ -157,7 +163,7 @@ class Elimination:
             for block in self._root_blocks():
                 rest -= np.tensordot(group_sums[block.groups], block.solved, axes=2)
         if self.n_rest:
-            rest = cho_solve(self._factor, rest, check_finite=False)
+            rest = cho_solve((self._lower, True), rest, check_finite=False)
             for l in self.plan.rest:
                 means[l] = rest[self.rest_slice[l]].reshape(-1, self.ranks[l])
         if a is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from .design import Design
 from .elimination import Elimination
 from .leaf import Leaf, ViewSums, leaf_given_data, sums_of_rows
-from .records import LOG_2PI, Array, Parameters, Precision, canonical
+from .records import LOG_2PI, Array, Parameters, Precision, canonical_and_weighted
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,8 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums, e = design.sums, design.plan.leaf
     precision = Precision(parameters.noise)
-    p = canonical(parameters, precision)
+    p, LB = canonical_and_weighted(parameters, precision)
     B, where = p.stacked(), p.slices
-    LB = precision.apply(B)
     G = B.T @ LB
     at_mean = p.mean @ LB
     system = Elimination(design, G, where)

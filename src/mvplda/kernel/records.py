@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 
 from ..exceptions import NumericalError
@@ -100,31 +100,30 @@ class Precision:
             self.log_determinant = float(np.log(noise).sum())  # log |Sigma|
         else:
             try:
-                self._factor = cho_factor(noise, lower=True, check_finite=False)
+                self._lower = cholesky(noise, lower=True, check_finite=False)
             except np.linalg.LinAlgError as error:
                 raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
-            self.log_determinant = 2 * float(np.log(np.diag(self._factor[0])).sum())
+            self.log_determinant = 2 * float(np.log(np.diag(self._lower)).sum())
 
     def apply(self, matrix: Array) -> Array:
         """Sigma^-1 @ matrix."""
         if self.noise.ndim == 1:
             return matrix / (self.noise[:, None] if matrix.ndim == 2 else self.noise)
-        solved: Array = cho_solve(self._factor, matrix, check_finite=False)
+        solved: Array = cho_solve((self._lower, True), matrix, check_finite=False)
         return solved
 
     def trace(self, scatter: Array) -> float:
         """tr(Sigma^-1 scatter), where scatter may be only the diagonal for a diagonal noise."""
         if self.noise.ndim == 1:
             return float(((scatter if scatter.ndim == 1 else np.diag(scatter)) / self.noise).sum())
-        return float(np.vdot(inverse_of_factored(self._factor[0]), scatter))
+        half = lower_of_inverse(self._lower)
+        return float(2 * np.vdot(half.T, scatter) - half.diagonal() @ scatter.diagonal())
 
 
-def inverse_of_factored(factor: Array) -> Array:
-    """All of (L L')^-1 from the lower triangle L: a third of the work of solving for every unit vector."""
-    inverse, _ = dpotri(factor, lower=1)
-    lower = np.tril(inverse)
-    lower += np.tril(inverse, -1).T
-    return np.asarray(lower)
+def lower_of_inverse(lower: Array) -> Array:
+    """Lower triangle of (L L')^-1 for a triangle L: a third of the work of solving for every unit vector."""
+    half: Array = dpotri(lower, lower=1)[0]
+    return half
 
 
 def canonical(parameters: Parameters, precision: Precision | None = None) -> Parameters:
@@ -133,14 +132,21 @@ def canonical(parameters: Parameters, precision: Precision | None = None) -> Par
     A loading is only known up to a rotation of its latents; this picks one, with the
     largest entry of every column positive.
     """
-    precision = precision or Precision(parameters.noise)
-    rotated = []
-    for loading in parameters.loadings:
-        gram = loading.T @ precision.apply(loading)
-        _, vectors = np.linalg.eigh((gram + gram.T) / 2)
-        turned = loading @ vectors[:, ::-1]  # (C1)
+    return canonical_and_weighted(parameters, precision or Precision(parameters.noise))[0]
+
+
+def canonical_and_weighted(parameters: Parameters, precision: Precision) -> tuple[Parameters, Array]:
+    """The canonical parameters, and Sigma^-1 times their stacked loadings."""
+    LB = precision.apply(parameters.stacked())
+    loadings = []
+    for loading, where in zip(parameters.loadings, parameters.slices, strict=True):
+        gram = loading.T @ LB[:, where]
+        rotation = np.linalg.eigh((gram + gram.T) / 2)[1][:, ::-1]
+        turned = loading @ rotation  # (C1)
         if turned.size:
             largest = turned[np.abs(turned).argmax(axis=0), np.arange(turned.shape[1])]
-            turned = turned * np.where(largest < 0, -1.0, 1.0)
-        rotated.append(turned)
-    return replace(parameters, loadings=tuple(rotated))
+            signs = np.where(largest < 0, -1.0, 1.0)
+            turned, rotation = turned * signs, rotation * signs
+        LB[:, where] = LB[:, where] @ rotation
+        loadings.append(turned)
+    return replace(parameters, loadings=tuple(loadings)), LB

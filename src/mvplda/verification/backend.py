@@ -23,6 +23,10 @@ def is_torch(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
 
 
+def on_cuda(array: Any) -> bool:
+    return is_torch(array) and bool(array.is_cuda)
+
+
 def like(array: Any, reference: Any) -> Any:
     """A NumPy array as the reference's kind, on its device."""
     if is_torch(reference):

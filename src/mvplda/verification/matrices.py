@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernel.blocks import Factors, Terms, fill_matrix, log_sum
+from ..kernel.blocks import Factors, Terms, fill_matrix, log_sum, relative_to_nothing
 from ..labels import IntArray
-from .backend import empty, is_torch, like
+from .backend import empty, is_torch, like, on_cuda
 from .terms import Comparison
 
 SCATTER_ELEMENTS = 2**22
@@ -21,10 +21,21 @@ def fill(comparison: Comparison, result: Any, threads: int | None = None) -> Any
         return fill_mixed(comparison, result)
     for rows, columns, terms in comparison.parts():
         if (len(rows), len(columns)) == tuple(result.shape):
-            fill_matrix(terms, result, threads)
+            fill_whole(terms, result, threads)
         else:
             fill_part(terms, result, rows, columns, threads)
     return result
+
+
+def fill_whole(terms: Terms, result: Any, threads: int | None) -> None:
+    """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
+    if on_cuda(result) and result.is_contiguous():
+        from .cuda import JointScorer, fits
+
+        if fits(terms := relative_to_nothing(terms)):
+            JointScorer(terms).fill(result)
+            return
+    fill_matrix(terms, result, threads)
 
 
 def fill_part(terms: Terms, result: Any, rows: IntArray, columns: IntArray, threads: int | None) -> None:
@@ -33,7 +44,7 @@ def fill_part(terms: Terms, result: Any, rows: IntArray, columns: IntArray, thre
     for start in range(0, len(rows), step):
         some = slice(start, min(start + step, len(rows)))
         band = empty((some.stop - some.start, len(columns)), _dtype_name(result), result)
-        fill_matrix(rows_of(terms, some), band, threads)
+        fill_whole(rows_of(terms, some), band, threads)
         result[like(rows[some][:, None], result), like(columns[None, :], result)] = band
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernel.blocks import fill_matrix
+from ..kernel.blocks import Terms, fill_matrix, relative_to_nothing
 from ..labels import IntArray
-from .backend import empty, is_torch
+from .backend import empty, is_torch, on_cuda
 from .matrices import SCATTER_ELEMENTS, fill_mixed, rows_of
 from .terms import Comparison
 
@@ -33,20 +34,40 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[A
         scores = fill_mixed(comparison, empty(shape, comparison.dtype, comparison.enrol.y))
         return best_of(scores, np.arange(shape[0]), top)
     n_tests = len(comparison.test)
-    numbers = np.zeros((n_tests, 0), dtype=np.int64)
-    scores = np.zeros((n_tests, 0), dtype=np.float64)
+    numbers = np.full((n_tests, top), -1, dtype=np.int64)
+    scores = np.full((n_tests, top), -np.inf)
     for rows, columns, terms in comparison.parts():
-        found = np.full((n_tests, top), -1, dtype=np.int64)
-        values = np.full((n_tests, top), -np.inf)
-        step = max(top, SCATTER_ELEMENTS // len(columns))
-        for start in range(0, len(rows), step):
-            some = slice(start, min(start + step, len(rows)))
-            band = empty((some.stop - some.start, len(columns)), comparison.dtype, comparison.enrol.y)
-            fill_matrix(rows_of(terms, some), band)
-            here, best = best_of(band, rows[some], min(top, band.shape[0]))
-            found[columns], values[columns] = _merge_best(found[columns], values[columns], here, best, top)
-        numbers, scores = _merge_best(numbers, scores, found, values, top)
+        for here, best in _bands(comparison, rows, len(columns), terms, top):
+            numbers[columns], scores[columns] = _merge_best(numbers[columns], scores[columns], here, best, top)
     return numbers, scores.astype(comparison.dtype)
+
+
+def _bands(
+    comparison: Comparison, rows: IntArray, n_columns: int, terms: Terms, top: int
+) -> Iterator[tuple[IntArray, NDArray[Any]]]:
+    """The best of every band of rows; of all rows at once where the fused kernel fits."""
+    if on_cuda(comparison.enrol.y):
+        fused = _fused_best(terms, min(top, len(rows)))
+        if fused is not None:
+            yield rows[fused[0]], fused[1]
+            return
+    step = max(top, SCATTER_ELEMENTS // n_columns)
+    for start in range(0, len(rows), step):
+        some = slice(start, min(start + step, len(rows)))
+        band = empty((some.stop - some.start, n_columns), comparison.dtype, comparison.enrol.y)
+        fill_matrix(rows_of(terms, some), band)
+        yield best_of(band, rows[some], min(top, band.shape[0]))
+
+
+def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
+    """The best rows by the fused kernel, where it fits."""
+    from .cuda import best_rows, fits
+
+    terms = relative_to_nothing(terms)
+    if not fits(terms):
+        return None
+    numbers, scores = best_rows(terms, top)
+    return numbers.cpu().numpy(), scores.cpu().numpy()
 
 
 def _merge_best(

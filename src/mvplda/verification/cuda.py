@@ -1,0 +1,190 @@
+"""Fused CUDA kernel for two-view score matrices: three products, log-sum-exp and one write.
+
+float32 factors are split into two float16 parts, x = hi + lo, and
+hi hi' + hi lo' + lo hi' is one float16 product of three times the width: the
+tensor cores' float16 speed with an error like float32's. Imported only where
+there is a CUDA tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from ..kernel.blocks import Factors, Terms, log_sum
+
+TOP_OF_RANGE = 256.0
+WIDEST = 256
+"""A split factor is three times as wide as the latents that it shares: up to 85 of them fit the kernel."""
+
+
+@triton.jit
+def _load(pointer, lines, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    inner = tl.arange(0, WIDTH)
+    return tl.load(pointer + lines[:, None] * WIDTH + inner[None, :], mask=inside[:, None], other=0.0)
+
+
+@triton.jit
+def _joint_kernel(  # type: ignore[no-untyped-def]
+    n_left, n_right, n_row, n_column, n_scale,
+    a_left, a_right, a_row, a_column, a_scale,
+    b_left, b_right, b_row, b_column, b_scale,
+    out, n_rows, n_columns, n_strips,
+    N_WIDTH: tl.constexpr, A_WIDTH: tl.constexpr, B_WIDTH: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, STRIP: tl.constexpr, BEST_ONLY: tl.constexpr,
+):  # fmt: skip
+    """One program: BM rows, whose factors it keeps, against a strip of STRIP x BN columns."""
+    program = tl.program_id(0)
+    tile, strip = program // n_strips, program % n_strips
+    rows = tile * BM + tl.arange(0, BM)
+    in_rows = rows < n_rows
+    n_l = _load(n_left, rows, in_rows, N_WIDTH)
+    a_l = _load(a_left, rows, in_rows, A_WIDTH)
+    b_l = _load(b_left, rows, in_rows, B_WIDTH)
+    n_r = tl.load(n_row + rows, mask=in_rows, other=0.0)[:, None]
+    a_r = tl.load(a_row + rows, mask=in_rows, other=0.0)[:, None]
+    b_r = tl.load(b_row + rows, mask=in_rows, other=0.0)[:, None]
+    n_s, a_s, b_s = tl.load(n_scale), tl.load(a_scale), tl.load(b_scale)
+    best = tl.full((BM, BN), float("-inf"), dtype=tl.float32)
+    for j in range(STRIP):
+        columns = (strip * STRIP + j) * BN + tl.arange(0, BN)
+        inside = columns < n_columns
+        a = tl.dot(a_l, tl.trans(_load(a_right, columns, inside, A_WIDTH))) * a_s
+        a += a_r + tl.load(a_column + columns, mask=inside, other=0.0)[None, :]
+        b = tl.dot(b_l, tl.trans(_load(b_right, columns, inside, B_WIDTH))) * b_s
+        b += b_r + tl.load(b_column + columns, mask=inside, other=0.0)[None, :]
+        high = tl.maximum(a, b)
+        top = tl.maximum(high, 0.0)
+        against = top + tl.log(1.0 + tl.exp(-tl.abs(high)) + tl.exp(tl.minimum(a, b) - top))
+        n = tl.dot(n_l, tl.trans(_load(n_right, columns, inside, N_WIDTH))) * n_s
+        value = n + n_r + tl.load(n_column + columns, mask=inside, other=0.0)[None, :] - against
+        if BEST_ONLY:
+            best = tl.maximum(best, tl.where(inside[None, :], value, float("-inf")))
+        else:
+            place = rows[:, None].to(tl.int64) * n_columns + columns[None, :]
+            tl.store(out + place, value, mask=in_rows[:, None] & inside[None, :])
+    if BEST_ONLY:
+        tl.store(out + rows.to(tl.int64) * n_strips + strip, tl.max(best, axis=1), mask=in_rows)
+
+
+def _split(x: Any, *, left: bool) -> tuple[Any, Any]:
+    """[hi, hi, lo] of a left or [hi, lo, hi] of a right factor, padded to a power of two, and its unit."""
+    unit = x.abs().max().clamp(min=1e-30) / TOP_OF_RANGE
+    scaled = x / unit
+    high = scaled.half()
+    low = (scaled - high).half()
+    parts = (high, high, low) if left else (high, low, high)
+    width = x.shape[1]
+    split = high.new_zeros((len(x), max(16, triton.next_power_of_2(3 * width))))
+    for i, part in enumerate(parts):
+        split[:, i * width : (i + 1) * width] = part
+    return split, unit
+
+
+def _prepare(f: Factors) -> tuple[Any, Any, Any, Any, Any]:
+    left, unit_l = _split(f.left[:, :-2], left=True)
+    right, unit_r = _split(f.right[:, :-2], left=False)
+    return left, right, f.left[:, -2].contiguous(), f.right[:, -1].contiguous(), unit_l * unit_r
+
+
+class JointScorer:
+    """Two-view terms (one product above, two and the constant 0 below) on the GPU.
+
+    block : rows and columns of a tile; strip : tiles of columns that a program goes through
+    """
+
+    def __init__(
+        self, terms: Terms, block: tuple[int, int] = (64, 64), strip: int = 4, warps: int = 4, stages: int = 2
+    ) -> None:
+        below = [f for f in terms.denominator if f.left is not None]
+        self.parts = [_prepare(f) for f in (*terms.numerator, *below)]
+        self.block, self.strip, self.warps, self.stages = block, strip, warps, stages
+        self.shape = (len(self.parts[0][0]), len(self.parts[0][1]))
+
+    @property
+    def strips(self) -> int:
+        return int(triton.cdiv(self.shape[1], self.block[1] * self.strip))
+
+    def _launch(self, out: Any, best_only: bool) -> None:
+        grid = (triton.cdiv(self.shape[0], self.block[0]) * self.strips,)
+        _joint_kernel[grid](
+            *(value for part in self.parts for value in part),
+            out,
+            *self.shape,
+            self.strips,
+            *(part[0].shape[1] for part in self.parts),
+            BM=self.block[0],
+            BN=self.block[1],
+            STRIP=self.strip,
+            BEST_ONLY=best_only,
+            num_warps=self.warps,
+            num_stages=self.stages,
+        )
+
+    def fill(self, out: Any) -> None:
+        """Write every LLR into a contiguous float32 tensor."""
+        self._launch(out, best_only=False)
+
+    def strip_maxima(self) -> Any:
+        """(rows, strips): the best LLR of every row in every strip of columns; nothing else is written."""
+        out = torch.empty((self.shape[0], self.strips), dtype=torch.float32, device=self.parts[0][0].device)
+        self._launch(out, best_only=True)
+        return out
+
+
+def fits(terms: Terms) -> bool:
+    """Whether the kernel can score these terms: two views, float32, and not too wide."""
+    products = [f for f in (*terms.numerator, *terms.denominator) if f.left is not None]
+    constants = [f.log_weight for f in terms.denominator if f.left is None]
+    return (
+        len(terms.numerator) == 1
+        and len(products) == 3
+        and constants == [0.0]
+        and all(f.left.dtype == torch.float32 and 3 * (f.left.shape[1] - 2) <= WIDEST for f in products)
+    )
+
+
+def turned(terms: Terms) -> Terms:
+    """The same terms with rows and columns exchanged."""
+
+    def swap(side: Any) -> Any:
+        return torch.cat([side[:, :-2], side[:, -1:], side[:, -2:-1]], dim=1).contiguous()
+
+    def turn(f: Factors) -> Factors:
+        return f if f.left is None else Factors(swap(f.right), swap(f.left), f.log_weight)
+
+    return Terms(tuple(map(turn, terms.numerator)), tuple(map(turn, terms.denominator)))
+
+
+def best_rows(terms: Terms, top: int) -> tuple[Any, Any]:
+    """(columns, top) numbers and LLRs of the best rows of every column; the matrix is never written.
+
+    The best LLR of every strip of rows tells which strips can hold the best rows; those are scored again.
+    """
+    terms = turned(terms)
+    scorer = JointScorer(terms)
+    span = scorer.block[1] * scorer.strip
+    maxima = scorer.strip_maxima()
+    strips = maxima.topk(min(top, scorer.strips), dim=1).indices
+    n_columns, n_rows = scorer.shape
+    numbers, scores = [], []
+    step = max(1, 2**24 // (strips.shape[1] * span))
+    for start in range(0, n_columns, step):
+        some = strips[start : start + step]
+        rows = (some[:, :, None] * span + torch.arange(span, device=some.device)).reshape(len(some), -1)
+        outside = rows >= n_rows
+        rows = rows.clamp(max=n_rows - 1)
+
+        def values(f: Factors, rows: Any = rows, start: int = start) -> Any:
+            if f.left is None:
+                return f.log_weight
+            return torch.einsum("cw,crw->cr", f.left[start : start + step], f.right[rows])
+
+        value = log_sum([values(f) for f in terms.numerator]) - log_sum([values(f) for f in terms.denominator])
+        best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)
+        numbers.append(rows.gather(1, best.indices))
+        scores.append(best.values)
+    return torch.cat(numbers), torch.cat(scores)

@@ -1,0 +1,20 @@
+"""Settings of the test run."""
+
+from __future__ import annotations
+
+import os
+
+# Small matrices on a few workers: threads of their own only get in each other's way.
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "mvplda",
+    deadline=None,
+    max_examples=15,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("mvplda")

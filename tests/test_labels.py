@@ -1,0 +1,156 @@
+"""Labels in any form become class numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mvplda.exceptions import LabelError
+from mvplda.labels import base_columns, check_view_names, encode_labels, row_keys
+
+SPEAKERS = ["bob", "ann", "bob", "cid", "ann"]
+PHRASES = [30, 10, 10, 20, 30]
+
+
+def partition(codes: np.ndarray) -> list[set[int]]:
+    """Which vectors are together, whatever their class is called."""
+    return sorted((set(np.flatnonzero(codes == c).tolist()) for c in np.unique(codes)), key=min)
+
+
+def naive_partition(*columns: Any) -> list[set[int]]:
+    together: dict[Any, set[int]] = {}
+    for i, key in enumerate(zip(*columns, strict=True)):
+        together.setdefault(key, set()).add(i)
+    return sorted(together.values(), key=min)
+
+
+FORMS = {
+    "dict of lists": {"speaker": SPEAKERS, "phrase": PHRASES},
+    "dict of arrays": {"phrase": np.array(PHRASES), "speaker": np.array(SPEAKERS), "unused": np.zeros(5)},
+    "dict of series": {"speaker": pd.Series(SPEAKERS, index=list("vwxyz")), "phrase": pd.Series(PHRASES)},
+    "categorical": {"speaker": pd.Categorical(SPEAKERS), "phrase": pd.Series(PHRASES, dtype="Int64")},
+    "dataframe": pd.DataFrame({"phrase": PHRASES, "other": 0, "speaker": SPEAKERS}),
+    "object array": np.array([SPEAKERS, PHRASES], dtype=object).T,
+    "text array": np.array([SPEAKERS, [str(p) for p in PHRASES]]).T,
+    "list of rows": [list(row) for row in zip(SPEAKERS, PHRASES, strict=True)],
+    "list of tuples": list(zip(SPEAKERS, PHRASES, strict=True)),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_labels_is_the_same(form: str) -> None:
+    table = encode_labels(FORMS[form], ("speaker", "phrase"))
+    assert table.views == ("speaker", "phrase")
+    assert len(table) == 5
+    assert table.classes["speaker"].names.tolist() == ["ann", "bob", "cid"]
+    assert [table.classes["speaker"].names[c] for c in table.codes["speaker"]] == SPEAKERS
+    assert [str(table.classes["phrase"].names[c]) for c in table.codes["phrase"]] == [str(p) for p in PHRASES]
+
+
+def test_without_views_every_column_is_one() -> None:
+    assert encode_labels({"x": SPEAKERS, 3: PHRASES}).views == ("x", "3")
+    assert encode_labels(SPEAKERS).views == ("view0",)
+    assert encode_labels(np.array([PHRASES, PHRASES]).T).views == ("view0", "view1")
+
+
+@pytest.mark.parametrize(
+    ("column", "sentinel"),
+    [
+        (["b", None, "a", None], None),
+        (["b", float("nan"), "a", None], None),
+        ([2, None, 1, None], None),
+        ([2, None, 1.0, float("nan")], None),
+        (np.array([2.0, np.nan, 1.0, np.nan]), None),
+        (pd.Series(["b", pd.NA, "a", None], dtype="string"), None),
+        (pd.Series([2, pd.NA, 1, pd.NA], dtype="Int64"), None),
+        (np.array(["2020-01-02", "NaT", "2020-01-01", "NaT"], dtype="datetime64[D]"), None),
+        (["b", "?", "a", None], "?"),
+        ([2, -1, 1, -1], -1),
+        (np.array(["b", "", "a", ""]), ""),
+    ],
+)
+def test_a_missing_label_is_a_class_of_its_own(column: Any, sentinel: Any) -> None:
+    table = encode_labels({"v": column}, missing=sentinel)
+    assert table.classes["v"].anonymous == 2
+    assert len(table.classes["v"]) == 4
+    assert table.codes["v"].tolist() == [1, 2, 0, 3]
+
+
+def test_missing_labels_in_rows_beside_text() -> None:
+    """NumPy alone would make the text 'nan' of it, and one class of all such vectors."""
+    table = encode_labels([("x", float("nan")), ("y", "p"), (None, float("nan"))], ("a", "b"))
+    assert table.classes["b"].names.tolist() == ["p"]
+    assert (table.classes["a"].anonymous, table.classes["b"].anonymous) == (1, 2)
+
+
+def test_a_sentinel_of_another_type_is_in_nobodys_way() -> None:
+    assert encode_labels({"v": SPEAKERS}, missing=-1).classes["v"].anonymous == 0
+    assert encode_labels({"v": PHRASES}, missing="").classes["v"].anonymous == 0
+
+
+@pytest.mark.parametrize("view", ["a:b", "b:a", "a:c", "a:b:c"])
+def test_interaction_classes_are_the_combinations_that_occur(view: str) -> None:
+    rng = np.random.default_rng(0)
+    labels = {name: rng.integers(0, 4, size=30) for name in "abc"}
+    table = encode_labels(labels, ("a", view))
+    parts = view.split(":")
+    assert partition(table.codes[view]) == naive_partition(*(labels[p].tolist() for p in parts))
+    cells = table.classes[view].cells
+    assert cells is not None
+    for i, code in enumerate(table.codes[view]):
+        assert [table.classes[p].names[c] for p, c in zip(parts, cells[code], strict=True)] == [
+            labels[p][i] for p in parts
+        ]
+
+
+def test_a_vector_without_a_label_is_alone_in_every_interaction() -> None:
+    table = encode_labels({"a": ["x", "x", None, None], "b": [1, 1, 1, 1]}, ("a", "b", "a:b"))
+    assert partition(table.codes["a:b"]) == [{0, 1}, {2}, {3}]
+
+
+@pytest.mark.parametrize("sizes", [(4, 5, 6), (2**40, 2**40, 2**40)])
+def test_row_keys_tell_rows_apart(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    columns = [rng.integers(0, 3, size=40) for _ in sizes]
+    assert partition(row_keys(columns, sizes)) == naive_partition(*(c.tolist() for c in columns))
+
+
+def test_base_columns_in_order_of_mention() -> None:
+    assert base_columns(["b:a", "c", "a"]) == ("b", "a", "c")
+
+
+@pytest.mark.parametrize(
+    ("labels", "views", "words"),
+    [
+        (None, ("a",), "requires y to be passed"),
+        ({"a": [1, 2]}, ("a", "b"), r"no view 'b'; they have \['a'\]"),
+        ({"a": [1, 2], "b": [1]}, None, "different lengths"),
+        ({"a": ["x", 1]}, None, r"all strings or all numbers.*int.*str"),
+        ({"a": [2**70, 1]}, None, "64-bit"),
+        ({"a": [(1, 2), (3, 4)]}, None, r"one-dimensional; got shape \(2, 2\)"),
+        ({"a": "text"}, None, "got the string 'text'"),
+        ({"a": 5}, None, "got 5"),
+        ({}, None, "there is no view"),
+        ({"a:b": [1, 2]}, None, "rename the column"),
+        ([[1, 2], [3]], None, "list"),
+        (np.zeros((2, 2, 2)), None, r"got \(2, 2, 2\)"),
+        (np.zeros((4, 3)), ("a", "b"), r"3 column\(s\).*need 2: \['a', 'b'\]"),
+    ],
+)
+def test_wrong_labels_are_named(labels: Any, views: Any, words: str) -> None:
+    with pytest.raises(LabelError, match=words):
+        encode_labels(labels, views)
+
+
+def test_encoded_labels_are_not_encoded_twice() -> None:
+    with pytest.raises(LabelError, match="already encoded"):
+        encode_labels(encode_labels(SPEAKERS))
+
+
+@pytest.mark.parametrize("views", [("",), ("a:",), ("a:a",), ("a", "b", "a"), ("a:b", "b:a"), (3,)])
+def test_wrong_view_names_are_refused(views: Any) -> None:
+    with pytest.raises(LabelError):
+        check_view_names(views)
