@@ -61,7 +61,7 @@ def scatter_of_kinds(
 def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
     """EER of every system, one group of bars a kind of trial, on a log axis."""
     width = 0.8 / len(table)
-    palette = ("#BBBBBB", "#56B4E9", "#CC79A7", "#0072B2", "#009E73", "#E69F00", "#F0E442")
+    palette = ("#BBBBBB", "#56B4E9", "#CC79A7", "#D55E00", "#0072B2", "#009E73", "#F0E442", "#000000")
     for i, (system, row) in enumerate(table.items()):
         heights = [max(100 * row[c], 0.005) for c in columns]
         places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
@@ -69,7 +69,7 @@ def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns
     axes.set_yscale("log")
     axes.set_xticks(np.arange(len(columns)), columns)
     axes.set_ylabel("EER, % (log scale)")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
 
 def save_figure(fig: Any, path: str | Path) -> Path:

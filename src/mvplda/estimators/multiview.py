@@ -24,12 +24,13 @@ from ..exceptions import (
     ParameterError,
 )
 from ..files import load_model, save_model
-from ..kernel.design import Design
+from ..kernel.design import Design, step_operations
 from ..kernel.em import Fit, Iteration, NoiseKind, NoiseModel, fit_em
 from ..kernel.paper import paper_step
 from ..kernel.posterior import posterior
 from ..kernel.records import Array, Parameters, Precision
 from ..kernel.start import from_chance, from_moments
+from ..kernel.threads import threads_for
 from ..labels import LabelTable, encode_labels
 from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
@@ -79,7 +80,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         EM stops when the objective gains less than `tol` nat a vector.
     missing : a label that stands for "no label", besides None and NaN
     random_state : int, RandomState or None
-        Used by a random start, and by the randomised SVD of a large moment start.
+        Used by a random start. A start from moments uses a little chance too, always the
+        same where this is None.
     verbose : int
         1 shows the progress of a fit on standard error.
     callback : callable or None
@@ -90,7 +92,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     mean_ : (D,)
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
-    log_likelihoods_ : (n_iter_ + 1,) exact, before every iteration and at the end
+    log_likelihoods_ : (n_iter_ + 1,) exact, before every iteration and at the end; never
+        falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls)
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
@@ -187,7 +190,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         diagnostics = examine(statistics, views, asked, ranks)
         sums = statistics.for_views(views, self._second_moment())
         noise = self._noise_model(statistics, settings.noise_shrinkage)
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31))
+        chance = self.init == "random" or self.random_state is not None
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31) if chance else 0)
         rank_tuple = tuple(ranks[v] for v in views)
         start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise, rng)
         design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10))
@@ -195,16 +199,17 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
             step = paper_step(statistics.for_views((cell,), self._second_moment()), noise)
-        fit = fit_em(
-            design,
-            start,
-            noise,
-            max_iter=self.max_iter,
-            tol=self.tol,
-            shrinkage=tuple(settings.loading_shrinkage * len(c) for c in sums.counts),
-            step=step,
-            callback=self._watch(statistics),
-        )
+        with threads_for(step_operations(design, rank_tuple)):
+            fit = fit_em(
+                design,
+                start,
+                noise,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                shrinkage=tuple(settings.loading_shrinkage * len(c) for c in sums.counts),
+                step=step,
+                callback=self._watch(statistics),
+            )
         origin = statistics.origin
         self._take(views, replace(fit.parameters, mean=fit.parameters.mean + origin))
         self.log_likelihoods_ = fit.log_likelihoods

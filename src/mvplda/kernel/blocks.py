@@ -7,19 +7,16 @@ function works on NumPy arrays and on torch tensors alike.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+
+from .threads import in_parallel
 
 BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
 BAND_ROWS = 2048
-THREADED_FROM = 2**20
 
 
 @dataclass(frozen=True)
@@ -188,24 +185,3 @@ def evaluate_pairs(terms: Terms, rows: Any, columns: Any) -> Any:
 
     for_same = log_sum([values(f) for f in terms.numerator])
     return for_same - log_sum([values(f) for f in terms.denominator])
-
-
-def in_parallel(work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None) -> None:
-    """Run the blocks on Python threads over single-threaded BLAS: its own threads hurt small blocks."""
-    n_threads = threads or _cores()
-    with _blas().limit(limits=1, user_api="blas"):
-        if n_threads == 1 or size < THREADED_FROM:
-            for start in starts:
-                work(start)
-        else:
-            with ThreadPoolExecutor(n_threads) as pool:
-                list(pool.map(work, starts))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()

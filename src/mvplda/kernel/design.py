@@ -216,3 +216,12 @@ def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
             weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
             np.add.at(keys[:, column], row, weights[table.indices] * (counts * np.uint64(2) + np.uint64(1)))
     return keys
+
+
+def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
+    """About how many floating-point operations one EM iteration takes."""
+    sums = design.sums
+    D = float(sums.dimension)
+    products = sum(4 * len(n) * D * r + 2 * len(n) * r**2 for n, r in zip(sums.counts, ranks, strict=True))
+    full = D**2 * (D + 2 * sum(ranks)) if sums.scatter.ndim == 2 else 0.0
+    return products + full + 2 * float(design.plan.dense_size) ** 3

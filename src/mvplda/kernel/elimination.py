@@ -108,10 +108,7 @@ class Elimination:
             step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
             for j in range(0, J, step):
                 gram = self.design.grams[l, m][:, j * K : (j + step) * K]
-                if few_counts:
-                    taken = gram.T @ (self.delta @ products)  # (E5)
-                else:
-                    taken = (gram.T @ self.delta) @ products
+                taken = gram.T @ (self.delta @ products) if few_counts else (gram.T @ self.delta) @ products  # (E5)
                 block[j : j + step] -= taken.reshape(-1, K, r, q).transpose(0, 2, 1, 3)
             if l != m:
                 M[self.rest_slice[m], self.rest_slice[l]] = M[self.rest_slice[l], self.rest_slice[m]].T

@@ -64,7 +64,8 @@ def ask(
 
     same : a view or several; None: all views that are not given
     given : {view: "same" or "different"}, what is known
-    priors : {hypothesis: weight}; default: equal weights
+    priors : {hypothesis: weight}; hypotheses that are not named have none, except that a side
+        of the ratio where none is named has equal weights
     """
     base = base_columns(tuple(views))
     known = dict(given or {})
@@ -81,8 +82,8 @@ def ask(
         raise ParameterError("there is nothing to ask: every view is given")
     possible = [h for h in all_hypotheses(views) if all((v in h) == (w == "same") for v, w in known.items())]
     weights = _weights(possible, base, priors)
-    numerator = {h: weights[h] for h in possible if set(asked) <= set(h)}
-    denominator = {h: weights[h] for h in possible if not set(asked) <= set(h)}
+    numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
+    denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
     return Question(
         dict(views), _normalised(numerator, "the hypotheses that say same"), _normalised(denominator, "the others")
     )
@@ -96,12 +97,10 @@ def _check_view(view: str, base: Sequence[str], where: str) -> None:
 def _weights(
     possible: Sequence[Hypothesis], base: Sequence[str], priors: Mapping[Any, float] | None
 ) -> dict[Hypothesis, float]:
-    if priors is None:
-        return dict.fromkeys(possible, 1.0)
-    weights = dict.fromkeys(possible, 0.0)
-    for key, weight in priors.items():
+    weights: dict[Hypothesis, float] = {}
+    for key, weight in (priors or {}).items():
         hypothesis = as_hypothesis(key, base)
-        if hypothesis not in weights:
+        if hypothesis not in possible:
             raise ParameterError(f"priors name {key!r}, which what is given rules out; possible: {list(possible)}")
         if not (np.isfinite(weight) and weight >= 0):
             raise ParameterError(f"a prior is a number of at least 0; got {weight!r} for {key!r}")
@@ -118,8 +117,9 @@ def as_hypothesis(key: Any, base: Sequence[str]) -> Hypothesis:
     return tuple(view for view in base if view in names)
 
 
-def _normalised(weights: dict[Hypothesis, float], which: str) -> dict[Hypothesis, float]:
-    total = sum(weights.values())
+def _normalised(weights: dict[Hypothesis, float | None], which: str) -> dict[Hypothesis, float]:
+    named = {h: w for h, w in weights.items() if w is not None} or dict.fromkeys(weights, 1.0)
+    total = sum(named.values())
     if not total > 0:
         raise ParameterError(f"priors give no weight to {which}: {list(weights)}")
-    return {h: float(np.log(w / total)) for h, w in weights.items() if w > 0}
+    return {h: float(np.log(w / total)) for h, w in named.items() if w > 0}

@@ -63,28 +63,43 @@ def _as_class(known: KnownClass, views: dict[str, int], number: int | None, N: A
     return _Seen(N_new, y_new, log_evidence)
 
 
+@dataclass(frozen=True)
+class SeenTests:
+    """Tests seen as every known class and as none of them.
+
+    as_class : evidence by class; best : (T,) the largest log evidence of any class
+    """
+
+    as_class: dict[int | None, _Seen]
+    best: Any
+
+
+def see_tests(known: KnownClass, views: dict[str, int], N_t: Array, y_t: Any) -> SeenTests:
+    as_class = {c: _as_class(known, views, c, N_t, y_t) for c in (*range(len(known.means)), None)}
+    best = as_class[None].log_evidence
+    for seen in as_class.values():
+        best = _larger(best, seen.log_evidence)
+    return SeenTests(as_class, best)
+
+
 def known_terms(
-    question: Question, known: KnownClass, claimed: int, N_e: Array, N_t: Array, y_e: Any, y_t: Any, dtype: Any
+    question: Question, known: KnownClass, claimed: int, N_e: Array, y_e: Any, seen: SeenTests, dtype: Any
 ) -> Terms:
     """Terms for enrolled rows that all claim the same class."""
-    views = question.views
-    others: list[int | None] = [*(c for c in range(len(known.means)) if c != claimed), None]
+    views, tests, best = question.views, seen.as_class, seen.best
+    others = [c for c in tests if c != claimed]
     enrol = _as_class(known, views, claimed, N_e, y_e)
-    tests = {c: _as_class(known, views, c, N_t, y_t) for c in (claimed, *others)}
-    best = tests[claimed].log_evidence
-    for seen in tests.values():
-        best = _larger(best, seen.log_evidence)
 
     def side(weighted: dict[Hypothesis, float]) -> tuple[Factors, ...]:
         factors = []
         for hypothesis, weight in weighted.items():
-            says = [claimed] if known.view in hypothesis else others
+            says: list[int | None] = [claimed] if known.view in hypothesis else others
             shared = shared_latents(views, hypothesis)
             weight -= float(np.log(len(says)))
             if len(shared) == 0:  # the two sides do not touch: one column term for all classes together
                 extra = log_sum([tests[c].log_evidence - best for c in says])
                 none = pair_term(enrol.N, tests[claimed].N, shared)
-                factors.append(make_factors(none, enrol.y, y_t, weight, dtype, extra))
+                factors.append(make_factors(none, enrol.y, tests[claimed].y, weight, dtype, extra))
                 continue
             for c in says:
                 term = pair_term(enrol.N, tests[c].N, shared)

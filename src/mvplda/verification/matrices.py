@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernel.blocks import Factors, Terms, fill_matrix, log_sum, relative_to_nothing
+from ..kernel.threads import one_blas_thread
 from ..labels import IntArray
 from .backend import empty, is_torch, like, on_cuda
 from .terms import Comparison
@@ -17,6 +18,11 @@ SCATTER_ELEMENTS = 2**22
 
 def fill(comparison: Comparison, result: Any, threads: int | None = None) -> Any:
     """Write the LLR of every profile and test into `result`."""
+    with one_blas_thread():
+        return _fill(comparison, result, threads)
+
+
+def _fill(comparison: Comparison, result: Any, threads: int | None) -> Any:
     if comparison.enrol.mixed or comparison.test.mixed:
         return fill_mixed(comparison, result)
     for rows, columns, terms in comparison.parts():

@@ -200,6 +200,7 @@ class VerificationMixin:
 
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs at or above the threshold, -1 for the others."""
+        check_is_fitted(self, "mean_")
         if not hasattr(self, "threshold_"):
             raise ParameterError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
         return np.where(np.asarray(self.decision_function(pairs)) >= self.threshold_, 1, -1)

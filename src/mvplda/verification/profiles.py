@@ -57,6 +57,9 @@ class Profiles:
             raise LabelError(f"there is no profile {wanted[unknown].tolist()[0]!r} among {len(self)}")
         return found
 
+    def __getitem__(self, which: slice) -> Profiles:
+        return self.take(np.arange(len(self))[which])
+
     def select(self, ids: Any) -> Profiles:
         """Some of the profiles, in the order asked for."""
         return self.take(self.number(ids))

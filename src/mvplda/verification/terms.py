@@ -17,7 +17,7 @@ from ..kernel.records import Array
 from ..labels import IntArray
 from .backend import like
 from .factors import make_factors
-from .known import KnownClass, known_terms
+from .known import KnownClass, known_terms, see_tests
 from .profiles import Profiles
 
 Scoring = Literal["exact", "paper"]
@@ -44,13 +44,14 @@ class Comparison:
                 if self.known is None:
                     yield rows, columns, self._terms(N_e, N_t, y_e, y_t)
                     continue
+                seen = see_tests(self.known, self.question.views, N_t, y_t)
                 for claimed in np.unique(self.known.claimed[rows]):
                     some = np.flatnonzero(self.known.claimed[rows] == claimed)
                     y_some = y_e[like(some, y_e)]
                     if claimed < 0:
                         terms = self._terms(N_e, N_t, y_some, y_t)
                     else:
-                        terms = known_terms(self.question, self.known, int(claimed), N_e, N_t, y_some, y_t, self.dtype)
+                        terms = known_terms(self.question, self.known, int(claimed), N_e, y_some, seen, self.dtype)
                     yield rows[some], columns, terms
 
     def _terms(self, N_e: Array, N_t: Array, y_e: Any, y_t: Any) -> Terms:

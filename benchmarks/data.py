@@ -1,0 +1,41 @@
+"""Vectors drawn from a model, made in pieces so that nothing but the vectors themselves is ever held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+ROWS = 4096
+
+
+def draw(codes: Sequence[Any], ranks: Sequence[int], dimension: int, dtype: str = "float64", seed: int = 0) -> Any:
+    """(n, D) vectors with class numbers `codes`, one column a view: unit noise, half as much signal a view."""
+    rng = np.random.default_rng(seed)
+    effects = []
+    for code, rank in zip(codes, ranks):  # noqa: B905 - also runs under the old interpreters of peers
+        loading = rng.standard_normal((rank, dimension)) / np.sqrt(2 * rank)
+        effects.append((rng.standard_normal((int(code.max()) + 1, rank)) @ loading).astype(dtype))
+    X = np.empty((len(codes[0]), dimension), dtype=dtype)
+    for start in range(0, len(X), ROWS):
+        part = slice(start, start + ROWS)
+        X[part] = rng.standard_normal(X[part].shape, dtype=dtype)
+        for code, effect in zip(codes, effects):  # noqa: B905
+            X[part] += effect[code[part]]
+    return X
+
+
+def equal_classes(classes: int, each: int) -> Any:
+    """Class numbers of `each` vectors of every class."""
+    return np.repeat(np.arange(classes), each)
+
+
+def uneven_classes(classes: int, each: int, seed: int = 1) -> Any:
+    """The same number of vectors, in classes of half to one and a half times as many."""
+    sizes = np.random.default_rng(seed).integers(each // 2, each + each // 2 + 1, size=classes)
+    while sizes.sum() != classes * each:
+        error = classes * each - int(sizes.sum())
+        some = np.random.default_rng(seed).permutation(classes)[: abs(error)]
+        sizes[some] += np.sign(error)
+    return np.repeat(np.arange(classes), sizes)

@@ -1,0 +1,5 @@
+"""python -m mvplda"""
+
+from .cli import main
+
+main(prog_name="mvplda")
