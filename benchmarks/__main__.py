@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from threadpoolctl import threadpool_limits
 
-from . import growth, joint, train
+from . import growth, joint, scoring, train
 from .report import lines_of, write
 from .timing import ROOT
 
-BENCHMARKS = {"train": train.run, "joint": joint.run, "growth": growth.run}
+BENCHMARKS = {"train": train.run, "joint": joint.run, "growth": growth.run, "scoring": scoring.run}
 
 
 @click.command(context_settings={"show_default": True})
@@ -22,7 +22,7 @@ BENCHMARKS = {"train": train.run, "joint": joint.run, "growth": growth.run}
 @click.option("--peer-python", default=sys.executable, help="An interpreter that has the other packages.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Where the figures go.")
 def main(names: tuple[str, ...], quick: bool, rounds: int, peer_python: str, output: Path | None) -> None:
-    """Speed and memory of training: NAMES, or all. Writes a JSON file and a picture of each."""
+    """Speed and memory: NAMES, or all. Writes a JSON file and a picture of each."""
     output = output or (ROOT / "build/benchmarks" if quick else ROOT / "benchmarks/results")
     with threadpool_limits(1):
         for name in names or BENCHMARKS:

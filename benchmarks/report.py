@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_info
 
 import mvplda
 
+PLAIN = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 OURS, BARE, OTHERS = "#c44e52", "#8c8c8c", "#4c72b0"
 
 
@@ -64,7 +65,8 @@ def _bars(axes: Any, values: dict[str, float], colours: list[str], label: str, *
     names = list(values)
     axes.barh(names[::-1], [values[n] for n in names[::-1]], color=colours[::-1])
     for i, n in enumerate(names[::-1]):
-        axes.text(values[n], i, f" {values[n]:.3g}", va="center", fontsize=8)
+        shown = f"{values[n]:.3g}" if values[n] < 1000 else f"{values[n]:.0f}"
+        axes.annotate(shown, (values[n], i), (4, 0), textcoords="offset points", va="center", fontsize=8, bbox=PLAIN)
     axes.set_xlabel(label)
     axes.margins(x=0.15)
     if log:
@@ -90,7 +92,13 @@ def _plot_train(figures: dict[str, Any], path: Path) -> None:
         colours.append(OTHERS)
     figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
     _bars(axes, values, colours, "time in units of bare NumPy X'X (log scale)", log=True)
-    axes.set_title(f"PLDA, full noise, 10 iterations\n{case['case']}", fontsize=10)
+    quoted = case["peers quoted, ratio to their bare X'X"]
+    if quoted:
+        axes.axvline(
+            0.45 * min(quoted.values()), color="black", linestyle=":", zorder=0, label="0.45 of the fastest peer"
+        )
+        axes.legend(fontsize=8)
+    axes.set_title(f"PLDA, full noise, 10 iterations: {case['case']}", fontsize=10, loc="left")
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -106,7 +114,7 @@ def _plot_joint(figures: dict[str, Any], path: Path) -> None:
             "mvplda: statistics and fit": seconds["mvplda"],
         }
         _bars(axes, values, [BARE, BARE, OURS, OURS], "seconds", log=False)
-        axes.set_title(case["case"], fontsize=9)
+        axes.set_title(case["case"], fontsize=9, loc="left", x=-0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -130,8 +138,31 @@ def _plot_growth(figures: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
+def _plot_scoring(figures: dict[str, Any], path: Path) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    shares = {"bare float32 product": 1.0}
+    colours = [BARE]
+    for name, label in (("one view", "mvplda, one view"), ("two views", "mvplda, two views (of three products)")):
+        shares[label] = figures[name]["share of the bare products"]["mvplda, out="]
+        colours.append(OURS)
+    for name, share in figures["peers quoted, share of their bare product (one view)"].items():
+        shares[f"{name}, one view (quoted)"] = share
+        colours.append(OTHERS)
+    _bars(left, shares, colours, "share of the bare products' speed, one thread (log scale)", log=True)
+    rows = figures["LLR a second by size"]
+    for name, colour in zip([n for n in rows[0] if n != "size"], (OURS, OTHERS), strict=True):
+        right.loglog([r["size"] for r in rows], [r[name] for r in rows], "o-", color=colour, label=name)
+    right.set_xlabel("profiles, and tests")
+    right.set_ylabel("LLR a second, one thread")
+    right.grid(alpha=0.3)
+    right.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 PLOTS: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "train": _plot_train,
     "joint": _plot_joint,
     "growth": _plot_growth,
+    "scoring": _plot_scoring,
 }

@@ -37,7 +37,7 @@ def test_demo_prints_a_table_in_which_exact_wins(tmp_path):
     assert (tmp_path / "demo.png").stat().st_size > 10_000
     about = json.loads(mvplda("info", "--json", tmp_path / "model.safetensors").stdout)
     assert about["views"] == {"speaker": 20, "phrase": 19}
-    assert "speaker: rank 20" in mvplda("info", tmp_path / "model.safetensors").stdout
+    assert "speaker: 20" in mvplda("info", tmp_path / "model.safetensors").stdout
 
 
 def test_errors_are_one_line(tmp_path):

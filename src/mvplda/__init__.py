@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Bundle": "mvplda.bundle",
     "MultiviewPLDA": "mvplda.estimators.multiview",
     "MultiviewPLDACV": "mvplda.estimators.cross_validation",
     "PLDA": "mvplda.estimators.plda",
     "SufficientStatistics": "mvplda.statistics",
-    "load": "mvplda.files",
+    "load": "mvplda.bundle",
 }
-_ORIGINAL_NAMES = {"load": "load_model"}
 
-__all__ = ["PLDA", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStatistics", "__version__", "load"]
+__all__ = ["PLDA", "Bundle", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStatistics", "__version__", "load"]
 
 if TYPE_CHECKING:
+    from .bundle import Bundle, load
     from .estimators.cross_validation import MultiviewPLDACV
     from .estimators.multiview import MultiviewPLDA
     from .estimators.plda import PLDA
-    from .files import load_model as load
     from .statistics import SufficientStatistics
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'mvplda' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), _ORIGINAL_NAMES.get(name, name))
+    value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

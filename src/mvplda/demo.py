@@ -18,9 +18,9 @@ import numpy as np
 from .estimators.baselines import CascadeScorer, CosineScorer
 from .estimators.multiview import MultiviewPLDA
 from .exceptions import LikelihoodFellWarning
-from .kernel.records import Array, Parameters
+from .kernel.records import Array
 from .metrics import cllr, eer_by_kind, trial_kinds
-from .plots import bars_of_systems, figure, save_figure, scatter_of_kinds
+from .report.figures import bars_of_systems, figure, save_figure, scatter_of_kinds
 
 KINDS = ("IW", "IC", "TW", "Total")
 
@@ -42,13 +42,10 @@ class Corpus:
 def known_model(seed: int, dimension: int = 100, rank: int = 20) -> MultiviewPLDA:
     """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
     rng = np.random.default_rng(seed)
-    views = {"speaker": rank, "phrase": rank}
-    truth = MultiviewPLDA(views)
-    loadings = tuple(size * rng.standard_normal((dimension, rank)) for size in (0.6, 1.0))
+    sizes = {"speaker": 0.6, "phrase": 1.0}
+    loadings = {view: size * rng.standard_normal((dimension, rank)) for view, size in sizes.items()}
     mean, variances = rng.standard_normal(dimension), 8 * rng.gamma(4.0, 1.0, dimension)
-    truth._take(tuple(views), Parameters(mean, loadings, variances))
-    truth.n_features_in_ = dimension
-    return truth
+    return MultiviewPLDA.from_parameters(mean, loadings, variances)
 
 
 def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Corpus:

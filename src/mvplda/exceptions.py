@@ -18,7 +18,9 @@ Warnings::
     ├── UnidentifiableViewWarning       a view cannot be told from another, or from the noise
     ├── DisconnectedDesignWarning       parts of the data share no class of a view
     ├── NoiseFlooredWarning             noise variances were raised to the floor
-    └── LikelihoodFellWarning           an iteration lowered the likelihood
+    ├── LikelihoodFellWarning           an iteration lowered the likelihood
+    ├── SeparableScoresWarning          no score of a non-target reaches one of a target
+    └── ReversedScoresWarning           higher scores came with fewer targets
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
 """
@@ -78,3 +80,11 @@ class NoiseFlooredWarning(MvpldaWarning):
 
 class LikelihoodFellWarning(MvpldaWarning):
     """An iteration lowered the log-likelihood."""
+
+
+class SeparableScoresWarning(MvpldaWarning):
+    """A calibration has no finite optimum, because its training scores do not overlap."""
+
+
+class ReversedScoresWarning(MvpldaWarning):
+    """A calibration turns the order of the scores round."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from .exceptions import MissingExtraError
 
-EXTRAS = {"matplotlib": "plot", "torch": "torch"}
+EXTRAS = {"h5py": "hdf5", "kaldiio": "kaldi", "matplotlib": "plot", "pyarrow": "parquet", "torch": "torch"}
 
 
 def need(module: str) -> Any:

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ from .exceptions import FileFormatError
 if TYPE_CHECKING:
     from .estimators.multiview import MultiviewPLDA
 
+_T = TypeVar("_T")
+
 FORMAT = "mvplda"
+BUNDLE_FORMAT = "mvplda-bundle"
 VERSION = 1
 KEPT_CLASSES = 10_000
 """Views with at most so many classes keep their training posteriors in the file (for known classes)."""
@@ -27,6 +31,18 @@ KEPT_CLASSES = 10_000
 
 def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
     """Write a fitted model, atomically: the file is whole or not there."""
+    tensors, about = model_parts(model)
+    write_atomically(path, seal(FORMAT, "model", tensors, about))
+
+
+def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
+    """Read a model; damaged, foreign and newer files give a `FileFormatError`."""
+    tensors, about = unseal(path, FORMAT, "model")
+    return restore_model(tensors, about, path)
+
+
+def model_parts(model: MultiviewPLDA) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Everything of a fitted model that a file keeps: arrays by name, and plain values."""
     tensors: dict[str, NDArray[Any]] = {"mean": model.mean_, "noise": model.noise_}
     for view, loading in model.loadings_.items():
         tensors[f"loading/{view}"] = loading
@@ -36,43 +52,28 @@ def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
         named = slice(0, len(model.classes_[view]))
         tensors[f"class_means/{view}"] = model.class_means_[view][named]
         tensors[f"class_covariances/{view}"] = model.class_covariances_[view][named]
-    tensors = {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}
-    settings = plain_settings(model.get_params(deep=False))
     about = {
         "class": type(model).__name__,
-        "settings": settings,
+        "settings": plain_settings(model.get_params(deep=False)),
         "views": model.views_,
         "dimension": len(model.mean_),
         "converged": bool(model.converged_),
         "n_iter": int(model.n_iter_),
         "classes": {view: model.classes_[view].tolist() for view in kept},
     }
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "model": json.dumps(about),
-        "fingerprint": fingerprint(tensors, about),
-    }
-    write_atomically(path, save(tensors, metadata=metadata))
+    return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}, about
 
 
-def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
-    """Read a model; damaged, foreign and newer files give a `FileFormatError`."""
+def restore_model(
+    tensors: dict[str, NDArray[Any]], about: dict[str, Any], path: str | os.PathLike[str]
+) -> MultiviewPLDA:
+    """The model that `model_parts` took apart."""
     from .estimators.cross_validation import MultiviewPLDACV
     from .estimators.multiview import MultiviewPLDA
     from .estimators.plda import PLDA
 
     kinds: dict[str, type[MultiviewPLDA]] = {c.__name__: c for c in (MultiviewPLDA, PLDA, MultiviewPLDACV)}
-    tensors, metadata = read_tensors(path)
-    if metadata.get("format") != FORMAT:
-        raise FileFormatError(f"{path} is a safetensors file, but not a model of mvplda")
-    version = metadata.get("version", "")
-    if not version.isdigit() or int(version) > VERSION:
-        raise FileFormatError(f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it")
     try:
-        about = json.loads(metadata["model"])
-        if metadata["fingerprint"] != fingerprint(tensors, about):
-            raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
         model = kinds[about["class"]](**about["settings"])
         model.mean_, model.noise_ = tensors["mean"], tensors["noise"]
         model.loadings_ = {view: tensors[f"loading/{view}"] for view in about["views"]}
@@ -85,16 +86,60 @@ def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
         model.n_features_in_ = int(about["dimension"])
         model._n_features_out = sum(model.views_.values())
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FileFormatError):
-            raise
         raise FileFormatError(f"{path} lacks parts of a model: {error}") from error
     return model
 
 
+def seal(format: str, what: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> bytes:
+    """The bytes of a file: tensors, a description under the key `what`, version and fingerprint."""
+    metadata = {
+        "format": format,
+        "version": str(VERSION),
+        what: json.dumps(about),
+        "fingerprint": fingerprint(tensors, about),
+    }
+    return bytes(save(tensors, metadata=metadata))
+
+
+def unseal(path: str | os.PathLike[str], format: str, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The tensors and the description that `seal` put in a file, checked."""
+    tensors, metadata = read_tensors(path)
+    found = metadata.get("format")
+    if found != format and found in (FORMAT, BUNDLE_FORMAT):
+        raise FileFormatError(f"{path} holds a {'bundle' if found == BUNDLE_FORMAT else 'model'}: use mvplda.load")
+    if found != format:
+        raise FileFormatError(f"{path} is a safetensors file, but not a {what} of mvplda")
+    version = metadata.get("version", "")
+    if not version.isdigit() or int(version) > VERSION:
+        raise FileFormatError(f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it")
+    try:
+        about = json.loads(metadata[what])
+        whole = metadata["fingerprint"] == fingerprint(tensors, about)
+    except (KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
+    if not whole:
+        raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
+    return tensors, about
+
+
+def file_format(path: str | os.PathLike[str]) -> str | None:
+    """Which format of mvplda a file says it has; None for a safetensors file of something else."""
+    found = _read(path, lambda _: None)[1].get("format")
+    return found if found in (FORMAT, BUNDLE_FORMAT) else None
+
+
 def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What is in a model file, in plain values."""
-    model = load_model(path)
+    """What is in a model file, or in a bundle, in plain values."""
+    extra: dict[str, Any] = {}
+    if file_format(path) == BUNDLE_FORMAT:
+        from .bundle import load_bundle
+
+        bundle = load_bundle(path)
+        model, extra = bundle.fitted_model, {"bundle": bundle.describe()}
+    else:
+        model = load_model(path)
     return {
+        **extra,
         "class": type(model).__name__,
         "dimension": model.n_features_in_,
         "noise": model.noise,
@@ -109,13 +154,16 @@ def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Tensors and metadata of a safetensors file."""
+    return _read(path, lambda file: {name: file.get_tensor(name) for name in list(file.keys())})
+
+
+def _read(path: str | os.PathLike[str], tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, str]]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
         with safe_open(path, framework="numpy") as file:
-            names = list(file.keys())
-            return {name: file.get_tensor(name) for name in names}, dict(file.metadata() or {})
+            return tensors(file), dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
         raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
 

@@ -31,7 +31,7 @@ from ..kernel.posterior import posterior
 from ..kernel.records import Array, Parameters, Precision
 from ..kernel.start import from_chance, from_moments
 from ..kernel.threads import threads_for
-from ..labels import LabelTable, encode_labels
+from ..labels import LabelTable, check_view_names, encode_labels
 from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
 from ..verification.mixin import VerificationMixin
@@ -345,6 +345,31 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             raise ParameterError(f"{path} holds a {type(model).__name__}; load it with {type(model).__name__}.load")
         return model
 
+    @classmethod
+    def from_parameters(cls, mean: Any, loadings: Mapping[str, Any], noise: Any) -> Self:
+        """A model with given parameters, ready to score, as though it had been fitted.
+
+        Parameters
+        ----------
+        mean : (D,)
+        loadings : {view: (D, rank)}
+        noise : (D,) variances, or (D, D) covariance
+        """
+        check_view_names(tuple(loadings))
+        parameters = given_parameters(mean, loadings, noise)
+        ranks = dict(zip(loadings, parameters.ranks, strict=True))
+        model = cls._with_ranks(ranks, "full" if parameters.noise.ndim == 2 else "diagonal")
+        model._take(tuple(loadings), parameters)
+        model.n_features_in_ = len(parameters.mean)
+        model.log_likelihoods_ = np.empty(0)
+        model.n_iter_, model.converged_ = 0, True
+        model.classes_, model.class_means_, model.class_covariances_ = {}, {}, {}
+        return model
+
+    @classmethod
+    def _with_ranks(cls, ranks: dict[str, int], noise: NoiseKind) -> Self:
+        return cls(ranks, noise=noise)
+
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
         """Share of the total variance of every view, and of the noise."""
@@ -428,6 +453,35 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def given_parameters(mean: Any, loadings: Mapping[str, Any], noise: Any) -> Parameters:
+    """Parameters from arrays that were checked to fit together."""
+    m, n = np.array(mean, dtype=np.float64), np.array(noise, dtype=np.float64)
+    B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
+    D = len(m) if m.ndim == 1 else 0
+    if D == 0:
+        raise DataError(f"the mean has shape (D,); got {m.shape}")
+    if not B:
+        raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
+    for view, loading in B.items():
+        if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
+            raise DataError(f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}")
+    if n.shape not in ((D,), (D, D)):
+        raise DataError(f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}")
+    if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
+        raise DataError("the parameters are not all finite")
+    if n.ndim == 1 and n.min() <= 0:
+        raise DataError(f"noise variances are positive; the least is {n.min()}")
+    if n.ndim == 2:
+        if not np.allclose(n, n.T, rtol=1e-6, atol=1e-9 * np.abs(n).max()):
+            raise DataError("the noise covariance is not symmetric")
+        n = (n + n.T) / 2
+        try:
+            np.linalg.cholesky(n)
+        except np.linalg.LinAlgError:
+            raise DataError("the noise covariance is not positive definite") from None
+    return Parameters(m, tuple(B.values()), n)
 
 
 def choose_ranks(

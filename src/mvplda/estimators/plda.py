@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
 from ..kernel.em import Iteration, NoiseKind
@@ -64,6 +64,12 @@ class PLDA(MultiviewPLDA):
             callback=callback,
         )
         self.n_components = n_components
+
+    @classmethod
+    def _with_ranks(cls, ranks: dict[str, int], noise: NoiseKind) -> Self:
+        if len(ranks) != 1:
+            raise LabelError(f"PLDA has one view, the loadings have {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
+        return cls(next(iter(ranks.values())), noise=noise)
 
     def _encode(self, y: Any) -> LabelTable:
         named = isinstance(y, Mapping) or hasattr(y, "columns")

@@ -88,7 +88,7 @@ def _log_sum_generic(arrays: list[Any], constant: float | None) -> Any:
 def evaluate_block(terms: Terms, rows: slice, columns: slice) -> Any:
     """LLRs of some rows and columns."""
     for_same = log_sum([f.block(rows, columns) for f in terms.numerator])
-    return for_same - log_sum([f.block(rows, columns) for f in terms.denominator])
+    return for_same - log_sum([f.block(rows, columns) for f in terms.denominator])  # (V4)
 
 
 def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:

@@ -205,7 +205,7 @@ class Design:
 
 
 def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
-    """Two 64-bit hashes a row, equal exactly when the rows are (up to chance 2^-128)."""
+    """Two 64-bit hashes a row, equal exactly when the rows are (but for a chance of about 2^-120)."""
     rng = np.random.default_rng(20170406)
     n = tables[0].shape[0]
     keys = np.zeros((n, 2), dtype=np.uint64)

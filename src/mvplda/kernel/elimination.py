@@ -54,7 +54,7 @@ class Elimination:
         self.G, self.where = G, where
         self.ranks = tuple(s.stop - s.start for s in where)
         values, _, size = design.leaf_counts
-        lam = np.maximum(np.diag(self._g(self.plan.leaf, self.plan.leaf)), 0.0)
+        lam = np.maximum(np.diag(self._g(self.plan.leaf, self.plan.leaf)), 0.0)  # (E3)
         self.delta = 1.0 / (1.0 + np.outer(values, lam))  # (E4), (C, r_e)
         self.log_determinant = float(size @ np.log1p(np.outer(values, lam)).sum(axis=1))
         self.rest_slice: dict[int, slice] = {}
@@ -282,7 +282,7 @@ class Elimination:
         values, group, _ = self.design.leaf_counts
         n_leaves, r_e = len(group), self.ranks[e]
         result = np.empty((n_leaves, r_e, r_e))
-        step = max(1, CHUNK_ELEMENTS // (r_e * max(self.n_rest, r_e)))
+        step = max(1, CHUNK_ELEMENTS // (8 * r_e * max(self.n_rest, r_e)))  # several arrays of this size at once
         if a is not None:
             parent = self.design.root_groups.group[tables[a].indices]
             root_covariance = self._root_covariances()

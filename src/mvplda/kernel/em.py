@@ -36,9 +36,12 @@ class NoiseModel:
         """The noise that maximises the likelihood of a residual scatter, within the bounds."""
         n_eff = n + self.weight
         if self.kind == "full":
-            sigma = (residual + residual.T) / (2 * n_eff) + np.diag(self.weight * self.target / n_eff)  # (M3)
+            sigma = residual + residual.T
+            sigma /= 2 * n_eff
+            np.einsum("ii->i", sigma)[:] += self.weight * self.target / n_eff  # (M3)
             return _floor_directions(sigma, self.floor)
-        variances = ((np.diag(residual) if residual.ndim == 2 else residual) + self.weight * self.target) / n_eff
+        scatter = np.diag(residual) if residual.ndim == 2 else residual
+        variances = (scatter + self.weight * self.target) / n_eff  # (M3)
         if self.kind == "isotropic":
             variances = np.full_like(variances, variances.mean())
         return np.maximum(variances, self.floor)
@@ -47,6 +50,8 @@ class NoiseModel:
         """How many columns (or directions) of a noise lie on the floor."""
         if noise.ndim == 1:
             return int((noise <= self.floor * (1 + 1e-6)).sum())
+        if _exceeds(noise, self.floor * (1 + 1e-6)):
+            return 0
         scale = np.sqrt(self.floor)
         return int((np.linalg.eigvalsh(noise / np.outer(scale, scale)) <= 1 + 1e-6).sum())
 
@@ -56,21 +61,28 @@ class NoiseModel:
             return 0.0
         if noise.ndim == 1:
             return float(-0.5 * self.weight * (np.log(noise) + self.target / noise).sum())
-        factor = cho_factor(noise, lower=True)
-        log_determinant = 2 * np.log(np.diag(factor[0])).sum()
-        trace = np.trace(cho_solve(factor, np.diag(self.target)))
-        return float(-0.5 * self.weight * (log_determinant + trace))
+        precision = Precision(noise)
+        return -0.5 * self.weight * (precision.log_determinant + precision.trace(self.target))
+
+
+def _exceeds(sigma: Array, floor: Array) -> bool:
+    """Whether a covariance is above the floor in every direction."""
+    above = sigma.copy()
+    np.einsum("ii->i", above)[:] -= floor
+    try:
+        cholesky(above.T, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return False
+    return True
 
 
 def _floor_directions(sigma: Array, floor: Array) -> Array:
-    scale = np.sqrt(floor)
-    try:
-        cholesky(sigma - np.diag(floor), lower=True, check_finite=False)
+    if _exceeds(sigma, floor):
         return sigma
-    except LinAlgError:
-        values, vectors = np.linalg.eigh(sigma / np.outer(scale, scale))
-        raised = (vectors * np.maximum(values, 1.0)) @ vectors.T
-        return np.asarray(raised * np.outer(scale, scale))
+    scale = np.sqrt(floor)
+    values, vectors = np.linalg.eigh(sigma / np.outer(scale, scale))
+    raised = (vectors * np.maximum(values, 1.0)) @ vectors.T
+    return np.asarray(raised * np.outer(scale, scale))
 
 
 def m_step(

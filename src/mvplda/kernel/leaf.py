@@ -1,6 +1,6 @@
 """Posterior means of the leaf's classes, and the sums over classes that the M step needs.
 
-The mean of leaf class c is linear in what is known of the class (docs/math.md, section 4)::
+The mean of leaf class c is linear in what is known of the class (docs/math.md, section 5)::
 
     m_c = delta(n_c) * (a_c U)      a_c = [f_c  n_c  t_c]      U = [LB; -mean' LB; -h]
 

@@ -51,8 +51,8 @@ class Sums:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
         if self.scatter.ndim == 1:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross = np.outer(self.total, mean)
-        return self.scatter - cross - cross.T + self.n * np.outer(mean, mean)
+        cross = np.outer(self.total - self.n / 2 * mean, mean)
+        return self.scatter - cross - cross.T
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Precision:
             self.log_determinant = float(np.log(noise).sum())  # log |Sigma|
         else:
             try:
-                self._lower = cholesky(noise, lower=True, check_finite=False)
+                self._lower = cholesky(noise.T, lower=True, check_finite=False)  # .T is LAPACK's order
             except np.linalg.LinAlgError as error:
                 raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
             self.log_determinant = 2 * float(np.log(np.diag(self._lower)).sum())
@@ -113,10 +113,12 @@ class Precision:
         return solved
 
     def trace(self, scatter: Array) -> float:
-        """tr(Sigma^-1 scatter), where scatter may be only the diagonal for a diagonal noise."""
+        """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
         if self.noise.ndim == 1:
             return float(((scatter if scatter.ndim == 1 else np.diag(scatter)) / self.noise).sum())
         half = lower_of_inverse(self._lower)
+        if scatter.ndim == 1:
+            return float(half.diagonal() @ scatter)
         return float(2 * np.vdot(half.T, scatter) - half.diagonal() @ scatter.diagonal())
 
 

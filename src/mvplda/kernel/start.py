@@ -9,19 +9,26 @@ from .design import refines
 from .em import NoiseModel
 from .records import Array, Parameters, Sums
 
+ROWS = 4096
 
-def weighted_effects(sums: Sums, k: int) -> Array:
-    """(C_k, D) class means of a view, less the mean and the effects of the views that it refines, times root count."""
+
+def weighted_effects(sums: Sums) -> list[Array]:
+    """Per view (C_k, D) class means, less the mean and the effects of the views that it refines, times root count."""
     grand = sums.total / sums.n
-    means = sums.sums[k] / sums.counts[k][:, None]
-    means -= grand
-    for l in range(sums.n_views):
-        if l != k and len(sums.counts[l]) < len(sums.counts[k]):
+    effects: dict[int, Array] = {}
+    for k in sorted(range(sums.n_views), key=lambda k: len(sums.counts[k])):
+        means = sums.sums[k] / sums.counts[k][:, None]
+        means -= grand
+        for l, coarser in effects.items():
             table = sums.together(k, l)
-            if refines(table):
-                means -= (sums.sums[l] / sums.counts[l][:, None] - grand)[table.indices]
-    means *= np.sqrt(sums.counts[k])[:, None]
-    return means
+            if len(coarser) < len(means) and refines(table):
+                root = np.sqrt(sums.counts[l])[:, None]
+                for start in range(0, len(means), ROWS):  # of all rows at once, a copy would be as large as the sums
+                    parents = table.indices[start : start + ROWS]
+                    means[start : start + ROWS] -= coarser[parents] / root[parents]
+        means *= np.sqrt(sums.counts[k])[:, None]
+        effects[k] = means
+    return [effects[k] for k in range(sums.n_views)]
 
 
 def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
@@ -33,7 +40,7 @@ def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
     mean = sums.total / sums.n
     residual = sums.scatter_about(mean)
     freedom = sums.n - 1.0
-    effects = [weighted_effects(sums, k) for k in range(sums.n_views)]
+    effects = weighted_effects(sums)
     between = [e.T @ e if residual.ndim == 2 else np.einsum("cd,cd->d", e, e) for e in effects]
     residual = residual - sum(between)
     freedom -= sum(len(n_c) - 1 for n_c in sums.counts)

@@ -67,7 +67,8 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
             place = rows[:, None].to(tl.int64) * n_columns + columns[None, :]
             tl.store(out + place, value, mask=in_rows[:, None] & inside[None, :])
     if BEST_ONLY:
-        tl.store(out + rows.to(tl.int64) * n_strips + strip, tl.max(best, axis=1), mask=in_rows)
+        lanes = strip * BN + tl.arange(0, BN)
+        tl.store(out + rows[:, None].to(tl.int64) * (n_strips * BN) + lanes[None, :], best, mask=in_rows[:, None])
 
 
 def _split(x: Any, *, left: bool) -> tuple[Any, Any]:
@@ -97,7 +98,7 @@ class JointScorer:
     """
 
     def __init__(
-        self, terms: Terms, block: tuple[int, int] = (64, 64), strip: int = 4, warps: int = 4, stages: int = 2
+        self, terms: Terms, block: tuple[int, int] = (64, 32), strip: int = 4, warps: int = 4, stages: int = 2
     ) -> None:
         below = [f for f in terms.denominator if f.left is not None]
         self.parts = [_prepare(f) for f in (*terms.numerator, *below)]
@@ -128,11 +129,22 @@ class JointScorer:
         """Write every LLR into a contiguous float32 tensor."""
         self._launch(out, best_only=False)
 
-    def strip_maxima(self) -> Any:
-        """(rows, strips): the best LLR of every row in every strip of columns; nothing else is written."""
-        out = torch.empty((self.shape[0], self.strips), dtype=torch.float32, device=self.parts[0][0].device)
+    def lane_maxima(self) -> Any:
+        """(rows, lanes): the best LLR of every row in every lane of columns; nothing else is written.
+
+        A lane is every BN-th column of a strip: see `lane_columns`.
+        """
+        out = torch.empty(
+            (self.shape[0], self.strips * self.block[1]), dtype=torch.float32, device=self.parts[0][0].device
+        )
         self._launch(out, best_only=True)
         return out
+
+    def lane_columns(self, lanes: Any) -> Any:
+        """(..., strip): the columns of some lanes; those beyond the last column are no columns."""
+        width = self.block[1]
+        first = lanes // width * (width * self.strip) + lanes % width
+        return first[..., None] + width * torch.arange(self.strip, device=lanes.device)
 
 
 def fits(terms: Terms) -> bool:
@@ -162,19 +174,17 @@ def turned(terms: Terms) -> Terms:
 def best_rows(terms: Terms, top: int) -> tuple[Any, Any]:
     """(columns, top) numbers and LLRs of the best rows of every column; the matrix is never written.
 
-    The best LLR of every strip of rows tells which strips can hold the best rows; those are scored again.
+    The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
     """
     terms = turned(terms)
-    scorer = JointScorer(terms)
-    span = scorer.block[1] * scorer.strip
-    maxima = scorer.strip_maxima()
-    strips = maxima.topk(min(top, scorer.strips), dim=1).indices
+    scorer = JointScorer(terms, strip=32)
+    maxima = scorer.lane_maxima()
+    lanes = maxima.topk(min(top, maxima.shape[1]), dim=1).indices
     n_columns, n_rows = scorer.shape
     numbers, scores = [], []
-    step = max(1, 2**24 // (strips.shape[1] * span))
+    step = max(1, 2**22 // (lanes.shape[1] * scorer.strip))
     for start in range(0, n_columns, step):
-        some = strips[start : start + step]
-        rows = (some[:, :, None] * span + torch.arange(span, device=some.device)).reshape(len(some), -1)
+        rows = scorer.lane_columns(lanes[start : start + step]).flatten(1)
         outside = rows >= n_rows
         rows = rows.clamp(max=n_rows - 1)
 

@@ -104,7 +104,7 @@ def known_terms(
             for c in says:
                 term = pair_term(enrol.N, tests[c].N, shared)
                 extra = tests[c].log_evidence - best
-                factors.append(make_factors(term, enrol.y, tests[c].y, weight, dtype, extra))
+                factors.append(make_factors(term, enrol.y, tests[c].y, weight, dtype, extra))  # (V7)
         return tuple(factors)
 
     return Terms(side(question.numerator), side(question.denominator))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kernel.blocks import evaluate_pairs, log_sum
 from ..kernel.evidence import LatentSpace
@@ -193,10 +194,7 @@ class VerificationMixin:
         self, prior: float = 0.01, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
     ) -> Self:
         """The threshold that is best for calibrated LLRs, a prior of "same", and costs of errors."""
-        if not 0 < prior < 1 or not miss_cost > 0 or not false_alarm_cost > 0:
-            got = (prior, miss_cost, false_alarm_cost)
-            raise ParameterError(f"the prior lies in (0, 1) and costs are positive; got {got}")
-        return self.set_threshold(float(np.log(false_alarm_cost / miss_cost) - np.log(prior / (1 - prior))))
+        return self.set_threshold(threshold_from_costs(prior, miss_cost, false_alarm_cost))
 
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs at or above the threshold, -1 for the others."""

@@ -1,0 +1,260 @@
+"""Adaptation of a model to a new domain, with labels there or without.
+
+Without labels: `shift_mean` moves the mean, `CORAL` aligns the training vectors before a
+model is fitted to them, `coral_plus` aligns the covariances of a model that is fitted.
+With labels: `adapt` fits to the new vectors and mixes with `interpolate`.
+Every function gives a new model and leaves the old one as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cholesky, eigh, solve_triangular
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from .estimators.multiview import MultiviewPLDA
+from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
+from .kernel.records import Array, Parameters
+from .preprocessing import _Affine
+from .statistics import as_vectors
+
+Weight = float | Mapping[str, float]
+
+
+class CORAL(_Affine):
+    """Correlation alignment: vectors of one domain get the mean and the covariance of another.
+
+    x -> (x - mean_source) S^(-1/2) T^(1/2) + mean_target, where S and T are the covariances
+    of the source and the target. Either transform the labelled vectors of the old domain and
+    train on them; or fit from the new domain to the old one, and put it before a model that
+    is there already, in a `Bundle`.
+
+    Parameters
+    ----------
+    floor : float
+        No variance of the source is taken for less than this fraction of the largest.
+
+    Attributes
+    ----------
+    mean_, target_mean_ : (D,)
+    matrix_ : (D, D)
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "target_mean_")
+
+    def __init__(self, floor: float = 1e-6) -> None:
+        self.floor = floor
+
+    def fit(self, X: Any, target: Any = None) -> Self:
+        """Align X (n, D), the source domain, with vectors (m, D) of the target domain; no labels."""
+        if not 0 < self.floor < 1:
+            raise ParameterError(f"floor lies in (0, 1); got {self.floor}")
+        X = self._new(X, least=2)
+        if np.ndim(target) != 2:
+            raise DataError(
+                "CORAL needs target=: vectors (m, D) of the domain to align with. In a Pipeline, fit it beforehand"
+            )
+        self.target_mean_, T = _moments(target, X.shape[1])
+        self.mean_, S = _moments(X, X.shape[1])
+        self.matrix_ = aligning_matrix(S, T, self.floor)
+        return self
+
+    def fit_transform(self, X: Any, target: Any = None) -> NDArray[Any]:
+        """Align these vectors with those of the target domain."""
+        return self.fit(X, target).transform(X)
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        aligned = super().transform(X)
+        return np.asarray(aligned + self.target_mean_.astype(aligned.dtype))
+
+
+def aligning_matrix(source: Array, target: Array, floor: float = 1e-6) -> Array:
+    """A = S^(-1/2) T^(1/2): x'A has covariance T if x has covariance S."""
+    s, U = eigh(source)
+    t, V = eigh(target)
+    s = np.maximum(s, floor * s[-1])
+    return np.asarray((U / np.sqrt(s)) @ U.T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T)
+
+
+def shift_mean(model: MultiviewPLDA, X: Any, weight: float = 1.0) -> MultiviewPLDA:
+    """The model with its mean moved by `weight` of the way to the mean of X (m, D)."""
+    check_is_fitted(model, "mean_")
+    _check_weight("weight", weight)
+    mean, _ = _moments(X, len(model.mean_))
+    return _with(model, replace(model.parameters_, mean=(1 - weight) * model.mean_ + weight * mean))
+
+
+def coral_plus(
+    model: MultiviewPLDA, X: Any, *, strength: Weight = 1.0, mean: bool = True, ranks: Literal["keep", "all"] = "keep"
+) -> MultiviewPLDA:
+    """CORAL+, unsupervised: the covariances of every view and of the noise, aligned with new vectors.
+
+    The total covariance of the model and that of X give the aligning matrix A. Every
+    covariance C of the model is held against its aligned form A'CA in the basis that makes
+    both diagonal, and grows by `strength` of what the aligned form has more; it never
+    shrinks, since vectors without labels give no ground for being surer.
+
+    Parameters
+    ----------
+    X : (m, D) unlabelled vectors of the new domain
+    strength : float in [0, 1], or {view: strength}, with "noise"; what is not named stays
+    mean : whether the mean of X becomes the model's
+    ranks : "keep" cuts every view back to its rank, relative to the noise; "all" keeps what grew
+    """
+    check_is_fitted(model, "mean_")
+    p, D = model.parameters_, len(model.mean_)
+    new_mean, T = _moments(X, D)
+    strengths = _by_part(strength, model, "strength")
+    noise = _dense(p.noise)
+    A = aligning_matrix(p.stacked() @ p.stacked().T + noise, T)
+    grown = _grow(cholesky(noise, lower=True), A.T @ cholesky(noise, lower=True), strengths["noise"])
+    new_noise = grown @ grown.T
+    loadings = []
+    for view, B in model.loadings_.items():
+        factor = _grow(B, A.T @ B, strengths[view])
+        loadings.append(_cut(factor, new_noise, B.shape[1] if ranks == "keep" else D))
+    kept = np.diag(new_noise).copy() if p.noise.ndim == 1 else new_noise
+    return _with(model, Parameters(new_mean if mean else p.mean, tuple(loadings), kept))
+
+
+def interpolate(
+    model_a: MultiviewPLDA,
+    model_b: MultiviewPLDA,
+    weight: Weight = 0.5,
+    *,
+    ranks: Literal["largest", "all"] = "largest",
+) -> MultiviewPLDA:
+    """A model between two: covariances (1 - w) of `model_a` plus w of `model_b`, view by view.
+
+    Loadings are only known up to a rotation, so B B' is mixed and factored again. The
+    result has no class posteriors: ``known=`` does not work with it.
+
+    Parameters
+    ----------
+    weight : float in [0, 1], or {view: weight}, with "noise" and "mean"; what is not named
+        stays as in `model_a`
+    ranks : "largest" keeps as many columns of a view as the larger of both has, strongest
+        against the noise first; "all" keeps all, at most the dimension
+    """
+    for model in (model_a, model_b):
+        check_is_fitted(model, "mean_")
+    if set(model_a.views_) != set(model_b.views_):
+        raise LabelError(f"the models have different views: {list(model_a.views_)} and {list(model_b.views_)}")
+    if len(model_a.mean_) != len(model_b.mean_):
+        raise DataError(f"the models have different dimensions: {len(model_a.mean_)} and {len(model_b.mean_)}")
+    weights = _by_part(weight, model_a, "weight", "mean")
+    a, b = model_a.noise_, model_b.noise_
+    if a.ndim != b.ndim:
+        a, b = _dense(a), _dense(b)
+    noise = (1 - weights["noise"]) * a + weights["noise"] * b
+    loadings = []
+    for view, B in model_a.loadings_.items():
+        w, other = weights[view], model_b.loadings_[view]
+        if w in (0, 1):
+            loadings.append((B if w == 0 else other).copy())
+            continue
+        most = max(B.shape[1], other.shape[1]) if ranks == "largest" else len(B)
+        loadings.append(_cut(np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other]), _dense(noise), most))
+    mean = (1 - weights["mean"]) * model_a.mean_ + weights["mean"] * model_b.mean_
+    return _with(model_a, Parameters(mean, tuple(loadings), noise))
+
+
+def adapt(model: MultiviewPLDA, X: Any, y: Any, weight: Weight = 0.5, **settings: Any) -> MultiviewPLDA:
+    """Supervised: fit to labelled vectors of the new domain, then `interpolate` from the old model.
+
+    Parameters
+    ----------
+    X, y : vectors (m, D) and labels of the new domain
+    weight : of the new domain, as in `interpolate`; the mean becomes that of the new domain,
+        which few vectors give well, unless `weight` names "mean"
+    settings : of the fit, where they differ from the old model's, for example noise_shrinkage=0.1
+    """
+    check_is_fitted(model, "mean_")
+    fresh = clone(model)
+    if "views" in fresh.get_params(deep=False) and fresh.views is not None:
+        fresh.set_params(views=dict(model.views_))
+    fresh.set_params(**settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankCappedWarning)  # a few new classes are what adaptation is for
+        fresh.fit(X, y)
+    weights = weight if isinstance(weight, Mapping) else _by_part(weight, model, "weight")
+    return interpolate(model, fresh, {"mean": 1.0, **weights})
+
+
+def _grow(factor: Array, aligned: Array, strength: float) -> Array:
+    """Factor of C + strength (C' - C)+, the positive part in the basis that makes both diagonal.
+
+    C = FF' and C' = GG' may be singular, so both are held against C + C', in its range.
+    """
+    if strength == 0:
+        return factor
+    Q, size, _ = np.linalg.svd(np.hstack([factor, aligned]), full_matrices=False)
+    kept = size > 1e-10 * size[0]
+    root = Q[:, kept] * size[kept]  # C + C' = root root'
+    seen = (Q[:, kept] / size[kept]).T @ factor
+    share, W = eigh(seen @ seen.T)  # C has `share` of C + C' along every axis, C' the rest
+    share = np.clip(share, 0.0, 1.0)
+    return np.asarray((root @ W) * np.sqrt(share + strength * np.maximum(1 - 2 * share, 0.0)))
+
+
+def _cut(factor: Array, noise: Array, rank: int) -> Array:
+    """At most `rank` columns with nearly the same FF', the directions that stand out of the noise most."""
+    lower = cholesky(noise, lower=True)
+    U, size, _ = np.linalg.svd(solve_triangular(lower, factor, lower=True), full_matrices=False)
+    rank = min(rank, len(size))
+    return np.asarray(lower @ (U[:, :rank] * size[:rank]))
+
+
+def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
+    """A copy of a model with other parameters, and without what belongs to the old ones."""
+    result = copy.copy(model)
+    result._take(tuple(model.views_), parameters)
+    if isinstance(result.views, Mapping):
+        result.views = dict(result.views_)
+    if hasattr(result, "n_components"):
+        result.n_components = next(iter(result.views_.values()))
+    result.noise = "full" if parameters.noise.ndim == 2 else "diagonal" if result.noise == "full" else result.noise
+    result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}
+    result.log_likelihoods_, result.n_iter_, result.converged_ = np.zeros(0), 0, True
+    for name in ("diagnostics_", "threshold_"):
+        result.__dict__.pop(name, None)
+    return result
+
+
+def _moments(X: Any, width: int) -> tuple[Array, Array]:
+    vectors = np.asarray(as_vectors(X), dtype=np.float64)
+    if vectors.shape[1] != width:
+        raise DataError(f"the new vectors have width {vectors.shape[1]}, expected {width}")
+    if len(vectors) < 2 or not np.isfinite(vectors).all():
+        raise DataError(f"the new domain needs at least 2 finite vectors; got {len(vectors)}, or NaN among them")
+    mean = vectors.mean(axis=0)
+    return mean, np.atleast_2d(np.cov(vectors.T))
+
+
+def _dense(noise: Array) -> Array:
+    return np.diag(noise) if noise.ndim == 1 else noise
+
+
+def _by_part(weight: Weight, model: MultiviewPLDA, name: str, *more: str) -> dict[str, float]:
+    parts = [*model.views_, "noise", *more]
+    if not isinstance(weight, Mapping):
+        weight = dict.fromkeys(parts, weight)
+    unknown = [part for part in weight if part not in parts]
+    if unknown:
+        raise LabelError(f"{name} names {unknown[0]!r}; the parts are {parts}")
+    for part, value in weight.items():
+        _check_weight(f"{name} of {part}", value)
+    return {part: float(weight.get(part, 0.0)) for part in parts}
+
+
+def _check_weight(name: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise ParameterError(f"{name} lies in [0, 1]; got {value}")

@@ -1,0 +1,125 @@
+"""mvplda train, mvplda enrol"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .options import KeyValue, warnings_as_lines
+
+
+@click.command()
+@click.argument("vectors")
+@click.option("-l", "--labels", multiple=True, required=True, type=KeyValue(), help="VIEW=FILE such as utt2spk.")
+@click.option("-v", "--view", "views", multiple=True, required=True, type=KeyValue(), help="VIEW=RANK, or VIEW=auto.")
+@click.option("-o", "--output", required=True, help="Model file to write.")
+@click.option("--noise", type=click.Choice(["diagonal", "full", "isotropic"]), default="diagonal")
+@click.option("--shrinkage", help="Noise shrinkage, 0 to 1, or auto; auto where a rank is.")
+@click.option("--reduce", type=int, help="Keep so many principal components, whitened.")
+@click.option("--whiten", is_flag=True, help="Whiten the vectors first.")
+@click.option("--length-norm", is_flag=True, help="Scale vectors to one length, after whitening.")
+@click.option("--iterations", default=100)
+@click.option("--tolerance", default=1e-3, help="Stop below this gain, nat a vector.")
+@click.option("--algorithm", type=click.Choice(["exact", "paper"]), default="exact")
+@click.option("--folds", default=5, help="Of held-out classes, for auto.")
+@click.option("--seed", default=0)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def train(
+    vectors: str,
+    labels: tuple[tuple[str, str], ...],
+    views: tuple[tuple[str, str], ...],
+    output: str,
+    noise: Any,
+    shrinkage: str | None,
+    reduce: int | None,
+    whiten: bool,
+    length_norm: bool,
+    iterations: int,
+    tolerance: float,
+    algorithm: Any,
+    folds: int,
+    seed: int,
+    quiet: bool,
+) -> None:
+    """Fit a model to VECTORS (scp, ark, npy, npz, parquet, h5) and labels.
+
+    \b
+    Examples:
+      mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=100 -v phrase=20 -o model.safetensors
+      mvplda train x.npz -l speaker=utt2spk -l phrase=utt2phrase -v speaker=auto -v phrase=auto \\
+          -v speaker:phrase=auto --noise full --whiten --length-norm -o model.safetensors
+    """
+    from ..bundle import Bundle
+    from ..estimators.cross_validation import MultiviewPLDACV
+    from ..estimators.multiview import MultiviewPLDA
+    from ..io.lists import read_labels
+    from ..io.vectors import read_vectors
+    from ..preprocessing import standard_chain
+
+    ranks: dict[str, Any] = {name: _rank(value) for name, value in views}
+    automatic = "auto" in ranks.values() or shrinkage == "auto"
+    common: dict[str, Any] = {
+        "noise": noise,
+        "max_iter": iterations,
+        "tol": tolerance,
+        "random_state": seed,
+        "verbose": 0 if quiet else 1,
+    }
+    with warnings_as_lines():
+        data = read_vectors(vectors)
+        table = read_labels(dict(labels), data.ids)
+        model: MultiviewPLDA
+        if automatic:
+            if shrinkage not in (None, "auto"):
+                common["noise_shrinkages"] = (_share(str(shrinkage)),)
+            model = MultiviewPLDACV(ranks, cv=folds, **common)
+        else:
+            share = 0.0 if shrinkage is None else _share(shrinkage)
+            model = MultiviewPLDA(ranks, noise_shrinkage=share, algorithm=algorithm, **common)
+        chain = None
+        if reduce is not None or whiten or length_norm:
+            whitening: Any = "pca" if whiten or reduce is not None else None
+            chain = standard_chain(reduce, whitening=whitening, length="sqrt" if length_norm else None)
+        bundle = Bundle(chain, model)
+        bundle.fit(data.X, table)
+        bundle.save(output)
+    if not quiet:
+        click.echo(str(model.diagnostics_), err=True)
+
+
+def _rank(text: str) -> int | str:
+    if text == "auto":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise click.BadParameter(f"a rank is a positive whole number, or auto; got {text!r}", param_hint="--view")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"expected a number from 0 to 1, or auto; got {text!r}", param_hint="--shrinkage"
+        ) from None
+
+
+@click.command()
+@click.argument("model")
+@click.argument("vectors")
+@click.option("--models", help="Enrolment list: model id, then ids of its vectors (spk2utt). Default: one vector each.")
+@click.option("-o", "--output", required=True, help="Profile file to write.")
+def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
+    """Make profiles of VECTORS with MODEL, to be scored later.
+
+    Example: mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
+    """
+    from .. import load
+    from ..verification.storage import save_profiles
+    from .scores import enrolled_profiles
+
+    with warnings_as_lines():
+        profiles = enrolled_profiles(load(model), vectors, models, None, None)
+        save_profiles(profiles, output)
+    click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)

@@ -1,0 +1,58 @@
+"""The field's files: vectors, lists, trials, protocols, scores.
+
+Models of other toolkits are read in `mvplda.io.interchange`.
+"""
+
+from .lists import (
+    groups_of,
+    read_counts,
+    read_groups,
+    read_labels,
+    read_map,
+    write_counts,
+    write_groups,
+    write_map,
+)
+from .protocols import (
+    EnrolmentList,
+    read_model_enrolment,
+    read_rsr2015_enrolment,
+    read_train_labels,
+    write_model_enrolment,
+    write_rsr2015_enrolment,
+    write_train_labels,
+)
+from .scores import Matched, Scores, match, read_scores, write_scores
+from .trial_files import read_trials, write_trials
+from .trials import Trials, trials_from_labels
+from .vectors import VectorSet, read_vectors, write_vectors
+
+__all__ = [
+    "EnrolmentList",
+    "Matched",
+    "Scores",
+    "Trials",
+    "VectorSet",
+    "groups_of",
+    "match",
+    "read_counts",
+    "read_groups",
+    "read_labels",
+    "read_map",
+    "read_model_enrolment",
+    "read_rsr2015_enrolment",
+    "read_scores",
+    "read_train_labels",
+    "read_trials",
+    "read_vectors",
+    "trials_from_labels",
+    "write_counts",
+    "write_groups",
+    "write_map",
+    "write_model_enrolment",
+    "write_rsr2015_enrolment",
+    "write_scores",
+    "write_train_labels",
+    "write_trials",
+    "write_vectors",
+]

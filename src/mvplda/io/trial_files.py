@@ -1,0 +1,234 @@
+"""Trial lists in the field's formats.
+
+=========== ==========================================================================
+kaldi       ``enrol test target`` (or nontarget, TC, TW, IC, IW, 1, 0), or without a key
+voxceleb    ``1 enrol test``, 0 for a nontarget
+sdsv        header ``model-id segment-id`` (or ``evaluation-file-id``), blanks between the
+            fields, and with the key a column ``trial-type``
+rsr2015     part I ``.ndx``: ``model,test.sph,Y,N,N,N``, the four marks in the order TC, TW,
+            IC, IW, of which one is Y, none where the kind is not known
+nist        header ``modelid segmentid side``, tabs, and with the key ``targettype``
+csv         header with columns for enrol, test and, with the key, kind
+parquet     the same columns
+=========== ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..exceptions import LabelError, ParameterError
+from .protocols import rsr2015_utterance
+from .tables import (
+    ENROL,
+    KIND,
+    TEST,
+    column_of,
+    needed,
+    plain,
+    read_parquet_columns,
+    read_separated,
+    suffix_format,
+    write_table,
+)
+from .text import (
+    STANDARD,
+    Names,
+    PathLike,
+    as_names,
+    check_ids,
+    fail,
+    line_of,
+    problem,
+    read_fields,
+    read_head,
+    read_lines,
+    write_text,
+)
+from .trials import Trials, kinds_of
+
+FORMATS = ("kaldi", "voxceleb", "sdsv", "rsr2015", "nist", "csv", "parquet")
+MARKS = ("TC", "TW", "IC", "IW")
+SPELLINGS = {
+    "tgt": "target",
+    "target": "target",
+    "true": "target",
+    "1": "target",
+    "imp": "nontarget",
+    "non": "nontarget",
+    "nontarget": "nontarget",
+    "non-target": "nontarget",
+    "imposter": "nontarget",
+    "impostor": "nontarget",
+    "false": "nontarget",
+    "0": "nontarget",
+    "tc": "TC",
+    "tw": "TW",
+    "ic": "IC",
+    "iw": "IW",
+}
+
+
+def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[str] = ()) -> Trials:
+    """Read a trial list.
+
+    Parameters
+    ----------
+    path : file, or ``-`` for standard input (then the format must be named)
+    format : one of kaldi, voxceleb, sdsv, rsr2015, nist, csv, parquet; None looks into the file
+    views : the views of which kinds in a CSV or Parquet file are patterns
+    """
+    if format is None:
+        if str(path) == STANDARD:
+            raise ParameterError(f"trials from standard input need a format: one of {', '.join(FORMATS)}")
+        format = detect_format(path)
+    _check_format(format)
+    if format in ("kaldi", "voxceleb"):
+        return _read_plain(path, format, views)
+    if format == "rsr2015":
+        return _read_rsr2015(path)
+    if format == "parquet":
+        header, columns = read_parquet_columns(path)
+        columns = [[str(int(v)) if isinstance(v, bool) else str(v) for v in column] for column in columns]
+    else:
+        header, columns = read_separated(path, {"csv": ",", "nist": "\t", "sdsv": None}[format])
+    enrol, test = needed(path, header, ENROL), needed(path, header, TEST)
+    key = column_of(header, KIND)
+    first = 0 if format == "parquet" else 1
+    kind = None if key is None else _kinds(path, columns[key], views, None if first == 0 else read_lines, first)
+    return Trials(as_names(path, columns[enrol]), as_names(path, columns[test]), kind, tuple(views))
+
+
+def detect_format(path: PathLike) -> str:
+    """The format of a trial list, from its suffix, header and fields; an ambiguous list is an error."""
+    known = suffix_format(path)
+    if known == "parquet":
+        return known
+    lines = read_head(path)
+    line = lines[0].decode()
+    by_comma = [field.strip() for field in line.split(",")]
+    if len(by_comma) > 1 and column_of(by_comma, ENROL) is not None and column_of(by_comma, TEST) is not None:
+        return "csv"
+    if known == "csv":
+        fail(path, f"expected a header with the columns enrol and test; got {line[:80]!r}", 1)
+    fields = line.replace(",", " ").split()
+    if len(fields) == 6 and set(fields[2:]) <= {"Y", "N"}:
+        return "rsr2015"
+    fields = [field.decode() for field in line.encode().split()]
+    if plain(fields[0]) in ("modelid", "model") and len(fields) > 1 and plain(fields[1]) in TEST:
+        return "nist" if "\t" in line and fields[0].lower() == "modelid" else "sdsv"
+    if len(fields) == 2:
+        return "kaldi"
+    if len(fields) == 3:
+        rows = [row for row in ([field.decode() for field in other.split()] for other in lines) if len(row) == 3]
+        leading = [row[0] in ("0", "1") for row in rows]
+        trailing = [row[2].lower() in SPELLINGS for row in rows]
+        if all(leading) and all(trailing):
+            fail(path, "both the first and the last field may be the key: name the format, kaldi or voxceleb")
+        if all(leading) or (leading[0] and not trailing[0]):
+            return "voxceleb"
+        if trailing[0]:
+            return "kaldi"
+    raise problem(path, f"not a trial list that is known ({', '.join(FORMATS)}): the first line is {line[:80]!r}", 1)
+
+
+def _read_plain(path: PathLike, format: str, views: Sequence[str]) -> Trials:
+    if format == "voxceleb":
+        rows = read_fields(path, [3], "'1 enrol test' or '0 enrol test'")
+        key, enrol, test = zip(*rows, strict=True)
+        for number, value in enumerate(key):
+            if value not in (b"0", b"1"):
+                fail(path, f"{value.decode()[:40]!r} is the key; expected 1 or 0", line_of(read_lines(path), number))
+        kind = np.where(np.array(key) == b"1", "target", "nontarget")
+        return Trials(as_names(path, enrol), as_names(path, test), kind)
+    rows = read_fields(path, [2, 3], "'enrol test' or 'enrol test target|nontarget'")
+    columns = list(zip(*rows, strict=True))
+    kinds = None
+    if len(columns) == 3:
+        kinds = _kinds(path, [value.decode() for value in columns[2]], views, read_lines, 0)
+    return Trials(as_names(path, columns[0]), as_names(path, columns[1]), kinds, tuple(views))
+
+
+def _read_rsr2015(path: PathLike) -> Trials:
+    lines = read_lines(path)
+    enrol, test, kind = [], [], []
+    expected = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW"
+    named = {tuple(b"Y" if k == place else b"N" for k in range(4)): mark for place, mark in enumerate(MARKS)}
+    named[b"N", b"N", b"N", b"N"] = ""
+    for number, line in enumerate(lines, 1):
+        fields = line.replace(b",", b" ").split()
+        if not fields:
+            continue
+        mark = named.get(tuple(fields[2:]))
+        if mark is None:
+            marks = b",".join(fields[2:]).decode()
+            fail(
+                path,
+                f"{len(fields)} field(s) with the marks {marks[:40]!r}; expected {expected}, at most one Y",
+                number,
+            )
+        enrol.append(fields[0])
+        test.append(fields[1].decode())
+        kind.append(mark)
+    if not enrol:
+        fail(path, f"the file is empty; expected lines of {expected}")
+    tests = {name: rsr2015_utterance(name) for name in set(test)}
+    return Trials(as_names(path, enrol), as_names(path, [tests[name] for name in test]), np.array(kind))
+
+
+def _kinds(path: PathLike, values: Iterable[Any], views: Sequence[str], lines: Any, header: int) -> Names:
+    listed = list(values)
+    exact = {name: name for name in kinds_of(views)}
+    spelled = {value: exact.get(value) or SPELLINGS.get(str(value).strip().lower()) for value in set(listed)}
+    spelled[""] = ""
+    wrong = [listed.index(value) for value, kind in spelled.items() if kind is None]
+    if wrong:
+        entry = min(wrong)
+        line = line_of(lines(path), entry + header) if lines else entry + 1
+        hint = "" if views else "; patterns of views need views=(...)"
+        expected = f"expected one of {', '.join(kinds_of(views))}{hint}"
+        fail(path, f"{str(listed[entry])[:40]!r} is the kind; {expected}", line)
+    return np.array([spelled[value] for value in listed], dtype=np.str_)
+
+
+def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> None:
+    """Write a trial list, all or nothing; without a format, CSV or Parquet by the suffix, else Kaldi's.
+
+    Kaldi's lists keep all kinds; VoxCeleb's and NIST's only target and nontarget, and RSR2015's
+    only TC, TW, IC and IW.
+    """
+    format = format or suffix_format(path) or "kaldi"
+    _check_format(format)
+    enrol, test = check_ids(trials.enrol.tolist()), check_ids(trials.test.tolist())
+    kind = None if trials.kind is None else trials.kind.tolist()
+    if format == "parquet" or format == "csv":
+        columns: dict[str, Any] = {"enrol": enrol, "test": test}
+        write_table(path, columns if kind is None else {**columns, "kind": kind}, format)
+    elif format == "rsr2015":
+        odd = sorted(set(kind or [""]) - {*MARKS, ""})
+        if odd:
+            raise LabelError(f"RSR2015's lists hold the kinds {', '.join(MARKS)}; these trials hold {odd[0]!r}")
+        marks = {k: ",".join("Y" if k == mark else "N" for mark in MARKS) for k in (*MARKS, "")}
+        rows = zip(enrol, test, kind or [""] * len(trials), strict=True)
+        write_text(path, [f"{e},{t}.sph,{marks[k]}" for e, t, k in rows])
+    elif format == "voxceleb":
+        write_text(path, [f"{int(k)} {e} {t}" for k, e, t in zip(trials.target, enrol, test, strict=True)])
+    elif format == "nist":
+        columns = {"modelid": enrol, "segmentid": test, "side": ["a"] * len(trials)}
+        if kind is not None:
+            columns["targettype"] = np.where(trials.target, "target", "nontarget")
+        write_table(path, columns, "tsv")
+    else:
+        if kind is not None and "" in kind:
+            raise LabelError(f"{kind.count('')} trial(s) are of unknown kind, which a {format} list cannot hold")
+        fields = [enrol, test] if kind is None else [enrol, test, kind]
+        header = ["model-id segment-id" + ("" if kind is None else " trial-type")] if format == "sdsv" else []
+        write_text(path, [*header, *map(" ".join, zip(*fields, strict=True))])
+
+
+def _check_format(format: str) -> None:
+    if format not in FORMATS:
+        raise ParameterError(f"the format of a trial list is one of {', '.join(FORMATS)}; got {format!r}")

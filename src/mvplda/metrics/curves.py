@@ -1,0 +1,270 @@
+"""Sorted scores, from which every error rate follows.
+
+Conventions are NIST's: a *miss* is a target below the threshold, a *false
+alarm* a non-target at or above it; scores are natural-log likelihood ratios.
+
+Targets and non-targets are sorted apart, in the precision in which they came;
+the ROC is then pooled a stretch of targets at a time, so that a hundred million
+scores take their own size once more and little else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from ..exceptions import DataError, ParameterError
+from ..kernel.records import Array
+from .hull import Hull, pool
+
+Scores = NDArray[np.floating[Any]]
+STRETCH = 1 << 18  # targets pooled at a time, and scores turned to float64 at a time
+
+
+def as_scores(values: Any, name: str) -> Scores:
+    """A flat array, float32 or float64, with something in it and without NaN."""
+    array: Scores = np.asarray(values).reshape(-1)
+    if array.dtype not in (np.float32, np.float64):
+        try:
+            array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{name} scores must be numbers; got an array of {array.dtype}") from error
+    if len(array) == 0:
+        raise DataError(f"there are no {name} scores: at least one is needed")
+    return array
+
+
+def reject_nan(array: Scores, name: str) -> None:
+    """NaN is an error. (A minimum carries it, and needs no array of flags as long as the scores.)"""
+    if np.isnan(array.min()):
+        count = int(np.isnan(array).sum())
+        raise DataError(f"{count} {name} score(s) are NaN; every score must be a number (infinite is allowed)")
+
+
+def softplus_mean(scores: Scores, sign: float) -> float:
+    """Mean of log(1 + exp(sign * score)), summed in float64 a stretch at a time."""
+    total = 0.0
+    for start in range(0, len(scores), STRETCH):
+        x = sign * scores[start : start + STRETCH].astype(np.float64)
+        total += float((np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).sum())
+    return total / len(scores)
+
+
+def count_below(ordered: Scores, thresholds: Any, side: Any = "left") -> NDArray[np.intp]:
+    """How many sorted scores lie below every threshold ("right": at or below it).
+
+    A float64 threshold meets float32 scores as the next float32 that is not below
+    (not above) it: same counts, and no float64 copy of the scores.
+    """
+    exact = np.asarray(thresholds)
+    with np.errstate(over="ignore"):
+        near = exact.astype(ordered.dtype)
+    if near.dtype != exact.dtype:
+        if side == "left":
+            near = np.where(near < exact, np.nextafter(near, np.asarray(np.inf, near.dtype)), near)
+        else:
+            near = np.where(near > exact, np.nextafter(near, np.asarray(-np.inf, near.dtype)), near)
+    return np.asarray(np.searchsorted(ordered, near, side=side))
+
+
+class ScoreCurve:
+    """Miss and false-alarm rates over all thresholds.
+
+    Parameters
+    ----------
+    targets, nontargets : array-like
+        Scores, of any shape; float32 stays float32. ``nontargets`` may be a mapping of
+        kinds to scores: the kinds are pooled.
+    weights : mapping, optional
+        Weight of one trial of every kind of non-targets; 1 each unless given. The false-alarm
+        rate is then the weighted share.
+
+    Examples
+    --------
+    >>> from mvplda.metrics import ScoreCurve
+    >>> curve = ScoreCurve([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0])
+    >>> curve.eer(), curve.rates(1.2)
+    (0.125, (array(0.25), array(0.25)))
+    """
+
+    def __init__(self, targets: Any, nontargets: Any, *, weights: Mapping[Any, float] | None = None) -> None:
+        self.targets = sorted_scores(targets, "target")
+        if isinstance(nontargets, Mapping):
+            self.parts = [sorted_scores(part, f"non-target ({kind})") for kind, part in nontargets.items()]
+            self.weights = [1.0 if weights is None else float(weights[kind]) for kind in nontargets]
+        else:
+            self.parts, self.weights = [sorted_scores(nontargets, "non-target")], [1.0]
+        self._check()
+
+    @classmethod
+    def from_sorted(
+        cls, targets: Scores, parts: Sequence[Scores], weights: Sequence[float] | None = None
+    ) -> ScoreCurve:
+        """A curve of scores already sorted and checked; nothing is copied."""
+        curve = cls.__new__(cls)
+        curve.targets, curve.parts = targets, list(parts)
+        curve.weights = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
+        curve._check()
+        return curve
+
+    def _check(self) -> None:
+        if not self.parts:
+            raise DataError("there are no non-target scores: at least one is needed")
+        if not all(0 < weight < np.inf for weight in self.weights):
+            raise ParameterError(f"weights of non-target kinds must be positive and finite; got {self.weights}")
+
+    @property
+    def n_targets(self) -> int:
+        return len(self.targets)
+
+    @property
+    def n_nontargets(self) -> int:
+        return sum(map(len, self.parts))
+
+    @cached_property
+    def hull(self) -> Hull:
+        """The convex hull of the ROC, ties pooled."""
+        pieces = [pool(t, n) for t, n in self._points()]
+        targets_below = np.concatenate([np.zeros(1), *(t for t, _ in pieces)])
+        nontargets_below = np.concatenate([np.zeros(1), *(n for _, n in pieces)])
+        return Hull(*pool(targets_below, nontargets_below))
+
+    def _points(self) -> Iterator[tuple[Array, Array]]:
+        """Stretches of the ROC: the point below and the point above every distinct target score.
+
+        Non-targets between two targets are one group whatever their order, and so are all
+        scores that tie with a target; other points cannot be corners.
+        """
+        ordered, start = self.targets, 0
+        while start < len(ordered):
+            stop = min(start + STRETCH, len(ordered))
+            stop = int(np.searchsorted(ordered, ordered[stop - 1], side="right"))  # no tie is cut in two
+            stretch = ordered[start:stop]
+            first = np.flatnonzero(np.concatenate([[True], stretch[1:] != stretch[:-1]]))
+            below, upto = self._nontargets_around(stretch[first])
+            targets_below = np.empty(2 * len(first))
+            targets_below[0::2] = start + first
+            targets_below[1::2] = start + np.append(first[1:], len(stretch))
+            nontargets_below = np.empty(2 * len(first))
+            nontargets_below[0::2], nontargets_below[1::2] = below, upto
+            yield targets_below, nontargets_below
+            start = stop
+        yield np.array([float(len(ordered))]), np.array([self._all_nontargets])
+
+    @property
+    def _all_nontargets(self) -> float:
+        return sum(weight * len(part) for weight, part in zip(self.weights, self.parts, strict=True))
+
+    def _nontargets_around(self, values: Scores) -> tuple[Array, Array]:
+        """Weight of the non-targets below, and at or below, each of some rising values."""
+        below, upto = np.zeros(len(values)), np.zeros(len(values))
+        for part, weight in zip(self.parts, self.weights, strict=True):
+            lo = int(count_below(part, values[0]))  # a window that fits the cache
+            window = part[lo : int(count_below(part, values[-1], "right"))]
+            under = count_below(window, values)
+            over = under.copy()
+            inside = np.flatnonzero(under < len(window))
+            tied = inside[window[under[inside]] == values[inside]]
+            over[tied] = count_below(window, values[tied], "right")
+            below += weight * (lo + under)
+            upto += weight * (lo + over)
+        return below, upto
+
+    def rates(self, thresholds: Any) -> tuple[Array, Array]:
+        """Miss and false-alarm rates when scores at or above a threshold are accepted."""
+        miss = count_below(self.targets, thresholds) / len(self.targets)
+        rejected = sum(w * count_below(part, thresholds) for w, part in zip(self.weights, self.parts, strict=True))
+        return np.asarray(miss), np.asarray(1 - rejected / self._all_nontargets)
+
+    def steps(self, max_points: int | None = 2000) -> tuple[Array, Array, Array]:
+        """Thresholds, miss and false-alarm rates of the raw curve (not its hull), thresholds rising.
+
+        With ``max_points`` the thresholds are scores taken evenly on the probit axes of a DET
+        plot, about that many; every point is exact. ``None`` gives every distinct score.
+        The last threshold is infinite: all is rejected.
+        """
+        arrays = [self.targets, *self.parts]
+        if max_points is None or self.n_targets + self.n_nontargets <= max_points:
+            thresholds = np.concatenate(arrays)
+        else:
+            levels = ndtr(np.linspace(-6, 6, max(2, max_points // len(arrays))))
+            levels = np.concatenate([[0.0], levels, [1.0]])
+            thresholds = np.concatenate([array[(levels * (len(array) - 1)).astype(np.intp)] for array in arrays])
+        thresholds = np.append(np.unique(thresholds.astype(np.float64)), np.inf)
+        miss, false_alarm = self.rates(thresholds)
+        miss[-1], false_alarm[-1] = 1.0, 0.0  # scores of +infinity, if any, are rejected too
+        return thresholds, miss, false_alarm
+
+    def threshold_at(self, corner: int) -> float:
+        """A threshold of a corner of the hull: the lowest score accepted there."""
+        t, n = int(self.hull.targets_below[corner]), float(self.hull.nontargets_below[corner])
+        if t == 0 and n == 0:
+            return -np.inf
+        arrays: list[Scores] = [self.targets, *self.parts]
+        if t == 0 or not np.isclose(self._nontargets_around(self.targets[t - 1 : t])[1][0], n, rtol=1e-12, atol=0):
+            return float(self.targets[t]) if t < len(self.targets) else np.inf  # just below the next target
+        ranks = [int(count_below(array, self.targets[t - 1], "right")) for array in arrays]  # just above the last
+        above = [float(array[rank]) for array, rank in zip(arrays, ranks, strict=True) if rank < len(array)]
+        return min(above, default=np.inf)
+
+    def eer(self) -> float:
+        """Equal error rate of the convex hull."""
+        return self.hull.eer()
+
+    def cllr(self) -> float:
+        """Cost of log-likelihood ratios, in bits."""
+        parts = [(w * len(p), softplus_mean(p, 1.0)) for w, p in zip(self.weights, self.parts, strict=True)]
+        false = sum(weight * mean for weight, mean in parts) / sum(weight for weight, _ in parts)
+        return float((softplus_mean(self.targets, -1.0) + false) / (2 * np.log(2)))
+
+    def min_cllr(self) -> float:
+        """Cllr after the best rising recalibration."""
+        return self.hull.min_cllr()
+
+
+def sorted_scores(values: Any, name: str) -> Scores:
+    """A sorted copy; NaN, which sorts last, is an error."""
+    ordered = np.sort(as_scores(values, name))
+    if np.isnan(ordered[-1]):
+        reject_nan(ordered, name)
+    return ordered
+
+
+def convex_hull(targets: Any, nontargets: Any) -> tuple[Array, Array]:
+    """Miss and false-alarm rates at the corners of the ROC's convex hull, misses rising.
+
+    The hull is what pooling adjacent violators gives: equal scores, and runs
+    where a higher score means fewer targets, become one step.
+    """
+    hull = ScoreCurve(targets, nontargets).hull
+    return hull.miss, hull.false_alarm
+
+
+def eer(targets: Any, nontargets: Any) -> float:
+    """Equal error rate: where the convex hull of the ROC meets miss = false alarm.
+
+    Examples
+    --------
+    >>> from mvplda.metrics import eer
+    >>> eer([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0])
+    0.125
+    """
+    return ScoreCurve(targets, nontargets).eer()
+
+
+def cllr(targets: Any, nontargets: Any) -> float:
+    """Cost of log-likelihood ratios, in bits: 0 is perfect, 1 is saying nothing."""
+    targets, nontargets = as_scores(targets, "target"), as_scores(nontargets, "non-target")
+    reject_nan(targets, "target")
+    reject_nan(nontargets, "non-target")
+    return float((softplus_mean(targets, -1.0) + softplus_mean(nontargets, 1.0)) / (2 * np.log(2)))
+
+
+def min_cllr(targets: Any, nontargets: Any) -> float:
+    """Cllr after the best rising recalibration: what order alone is worth."""
+    return ScoreCurve(targets, nontargets).min_cllr()

@@ -1,0 +1,213 @@
+"""The table by kind: every measure of the targets against each kind of non-targets, and in total."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..exceptions import ParameterError
+from .costs import DetectionCost, curve_act_dcf, curve_min_dcf, detection_costs
+from .curves import ScoreCurve, Scores
+from .kinds import split_by_kind
+from .tables import render
+
+if TYPE_CHECKING:
+    from .bootstrap import Intervals
+
+TOTAL, EQUAL = "Total", "Equal"
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What the targets against one set of non-targets give.
+
+    eer, min_cllr : of the ROC's convex hull, as a share and in bits
+    cllr : in bits, of the scores as log-likelihood ratios
+    min_dcf, act_dcf : by name of the cost, normalised
+    min_dcf_threshold : by name of the cost, the lowest score accepted at minDCF
+    """
+
+    kind: str
+    n_targets: int
+    n_nontargets: int
+    eer: float
+    min_dcf: dict[str, float]
+    act_dcf: dict[str, float]
+    cllr: float
+    min_cllr: float
+    min_dcf_threshold: dict[str, float]
+
+    def flat(self) -> dict[str, float]:
+        """By one name each: ``eer``, ``min_dcf/<cost>`` ..., ``act_dcf/<cost>`` ..., ``cllr``, ``min_cllr``."""
+        costs = {f"min_dcf/{name}": value for name, value in self.min_dcf.items()}
+        actual = {f"act_dcf/{name}": value for name, value in self.act_dcf.items()}
+        return {"eer": self.eer, **costs, **actual, "cllr": self.cllr, "min_cllr": self.min_cllr}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Measures by kind of non-targets, each against the same targets, and in total.
+
+    rows : by kind, then ``Total`` (and ``Equal``)
+    costs : the operating points of minDCF and actDCF
+    target : the kind that is to be accepted
+    weights : of ``Total`` and ``Equal``, the share of every kind in the false-alarm rate
+    """
+
+    rows: dict[str, Measures]
+    costs: tuple[DetectionCost, ...]
+    target: str
+    weights: dict[str, dict[str, float]]
+
+    def __getitem__(self, kind: str) -> Measures:
+        return self.rows[kind]
+
+    def definitions(self) -> list[str]:
+        """What the columns mean, one sentence each, with every cost and weight."""
+        lines = [
+            f"Every row is {self.target} against the non-targets of that kind.",
+            "EER: where the convex hull of the ROC meets miss = false alarm.",
+            "minDCF, actDCF: divided by the best decision without a score; "
+            "actDCF at Bayes' threshold for natural-log likelihood ratios.",
+            *(f"DCF {cost}, threshold {cost.threshold:.4f}." for cost in self.costs),
+            "Cllr, minCllr: bits.",
+        ]
+        shares = {name: ", ".join(f"{k} {w:.4g}" for k, w in parts.items()) for name, parts in self.weights.items()}
+        lines.append(f"{TOTAL} pools all non-target trials as they come; shares: {shares[TOTAL]}.")
+        if EQUAL in shares:
+            lines.append(f"{EQUAL} weighs trials so that every kind counts the same; shares: {shares[EQUAL]}.")
+        return lines
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; what is not finite (an empty kind, an infinite cost) is None."""
+        return {
+            "target": self.target,
+            "costs": {c.name: {"c_miss": c.c_miss, "c_fa": c.c_fa, "p_target": c.prior} for c in self.costs},
+            "weights": self.weights,
+            "definitions": self.definitions(),
+            "kinds": {
+                kind: {
+                    "n_targets": row.n_targets,
+                    "n_nontargets": row.n_nontargets,
+                    "eer": _plain(row.eer),
+                    "min_dcf": {name: _plain(value) for name, value in row.min_dcf.items()},
+                    "act_dcf": {name: _plain(value) for name, value in row.act_dcf.items()},
+                    "min_dcf_threshold": {name: _plain(value) for name, value in row.min_dcf_threshold.items()},
+                    "cllr": _plain(row.cllr),
+                    "min_cllr": _plain(row.min_cllr),
+                }
+                for kind, row in self.rows.items()
+            },
+        }
+
+    def table(self, format: str = "text", *, intervals: Intervals | None = None) -> str:
+        """The rows as ``text``, ``markdown``, ``latex`` or ``csv``; EER in percent but in CSV, where it is a share.
+
+        With ``intervals`` (of :func:`speaker_bootstrap` on the same scores) every measure is
+        followed by its interval.
+        """
+        columns = {"eer": "EER %"}
+        for cost in self.costs:
+            columns |= {f"min_dcf/{cost.name}": f"minDCF {cost.name}", f"act_dcf/{cost.name}": f"actDCF {cost.name}"}
+        columns |= {"cllr": "Cllr", "min_cllr": "minCllr"}
+        known = intervals.intervals if intervals is not None else {}
+        rows = []
+        for kind, row in self.rows.items():
+            values, around = row.flat(), known.get(kind, {})
+            cells = [(values[n], (around[n].low, around[n].high) if n in around else None) for n in columns]
+            rows.append((kind, (row.n_targets, row.n_nontargets), cells))
+        notes = self.definitions()
+        if intervals is not None:
+            notes.append(intervals.definition())
+        return render(format, list(columns.items()), rows, notes)
+
+
+def _plain(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def measures(curve: ScoreCurve, kind: str, costs: Iterable[DetectionCost]) -> Measures:
+    """All measures of one curve."""
+    costs = list(costs)
+    least = {cost.name: curve_min_dcf(curve, cost) for cost in costs}
+    return Measures(
+        kind=kind,
+        n_targets=curve.n_targets,
+        n_nontargets=curve.n_nontargets,
+        eer=curve.eer(),
+        min_dcf={name: value for name, (value, _) in least.items()},
+        act_dcf={cost.name: curve_act_dcf(curve, cost) for cost in costs},
+        cllr=curve.cllr(),
+        min_cllr=curve.min_cllr(),
+        min_dcf_threshold={name: threshold for name, (_, threshold) in least.items()},
+    )
+
+
+def kind_weights(sizes: Mapping[str, int], equal: bool) -> dict[str, float]:
+    """Share of every kind in the false-alarm rate; kinds without trials have none."""
+    present = {kind: size for kind, size in sizes.items() if size}
+    total = sum(present.values())
+    return {kind: 1 / len(present) if equal else size / total for kind, size in present.items()}
+
+
+def evaluate(
+    scores: Any,
+    kinds: Any,
+    costs: str | DetectionCost | Iterable[str | DetectionCost] = ("default",),
+    *,
+    target: str | None = None,
+    equal_weights: bool = False,
+) -> Evaluation:
+    """Measure scores by kind of trial.
+
+    Parameters
+    ----------
+    scores : array-like
+        Natural-log likelihood ratios, of any shape.
+    kinds : mapping, or array-like
+        Masks by kind as :func:`trial_kinds` gives them, or the name of the kind of every
+        trial, or booleans that say which trials are targets. Trials in no mask are left out.
+    costs : names, triples or :class:`DetectionCost`
+        Operating points of minDCF and actDCF.
+    target : str, optional
+        The kind to be accepted; TC, ``target`` or the same in every view is found by itself.
+    equal_weights : bool
+        Add the row ``Equal``, in which every kind of non-targets has the same weight.
+
+    Examples
+    --------
+    >>> from mvplda.metrics import evaluate
+    >>> result = evaluate([4.0, 3.0, 1.0, 2.0, -1.0, 0.0], ["TC", "TC", "TC", "IC", "IW", "TW"])
+    >>> {kind: round(row.eer, 3) for kind, row in result.rows.items()}
+    {'IW': 0.0, 'IC': 0.25, 'TW': 0.0, 'Total': 0.167}
+    """
+    costs = detection_costs(costs)
+    chosen, targets, parts = split_by_kind(scores, kinds, target)
+    taken = {TOTAL, EQUAL} & {chosen, *parts}
+    if taken:
+        raise ParameterError(f"{sorted(taken)[0]!r} names a row of the table; give that kind of trial another name")
+    targets.sort()  # copies of our own
+    for part in parts.values():
+        part.sort()
+    sizes = {kind: len(part) for kind, part in parts.items()}
+    rows = {kind: _row(targets, part, kind, costs) for kind, part in parts.items()}
+    present = [part for part in parts.values() if len(part)]
+    weights = {TOTAL: kind_weights(sizes, equal=False)}
+    rows[TOTAL] = measures(ScoreCurve.from_sorted(targets, present), TOTAL, costs)
+    if equal_weights:
+        weights[EQUAL] = kind_weights(sizes, equal=True)
+        each = [share / sizes[kind] for kind, share in weights[EQUAL].items()]
+        rows[EQUAL] = measures(ScoreCurve.from_sorted(targets, present, np.asarray(each).tolist()), EQUAL, costs)
+    return Evaluation(rows, costs, chosen, weights)
+
+
+def _row(targets: Scores, part: Scores, kind: str, costs: tuple[DetectionCost, ...]) -> Measures:
+    if len(part):
+        return measures(ScoreCurve.from_sorted(targets, [part]), kind, costs)
+    unknown = {cost.name: NAN for cost in costs}
+    return Measures(kind, len(targets), 0, NAN, unknown, dict(unknown), NAN, NAN, dict(unknown))

@@ -1,0 +1,289 @@
+"""What is done to vectors before a model sees them, as scikit-learn transformers.
+
+The order is: centre, reduce by LDA (if wanted), whiten (and reduce by PCA), normalise the
+length. Whitening after LDA keeps every direction on one scale; the length comes last, for
+it is what a Gaussian model cannot undo. `standard_chain` puts them in that order.
+"""
+
+# mypy: disallow-subclassing-any=False
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .exceptions import DataError, LabelError, ParameterError
+from .kernel.records import Array
+from .labels import encode_labels, label_columns
+
+FLOATS = (np.float64, np.float32)
+
+
+class _Vectors(TransformerMixin, BaseEstimator):
+    """Vectors in, vectors out, float32 staying float32."""
+
+    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
+
+    def _new(self, X: Any, least: int = 1) -> Any:
+        return validate_data(self, X, dtype=list(FLOATS), ensure_min_samples=least)
+
+    def _seen(self, X: Any) -> Any:
+        check_is_fitted(self, "n_features_in_")
+        return validate_data(self, X, dtype=list(FLOATS), reset=False)
+
+    @property
+    def width_out(self) -> int:
+        """Width of the vectors that come out."""
+        return int(self.n_features_in_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class Centring(OneToOneFeatureMixin, _Vectors):
+    """Take away the mean of the training vectors.
+
+    Attributes
+    ----------
+    mean_ : (D,)
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "mean_")
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        X = self._seen(X)
+        return np.asarray(X - self.mean_.astype(X.dtype))
+
+
+class _Affine(ClassNamePrefixFeaturesOutMixin, _Vectors):
+    """(x - mean_) @ matrix_."""
+
+    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "mean_", "matrix_")
+
+    mean_: Array
+    matrix_: Array
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        X = self._seen(X)
+        return np.asarray((X - self.mean_.astype(X.dtype)) @ self.matrix_.astype(X.dtype))
+
+    @property
+    def width_out(self) -> int:
+        return int(self.matrix_.shape[1])
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.width_out
+
+
+class Whitening(_Affine):
+    """Make the covariance of the training vectors the identity.
+
+    Parameters
+    ----------
+    kind : {"pca", "zca"}
+        ``"pca"`` turns to the principal axes, largest variance first, and can keep only
+        some. ``"zca"`` changes the vectors as little as possible, and keeps all.
+    dim : int or None
+        Axes that ``"pca"`` keeps; None: all that the vectors can show.
+    floor : float
+        No variance is taken for less than this fraction of the largest, so that rounding
+        and directions without data are not blown up.
+
+    Attributes
+    ----------
+    mean_ : (D,)
+    matrix_ : (D, dim)
+    variances_ : (dim,) of the kept axes, before the floor, descending
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.preprocessing import Whitening
+    >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [1, 5, 20]
+    >>> np.cov(Whitening().fit_transform(X).T).round(6) + 0.0
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
+
+    def __init__(self, kind: Literal["pca", "zca"] = "pca", dim: int | None = None, floor: float = 1e-6) -> None:
+        self.kind = kind
+        self.dim = dim
+        self.floor = floor
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        if self.kind not in ("pca", "zca"):
+            raise ParameterError(f"kind is 'pca' or 'zca'; got {self.kind!r}")
+        if not 0 < self.floor < 1:
+            raise ParameterError(f"floor lies in (0, 1); got {self.floor}")
+        X = self._new(X, least=2)
+        n, D = X.shape
+        if self.dim is not None and (self.kind == "zca" or not 1 <= self.dim <= D):
+            raise ParameterError(
+                f"dim is for kind='pca', between 1 and the {D} columns; got {self.dim!r}, {self.kind!r}"
+            )
+        self.mean_ = X.mean(axis=0, dtype=np.float64)
+        centred = X.astype(np.float64) - self.mean_
+        variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
+        variances, axes = np.maximum(variances[::-1], 0.0), axes[:, ::-1]
+        kept = D
+        if self.kind == "pca":
+            kept = min(n - 1, D) if self.dim is None else self.dim
+        largest = axes[np.abs(axes).argmax(axis=0), np.arange(D)]
+        axes = axes * np.where(largest < 0, -1.0, 1.0)
+        least = self.floor * variances[0] if variances[0] > 0 else 1.0
+        scaled = axes / np.sqrt(np.maximum(variances, least))
+        self.matrix_ = np.ascontiguousarray(scaled[:, :kept] if self.kind == "pca" else scaled @ axes.T)
+        self.variances_ = variances[:kept]
+        return self
+
+
+class LengthNormalisation(OneToOneFeatureMixin, _Vectors):
+    """Scale every vector to one length; a zero vector stays zero.
+
+    Parameters
+    ----------
+    length : {"sqrt", "unit"}
+        ``"sqrt"`` is the root of the dimension, which keeps whitened columns at unit
+        variance; ``"unit"`` is 1.
+    """
+
+    def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
+        self.length = length
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        if self.length not in ("sqrt", "unit"):
+            raise ParameterError(f"length is 'sqrt' or 'unit'; got {self.length!r}")
+        self._new(X)
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        X = self._seen(X)
+        largest = np.abs(X).max(axis=1, keepdims=True)
+        X = X / np.where(largest > 0, largest, 1)  # no overflow of squares
+        norms = np.linalg.norm(X, axis=1, keepdims=True)
+        wanted = X.dtype.type(np.sqrt(X.shape[1]) if self.length == "sqrt" else 1.0)
+        return np.asarray(X * (wanted / np.where(norms > 0, norms, 1)))
+
+
+class LDA(_Affine):
+    """Linear discriminant analysis: the directions in which classes differ most, within-class white.
+
+    Parameters
+    ----------
+    dim : int or None
+        Directions to keep; at most classes - 1, which None takes.
+    view : str or None
+        Which labels make the classes: a view, or several with colons (``"speaker:phrase"``,
+        a class for every combination). None: all views together, the cell.
+    shrinkage : float in [0, 1] or "auto"
+        Of the within-class covariance towards a multiple of the identity ("auto" is Ledoit
+        and Wolf's).
+
+    Attributes
+    ----------
+    mean_ : (D,)
+    matrix_ : (D, dim)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.preprocessing import LDA
+    >>> labels = {"speaker": np.arange(60) % 4, "phrase": np.arange(60) // 12}
+    >>> X = np.random.default_rng(0).normal(size=(60, 8)) + labels["speaker"][:, None]
+    >>> LDA(view="speaker").fit(X, labels).matrix_.shape
+    (8, 3)
+    """
+
+    def __init__(self, dim: int | None = None, view: str | None = None, shrinkage: Any = 0.0) -> None:
+        self.dim = dim
+        self.view = view
+        self.shrinkage = shrinkage
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        if y is None:
+            raise LabelError("LDA requires y to be passed, but the target y is None: give one label a vector and view")
+        X = self._new(X, least=2)
+        classes = self._classes(y)
+        if len(classes) != len(X):
+            raise LabelError(f"there are {len(X)} vectors and {len(classes)} labels: give one label a vector")
+        n_classes = int(classes.max()) + 1
+        if n_classes == 1 or n_classes == len(X):
+            raise LabelError(f"LDA needs at least 2 classes, some with several vectors; got {n_classes} of {len(X)}")
+        most = min(n_classes - 1, X.shape[1])
+        if self.dim is not None and not 1 <= self.dim <= most:
+            raise ParameterError(f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}")
+        plain = self.shrinkage == 0
+        solver = LinearDiscriminantAnalysis(
+            solver="svd" if plain else "eigen", shrinkage=None if plain else self.shrinkage
+        )
+        self.mean_ = X.mean(axis=0, dtype=np.float64)
+        solver.fit(X.astype(np.float64) - self.mean_, classes)
+        scalings = np.asarray(solver.scalings_)[:, : most if self.dim is None else self.dim]
+        if scalings.shape[1] == 0 or not np.isfinite(scalings).all():
+            raise DataError("LDA found no direction in which the classes differ: the vectors are alike or dependent")
+        self.matrix_ = np.ascontiguousarray(scalings)
+        return self
+
+    def _classes(self, y: Any) -> NDArray[np.int64]:
+        view = ":".join(label_columns(y, None)) if self.view is None else self.view
+        return encode_labels(y, (view,)).codes[view]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def standard_chain(
+    dim: int | None = None,
+    *,
+    lda: int | None = None,
+    view: str | None = None,
+    shrinkage: Any = 0.0,
+    whitening: Literal["pca", "zca"] | None = "pca",
+    floor: float = 1e-6,
+    length: Literal["sqrt", "unit"] | None = "sqrt",
+) -> Pipeline:
+    """Centring, LDA if wanted, whitening, length normalisation, in this order.
+
+    Parameters
+    ----------
+    dim : int or None
+        Principal axes kept by the whitening.
+    lda, view, shrinkage :
+        Directions kept by `LDA` (None: no LDA), and its settings.
+    whitening, length : None leaves the step out
+    floor : as in `Whitening`
+
+    Examples
+    --------
+    >>> from mvplda.preprocessing import standard_chain
+    >>> [name for name, _ in standard_chain(200).steps]
+    ['centre', 'whiten', 'length']
+    """
+    steps: list[tuple[str, Any]] = [("centre", Centring())]
+    if lda is not None:
+        steps.append(("lda", LDA(lda, view, shrinkage)))
+    if whitening is not None:
+        steps.append(("whiten", Whitening(whitening, dim, floor)))
+    elif dim is not None:
+        raise ParameterError("dim is kept by whitening='pca': give it, or leave dim out")
+    if length is not None:
+        steps.append(("length", LengthNormalisation(length)))
+    return Pipeline(steps)

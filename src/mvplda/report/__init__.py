@@ -1,0 +1,1 @@
+"""Pictures of scores, and the page that holds them."""

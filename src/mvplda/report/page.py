@@ -1,0 +1,191 @@
+"""One self-contained page: tables and pictures, no network, light and dark, printable."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..extras import need
+from ..files import write_atomically
+from ..metrics import Evaluation, Intervals
+from . import figures as draw
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #16202b; --paper: #ffffff; --line: #d5dbe1; --soft: #f3f5f7; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e3e8ed; --paper: #14181d; --line: #38414b; --soft: #1d232a; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 1100px; margin: 2rem auto; padding: 0 1.2rem; }
+h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .6rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
+.scroll { overflow-x: auto; }
+th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; } tr:last-child td { font-weight: 600; }
+small.interval { display: block; opacity: .75; font-weight: 400; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr)); gap: 1.4rem; }
+figure { margin: 0; background: var(--soft); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; }
+figure svg { width: 100%; height: auto; color: var(--ink); } figcaption { font-size: .88rem; margin-top: .3rem; }
+details { margin: .8rem 0; } pre { overflow-x: auto; background: var(--soft); padding: .8rem; border-radius: 6px; }
+ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
+@media print { body { margin: 0; max-width: none; } figure { break-inside: avoid; } details { display: none; }
+  .figures { grid-template-columns: 1fr 1fr; } }
+@media (max-width: 500px) { .figures { grid-template-columns: 1fr; } }
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a page shows.
+
+    scores : by kind of trial
+    view_scores : of up to two views, their own scores by kind (for the scatter)
+    variance, log_likelihoods : of the model, where it is known
+    """
+
+    title: str
+    result: Evaluation
+    scores: Mapping[str, NDArray[Any]]
+    intervals: Intervals | None = None
+    view_scores: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    variance: Mapping[str, float] | None = None
+    log_likelihoods: NDArray[Any] | None = None
+
+    def pictures(self) -> dict[str, tuple[str, Callable[[Any], None]]]:
+        """Name, caption and how to draw, of every picture that there is data for."""
+        target = self.scores[self.result.target]
+        others = np.concatenate([v for k, v in self.scores.items() if k != self.result.target])
+        found: dict[str, tuple[str, Callable[[Any], None]]] = {
+            "det": (
+                "Detection error trade-off: misses against false alarms at every threshold, on probit axes.",
+                lambda axes: draw.det_curves(axes, self.scores, self.result),
+            ),
+            "histograms": (
+                "Scores by kind of trial; what lies beyond the axis is in its last bars.",
+                lambda axes: draw.score_histograms(axes, self.scores),
+            ),
+            "calibration": (
+                "Bayes error over the prior: where the curves part, the scores are not calibrated.",
+                lambda axes: draw.bayes_error_plot(axes, target, others),
+            ),
+        }
+        if len(self.view_scores) == 2:
+            found["views"] = ("One view's score against the other's, by kind of trial.", self._scatter)
+        if self.variance is not None:
+            shares = self.variance
+            found["variance"] = (
+                "How much of the vectors' variance every view explains.",
+                lambda axes: draw.variance_bars(axes, shares),
+            )
+        if self.log_likelihoods is not None and len(self.log_likelihoods) > 1:
+            values = self.log_likelihoods
+            found["convergence"] = (
+                "Log-likelihood of the training data by iteration.",
+                lambda axes: draw.convergence_plot(axes, values),
+            )
+        return found
+
+    def _scatter(self, axes: Any) -> None:
+        (first, a), (second, b) = self.view_scores.items()
+        kinds = list(a)
+        x, y = (np.concatenate([part[k] for k in kinds]) for part in (a, b))
+        names = np.repeat(kinds, [len(a[k]) for k in kinds])
+        draw.scatter_of_kinds(axes, x, y, {k: names == k for k in kinds}, (first, second))
+
+
+def write_report(report: Report, path: str | Path) -> list[Path]:
+    """Write the page, and beside it PNG and SVG of every picture and the table as Markdown and LaTeX."""
+    path = Path(path)
+    folder = path.with_suffix("")
+    folder = folder.with_name(folder.name + "-files")
+    folder.mkdir(parents=True, exist_ok=True)
+    written, cells = [], []
+    for name, (caption, paint) in report.pictures().items():
+        svg, png = _render(paint)
+        for suffix, data in (("svg", svg.encode()), ("png", png)):
+            file = folder / f"{name}.{suffix}"
+            write_atomically(file, data)
+            written.append(file)
+        cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    tables = {form: report.result.table(form, intervals=report.intervals) for form in ("markdown", "latex")}
+    for form, suffix in (("markdown", "md"), ("latex", "tex")):
+        file = folder / f"table.{suffix}"
+        write_atomically(file, tables[form].encode())
+        written.append(file)
+    write_atomically(path, _page(report, cells, tables).encode())
+    return [path, *written]
+
+
+def _page(report: Report, cells: list[str], tables: Mapping[str, str]) -> str:
+    notes = report.result.definitions()
+    if report.intervals is not None:
+        notes = [*notes, report.intervals.definition()]
+    listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
+    copies = "".join(
+        f"<details><summary>The table as {form}</summary><pre>{html.escape(text)}</pre></details>"
+        for form, text in tables.items()
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(report.title)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>{html.escape(report.title)}</h1>"
+        f'<h2>Error rates by kind of trial</h2><div class="scroll">{_table(report)}</div>'
+        f'<ul class="notes">{listed}</ul>{copies}'
+        f'<h2>Pictures</h2><div class="figures">{"".join(cells)}</div></body></html>\n'
+    )
+
+
+def _table(report: Report) -> str:
+    result, known = report.result, report.intervals.intervals if report.intervals is not None else {}
+    columns = {"eer": "EER, %"}
+    for cost in result.costs:
+        columns |= {f"min_dcf/{cost.name}": f"minDCF {cost.name}", f"act_dcf/{cost.name}": f"actDCF {cost.name}"}
+    columns |= {"cllr": "Cllr", "min_cllr": "minCllr"}
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in ("", "targets", "non-targets", *columns.values()))
+    rows = []
+    for kind, row in result.rows.items():
+        values = row.flat()
+        line = f"<td>{html.escape(kind)}</td><td>{row.n_targets:,}</td><td>{row.n_nontargets:,}</td>"
+        for name in columns:
+            scale, digits = (100.0, 2) if name == "eer" else (1.0, 3)
+            text = f"{scale * values[name]:.{digits}f}"
+            if name in known.get(kind, {}):
+                interval = known[kind][name]
+                low, high = scale * interval.low, scale * interval.high
+                text += f'<small class="interval">{low:.{digits}f} to {high:.{digits}f}</small>'
+            line += f"<td>{text}</td>"
+        rows.append(f"<tr>{line}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _render(paint: Callable[[Any], None]) -> tuple[str, bytes]:
+    """A picture as SVG without a background, and as PNG on white."""
+    matplotlib = need("matplotlib")
+    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), draw.INK)
+    plain = {"svg.fonttype": "none", "svg.hashsalt": "mvplda", "font.family": "sans-serif", "legend.framealpha": 0.4}
+    with matplotlib.rc_context({**ink, **plain}):
+        fig, axes = draw.figure(6, 5)
+        paint(axes)
+        axes.patch.set_alpha(0)
+        if (legend := axes.get_legend()) is not None:
+            legend.get_frame().set_facecolor("none")
+        svg, png = io.StringIO(), io.BytesIO()
+        fig.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        fig.savefig(png, format="png", dpi=130, facecolor="white")
+    return svg.getvalue(), png.getvalue()
+
+
+def _inline(svg: str, name: str) -> str:
+    """An SVG inside the page: ids of its own, and ink in the reader's text colour."""
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", body, count=1)
+    body = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', body)
+    body = re.sub(r'(url\(|href=")#', rf"\1#{name}-", body)
+    return body.replace(draw.INK, "currentColor")

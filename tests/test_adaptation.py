@@ -1,0 +1,187 @@
+"""Adaptation: endpoints give each model back, and a shifted domain is better served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from problems import crossed, random_parameters
+from problems import draw as draw_vectors
+
+from mvplda import PLDA, MultiviewPLDA
+from mvplda.adaptation import CORAL, adapt, aligning_matrix, coral_plus, interpolate, shift_mean
+from mvplda.demo import known_model
+from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.kernel.records import Parameters
+from mvplda.metrics import eer
+
+VIEWS = {"speaker": 3, "phrase": 2}
+D = 8
+
+
+def fitted(seed: int, noise: Any = "diagonal", views: Any = VIEWS) -> MultiviewPLDA:
+    rng = np.random.default_rng(seed)
+    codes = list(crossed(30, 8, 3))
+    X = draw_vectors(rng, codes, random_parameters(rng, D, (3, 2), noise))
+    return MultiviewPLDA(views, noise=noise, max_iter=20, tol=0).fit(X, dict(zip(VIEWS, codes, strict=True)))
+
+
+def covariances(model: MultiviewPLDA) -> dict[str, np.ndarray]:
+    noise = np.diag(model.noise_) if model.noise_.ndim == 1 else model.noise_
+    return {"noise": noise, **{v: B @ B.T for v, B in model.loadings_.items()}}
+
+
+@pytest.mark.parametrize("noises", [("diagonal", "diagonal"), ("full", "full"), ("full", "diagonal")])
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_the_ends_are_the_models(weight: float, noises: Any) -> None:
+    pair = fitted(0, noises[0]), fitted(1, noises[1])
+    mixed, end = interpolate(*pair, weight), pair[int(weight)]
+    for name, covariance in covariances(end).items():
+        assert covariances(mixed)[name] == pytest.approx(covariance, abs=1e-10)
+    assert mixed.mean_ == pytest.approx(end.mean_)
+
+
+def test_between_the_ends_covariances_are_mixed() -> None:
+    a, b = fitted(0, "full"), fitted(1, "full")
+    mixed = interpolate(a, b, 0.3, ranks="all")
+    assert mixed.views_ == {"speaker": 6, "phrase": 4}
+    for name, covariance in covariances(mixed).items():
+        assert covariance == pytest.approx(0.7 * covariances(a)[name] + 0.3 * covariances(b)[name])
+    kept = interpolate(a, b, 0.3)
+    assert kept.views_ == VIEWS
+    assert interpolate(a, a, 0.3).llr(np.eye(D), np.eye(D)) == pytest.approx(a.llr(np.eye(D), np.eye(D)), abs=1e-4)
+
+
+def test_one_view_at_a_time() -> None:
+    a, b = fitted(0), fitted(1)
+    mixed = interpolate(a, b, {"phrase": 1.0, "mean": 0.5})
+    found = covariances(mixed)
+    assert found["speaker"] == pytest.approx(covariances(a)["speaker"])
+    assert found["phrase"] == pytest.approx(covariances(b)["phrase"])
+    assert found["noise"] == pytest.approx(covariances(a)["noise"])
+    assert mixed.mean_ == pytest.approx((a.mean_ + b.mean_) / 2)
+
+
+def test_the_result_is_a_model_like_any(tmp_path: Any) -> None:
+    a, b = fitted(0, "full"), fitted(1)
+    before = {name: c.copy() for name, c in covariances(a).items()}
+    mixed = interpolate(a, b)
+    mixed.save(tmp_path / "m")
+    again = MultiviewPLDA.load(tmp_path / "m")
+    X = np.random.default_rng(0).normal(size=(6, D))
+    assert again.llr(X, X) == pytest.approx(mixed.llr(X, X))
+    labels = {"speaker": np.arange(6) % 2, "phrase": np.arange(6) // 3}
+    assert np.isfinite(mixed.log_likelihood(X, labels))
+    assert mixed.sample(labels, random_state=0).shape == (6, D)
+    assert all((covariances(a)[name] == c).all() for name, c in before.items())
+    with pytest.raises(LabelError, match="no class posteriors"):
+        mixed.llr(X, X, known={"phrase": np.zeros(6)})
+    one = PLDA(2).fit(np.vstack([X, X + 0.1]), np.tile(np.arange(6), 2))
+    assert isinstance(interpolate(one, one), PLDA)
+
+
+def test_mean_shift() -> None:
+    model, X = fitted(0), np.random.default_rng(0).normal(5, 1, (100, D))
+    assert shift_mean(model, X).mean_ == pytest.approx(X.mean(0))
+    assert shift_mean(model, X, 0.25).mean_ == pytest.approx(0.75 * model.mean_ + 0.25 * X.mean(0))
+
+
+def test_coral_gives_the_mean_and_covariance_of_the_target() -> None:
+    rng = np.random.default_rng(0)
+    source, target = (rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + shift for shift in (0.0, 3.0))
+    aligned = CORAL().fit_transform(source, target)
+    assert np.cov(aligned.T) == pytest.approx(np.cov(target.T))
+    assert aligned.mean(0) == pytest.approx(target.mean(0))
+    C = np.cov(source.T)
+    assert aligning_matrix(C, C) == pytest.approx(np.eye(4), abs=1e-9)
+
+
+def test_coral_plus_only_grows_and_leaves_its_own_domain_alone() -> None:
+    model = fitted(0, "full")
+    labels = dict(zip(VIEWS, crossed(300, 30, 2), strict=True))
+    X = model.sample(labels, random_state=0)
+    total = sum(covariances(model).values())
+    new = X @ np.diag(np.linspace(0.5, 2, D))
+    for name, covariance in covariances(coral_plus(model, new, ranks="all")).items():
+        assert np.linalg.eigvalsh(covariance - covariances(model)[name]).min() > -1e-9
+    # vectors whose covariance is the model's own, made exactly so
+    own = np.linalg.cholesky(total) @ np.linalg.inv(np.linalg.cholesky(np.cov(X.T)))
+    same = coral_plus(model, (X - X.mean(0)) @ own.T + model.mean_)
+    for name, covariance in covariances(same).items():
+        assert covariance == pytest.approx(covariances(model)[name], abs=1e-6)
+    unchanged = coral_plus(model, new, strength={}, mean=False)
+    assert unchanged.llr(X[:5], X[5:9]) == pytest.approx(model.llr(X[:5], X[5:9]), abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def domains() -> dict[str, Any]:
+    """A model of one domain; another whose noise is larger in a few directions, and whose mean has moved."""
+    old = known_model(seed=0, dimension=30, rank=6)
+    old.noise_ = old.noise_ / 16
+    rng = np.random.default_rng(1)
+    extra = 2 * rng.normal(size=(30, 4))
+    p = old.parameters_
+    new = MultiviewPLDA(old.views)
+    new._take(
+        tuple(old.views_), Parameters(p.mean + 4 * rng.normal(size=30), p.loadings, np.diag(p.noise) + extra @ extra.T)
+    )
+    new.n_features_in_ = 30
+
+    def drawn(model: MultiviewPLDA, speakers: int, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
+        labels = dict(zip(VIEWS, crossed(speakers, 10, 4), strict=True))
+        return model.sample(labels, random_state=seed), labels
+
+    training = drawn(old, 100, 0)
+    model = MultiviewPLDA({"speaker": 6, "phrase": 6}, noise="full", max_iter=10, tol=0).fit(*training)
+    return {"training": training, "model": model, "few": drawn(new, 12, 1), "held out": drawn(new, 60, 2)}
+
+
+def merit(model: MultiviewPLDA, data: tuple[np.ndarray, dict[str, Any]]) -> tuple[float, float]:
+    """Log-likelihood a vector, and EER of "same speaker"."""
+    X, labels = data
+    scores = model.llr(X[::4], X[1::4], same="speaker")
+    same = labels["speaker"][::4][:, None] == labels["speaker"][1::4]
+    return model.score(X, labels), eer(scores[same], scores[~same])
+
+
+def test_adaptation_serves_the_new_domain(domains: dict[str, Any]) -> None:
+    model, few, held_out = domains["model"], domains["few"], domains["held out"]
+    results = {
+        "none": merit(model, held_out),
+        "mean": merit(shift_mean(model, few[0]), held_out),
+        "coral+": merit(coral_plus(model, few[0]), held_out),
+        "supervised": merit(adapt(model, *few, 0.5), held_out),
+        "new only": merit(adapt(model, *few, 1.0), held_out),
+        "per view": merit(adapt(model, *few, {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out),
+    }
+    aligned = CORAL().fit_transform(domains["training"][0], few[0])
+    settings = {"noise": "full", "max_iter": 10, "tol": 0}
+    results["coral"] = merit(
+        MultiviewPLDA(dict(model.views), **settings).fit(aligned, domains["training"][1]), held_out
+    )
+    for name in ("mean", "coral", "coral+", "supervised"):
+        assert results[name][0] > results["none"][0] + 1, name
+    for name in ("coral", "coral+", "supervised", "per view"):
+        assert results[name][1] < 0.95 * results["none"][1], name
+        assert results[name][0] > results["mean"][0], name
+    assert results["supervised"][0] > results["new only"][0]
+    assert results["supervised"][1] < 0.95 * results["new only"][1]
+
+
+def test_errors() -> None:
+    a = fitted(0)
+    with pytest.raises(LabelError, match="different views"):
+        interpolate(a, fitted(1, views={"speaker": 2}))
+    with pytest.raises(ParameterError, match=r"weight of speaker lies in \[0, 1\]"):
+        interpolate(a, a, 1.5)
+    with pytest.raises(LabelError, match="names 'accent'"):
+        interpolate(a, a, {"accent": 1.0})
+    with pytest.raises(DataError, match="width 3, expected 8"):
+        shift_mean(a, np.zeros((4, 3)))
+    with pytest.raises(DataError, match="at least 2 finite"):
+        coral_plus(a, np.full((4, D), np.nan))
+    with pytest.raises(DataError, match="target="):
+        CORAL().fit(np.zeros((4, 3)))
+    with pytest.raises(DataError, match="fit it beforehand"):
+        CORAL().fit(np.zeros((4, 3)), {"speaker": [0, 0, 1, 1]})

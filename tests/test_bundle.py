@@ -1,0 +1,252 @@
+"""Bundles: preprocessing, model and calibrator in one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from problems import crossed, random_parameters
+from problems import draw as draw_vectors
+from safetensors.numpy import save
+from sklearn.decomposition import PCA
+from sklearn.pipeline import Pipeline
+
+from mvplda import Bundle, MultiviewPLDA, files, load
+from mvplda.adaptation import CORAL
+from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator, name_kinds
+from mvplda.exceptions import DataError, FileFormatError, ParameterError
+from mvplda.metrics import cllr, trial_kinds
+from mvplda.preprocessing import Centring, standard_chain
+
+FUSED = [{}, {"same": "speaker"}, {"same": "phrase"}]
+
+
+@pytest.fixture(scope="module")
+def data() -> dict[str, Any]:
+    """25 speakers to train on and 15 others, 6 phrases, 6 vectors of each: three to enrol, three to test."""
+    rng = np.random.default_rng(0)
+    codes = list(crossed(40, 6, 6))
+    X = draw_vectors(rng, codes, random_parameters(rng, 8, (3, 2), "full"))
+    training, session = codes[0] < 25, np.arange(len(X)) % 6
+    enrol, test = ~training & (session < 3), ~training & (session >= 3)
+    labels = {"speaker": codes[0], "phrase": codes[1]}
+
+    def some(where: np.ndarray) -> dict[str, np.ndarray]:
+        return {view: codes[where] for view, codes in labels.items()}
+
+    first = {view: codes[::3] for view, codes in some(enrol).items()}
+    return {
+        "train": (X[training], some(training)),
+        "enrol": X[enrol],
+        "ids": (codes[0] * 10 + codes[1])[enrol],
+        "test": X[test],
+        "kinds": trial_kinds(first, some(test)),
+    }
+
+
+def make(data: dict[str, Any], calibrator: Any = None, questions: Any = None, chain: Any = None) -> Bundle:
+    chain = standard_chain(6) if chain is None else chain
+    model = MultiviewPLDA({"speaker": 3, "phrase": 2}, noise="full", max_iter=10, tol=0)
+    return Bundle(chain, model, calibrator, questions).fit(*data["train"])
+
+
+def test_the_bundle_is_its_parts_in_order(data: dict[str, Any]) -> None:
+    bundle = make(data)
+    prepared = bundle.preprocessing.transform(data["enrol"]), bundle.preprocessing.transform(data["test"])
+    expected = bundle.model.llr(bundle.model.enrol(prepared[0], data["ids"]), prepared[1], same="speaker")
+    profiles = bundle.enrol(data["enrol"], data["ids"])
+    assert bundle.llr(profiles, data["test"], same="speaker") == pytest.approx(expected)
+    pairs = np.array([[0, 3], [5, 7]])
+    some = bundle.llr_trials(profiles, data["test"], pairs, same="speaker")
+    assert some == pytest.approx(expected[pairs[:, 0], pairs[:, 1]], abs=1e-3)
+
+
+CALIBRATORS = [
+    (None, None),
+    (LinearCalibrator(0.1), None),
+    (PAVCalibrator(), None),
+    (KindCalibrator(kind_priors={"IC": 2, "TW": 1, "IW": 1}), FUSED),
+    (QualityCalibrator(), [{}]),
+]
+
+
+@pytest.mark.parametrize(("calibrator", "questions"), CALIBRATORS, ids=["none", "linear", "pav", "kind", "quality"])
+def test_round_trip(calibrator: Any, questions: Any, data: dict[str, Any], tmp_path: Path) -> None:
+    bundle = make(data, calibrator, questions, standard_chain(5, lda=6))
+    profiles, test = bundle.enrol(data["enrol"], data["ids"]), data["test"]
+    seconds = 1.0 + np.arange(len(test)) % 4
+    extra = {"side": {"seconds": seconds}} if isinstance(calibrator, QualityCalibrator) else {}
+    if calibrator is not None:
+        bundle.fit_calibrator(profiles, test, data["kinds"], **extra)
+    bundle.save(tmp_path / "b.safetensors")
+    again = load(tmp_path / "b.safetensors")
+    assert isinstance(again, Bundle)
+    assert (again.llr(data["enrol"], test) == bundle.llr(data["enrol"], test)).all()
+    if calibrator is None:
+        with pytest.raises(ParameterError, match="no calibrator"):
+            again.calibrated(profiles, test)
+        return
+    calibrated = bundle.calibrated(profiles, test, **extra)
+    assert calibrated.shape == (90, 270)
+    assert (again.calibrated(again.enrol(data["enrol"], data["ids"]), test, **extra) == calibrated).all()
+    assert again.calibrator.get_params() == bundle.calibrator.get_params()
+    targets = data["kinds"]["TC"]
+    assert cllr(calibrated[targets], calibrated[~targets]) < 1.05 * cllr(
+        *(bundle.llr(profiles, test)[m] for m in (targets, ~targets))
+    )
+    if not extra:
+        pairs = np.array([[3, 5], [80, 200]])
+        assert bundle.calibrated(profiles, test, pairs=pairs) == pytest.approx(
+            calibrated[3::77, 5::195][[0, 1], [0, 1]]
+        )
+
+
+def test_kinds_by_name_or_mask(data: dict[str, Any]) -> None:
+    a, b = (make(data, KindCalibrator(), FUSED) for _ in range(2))
+    a.fit_calibrator(a.enrol(data["enrol"], data["ids"]), data["test"], data["kinds"])
+    b.fit_calibrator(b.enrol(data["enrol"], data["ids"]), data["test"], name_kinds(data["kinds"]))
+    assert (a.calibrator.slopes_ == b.calibrator.slopes_).all()
+
+
+def test_without_preprocessing_and_with_coral(data: dict[str, Any], tmp_path: Path) -> None:
+    X, labels = data["train"]
+    plain = Bundle(None, MultiviewPLDA({"speaker": 2}, max_iter=3, tol=0)).fit(X, labels)
+    plain.save(tmp_path / "plain")
+    assert (load(tmp_path / "plain").llr(X[:4], X[4:7]) == plain.llr(X[:4], X[4:7])).all()
+    aligned = Pipeline([("coral", CORAL().fit(X, 2 * X + 1))])
+    other = Bundle(aligned, MultiviewPLDA({"speaker": 2}, max_iter=3, tol=0).fit(aligned.transform(X), labels))
+    other.save(tmp_path / "coral")
+    assert (load(tmp_path / "coral").llr(X[:4], X[4:7]) == other.llr(X[:4], X[4:7])).all()
+
+
+def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) -> None:
+    bundle = make(data, LinearCalibrator())
+    bundle.model.save(tmp_path / "model")
+    assert isinstance(load(tmp_path / "model"), MultiviewPLDA)
+    bundle.calibrator = None
+    bundle.save(tmp_path / "bundle")
+    with pytest.raises(FileFormatError, match=r"holds a bundle: use mvplda.load"):
+        MultiviewPLDA.load(tmp_path / "bundle")
+    with pytest.raises(FileFormatError, match=r"holds a model: use mvplda.load"):
+        Bundle.load(tmp_path / "model")
+    about = files.describe_model(tmp_path / "bundle")
+    assert about["bundle"]["preprocessing"] == ["Centring", "Whitening", "LengthNormalisation"]
+    assert (about["bundle"]["width"], about["dimension"]) == (8, 6)
+    assert "bundle" not in files.describe_model(tmp_path / "model")
+    json.dumps(about)
+
+
+def test_every_damaged_byte_is_noticed(data: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "bundle"
+    make(data).save(path)
+    whole = path.read_bytes()
+    for place in np.random.default_rng(0).integers(0, len(whole), size=40).tolist():
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x15
+        path.write_bytes(damaged)
+        with pytest.raises(FileFormatError, match=path.name):
+            load(path)
+    path.write_bytes(whole[:-5])
+    with pytest.raises(FileFormatError, match="truncated"):
+        load(path)
+
+
+def reseal(path: Path, change: Any) -> None:
+    """Change tensors and description, and seal the file again as if all were well."""
+    tensors, about = files.unseal(path, files.BUNDLE_FORMAT, "bundle")
+    change(tensors, about)
+    path.write_bytes(files.seal(files.BUNDLE_FORMAT, "bundle", tensors, about))
+
+
+def _narrow(tensors: Any, about: Any) -> None:
+    tensors["preprocessing/1/matrix_"] = np.ascontiguousarray(tensors["preprocessing/1/matrix_"][:, :4])
+
+
+def _wrong_input(tensors: Any, about: Any) -> None:
+    tensors["preprocessing/1/matrix_"] = np.ascontiguousarray(tensors["preprocessing/1/matrix_"][:5])
+
+
+def _short_mean(tensors: Any, about: Any) -> None:
+    tensors["model/mean"] = tensors["model/mean"][:4].copy()
+
+
+def _one_more_question(tensors: Any, about: Any) -> None:
+    about["questions"].append({"same": "speaker"})
+
+
+def _unknown(tensors: Any, about: Any) -> None:
+    about["preprocessing"][0][1]["class"] = "Rocket"
+
+
+def _missing(tensors: Any, about: Any) -> None:
+    del tensors["calibrator/slopes_"]
+
+
+def _no_questions(tensors: Any, about: Any) -> None:
+    del about["questions"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_narrow, r"step 'whiten' gives vectors of width 4, but step 'length' takes 6"),
+        (_wrong_input, "width 8, its matrix_ 5"),
+        (_short_mean, "gives vectors of width 6, but the model takes 4"),
+        (_one_more_question, r"takes 1 score\(s\) a trial, the questions give 2"),
+        (_unknown, "a part 'Rocket'"),
+        (_missing, "LinearCalibrator has no slopes_"),
+        (_no_questions, "questions"),
+    ],
+)
+def test_parts_that_do_not_fit(change: Any, words: str, data: dict[str, Any], tmp_path: Path) -> None:
+    bundle = make(data, LinearCalibrator())
+    bundle.fit_calibrator(bundle.enrol(data["enrol"], data["ids"]), data["test"], data["kinds"])
+    bundle.save(tmp_path / "b")
+    reseal(tmp_path / "b", change)
+    with pytest.raises(FileFormatError, match=words):
+        load(tmp_path / "b")
+
+
+def test_a_newer_bundle(data: dict[str, Any], tmp_path: Path) -> None:
+    make(data).save(tmp_path / "b")
+    tensors, metadata = files.read_tensors(tmp_path / "b")
+    (tmp_path / "b").write_bytes(save(tensors, metadata={**metadata, "version": "9"}))
+    with pytest.raises(FileFormatError, match="version '9'"):
+        load(tmp_path / "b")
+
+
+def test_what_cannot_be_saved_leaves_no_file(data: dict[str, Any], tmp_path: Path) -> None:
+    bundle = make(data)
+    for wrong, words in [
+        ({"preprocessing": Pipeline([("pca", PCA(6).fit(data["train"][0]))])}, "a PCA cannot be kept in a bundle"),
+        ({"calibrator": LinearCalibrator()}, "not fitted"),
+        ({"questions": [{"priors": {("speaker",): 1.0}}]}, "cannot be written as text"),
+    ]:
+        broken = Bundle(**{**bundle.get_params(deep=False), **wrong})
+        with pytest.raises(ParameterError, match=words):
+            broken.save(tmp_path / "b")
+    wide = Bundle(Pipeline([("centre", Centring().fit(data["train"][0]))]), bundle.model)
+    with pytest.raises(DataError, match="width 8, but the model takes 6"):
+        wide.save(tmp_path / "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors(data: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match="needs a MultiviewPLDA"):
+        Bundle().fit(*data["train"])
+    bundle = make(data)
+    with pytest.raises(ParameterError, match="no calibrator"):
+        bundle.fit_calibrator(data["enrol"], data["test"], data["kinds"])
+    bundle.calibrator = LinearCalibrator()
+    with pytest.raises(DataError, match=r"kinds have shape \(90, 270\); the trials ask for \(270, 270\)"):
+        bundle.fit_calibrator(data["enrol"], data["test"], data["kinds"])
+    with pytest.raises(ParameterError, match="side= is for a QualityCalibrator"):
+        bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"], side={"a": 1})
+    bundle.calibrator = QualityCalibrator()
+    with pytest.raises(DataError, match="needs side="):
+        bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"])
+    with pytest.raises(DataError, match="does not broadcast"):
+        bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"], side={"a": [1, 2, 3]})

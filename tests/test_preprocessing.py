@@ -1,0 +1,116 @@
+"""Centring, whitening, LDA and length normalisation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from problems import speakers_and_phrases
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from mvplda.exceptions import LabelError, ParameterError
+from mvplda.preprocessing import LDA, Centring, LengthNormalisation, Whitening, standard_chain
+
+
+@parametrize_with_checks([Centring(), Whitening(), Whitening("zca"), LengthNormalisation(), LDA(), LDA(shrinkage=0.1)])
+def test_scikit_learn_check(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture
+def X() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(300, 5)) @ rng.normal(size=(5, 5)) + 7.0
+
+
+def test_centring(X: np.ndarray) -> None:
+    assert Centring().fit(X).transform(X + 2) == pytest.approx(X + 2 - X.mean(0))
+
+
+@pytest.mark.parametrize("kind", ["pca", "zca"])
+def test_whitening_makes_the_covariance_the_identity(kind: Any, X: np.ndarray) -> None:
+    white = Whitening(kind).fit(X)
+    assert np.cov(white.transform(X).T) == pytest.approx(np.eye(5), abs=1e-9)
+    if kind == "zca":
+        assert white.matrix_ == pytest.approx(white.matrix_.T)
+
+
+def test_whitening_keeps_the_largest_axes_and_does_not_blow_up_the_rest(X: np.ndarray) -> None:
+    some, every = Whitening(dim=2).fit(X), Whitening().fit(X)
+    assert some.transform(X) == pytest.approx(every.transform(X)[:, :2])
+    assert (np.diff(every.variances_) <= 0).all()
+    flat = np.column_stack([X, X[:, 0]])  # one direction without variance
+    assert np.abs(Whitening(floor=1e-4).fit(flat).transform(flat)).max() < 10
+    assert Whitening(floor=1e-4).fit(flat).transform(flat).std(axis=0)[-1] < 1e-3
+
+
+def test_length(X: np.ndarray) -> None:
+    X = np.vstack([X, np.zeros(5)])
+    for length, wanted in (("sqrt", np.sqrt(5)), ("unit", 1.0)):
+        result = LengthNormalisation(length).fit_transform(X)  # type: ignore[arg-type]
+        assert np.linalg.norm(result[:-1], axis=1) == pytest.approx(wanted)
+        assert (result[-1] == 0).all()
+    huge = LengthNormalisation("unit").fit_transform(np.full((1, 4), 1e200))
+    assert huge == pytest.approx(0.5)
+
+
+def test_float32_stays_float32(X: np.ndarray) -> None:
+    chain = standard_chain(3).fit(X)
+    assert chain.transform(X.astype(np.float32)).dtype == np.float32
+    assert chain.transform(X.astype(np.float32)) == pytest.approx(chain.transform(X), abs=1e-4)
+
+
+@pytest.mark.parametrize("view", ["speaker", "phrase", "speaker:phrase", None])
+def test_lda_maximises_between_over_within(view: str | None) -> None:
+    """Against the generalised eigenproblem of the scatters, made in a loop."""
+    from scipy.linalg import eigh
+
+    X, labels = speakers_and_phrases("full")
+    names = {
+        "speaker": labels["speaker"],
+        "phrase": labels["phrase"].astype(str),
+    }
+    classes = names[view] if view in names else np.char.add(labels["speaker"], labels["phrase"].astype(str))
+    within, between = np.zeros((8, 8)), np.zeros((8, 8))
+    for c in np.unique(classes):
+        here = X[classes == c]
+        within += (here - here.mean(0)).T @ (here - here.mean(0))
+        between += len(here) * np.outer(here.mean(0) - X.mean(0), here.mean(0) - X.mean(0))
+    ratios = eigh(between, within, eigvals_only=True)[::-1][:2]
+    matrix = LDA(2, view).fit(X, labels).matrix_
+    got = np.diag(matrix.T @ between @ matrix) / np.diag(matrix.T @ within @ matrix)
+    assert got == pytest.approx(ratios, rel=1e-6)
+    assert (matrix.T @ within @ matrix)[0, 1] == pytest.approx(0, abs=1e-8)
+
+
+def test_the_order_of_the_chain() -> None:
+    X, labels = speakers_and_phrases()
+    chain = standard_chain(3, lda=4, view="speaker")
+    assert [name for name, _ in chain.steps] == ["centre", "lda", "whiten", "length"]
+    result = clone(chain).fit(X, labels).transform(X)
+    assert result.shape == (270, 3)
+    assert np.linalg.norm(result, axis=1) == pytest.approx(np.sqrt(3))
+    assert [name for name, _ in standard_chain(whitening=None, length=None).steps] == ["centre"]
+
+
+def test_errors(X: np.ndarray) -> None:
+    with pytest.raises(ParameterError, match="'pca' or 'zca'"):
+        Whitening("cholesky").fit(X)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="dim is for kind='pca', between 1 and the 5"):
+        Whitening(dim=6).fit(X)
+    with pytest.raises(ParameterError, match="floor"):
+        Whitening(floor=0.0).fit(X)
+    with pytest.raises(ParameterError, match="length is"):
+        LengthNormalisation("long").fit(X)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="between 1 and 1"):
+        LDA(2).fit(X, np.arange(300) % 2)
+    with pytest.raises(LabelError, match="at least 2 classes"):
+        LDA().fit(X, np.zeros(300))
+    with pytest.raises(LabelError, match="no view 'phrase'"):
+        LDA(view="phrase").fit(X, {"speaker": np.arange(300) % 2})
+    with pytest.raises(LabelError, match="300 vectors and 2 labels"):
+        LDA().fit(X, [1, 2])
+    with pytest.raises(ParameterError, match="dim is kept by"):
+        standard_chain(3, whitening=None)
