@@ -15,8 +15,12 @@ import numpy as np
 
 from .threads import in_parallel
 
-BLOCK_ROWS, BLOCK_COLUMNS = 128, 256
-BAND_ROWS = 2048
+BLOCK_ROWS, BLOCK_COLUMNS = 512, 512
+BAND_ROWS = 512
+LOWEST = -120.0
+"""Powers of two below this are no ordinary float32 numbers: slow to make, and too small to count."""
+
+LOG2_E, LN_2 = float(np.log2(np.e)), float(np.log(2.0))
 
 
 @dataclass(frozen=True)
@@ -111,17 +115,19 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
         in_parallel(fill, range(0, n_rows, BAND_ROWS), out.size, threads)
         return
 
+    binary = [Factors(f.left * out.dtype.type(LOG2_E), f.right, 0.0) for f in _products(terms.denominator)]
+
     def fill_blocks(start: int) -> None:
-        work = [np.empty((BLOCK_ROWS, BLOCK_COLUMNS), dtype=out.dtype) for _ in range(4)]
+        work = [np.zeros((BLOCK_ROWS, BLOCK_COLUMNS), dtype=out.dtype) for _ in range(6)]
+        work[5][:] = LOWEST
         for first in range(start, min(start + BAND_ROWS, n_rows), BLOCK_ROWS):
             rows = slice(first, min(first + BLOCK_ROWS, start + BAND_ROWS, n_rows))
             for left in range(0, n_columns, BLOCK_COLUMNS):
                 columns = slice(left, min(left + BLOCK_COLUMNS, n_columns))
                 target = out[rows, columns]
                 if shape == (1, 2):
-                    _two_against_one(
-                        terms, rows, columns, [w[: target.shape[0], : target.shape[1]] for w in work], target
-                    )
+                    blocks = [w[: target.shape[0], : target.shape[1]] for w in work]
+                    _two_against_one((terms.numerator[0], *binary), rows, columns, blocks, target)
                 else:
                     target[:] = evaluate_block(terms, rows, columns)
 
@@ -146,30 +152,39 @@ def relative_to_nothing(terms: Terms) -> Terms:
 
 def _shape_of(terms: Terms) -> tuple[int, int] | None:
     """Products above and below, where the only other hypothesis below has the term 0; else None."""
-    above = [f for f in terms.numerator if f.left is not None]
-    below = [f for f in terms.denominator if f.left is not None]
+    above, below = _products(terms.numerator), _products(terms.denominator)
     others = [f.log_weight for f in terms.denominator if f.left is None]
     return (len(above), len(below)) if len(above) == len(terms.numerator) and others == [0.0] else None
 
 
-def _two_against_one(terms: Terms, rows: slice, columns: slice, work: list[Any], out: Any) -> None:
-    """out = n - log(1 + exp a + exp b), in few passes: sorted, so that two exponentials suffice."""
-    n, a, b, low = work
-    for f, block in zip(
-        (*terms.numerator, *(f for f in terms.denominator if f.left is not None)), (n, a, b), strict=True
-    ):
+def _products(factors: tuple[Factors, ...]) -> list[Factors]:
+    return [f for f in factors if f.left is not None]
+
+
+def _two_against_one(factors: tuple[Factors, ...], rows: slice, columns: slice, work: list[Any], out: Any) -> None:
+    """out = n - log(1 + exp a + exp b), from the factors of n, and of a and b times log2 e.
+
+    Sorted, so that two exponentials suffice, and in the passes that NumPy does fastest: powers of two,
+    and no scalar operands in minima and maxima.
+    """
+    n, a, b, low, zero, lowest = work
+    for f, block in zip(factors, (n, a, b), strict=True):
         np.matmul(f.left[rows], f.right[columns].T, out=block)
     np.minimum(a, b, out=low)
     np.maximum(a, b, out=a)
-    np.maximum(a, 0, out=b)  # the largest of a, b and 0
+    np.maximum(a, zero, out=b)  # the largest of a, b and 0
     low -= b
-    np.copysign(a, -1, out=a)
-    np.exp(a, out=a)
-    np.exp(low, out=low)
+    np.abs(a, out=a)
+    np.negative(a, out=a)
+    np.maximum(a, lowest, out=a)
+    np.maximum(low, lowest, out=low)
+    np.exp2(a, out=a)
+    np.exp2(low, out=low)
     a += low
-    a += 1
-    np.log(a, out=a)
-    n -= b
+    a += out.dtype.type(1)
+    np.log2(a, out=a)
+    a += b
+    a *= out.dtype.type(LN_2)
     np.subtract(n, a, out=out)
 
 
