@@ -135,6 +135,20 @@ def test_conversion_round_trip_and_info(scored):
     assert "_MVPLDA_COMPLETE" in ok("completion", "bash", folder=scored).stdout
 
 
+def test_vectors_of_another_extractor_are_refused(folder):
+    from mvplda.io.vectors import read_vectors
+
+    for name, extractor in (("one", "net-1"), ("two", "net-2")):
+        vectors = read_vectors(folder / "train.scp")
+        write_vectors(folder / f"{name}.npz", VectorSet(vectors.ids, vectors.X, extractor))
+    ok("train", "one.npz", "-l", "speaker=utt2spk", "-v", "speaker=4", "-o", "one.safetensors", "-q", folder=folder)
+    (folder / "one-trials").write_text("s00-p0-0 s00-p0-1 target\ns00-p0-0 s01-p0-1 nontarget\n")
+    ok("score", "one.safetensors", "--test", "one.npz", "--trials", "one-trials", "-o", "one-scores", folder=folder)
+    done = mvplda("score", "one.safetensors", "--test", "two.npz", "--trials", "one-trials", folder=folder)
+    assert done.returncode == 1
+    assert "extractor 'net-2', the model is for 'net-1'" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

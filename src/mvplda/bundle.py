@@ -42,6 +42,8 @@ class Bundle(BaseEstimator):
         Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
     model : MultiviewPLDA
     calibrator : a calibrator of `mvplda.calibration`, or None
+    extractor : str or None
+        Name of what made the vectors; others are refused by `check_extractor`.
     questions : sequence of dict, or None
         What `llr` is asked for each score that the calibrator fuses, for example
         ``[{}, {"same": "speaker"}, {"same": "phrase"}]``. None: ``[{}]``, the joint LLR alone.
@@ -66,11 +68,13 @@ class Bundle(BaseEstimator):
         model: MultiviewPLDA | None = None,
         calibrator: Any = None,
         questions: Sequence[Mapping[str, Any]] | None = None,
+        extractor: str | None = None,
     ) -> None:
         self.preprocessing = preprocessing
         self.model = model
         self.calibrator = calibrator
         self.questions = questions
+        self.extractor = extractor
 
     # -- training ------------------------------------------------------------
 
@@ -147,6 +151,7 @@ class Bundle(BaseEstimator):
         parts, about_model = model_parts(model)
         tensors: Tensors = {f"model/{name}": value for name, value in parts.items()}
         about: dict[str, Any] = {"model": about_model, "preprocessing": None, "calibrator": None}
+        about["extractor"] = self.extractor
         if self.preprocessing is not None:
             about["preprocessing"] = []
             for i, (name, step) in enumerate(self.preprocessing.steps):
@@ -183,13 +188,19 @@ class Bundle(BaseEstimator):
             if calibrator is not None:
                 calibrator = put_together(under("calibrator/"), calibrator, CALIBRATORS)
             questions = about["questions"]
-            bundle = cls(None if steps is None else Pipeline(steps), model, calibrator, questions)
+            pipeline = None if steps is None else Pipeline(steps)
+            bundle = cls(pipeline, model, calibrator, questions, about["extractor"])
             bundle.check()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, FileFormatError) and str(path) in str(error):
                 raise
             raise FileFormatError(f"{path} holds parts that do not make a bundle: {error}") from error
         return bundle
+
+    def check_extractor(self, extractor: str | None, where: str) -> None:
+        """Refuse vectors that another extractor made; what is not known is not refused."""
+        if self.extractor is not None and extractor is not None and extractor != self.extractor:
+            raise DataError(f"{where} was made by extractor {extractor!r}, the model is for {self.extractor!r}")
 
     def check(self) -> None:
         """Whether the parts fit each other: widths from step to step, and scores for the calibrator."""
@@ -224,6 +235,7 @@ class Bundle(BaseEstimator):
             "width": int(steps[0][1].n_features_in_) if steps else len(self.fitted_model.mean_),
             "calibrator": None if self.calibrator is None else type(self.calibrator).__name__,
             "questions": [dict(question) for question in self._questions()],
+            "extractor": self.extractor,
         }
 
     @property

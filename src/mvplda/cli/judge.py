@@ -146,9 +146,12 @@ def compare(
         cells = "".join(f"{100 * result[kind].eer:9.2f}" for kind in kinds)
         click.echo(f"{name:{width}}{cells}{result['Total'].cllr:9.3f}")
     for other, test in tests.items():
-        click.echo(f"\n{names[0]} against {other}:")
+        click.echo(f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:")
         for kind in kinds:
-            click.echo(f"  {kind}: EER: {test.tests[kind]['eer'].verdict}")
+            paired = test.tests[kind]["eer"]
+            better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(paired.verdict, "undecided")
+            span = f"{100 * paired.difference:+.2f} [{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
+            click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
 
 
 def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:

@@ -81,7 +81,7 @@ def train(
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
             chain = standard_chain(reduce, whitening=whitening, length="sqrt" if length_norm else None)
-        bundle = Bundle(chain, model)
+        bundle = Bundle(chain, model, extractor=data.extractor)
         bundle.fit(data.X, table)
         bundle.save(output)
     if not quiet:

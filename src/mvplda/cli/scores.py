@@ -56,7 +56,6 @@ def score(
     from ..io.lists import read_map
     from ..io.scores import Scores, write_scores
     from ..io.trial_files import read_trials
-    from ..io.vectors import read_vectors
     from ..labels import base_columns
 
     if per_view and output == "-":
@@ -64,7 +63,7 @@ def score(
     with warnings_as_lines():
         system = load(model)
         listed = read_trials(trials)
-        test_set = read_vectors(tests)
+        test_set = read_side(system, tests)
         enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
         rows = enrolled.number(listed.enrol)
         columns = test_set.rows(listed.test)
@@ -90,15 +89,24 @@ def score(
             write_scores(f"{output}.{view}", Scores(listed.enrol, listed.test, single), form)
 
 
+def read_side(system: Any, path: str) -> Any:
+    """Vectors, of the extractor that the model is for."""
+    from ..io.vectors import read_vectors
+
+    vectors = read_vectors(path)
+    if hasattr(system, "check_extractor"):
+        system.check_extractor(vectors.extractor, path)
+    return vectors
+
+
 def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
-    from ..io.vectors import read_vectors
     from ..verification.storage import load_profiles
 
     if profiles is not None:
         return load_profiles(profiles)
-    vectors = tests if enrol is None else read_vectors(enrol)
+    vectors = tests if enrol is None else read_side(system, enrol)
     if models is None:
         return system.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)

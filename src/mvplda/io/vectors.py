@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from . import columnar, numpy_files
 from .ark import is_kaldi, read_kaldi, write_kaldi
 from .rows import Vectors
-from .text import Names, PathLike, as_names, check_ids, fail, repeated
+from .text import Names, PathLike, as_names, check_ids, fail, repeated, write_text
 
+EXTRACTOR_SUFFIX = ".extractor"
 SUFFIXES = (".scp", ".ark", ".npy", ".npz", ".parquet", ".arrow", ".h5", ".hdf5")
 
 
@@ -36,10 +37,12 @@ class VectorSet:
 
     ids : (n,) text
     X : (n, D) float32 or float64
+    extractor : name of what made them, where it is known
     """
 
     ids: Names
     X: Vectors
+    extractor: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
@@ -79,7 +82,7 @@ class VectorSet:
     def select(self, ids: Iterable[Any]) -> VectorSet:
         """The vectors of these ids, in their order; ids may repeat."""
         rows = self.rows(ids)
-        return VectorSet(self.ids[rows], self.X[rows])
+        return VectorSet(self.ids[rows], self.X[rows], self.extractor)
 
 
 def read_vectors(path: PathLike) -> VectorSet:
@@ -91,16 +94,16 @@ def read_vectors(path: PathLike) -> VectorSet:
         The file is truncated, empty or of another kind; vectors differ in width or are not
         finite; ids repeat. The error names the file and the first entry at fault.
     """
-    if is_kaldi(path):
-        return checked(path, *read_kaldi(path))
-    return checked(path, *_reader(path)(path))
+    vectors = checked(path, *(read_kaldi(path) if is_kaldi(path) else _reader(path)(path)))
+    note = Path(f"{path}{EXTRACTOR_SUFFIX}")
+    return replace(vectors, extractor=note.read_text(encoding="utf-8").strip()) if note.is_file() else vectors
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     """Write vectors and ids, all or nothing; the suffix or a Kaldi prefix names the format.
 
     ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. ``x.npy`` writes
-    ``x.ids`` beside it.
+    ``x.ids`` beside it. The name of the extractor, where there is one, goes to ``PATH.extractor``.
     """
     check_ids(vectors.ids.tolist())
     count, first = repeated(vectors.ids.tolist())
@@ -112,6 +115,8 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         write_kaldi(path, vectors.ids.tolist(), vectors.X)
     else:
         _writer(path)(path, vectors.ids, vectors.X)
+    if vectors.extractor is not None:
+        write_text(f"{path}{EXTRACTOR_SUFFIX}", [vectors.extractor])
 
 
 def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:

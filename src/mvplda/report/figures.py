@@ -115,10 +115,8 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
 
 def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:
     """Shares of the trials of every kind by score."""
-    everything = np.concatenate([values.reshape(-1) for values in scores.values()])
-    low, high = np.quantile(everything, [0.001, 0.999])
-    least = min(float(np.quantile(values, 0.01)) for values in scores.values())
-    bins = np.linspace(min(low, least), high, 90)
+    ends = np.array([np.quantile(values, [0.002, 0.998]) for values in scores.values()])
+    bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
     for i, (kind, values) in enumerate(scores.items()):
         share, edges = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
         axes.stairs(share / max(values.size, 1), edges, fill=True, alpha=0.35, color=colour_of(kind, i), label=kind)
