@@ -195,7 +195,7 @@ def evaluate_pairs(terms: Terms, rows: Any, columns: Any) -> Any:
         if factors.left is None:
             return factors.log_weight
         if isinstance(factors.left, np.ndarray):
-            return np.einsum("ij,ij->i", factors.left[rows], factors.right[columns])
+            return np.einsum("ij,ij->i", factors.left.take(rows, 0), factors.right.take(columns, 0))
         return (factors.left[rows] * factors.right[columns]).sum(-1)
 
     for_same = log_sum([values(f) for f in terms.numerator])

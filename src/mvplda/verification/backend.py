@@ -36,23 +36,6 @@ def like(array: Any, reference: Any) -> Any:
     return array
 
 
-def cast(array: Any, dtype: Any) -> Any:
-    """To float32 or float64, of either kind."""
-    if is_torch(array):
-        import torch
-
-        return array.to(getattr(torch, np.dtype(dtype).name)).contiguous()
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
-def join_columns(parts: list[Any]) -> Any:
-    if is_torch(parts[0]):
-        import torch
-
-        return torch.cat(parts, dim=1)
-    return np.concatenate(parts, axis=1)
-
-
 def join_rows(parts: list[Any]) -> Any:
     if is_torch(parts[0]):
         import torch

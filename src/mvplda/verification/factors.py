@@ -9,7 +9,7 @@ import numpy as np
 from ..kernel.blocks import Factors
 from ..kernel.evidence import PairTerm
 from ..kernel.records import Array
-from .backend import cast, join_columns, like
+from .backend import empty, like
 
 
 def make_factors(
@@ -27,9 +27,11 @@ def make_factors(
     column = _quadratic(y_t, term.column)
     if column_extra is not None:
         column = column + column_extra
-    left = join_columns([_times(y_e, term.left), row[:, None], row[:, None] * 0 + 1])
-    right = join_columns([_times(y_t, term.right), column[:, None] * 0 + 1, column[:, None]])
-    return Factors(cast(left, dtype), cast(right, dtype), log_weight)
+    width = term.left.shape[1]
+    left, right = (empty((len(y), width + 2), dtype, y) for y in (y_e, y_t))
+    left[:, :width], left[:, width], left[:, width + 1] = _times(y_e, term.left), row, 1.0
+    right[:, :width], right[:, width], right[:, width + 1] = _times(y_t, term.right), 1.0, column
+    return Factors(left, right, log_weight)
 
 
 def _times(y: Any, matrix: Array) -> Any:

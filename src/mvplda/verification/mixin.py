@@ -24,7 +24,7 @@ from .profiles import Enrolment, Profiles, check_sides, make_profiles
 from .ranking import best_profiles
 from .terms import Comparison, Scoring, check_printed
 
-PAIR_CHUNK = 2**11
+PAIR_CHUNK = 2**12
 
 
 class Identification(NamedTuple):
@@ -125,10 +125,11 @@ class VerificationMixin:
                 local = np.stack([row_at[pairs[:, 0]], column_at[pairs[:, 1]]], axis=1)
                 here = np.flatnonzero((local >= 0).all(axis=1))
                 local = local[here]
+            first, second = np.ascontiguousarray(local.T)
             for start in range(0, len(local), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
                 target = some if here is None else like(here[some], result)
-                result[target] = evaluate_pairs(terms, *(like(local[some, i], result) for i in (0, 1)))
+                result[target] = evaluate_pairs(terms, like(first[some], result), like(second[some], result))
         return result
 
     def hypotheses(
