@@ -10,7 +10,7 @@ import numpy as np
 
 from mvplda import MultiviewPLDA
 
-from .timing import extra_memory
+from .timing import best_of, extra_memory
 
 QUOTED = {
     "VBx": 8.9e7,
@@ -38,14 +38,7 @@ def fitted(views: dict[str, int], dimension: int) -> tuple[MultiviewPLDA, np.nda
 
 
 def wall(rows: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Least seconds on the wall of every row, the rows taking turns."""
-    best = dict.fromkeys(rows, float("inf"))
-    for _ in range(rounds):
-        for name, call in rows.items():
-            start = time.perf_counter()
-            call()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
+    return best_of(rows, rounds, time.perf_counter)
 
 
 def sides(model: MultiviewPLDA, X: np.ndarray, profiles: int, tests: int) -> tuple[Any, Any]:

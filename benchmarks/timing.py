@@ -15,17 +15,20 @@ ROOT = Path(__file__).resolve().parents[1]
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def best_of(rows: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Least CPU seconds of every row. The rows take turns, so that a noisy moment spares none of them.
+def best_of(
+    rows: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, float]:
+    """Least seconds of every row. The rows take turns, so that a noisy moment spares none of them.
 
-    With one BLAS thread CPU seconds are the seconds on the wall of a quiet machine.
+    With one thread CPU seconds are the seconds on the wall of a quiet machine; with several, give
+    ``clock=time.perf_counter``.
     """
     best = dict.fromkeys(rows, float("inf"))
     for _ in range(rounds):
         for name, call in rows.items():
-            start = time.process_time()
+            start = clock()
             call()
-            best[name] = min(best[name], time.process_time() - start)
+            best[name] = min(best[name], clock() - start)
     return best
 
 

@@ -19,7 +19,8 @@ from ..kernel.em import Iteration, NoiseKind
 from ..labels import as_array, encode_labels, label_columns
 from ..progress import Progress
 from ..statistics import SufficientStatistics
-from .multiview import MultiviewPLDA, Settings, largest_rank
+from .multiview import MultiviewPLDA
+from .settings import Settings, check_settings, largest_rank
 
 LADDER = (5, 10, 20, 40, 80, 160)
 
@@ -88,7 +89,7 @@ class MultiviewPLDACV(MultiviewPLDA):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose the settings on folds of classes, then fit to everything."""
-        self._check_settings()
+        check_settings(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         views = None if self.views is None else tuple(self.views)
         columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
@@ -120,7 +121,7 @@ class MultiviewPLDACV(MultiviewPLDA):
 
     def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
         """Choose the settings and fit, from the statistics of folds that share no held-out class."""
-        self._check_settings()
+        check_settings(self)
         if len(folds) < 2:
             raise ParameterError(f"there must be at least 2 folds; got {len(folds)}")
         self.n_features_in_ = folds[0].dimension

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, Self
 
@@ -35,18 +35,10 @@ from ..labels import LabelTable, check_view_names, encode_labels
 from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
 from ..verification.mixin import VerificationMixin
+from .settings import Settings, check_settings, choose_ranks, given_parameters, noise_model
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a fit is asked for: ranks (None: as large as possible) and shrinkage."""
-
-    ranks: dict[str, int | None]
-    noise_shrinkage: float
-    loading_shrinkage: float
 
 
 class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
@@ -162,7 +154,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None: "
                 "give one label a vector and view"
             )
-        self._check_settings()
+        check_settings(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         table = self._encode(y)
         views = table.views
@@ -173,7 +165,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
 
     def fit_statistics(self, statistics: SufficientStatistics) -> Self:
         """Fit to sufficient statistics, which may come from many shards."""
-        self._check_settings()
+        check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
         self.n_features_in_ = statistics.dimension
         if hasattr(self, "feature_names_in_"):
@@ -189,7 +181,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         asked, ranks = choose_ranks(statistics, settings.ranks)
         diagnostics = examine(statistics, views, asked, ranks)
         sums = statistics.for_views(views, self._second_moment())
-        noise = self._noise_model(statistics, settings.noise_shrinkage)
+        noise = noise_model(self.noise, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31) if chance else 0)
         rank_tuple = tuple(ranks[v] for v in views)
@@ -397,43 +389,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def _second_moment(self) -> SecondMoment:
         return "full" if self.noise == "full" else "diagonal"
 
-    def _check_settings(self) -> None:
-        def choice(name: str, allowed: tuple[str, ...]) -> None:
-            if getattr(self, name) not in allowed:
-                raise ParameterError(f"{name} is one of {list(allowed)}; got {getattr(self, name)!r}")
-
-        choice("noise", ("diagonal", "full", "isotropic"))
-        choice("algorithm", ("exact", "paper"))
-        choice("init", ("moments", "random"))
-        if self.views is not None and not isinstance(self.views, Mapping):
-            raise ParameterError(f"views is a dict of {{name: rank}}; got {self.views!r}")
-        if self.views is not None and len(self.views) == 0:
-            raise ParameterError("views is empty: name at least one view")
-        if not 0 <= self.noise_shrinkage < 1:
-            raise ParameterError(f"noise_shrinkage lies in [0, 1); got {self.noise_shrinkage}")
-        if not self.loading_shrinkage >= 0:
-            raise ParameterError(f"loading_shrinkage is at least 0; got {self.loading_shrinkage}")
-        if not 1e-10 <= self.noise_floor < 1:
-            raise ParameterError(
-                f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {self.noise_floor}"
-            )
-        if self.max_iter < 0:
-            raise ParameterError(f"max_iter is at least 0; got {self.max_iter}")
-
-    def _noise_model(self, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
-        variance, constant = statistics.variance, statistics.constant_columns
-        if len(constant) == len(variance):
-            raise DataError(
-                "all vectors are the same, or so small that their squares vanish: there is no variance to explain"
-            )
-        varying = np.delete(variance, constant)
-        if varying.max() < 1e-280:
-            raise DataError(f"the largest variance of a column is {varying.max()}: scale the vectors up")
-        variance[constant] = np.median(varying)
-        target = np.full_like(variance, variance.mean()) if self.noise == "isotropic" else variance
-        weight = statistics.n * shrinkage / (1 - shrinkage)
-        return NoiseModel(self.noise, self.noise_floor * target, target, weight)
-
     def _watch(self, statistics: SufficientStatistics) -> Callable[[Iteration], object]:
         progress = Progress("EM", self.max_iter) if self.verbose else None
 
@@ -453,63 +408,3 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def given_parameters(mean: Any, loadings: Mapping[str, Any], noise: Any) -> Parameters:
-    """Parameters from arrays that were checked to fit together."""
-    m, n = np.array(mean, dtype=np.float64), np.array(noise, dtype=np.float64)
-    B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
-    D = len(m) if m.ndim == 1 else 0
-    if D == 0:
-        raise DataError(f"the mean has shape (D,); got {m.shape}")
-    if not B:
-        raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
-    for view, loading in B.items():
-        if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
-            raise DataError(f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}")
-    if n.shape not in ((D,), (D, D)):
-        raise DataError(f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}")
-    if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
-        raise DataError("the parameters are not all finite")
-    if n.ndim == 1 and n.min() <= 0:
-        raise DataError(f"noise variances are positive; the least is {n.min()}")
-    if n.ndim == 2:
-        if not np.allclose(n, n.T, rtol=1e-6, atol=1e-9 * np.abs(n).max()):
-            raise DataError("the noise covariance is not symmetric")
-        n = (n + n.T) / 2
-        try:
-            np.linalg.cholesky(n)
-        except np.linalg.LinAlgError:
-            raise DataError("the noise covariance is not positive definite") from None
-    return Parameters(m, tuple(B.values()), n)
-
-
-def choose_ranks(
-    statistics: SufficientStatistics, wanted: Mapping[str, int | None]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension."""
-    asked, used = {}, {}
-    for view, wish in wanted.items():
-        most = largest_rank(statistics, view)
-        rank = most if wish is None else wish
-        if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
-            raise ParameterError(
-                f"the rank of view {view!r} is a positive whole number; got {rank!r} (MultiviewPLDACV chooses ranks)"
-            )
-        asked[view], used[view] = int(rank), min(int(rank), most)
-    return asked, used
-
-
-def largest_rank(statistics: SufficientStatistics, view: str) -> int:
-    """As much rank as the classes of a view can hold."""
-    if view not in statistics.counts:
-        raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
-    classes = len(statistics.counts[view])
-    if classes == 1:
-        names = statistics.classes[view].names
-        name = f" ({names.tolist()[0]!r})" if len(names) else ""
-        raise LabelError(
-            f"view {view!r} has one class{name}; a view needs at least 2 classes to be told from the mean. "
-            "Leave it out, or add data"
-        )
-    return min(classes - 1, statistics.dimension)

@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 from ..exceptions import LabelError
 from ..kernel.em import Iteration, NoiseKind
 from ..labels import LabelTable, encode_labels
-from .multiview import MultiviewPLDA, Settings
+from .multiview import MultiviewPLDA
+from .settings import Settings
 
 
 class PLDA(MultiviewPLDA):
