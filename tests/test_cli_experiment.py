@@ -135,6 +135,24 @@ def test_conversion_round_trip_and_info(scored):
     assert "_MVPLDA_COMPLETE" in ok("completion", "bash", folder=scored).stdout
 
 
+def test_automatic_settings_and_a_calibrator_inside_the_model(scored):
+    ok("train", "train.scp", "-l", "speaker=utt2spk", "-l", "phrase=utt2phrase", "-v", "speaker=auto", "-v", "phrase=4",
+       "--length-norm", "--whiten", "--folds", "3", "-o", "auto.safetensors", "-q", folder=scored)  # fmt: skip
+    common = ["--enrol", "enrol.scp", "--models", "spk2utt", "--test", "test.scp", "--trials", "trials"]
+    ok("score", "auto.safetensors", *common, "-o", "auto-raw", folder=scored)
+    ok("calibrate", "auto-raw", "--trials", "trials", "--into", "auto.safetensors", folder=scored)
+    ok("score", "auto.safetensors", *common, "-o", "auto-calibrated", folder=scored)
+    raw, calibrated = (
+        json.loads(ok("evaluate", name, "--trials", "trials", "--json", folder=scored).stdout)["kinds"]["Total"]
+        for name in ("auto-raw", "auto-calibrated")
+    )
+    assert calibrated["cllr"] < raw["cllr"]
+    assert calibrated["eer"] == pytest.approx(raw["eer"], abs=1e-3)
+    about = json.loads(ok("info", "auto.safetensors", "--json", folder=scored).stdout)
+    assert about["bundle"]["preprocessing"] == ["Centring", "Whitening", "LengthNormalisation"]
+    assert about["bundle"]["calibrator"] == "LinearCalibrator"
+
+
 def test_vectors_of_another_extractor_are_refused(folder):
     from mvplda.io.vectors import read_vectors
 

@@ -179,3 +179,37 @@ def test_wrong_use_is_named() -> None:
         model.fit(X)
     with pytest.raises(LabelError, match="270 vectors and 269 labels"):
         model.fit(X, {v: c[1:] for v, c in labels.items()})
+
+
+def test_held_out_cost_by_brute_force_and_its_errors():
+    """criterion="cllr" is minus the Cllr over pairs of held-out vectors, every kind alike."""
+    rng = np.random.default_rng(8)
+    labels = {"speaker": np.repeat(np.arange(12), 20), "phrase": np.tile(np.repeat(np.arange(5), 4), 12)}
+    X = rng.normal(size=(12, 6))[labels["speaker"]] + rng.normal(size=(5, 6))[labels["phrase"]]
+    X += 0.7 * rng.normal(size=X.shape)
+    model = MultiviewPLDACV(
+        {"speaker": 3, "phrase": 3}, noise_shrinkages=(0.05,), cv=3, criterion="cllr", random_state=0
+    ).fit(X, labels)
+    dealt = np.random.RandomState(0).permutation(12) % 3
+    fold_of = dealt[labels["speaker"]]
+    expected = []
+    for f in range(3):
+        train, held = fold_of != f, np.flatnonzero(fold_of == f)
+        candidate = MultiviewPLDA({"speaker": 3, "phrase": 3}, noise_shrinkage=0.05, random_state=0)
+        candidate.fit(X[train], {view: codes[train] for view, codes in labels.items()})
+        costs: dict = {}
+        scores = candidate.llr(X[held], X[held], dtype=np.float64)
+        for a in range(len(held)):
+            for b in range(a + 1, len(held)):
+                same = tuple(bool(codes[held[a]] == codes[held[b]]) for codes in labels.values())
+                sign = -1 if same == (True, True) else 1
+                costs.setdefault(same, []).append(np.log2(1 + np.exp(sign * scores[a, b])))
+        kinds = [np.mean(costs[k]) for k in costs if k != (True, True)]
+        expected.append(-(np.mean(costs[True, True]) + np.mean(kinds)) / 2)
+    assert model.best_score_ == pytest.approx(np.mean(expected), rel=1e-3)
+    with pytest.raises(ParameterError, match="'likelihood' or 'cllr'"):
+        MultiviewPLDACV({"speaker": 3}, criterion="eer").fit(X, labels)
+    with pytest.raises(ParameterError, match="same and of different"):
+        MultiviewPLDACV({"speaker": 3, "phrase": 3}, criterion="cllr", cv=12).fit(
+            X, {"speaker": labels["speaker"], "phrase": np.arange(240)}
+        )

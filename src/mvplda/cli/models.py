@@ -23,6 +23,7 @@ from .options import KeyValue, warnings_as_lines
 @click.option("--tolerance", default=1e-3, help="Stop below this gain, nat a vector.")
 @click.option("--algorithm", type=click.Choice(["exact", "paper"]), default="exact")
 @click.option("--folds", default=5, help="Of held-out classes, for auto.")
+@click.option("--criterion", type=click.Choice(["likelihood", "cllr"]), default="cllr", help="What auto goes by.")
 @click.option("--seed", default=0)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def train(
@@ -39,6 +40,7 @@ def train(
     tolerance: float,
     algorithm: Any,
     folds: int,
+    criterion: Any,
     seed: int,
     quiet: bool,
 ) -> None:
@@ -73,7 +75,7 @@ def train(
         if automatic:
             if shrinkage not in (None, "auto"):
                 common["noise_shrinkages"] = (_share(str(shrinkage)),)
-            model = MultiviewPLDACV(ranks, cv=folds, **common)
+            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **common)
         else:
             share = 0.0 if shrinkage is None else _share(shrinkage)
             model = MultiviewPLDA(ranks, noise_shrinkage=share, algorithm=algorithm, **common)

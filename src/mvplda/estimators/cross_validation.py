@@ -10,6 +10,7 @@ from operator import add
 from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -17,20 +18,30 @@ from sklearn.utils.validation import validate_data
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
 from ..kernel.em import Iteration, NoiseKind
 from ..labels import as_array, encode_labels, label_columns
+from ..metrics import trial_kinds
 from ..progress import Progress
 from ..statistics import SufficientStatistics
 from .multiview import MultiviewPLDA
 from .settings import Settings, check_settings, largest_rank
 
+HELD_OUT_VECTORS = 600
+"""Of every fold, so many vectors make the pairs that ``criterion="cllr"`` is judged by."""
+
+Judge = Callable[[MultiviewPLDA], tuple[float, float]]
+"""What a candidate is worth on a fold, the more the better, and the weight of the fold."""
+
 LADDER = (5, 10, 20, 40, 80, 160)
 
 
 class MultiviewPLDACV(MultiviewPLDA):
-    """`MultiviewPLDA` whose ranks and shrinkage maximise the held-out likelihood.
+    """`MultiviewPLDA` whose ranks and shrinkage are the best for classes that were held out.
 
     The classes of one view (speakers, say) are dealt into folds; every
-    candidate is trained on all folds but one and judged by the exact
-    log-likelihood of that one, whose classes it has never seen. Candidates are
+    candidate is trained on all folds but one and judged on that one, whose
+    classes it has never seen: by its exact log-likelihood, or by the cost of
+    the likelihood ratios between its vectors. The likelihood asks how well
+    vectors are described, the cost how well trials are decided, and only the
+    cost punishes ratios that are too sure of themselves. Candidates are
     tried one setting at a time, again and again, until no change helps. The
     statistics of a fold are gathered once, so the vectors are read once.
 
@@ -41,6 +52,9 @@ class MultiviewPLDACV(MultiviewPLDA):
     noise_shrinkages, loading_shrinkages : sequences of float
     cv : int
         Number of folds.
+    criterion : {"likelihood", "cllr"}
+        ``"cllr"``: Cllr of "same in every view?" over pairs of held-out vectors, every kind
+        of impostor pair weighing the same.
     held_out : str or None
         View whose classes are dealt into folds; default: the one with most classes.
     noise, noise_floor, ... : as in `MultiviewPLDA`
@@ -48,7 +62,7 @@ class MultiviewPLDACV(MultiviewPLDA):
     Attributes
     ----------
     best_settings_ : dict, what was chosen
-    best_score_ : held-out log-likelihood a vector of the choice
+    best_score_ : held-out log-likelihood a vector of the choice, or minus its Cllr in bits
     cv_results_ : list of dict, every candidate with its score in every fold
     """
 
@@ -59,6 +73,7 @@ class MultiviewPLDACV(MultiviewPLDA):
         noise_shrinkages: Sequence[float] = (0.0, 0.02, 0.05, 0.1, 0.2),
         loading_shrinkages: Sequence[float] = (0.0,),
         cv: int = 5,
+        criterion: Literal["likelihood", "cllr"] = "likelihood",
         held_out: str | None = None,
         noise: NoiseKind = "diagonal",
         noise_floor: float = 1e-6,
@@ -85,11 +100,14 @@ class MultiviewPLDACV(MultiviewPLDA):
         self.noise_shrinkages = noise_shrinkages
         self.loading_shrinkages = loading_shrinkages
         self.cv = cv
+        self.criterion = criterion
         self.held_out = held_out
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose the settings on folds of classes, then fit to everything."""
         check_settings(self)
+        if self.criterion not in ("likelihood", "cllr"):
+            raise ParameterError(f"criterion is 'likelihood' or 'cllr'; got {self.criterion!r}")
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         views = None if self.views is None else tuple(self.views)
         columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
@@ -117,7 +135,12 @@ class MultiviewPLDACV(MultiviewPLDA):
             )
             for f in range(self.cv)
         ]
-        return self._choose(folds)
+        judges: list[Judge] = [_likelihood_of(s) for s in folds]
+        if self.criterion == "cllr":
+            rng = np.random.default_rng(0)
+            some = [np.sort(rng.permutation(np.flatnonzero(fold == f))[:HELD_OUT_VECTORS]) for f in range(self.cv)]
+            judges = [_cost_of(X[rows], {name: table.codes[name][rows] for name in columns}) for rows in some]
+        return self._choose(folds, judges)
 
     def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
         """Choose the settings and fit, from the statistics of folds that share no held-out class."""
@@ -125,15 +148,17 @@ class MultiviewPLDACV(MultiviewPLDA):
         if len(folds) < 2:
             raise ParameterError(f"there must be at least 2 folds; got {len(folds)}")
         self.n_features_in_ = folds[0].dimension
+        if self.criterion != "likelihood":
+            raise ParameterError("criterion='cllr' needs vectors, not statistics: use fit(X, y)")
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._choose(folds)
+        return self._choose(folds, [_likelihood_of(s) for s in folds])
 
-    def _choose(self, folds: Sequence[SufficientStatistics]) -> Self:
+    def _choose(self, folds: Sequence[SufficientStatistics], judges: Sequence[Judge]) -> Self:
         views = folds[0].views if self.views is None else tuple(self.views)
         trained = [reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))]
         axes = self._axes(trained, views)
-        search = _Search(self, views, trained, folds, axes)
+        search = _Search(self, views, trained, judges, axes)
         best = search.climb()
         self.best_settings_ = dict(zip(axes, (axes[name][i] for name, i in zip(axes, best, strict=True)), strict=True))
         self.best_score_ = search.score(best)
@@ -165,6 +190,28 @@ class MultiviewPLDACV(MultiviewPLDA):
         return axes
 
 
+def _likelihood_of(held_out: SufficientStatistics) -> Judge:
+    """Log-likelihood a vector; folds weigh as their vectors."""
+    return lambda candidate: (candidate.log_likelihood_statistics(held_out) / held_out.n, held_out.n)
+
+
+def _cost_of(X: NDArray[Any], codes: dict[str, NDArray[np.int64]]) -> Judge:
+    """Minus the Cllr of all pairs of vectors, every kind of impostor pair weighing the same."""
+    once = np.triu(np.ones((len(X), len(X)), dtype=bool), 1)
+    kinds = [mask & once for mask in trial_kinds(codes, codes).values()]
+    present = [mask for mask in kinds[1:] if mask.any()]
+    if not kinds[0].any() or not present:
+        raise ParameterError("criterion='cllr' needs pairs of the same and of different classes in every fold")
+
+    def judge(candidate: MultiviewPLDA) -> tuple[float, float]:
+        scores = candidate.llr(X, X, dtype=np.float64)
+        misses = np.logaddexp(0, -scores[kinds[0]]).mean()
+        alarms = np.mean([np.logaddexp(0, scores[mask]).mean() for mask in present])
+        return -float((misses + alarms) / (2 * np.log(2))), 1.0
+
+    return judge
+
+
 class _Search:
     """Coordinate ascent over a grid of candidates; every point is tried once."""
 
@@ -173,10 +220,10 @@ class _Search:
         model: MultiviewPLDACV,
         views: tuple[str, ...],
         trained: Sequence[SufficientStatistics],
-        folds: Sequence[SufficientStatistics],
+        judges: Sequence[Judge],
         axes: dict[str, tuple[Any, ...]],
     ) -> None:
-        self.model, self.views, self.trained, self.folds, self.axes = model, views, trained, folds, axes
+        self.model, self.views, self.trained, self.judges, self.axes = model, views, trained, judges, axes
         self.results: list[dict[str, Any]] = []
         self._scores: dict[tuple[int, ...], float] = {}
         self._progress = Progress("candidates", 0) if model.verbose else None
@@ -205,11 +252,11 @@ class _Search:
         return Settings({v: chosen[v] for v in self.views}, chosen["noise_shrinkage"], chosen["loading_shrinkage"])
 
     def score(self, point: tuple[int, ...]) -> float:
-        """Held-out log-likelihood a vector of one candidate, over all folds."""
+        """What one candidate is worth on held-out classes, over all folds."""
         if point not in self._scores:
             settings = self.settings(point)
-            values = []
-            for training, held_out in zip(self.trained, self.folds, strict=True):
+            values, weights = [], []
+            for training, judge in zip(self.trained, self.judges, strict=True):
                 candidate = MultiviewPLDA(
                     settings.ranks,
                     noise_shrinkage=settings.noise_shrinkage,
@@ -221,13 +268,13 @@ class _Search:
                     warnings.simplefilter("ignore", MvpldaWarning)
                     warnings.simplefilter("ignore", ConvergenceWarning)
                     candidate.fit_statistics(training)
-                values.append(candidate.log_likelihood_statistics(held_out))
-            n = sum(s.n for s in self.folds)
-            self._scores[point] = sum(values) / n
+                value, weight = judge(candidate)
+                values.append(value)
+                weights.append(weight)
+            self._scores[point] = float(np.average(values, weights=weights))
             named = {name: self.axes[name][i] for name, i in zip(self.axes, point, strict=True)}
-            scores = [v / s.n for v, s in zip(values, self.folds, strict=True)]
-            self.results.append({**named, "fold_scores": scores, "score": self._scores[point]})
+            self.results.append({**named, "fold_scores": values, "score": self._scores[point]})
             if self._progress is not None:
                 self._progress.total = len(self.results)
-                self._progress.step(len(self.results), f"{named}: {self._scores[point]:.4f} nat a vector")
+                self._progress.step(len(self.results), f"{named}: {self.model.criterion} {self._scores[point]:.4f}")
         return self._scores[point]
