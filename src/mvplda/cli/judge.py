@@ -125,6 +125,10 @@ def compare(
         sides = speakers_of(trials, enrol_speakers, test_speakers)
         settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
         results = {name: metrics.evaluate(values, trials.kind, costs) for name, (_, values) in scored.items()}
+        intervals = {
+            name: metrics.speaker_bootstrap(values, trials.kind, *sides, costs, **settings)
+            for name, (_, values) in scored.items()
+        }
         names = list(scored)
         tests = {
             other: metrics.compare_systems(
@@ -134,17 +138,21 @@ def compare(
         }
     if as_json:
         found = {
-            "systems": {name: result.to_dict() for name, result in results.items()},
+            "systems": {n: {**r.to_dict(), "intervals": intervals[n].to_dict()} for n, r in results.items()},
             "tests": {f"{names[0]} against {other}": test.to_dict() for other, test in tests.items()},
         }
         click.echo(json.dumps(found, indent=2))
         return
     kinds = list(results[names[0]].rows)
     width = max(map(len, names)) + 2
-    click.echo(f"{'EER, %':{width}}" + "".join(f"{kind:>9}" for kind in kinds) + f"{'Cllr':>9}")
+    click.echo(f"{'EER, %':{width}}" + "".join(f"{kind:>21}" for kind in kinds) + f"{'Cllr':>9}")
     for name, result in results.items():
-        cells = "".join(f"{100 * result[kind].eer:9.2f}" for kind in kinds)
+        cells = ""
+        for kind in kinds:
+            ends = intervals[name].intervals[kind]["eer"]
+            cells += f"{100 * result[kind].eer:7.2f} [{100 * ends.low:5.2f},{100 * ends.high:5.2f}]"
         click.echo(f"{name:{width}}{cells}{result['Total'].cllr:9.3f}")
+    click.echo(next(iter(intervals.values())).definition())
     for other, test in tests.items():
         click.echo(f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:")
         for kind in kinds:
