@@ -189,7 +189,7 @@ class Bundle(BaseEstimator):
                 calibrator = put_together(under("calibrator/"), calibrator, CALIBRATORS)
             questions = about["questions"]
             pipeline = None if steps is None else Pipeline(steps)
-            bundle = cls(pipeline, model, calibrator, questions, about["extractor"])
+            bundle = cls(pipeline, model, calibrator, questions, about.get("extractor"))
             bundle.check()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             if isinstance(error, FileFormatError) and str(path) in str(error):

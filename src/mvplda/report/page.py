@@ -34,8 +34,10 @@ figure { margin: 0; background: var(--soft); border: 1px solid var(--line); bord
 figure svg { width: 100%; height: auto; color: var(--ink); } figcaption { font-size: .88rem; margin-top: .3rem; }
 details { margin: .8rem 0; } pre { overflow-x: auto; background: var(--soft); padding: .8rem; border-radius: 6px; }
 ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
-@media print { body { margin: 0; max-width: none; } figure { break-inside: avoid; } details { display: none; }
-  .figures { grid-template-columns: 1fr 1fr; } }
+@media print { body { margin: 0; padding: 0; max-width: none; font-size: 12px; } details { display: none; }
+  .scroll { overflow: visible; } table { font-size: .8rem; } th, td { padding: .2rem .4rem; white-space: normal; }
+  h2 { break-after: avoid; } figure { break-inside: avoid; padding: .4rem; } .figures { display: block; }
+  .figures figure { display: inline-block; width: 46%; margin: .5%; vertical-align: top; } }
 @media (max-width: 500px) { .figures { grid-template-columns: 1fr; } }
 """
 
