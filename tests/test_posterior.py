@@ -14,7 +14,7 @@ from mvplda.kernel import design as design_module
 from mvplda.kernel import elimination
 from mvplda.kernel.design import Design
 from mvplda.kernel.posterior import posterior
-from mvplda.kernel.records import Precision, canonical
+from mvplda.kernel.records import Precision, canonical_and_weighted
 
 
 def close(value: object, reference: object) -> None:
@@ -128,7 +128,7 @@ def test_view_copied_exactly_without_noise_keeps_its_digits(by_count: bool) -> N
 
 def test_canonical_parameters_are_the_same_model() -> None:
     p = problem("unbalanced", "full").parameters
-    turned = canonical(p)
+    turned = canonical_and_weighted(p, Precision(p.noise))[0]
     for before, after in zip(p.loadings, turned.loadings, strict=True):
         close(after @ after.T, before @ before.T)
         gram = after.T @ np.linalg.solve(p.noise, after)

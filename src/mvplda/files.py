@@ -124,7 +124,7 @@ def unseal(path: str | os.PathLike[str], format: str, what: str) -> tuple[dict[s
 
 def file_format(path: str | os.PathLike[str]) -> str | None:
     """Which format of mvplda a file says it has; None for a safetensors file of something else."""
-    found = _read(path, lambda _: None)[1].get("format")
+    found = read_metadata(path).get("format")
     return found if found in (FORMAT, BUNDLE_FORMAT) else None
 
 
@@ -148,8 +148,13 @@ def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "classes": {view: len(names) for view, names in model.classes_.items()},
         "converged": model.converged_,
         "n_iter": model.n_iter_,
-        "fingerprint": read_tensors(path)[1]["fingerprint"],
+        "fingerprint": read_metadata(path)["fingerprint"],
     }
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Metadata of a safetensors file; its tensors are not read."""
+    return _read(path, lambda _: None)[1]
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-VECTOR_SUFFIXES = (".scp", ".ark", ".npy", ".npz", ".parquet", ".arrow", ".h5", ".hdf5")
-
 
 @click.command()
 @click.argument("file")
@@ -19,7 +17,9 @@ def info(file: str, as_json: bool) -> None:
 
     Example: mvplda info model.safetensors
     """
-    about = _about_vectors(file) if file.endswith(VECTOR_SUFFIXES) or ":" in file[:6] else _about_safetensors(file)
+    from ..io.vectors import SUFFIXES
+
+    about = _about_vectors(file) if file.endswith(SUFFIXES) or ":" in file[:6] else _about_safetensors(file)
     if as_json:
         click.echo(json.dumps(about, indent=2))
         return
@@ -54,11 +54,10 @@ def _about_vectors(file: str) -> dict[str, Any]:
 
 
 def _about_safetensors(file: str) -> dict[str, Any]:
-    from ..files import describe_model, read_tensors
+    from ..files import describe_model, read_metadata
     from ..verification.storage import FORMAT, load_profiles
 
-    _, metadata = read_tensors(file)
-    if metadata.get("format") == FORMAT:
+    if read_metadata(file).get("format") == FORMAT:
         profiles = load_profiles(file)
         return {
             "kind": "profiles",
@@ -87,8 +86,10 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
       mvplda convert trials trials.csv --as trials
       mvplda convert kaldi.plda model.safetensors --as plda
     """
+    from ..io.vectors import SUFFIXES
+
     if what is None:
-        what = "vectors" if source.endswith(VECTOR_SUFFIXES) and target.endswith(VECTOR_SUFFIXES) else None
+        what = "vectors" if source.endswith(SUFFIXES) and target.endswith(SUFFIXES) else None
         if what is None:
             raise click.UsageError("say what the file holds: --as vectors, trials, scores or plda")
     if what == "vectors":

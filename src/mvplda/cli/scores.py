@@ -75,7 +75,7 @@ def score(
                 raise LabelError(f"{known[1]} does not name the class of model {missing[0]!r}")
             claims = {known[0]: _like_classes([claimed[n] for n in enrolled.ids.tolist()], system, known[0])}
         needed, columns = np.unique(columns, return_inverse=True)
-        sides = (enrolled, test_set.X[needed], np.stack([rows, columns.reshape(-1)], axis=1))
+        sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
         question: dict[str, Any] = {"given": dict(given) or None, "scoring": scoring}
         plain = not same and not given and known is None and scoring == "exact"
         if plain and not raw and getattr(system, "calibrator", None) is not None:

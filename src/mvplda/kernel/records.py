@@ -128,17 +128,12 @@ def lower_of_inverse(lower: Array) -> Array:
     return half
 
 
-def canonical(parameters: Parameters, precision: Precision | None = None) -> Parameters:
-    """The same model with every B_k rotated so that B_k' Sigma^-1 B_k is diagonal, descending.
-
-    A loading is only known up to a rotation of its latents; this picks one, with the
-    largest entry of every column positive.
-    """
-    return canonical_and_weighted(parameters, precision or Precision(parameters.noise))[0]
-
-
 def canonical_and_weighted(parameters: Parameters, precision: Precision) -> tuple[Parameters, Array]:
-    """The canonical parameters, and Sigma^-1 times their stacked loadings."""
+    """The same model in canonical form, and Sigma^-1 times its stacked loadings.
+
+    A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
+    diagonal and descending, and the largest entry of every column positive.
+    """
     LB = precision.apply(parameters.stacked())
     loadings = []
     for loading, where in zip(parameters.loadings, parameters.slices, strict=True):

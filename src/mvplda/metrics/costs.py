@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..costs import threshold_from_costs
 from ..exceptions import ParameterError
 from ..kernel.records import Array
 from .curves import ScoreCurve
@@ -73,7 +74,7 @@ class DetectionCost:
     @property
     def threshold(self) -> float:
         """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
-        return float(np.log(self.c_fa) + np.log1p(-self.prior) - np.log(self.c_miss) - np.log(self.prior))
+        return threshold_from_costs(self.prior, self.c_miss, self.c_fa)
 
     @property
     def effective_prior(self) -> float:

@@ -83,6 +83,13 @@ class Evaluation:
             lines.append(f"{EQUAL} weighs trials so that every kind counts the same; shares: {shares[EQUAL]}.")
         return lines
 
+    def columns(self) -> dict[str, str]:
+        """Titles of the measures in tables, by the names of `Measures.flat`."""
+        columns = {"eer": "EER %"}
+        for cost in self.costs:
+            columns |= {f"min_dcf/{cost.name}": f"minDCF {cost.name}", f"act_dcf/{cost.name}": f"actDCF {cost.name}"}
+        return {**columns, "cllr": "Cllr", "min_cllr": "minCllr"}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite (an empty kind, an infinite cost) is None."""
         return {
@@ -111,10 +118,7 @@ class Evaluation:
         With ``intervals`` (of :func:`speaker_bootstrap` on the same scores) every measure is
         followed by its interval.
         """
-        columns = {"eer": "EER %"}
-        for cost in self.costs:
-            columns |= {f"min_dcf/{cost.name}": f"minDCF {cost.name}", f"act_dcf/{cost.name}": f"actDCF {cost.name}"}
-        columns |= {"cllr": "Cllr", "min_cllr": "minCllr"}
+        columns = self.columns()
         known = intervals.intervals if intervals is not None else {}
         rows = []
         for kind, row in self.rows.items():

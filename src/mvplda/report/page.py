@@ -146,10 +146,7 @@ def _page(report: Report, cells: list[str], tables: Mapping[str, str]) -> str:
 
 def _table(report: Report) -> str:
     result, known = report.result, report.intervals.intervals if report.intervals is not None else {}
-    columns = {"eer": "EER, %"}
-    for cost in result.costs:
-        columns |= {f"min_dcf/{cost.name}": f"minDCF {cost.name}", f"act_dcf/{cost.name}": f"actDCF {cost.name}"}
-    columns |= {"cllr": "Cllr", "min_cllr": "minCllr"}
+    columns = result.columns()
     head = "".join(f"<th>{html.escape(title)}</th>" for title in ("", "targets", "non-targets", *columns.values()))
     rows = []
     for kind, row in result.rows.items():

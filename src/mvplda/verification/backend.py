@@ -15,10 +15,6 @@ from ..statistics import as_vectors
 PROJECT_ELEMENTS = 2**22
 
 
-def is_numpy(array: Any) -> bool:
-    return isinstance(array, np.ndarray)
-
-
 def is_torch(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "torch"
 

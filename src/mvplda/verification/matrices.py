@@ -2,34 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernel.blocks import Factors, Terms, fill_matrix, log_sum, relative_to_nothing
+from ..kernel.blocks import Factors, Terms, evaluate_pairs, fill_matrix, log_sum, relative_to_nothing
 from ..kernel.threads import one_blas_thread
 from ..labels import IntArray
 from .backend import empty, is_torch, like, on_cuda
 from .terms import Comparison
 
 SCATTER_ELEMENTS = 2**22
+PAIR_CHUNK, MIXED_CHUNK = 2**12, 2**9
 
 
 def fill(comparison: Comparison, result: Any, threads: int | None = None) -> Any:
     """Write the LLR of every profile and test into `result`."""
-    with one_blas_thread():
-        return _fill(comparison, result, threads)
-
-
-def _fill(comparison: Comparison, result: Any, threads: int | None) -> Any:
     if comparison.enrol.mixed or comparison.test.mixed:
         return fill_mixed(comparison, result)
-    for rows, columns, terms in comparison.parts():
-        if (len(rows), len(columns)) == tuple(result.shape):
-            fill_whole(terms, result, threads)
-        else:
-            fill_part(terms, result, rows, columns, threads)
+    with one_blas_thread():
+        for rows, columns, terms in comparison.parts():
+            if (len(rows), len(columns)) == tuple(result.shape):
+                fill_whole(terms, result, threads)
+            else:
+                fill_part(terms, result, rows, columns, threads)
+    return result
+
+
+def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
+    """LLRs of a list of (profile, test), without the matrix."""
+    result = empty((len(pairs), 1), comparison.dtype, comparison.enrol.y)[:, 0]
+    if comparison.enrol.mixed or comparison.test.mixed:
+        return _score_mixed_pairs(comparison, pairs, result)
+    whole = (len(comparison.enrol), len(comparison.test))
+    with one_blas_thread():
+        for rows, columns, terms in comparison.parts():
+            if (len(rows), len(columns)) == whole:
+                here, local = None, pairs
+            else:
+                row_at, column_at = np.full(whole[0], -1), np.full(whole[1], -1)
+                row_at[rows], column_at[columns] = np.arange(len(rows)), np.arange(len(columns))
+                local = np.stack([row_at[pairs[:, 0]], column_at[pairs[:, 1]]], axis=1)
+                here = np.flatnonzero((local >= 0).all(axis=1))
+                local = local[here]
+            first, second = np.ascontiguousarray(local.T)
+            for start in range(0, len(local), PAIR_CHUNK):
+                some = slice(start, start + PAIR_CHUNK)
+                target = some if here is None else like(here[some], result)
+                result[target] = evaluate_pairs(terms, like(first[some], result), like(second[some], result))
+    return result
+
+
+def _score_mixed_pairs(comparison: Comparison, pairs: IntArray, result: Any) -> Any:
+    """A few pairs at a time, through the small matrix of their profiles and tests."""
+    for start in range(0, len(pairs), MIXED_CHUNK):
+        some = pairs[start : start + MIXED_CHUNK]
+        rows, r = np.unique(some[:, 0], return_inverse=True)
+        columns, c = np.unique(some[:, 1], return_inverse=True)
+        part = replace(comparison, enrol=comparison.enrol.take(rows), test=comparison.test.take(columns))
+        matrix = fill_mixed(part, empty((len(rows), len(columns)), comparison.dtype, comparison.enrol.y))
+        result[start : start + MIXED_CHUNK] = matrix[like(r.reshape(-1), result), like(c.reshape(-1), result)]
     return result
 
 

@@ -12,19 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kernel.blocks import evaluate_pairs, log_sum
+from ..kernel.blocks import log_sum
 from ..kernel.evidence import LatentSpace
 from ..kernel.hypotheses import Hypothesis, Question, all_hypotheses, as_hypothesis, ask
 from ..kernel.records import Parameters
 from ..labels import IntArray, base_columns
-from .backend import empty, is_torch, like
+from .backend import empty, is_torch
 from .known import KnownClass
-from .matrices import fill, fill_mixed
+from .matrices import fill, score_pairs
 from .profiles import Enrolment, Profiles, check_sides, make_profiles
 from .ranking import best_profiles
 from .terms import Comparison, Scoring, check_printed
-
-PAIR_CHUNK = 2**12
 
 
 class Identification(NamedTuple):
@@ -112,25 +110,7 @@ class VerificationMixin:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         comparison = self._compare(enrol, test, same, given, priors, known, scoring, dtype)
         pairs = _check_pairs(pairs, len(comparison.enrol), len(comparison.test))
-        if comparison.enrol.mixed or comparison.test.mixed:
-            return self._mixed_trials(comparison, pairs)
-        result = empty((len(pairs), 1), dtype, comparison.enrol.y)[:, 0]
-        whole = (len(comparison.enrol), len(comparison.test))
-        for rows, columns, terms in comparison.parts():
-            if (len(rows), len(columns)) == whole:
-                here, local = None, pairs
-            else:
-                row_at, column_at = np.full(whole[0], -1), np.full(whole[1], -1)
-                row_at[rows], column_at[columns] = np.arange(len(rows)), np.arange(len(columns))
-                local = np.stack([row_at[pairs[:, 0]], column_at[pairs[:, 1]]], axis=1)
-                here = np.flatnonzero((local >= 0).all(axis=1))
-                local = local[here]
-            first, second = np.ascontiguousarray(local.T)
-            for start in range(0, len(local), PAIR_CHUNK):
-                some = slice(start, start + PAIR_CHUNK)
-                target = some if here is None else like(here[some], result)
-                result[target] = evaluate_pairs(terms, like(first[some], result), like(second[some], result))
-        return result
+        return score_pairs(comparison, pairs)
 
     def hypotheses(
         self, enrol: Any, test: Any, *, priors: Mapping[Any, float] | None = None, dtype: Any = np.float32
@@ -146,12 +126,14 @@ class VerificationMixin:
         if priors is not None:
             base = base_columns(tuple(self.views_))
             weights = {**dict.fromkeys(names, 0.0), **{as_hypothesis(k, base): float(w) for k, w in priors.items()}}
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)
         log_ratios = {}
         with np.errstate(divide="ignore"):
             logs = {h: float(np.log(w)) for h, w in weights.items()}
         for name in names:
             question = Question(dict(self.views_), {name: 0.0}, {(): 0.0})
-            comparison = self._put(question, enrol, test, None, "exact", np.float64)
+            comparison = self._put(question, profiles, tests, None, "exact", np.float64)
             matrix = empty((len(comparison.enrol), len(comparison.test)), np.float64, comparison.enrol.y)
             log_ratios[name] = fill(comparison, matrix) + logs[name]
         total = log_sum([m + 0 for m in log_ratios.values()])
@@ -279,24 +261,6 @@ class VerificationMixin:
         claimed = np.where(names[place] == claims, place, -1)
         n = len(names)
         return KnownClass(view, claimed, self.class_means_[view][:n], self.class_covariances_[view][:n])
-
-    def _mixed_trials(self, comparison: Comparison, pairs: IntArray) -> Any:
-        result = empty((len(pairs), 1), comparison.dtype, comparison.enrol.y)[:, 0]
-        for start in range(0, len(pairs), 512):
-            some = pairs[start : start + 512]
-            rows, r = np.unique(some[:, 0], return_inverse=True)
-            columns, c = np.unique(some[:, 1], return_inverse=True)
-            part = Comparison(
-                comparison.question,
-                comparison.enrol.take(rows),
-                comparison.test.take(columns),
-                comparison.scoring,
-                None,
-                comparison.dtype,
-            )
-            matrix = fill_mixed(part, empty((len(rows), len(columns)), comparison.dtype, comparison.enrol.y))
-            result[start : start + 512] = matrix[like(r.reshape(-1), result), like(c.reshape(-1), result)]
-        return result
 
 
 def _check_pairs(pairs: Any, n_enrol: int, n_test: int) -> IntArray:
