@@ -7,7 +7,22 @@ from typing import Any
 
 from .exceptions import MissingExtraError
 
-EXTRAS = {"h5py": "hdf5", "kaldiio": "kaldi", "matplotlib": "plot", "pyarrow": "parquet", "torch": "torch"}
+EXTRAS = {
+    "dask": "dask",
+    "distributed": "dask",
+    "espeakng_loader": "synthetic",
+    "h5py": "hdf5",
+    "kaldi_native_fbank": "audio",
+    "kaldiio": "kaldi",
+    "matplotlib": "plot",
+    "onnx": "onnx",
+    "onnxruntime": "onnx",
+    "onnxscript": "onnx",
+    "pyarrow": "parquet",
+    "soundfile": "audio",
+    "soxr": "audio",
+    "torch": "torch",
+}
 
 
 def need(module: str) -> Any:

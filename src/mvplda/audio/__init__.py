@@ -1,0 +1,1 @@
+"""From sound files to frames of features."""

@@ -1,0 +1,1 @@
+"""Labelled speech: what was recorded, who said what, and who is trained, enrolled and tested on."""
