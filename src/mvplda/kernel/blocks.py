@@ -7,6 +7,7 @@ function works on NumPy arrays and on torch tensors alike.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ BAND_ROWS = 512
 LOWEST = -120.0
 """Powers of two below this are no ordinary float32 numbers: slow to make, and too small to count."""
 
-LOG2_E, LN_2 = float(np.log2(np.e)), float(np.log(2.0))
+LOG2_E, LN_2 = 1.0 / math.log(2.0), math.log(2.0)
 
 
 @dataclass(frozen=True)
