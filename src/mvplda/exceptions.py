@@ -4,6 +4,7 @@ Errors::
 
     MvpldaError
     ├── DataError (ValueError)          vectors: NaN, wrong width, too few
+    │   └── AudioError                  sound: missing, damaged, empty, silent, too short
     ├── LabelError (ValueError)         labels: unknown view, wrong length, one class
     ├── ParameterError (ValueError)     a setting that does not exist or does not fit
     ├── DesignTooLargeError (ValueError)  the exact solution does not fit in memory
@@ -32,6 +33,10 @@ class MvpldaError(Exception):
 
 class DataError(MvpldaError, ValueError):
     """The vectors cannot be used as they are."""
+
+
+class AudioError(DataError):
+    """A sound file, or a stretch of one, cannot be used."""
 
 
 class LabelError(MvpldaError, ValueError):

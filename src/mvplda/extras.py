@@ -14,6 +14,7 @@ EXTRAS = {
     "h5py": "hdf5",
     "kaldi_native_fbank": "audio",
     "kaldiio": "kaldi",
+    "PIL": "plot",
     "matplotlib": "plot",
     "onnx": "onnx",
     "onnxruntime": "onnx",

@@ -1,0 +1,172 @@
+"""Samples from sound files: WAV, FLAC, OGG, NIST SPHERE and whatever else libsndfile reads."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exceptions import AudioError, ParameterError
+from ..extras import need
+
+if TYPE_CHECKING:
+    from ..datasets.corpus import Clip
+
+Samples = NDArray[np.float32]
+
+STREAMED = 2**31 - 2**16
+"""A length that programs write into the header when they do not know it yet."""
+
+CANCELLED = 1e-3
+"""A mean of channels so far below them is what their rounding leaves."""
+
+_CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
+
+
+def read_audio(source: Clip | str | os.PathLike[str], rate: int = 16000) -> Samples:
+    """Samples of a file, or of a stretch of one: one channel, at the rate asked for.
+
+    Parameters
+    ----------
+    source : a path, or a `Clip` (a stretch of a file, a channel)
+    rate : samples a second of the result; sound of another rate is resampled (soxr, HQ)
+
+    Returns
+    -------
+    (n,) float32, full scale being 1
+
+    Raises
+    ------
+    AudioError
+        The file is missing, a folder, of no known format, damaged, truncated or empty; the
+        stretch or the channel lies outside it; samples are not finite, or all zero.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path, start, length, channel = Path(source), 0, None, None
+    else:
+        path, start, length, channel = Path(source.path), source.start, source.length, source.channel
+    with SoundReader(path, rate) as reader:
+        return reader.read(start, length, channel)
+
+
+class SoundReader:
+    """An open sound file from which stretches are read.
+
+    Stretches that follow one another cost no seek, and nothing else is decoded.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], rate: int = 16000) -> None:
+        if rate < 1:
+            raise ParameterError(f"a rate is a number of samples a second; got {rate}")
+        self.path, self.rate = Path(path), rate
+        self._file = _open(self.path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, start: int = 0, length: int | None = None, channel: int | None = None) -> Samples:
+        """A stretch in samples of the file's own rate, to the end if the length is None."""
+        file = self._file
+        if channel is not None and not 0 <= channel < file.channels:
+            self._fail(f"has {file.channels} channel(s), there is no channel {channel} (they count from 0)")
+        if start < 0 or (length is not None and length < 1):
+            self._fail(f"a stretch starts at 0 or later and has samples; got start {start} and length {length}")
+        cut = self._cut()
+        end = file.frames if length is None else start + length
+        if cut and (length is None or end > file.frames):
+            self._fail(f"is truncated: {cut}")
+        if file.frames == 0:
+            self._fail("is empty: it has a header but no samples")
+        if start >= file.frames or end > file.frames:
+            self._fail(f"has {file.frames} samples, the stretch from {start} to {end} is not in it")
+        samples = self._decode(start, end - start)
+        if not np.isfinite(samples).all():
+            self._fail(f"has samples that are not finite, the first at {start + int(np.argmin(np.isfinite(samples)))}")
+        mono = samples.mean(axis=1) if channel is None else samples[:, channel]
+        if not mono.any() and (channel is not None or not samples.any()):
+            self._fail("is silent: all samples are zero")
+        if np.abs(mono).max() <= CANCELLED * np.abs(samples if channel is None else mono).max():
+            self._fail("has channels that cancel each other: choose one of them")
+        return self._resampled(np.ascontiguousarray(mono, dtype=np.float32))
+
+    def _decode(self, start: int, count: int) -> NDArray[np.float32]:
+        file = self._file
+        try:
+            if file.tell() != start:
+                file.seek(start)
+            samples: NDArray[np.float32] = file.read(count, dtype="float32", always_2d=True)
+        except (RuntimeError, OSError) as error:
+            self._fail(f"is damaged: {error}", error)
+        if len(samples) != count:
+            self._fail(f"is damaged or truncated: {count} samples were to be read at {start}, {len(samples)} came")
+        return samples
+
+    def _resampled(self, samples: Samples) -> Samples:
+        if self._file.samplerate == self.rate:
+            return samples
+        resampled: Samples = need("soxr").resample(samples, self._file.samplerate, self.rate, quality="HQ")
+        if not len(resampled):
+            self._fail(f"is too short: {len(samples)} samples give none at {self.rate} a second")
+        return resampled
+
+    def _cut(self) -> str:
+        """What of the sound that the header promises is not in the file; empty if all is."""
+        text = self._file.extra_info
+        found = _CUT.search(text)
+        if found and int(found[2]) < int(found[1]) < STREAMED:
+            return f"its header promises {found[1]} bytes of sound, {found[2]} are there"
+        if "Ogg: Last page lacks" in text or "Ogg: Junk after the last page" in text:
+            return "the last page of the stream is not whole, or not the last"
+        promised = sphere_header(self.path).get("sample_count", "") if self._file.format == "NIST" else ""
+        if promised.isdigit() and int(promised) > self._file.frames:
+            return f"its header promises {promised} samples, {self._file.frames} are there"
+        return ""
+
+    def _fail(self, reason: str, cause: Exception | None = None) -> NoReturn:
+        raise AudioError(f"{self.path} {reason}") from cause
+
+
+def sphere_header(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The fields of a NIST SPHERE header; none if the file is another."""
+    with open(path, "rb") as file:
+        head = file.read(1024)
+        if not head.startswith(b"NIST_1A\n"):
+            return {}
+        size = head[8:16].strip()
+        head += file.read(max(0, min(int(size), 2**16) - len(head))) if size.isdigit() else b""
+    lines = head.partition(b"end_head")[0].decode("latin-1").splitlines()[2:]
+    parts = (line.split(None, 2) for line in lines)
+    return {part[0]: part[2].strip() for part in parts if len(part) == 3}
+
+
+def _open(path: Path) -> Any:
+    soundfile = need("soundfile")
+    try:
+        if path.is_dir():
+            raise AudioError(f"{path} is a folder, not a sound file")
+        if not path.is_file():
+            raise AudioError(f"there is no sound file {path}")
+        coding = sphere_header(path).get("sample_coding", "")
+        if "shorten" in coding or "wavpack" in coding or "shortpack" in coding:
+            # libsndfile would take the packed bytes for samples, and give noise.
+            raise AudioError(
+                f"{path} is a compressed NIST SPHERE file ({coding}), which is not read here: unpack it first, "
+                f"such as with sph2pipe -f wav {path.name} {path.stem}.wav"
+            )
+        if path.stat().st_size == 0:
+            raise AudioError(f"{path} is empty: it has no bytes")
+        return soundfile.SoundFile(path)
+    except (RuntimeError, OSError) as error:
+        raise AudioError(f"{path} is damaged or not a sound file: {getattr(error, 'error_string', error)}") from error
+    except TypeError as error:  # soundfile takes the suffix .raw to mean samples without a header
+        raise AudioError(f"{path} has no header that tells its rate and format: convert it to WAV or FLAC") from error
