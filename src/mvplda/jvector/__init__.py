@@ -1,1 +1,68 @@
-"""From frames to one vector an utterance: networks trained on several labels at once."""
+"""From frames to one vector an utterance: networks trained on several labels at once.
+
+settings : what a network is and how it is trained
+paper, rbm, pretraining : the paper's network, and its machines layer by layer
+modern, layers, heads : the modern network, and what training adds to it
+data, batches, training, monitor, checkpoint : the loop
+extractor, export : what is kept, its file, and ONNX
+
+torch is imported when something that needs it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .data import concatenate
+from .settings import (
+    FrameAugmentation,
+    ModernNetwork,
+    PaperNetwork,
+    Pretraining,
+    Training,
+    default_training,
+    network_from_dict,
+    network_to_dict,
+    training_from_dict,
+    training_to_dict,
+)
+
+if TYPE_CHECKING:
+    from .export import export_onnx
+    from .extractor import Extractor
+    from .pretraining import ConstantLayerWarning, LayerHealth
+    from .training import train
+
+__all__ = [
+    "ConstantLayerWarning",
+    "Extractor",
+    "FrameAugmentation",
+    "LayerHealth",
+    "ModernNetwork",
+    "PaperNetwork",
+    "Pretraining",
+    "Training",
+    "concatenate",
+    "default_training",
+    "export_onnx",
+    "network_from_dict",
+    "network_to_dict",
+    "train",
+    "training_from_dict",
+    "training_to_dict",
+]
+
+_LATE = {
+    "ConstantLayerWarning": "pretraining",
+    "Extractor": "extractor",
+    "LayerHealth": "pretraining",
+    "export_onnx": "export",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LATE[name]}", __name__), name)

@@ -1,0 +1,197 @@
+"""A trained network without its heads: frames in, one vector an utterance out; and its file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..audio.featureset import FeatureSet
+from ..exceptions import FileFormatError, ParameterError
+from ..files import fingerprint, seal, unseal, write_atomically
+from ..progress import Progress
+from .data import check_features
+from .modern import ModernBody
+from .paper import PaperBody
+from .settings import ModernNetwork, NetworkSettings, PaperNetwork, kind_of, network_from_dict, network_to_dict
+from .tensors import Tensor, choose_device, torch
+
+FORMAT = "mvplda-extractor"
+BATCH_FRAMES = 16384
+
+Body: TypeAlias = PaperBody | ModernBody
+
+
+def build_body(settings: NetworkSettings, width: int) -> Body:
+    """An untrained network for frames of this width."""
+    if isinstance(settings, PaperNetwork):
+        return PaperBody(settings, width)
+    if isinstance(settings, ModernNetwork):
+        return ModernBody(settings, width)
+    raise ParameterError(f"a network is PaperNetwork or ModernNetwork; got {type(settings).__name__}")
+
+
+@torch.no_grad()
+def extract_vectors(
+    body: Body, features: FeatureSet, device: torch.device, batch_frames: int = BATCH_FRAMES, *, progress: bool = False
+) -> NDArray[np.float32]:
+    """(n, dimension) vectors, utterances of similar length together; products in full float32."""
+    body.eval()
+    vectors = np.empty((len(features), body.dimension), dtype=np.float32)
+    order = np.argsort(features.lengths, kind="stable")[::-1]
+    line = Progress("vectors", len(order)) if progress else None
+    start = 0
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        while start < len(order):
+            longest = int(features.lengths[order[start]])
+            rows = order[start : start + max(1, batch_frames // longest)]
+            frames = np.zeros((len(rows), longest, features.dimension), dtype=np.float32)
+            for i, row in enumerate(rows):
+                frames[i, : features.lengths[row]] = features[int(row)]
+            lengths = torch.from_numpy(features.lengths[rows].astype(np.int64))
+            vectors[rows] = body(torch.from_numpy(frames).to(device), lengths.to(device)).float().cpu().numpy()
+            start += len(rows)
+            if line is not None:
+                line.step(start)
+    return vectors
+
+
+@dataclass(frozen=True)
+class Extractor:
+    """Frames to vectors, with all that is needed to make the same frames again.
+
+    Attributes
+    ----------
+    network : the network's settings
+    body : the network itself, on the CPU
+    feature_settings : how frames were made, in plain values
+    classes : view -> names of the classes that it was trained on
+    training : how it was trained, in plain values
+    history : one record an epoch: loss, accuracies, held-out error
+    health : what every layer kept of its frames after pre-training, where there was one
+    """
+
+    network: NetworkSettings
+    body: Body
+    feature_settings: Mapping[str, Any] = field(default_factory=dict)
+    classes: Mapping[str, list[str]] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    history: tuple[Mapping[str, Any], ...] = ()
+    health: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+        return self.body.dimension
+
+    @property
+    def width(self) -> int:
+        """Features in a frame."""
+        return self.body.width
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        return tuple(self.classes)
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(p.numel() for p in self.body.parameters())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that makes the vectors: weights and settings, not how long the training took."""
+        tensors, about = self._parts()
+        return fingerprint(tensors, {name: about[name] for name in ("network", "width", "feature_settings", "classes")})
+
+    @property
+    def name(self) -> str:
+        """What stands beside vectors as their extractor: kind and start of the fingerprint."""
+        return f"{kind_of(self.network)}-{self.fingerprint[:12]}"
+
+    def extract(
+        self,
+        features: FeatureSet,
+        *,
+        batch_frames: int = BATCH_FRAMES,
+        device: str = "auto",
+        progress: bool = False,
+    ) -> NDArray[np.float32]:
+        """(n, dimension) vectors in the set's order; they do not depend on batches or on order.
+
+        Parameters
+        ----------
+        features : frames like those of the training
+        batch_frames : about so many frames at once; what is longer goes alone
+        device : "auto" takes the GPU where there is one
+        """
+        check_features(features, self.width)
+        if batch_frames < 1:
+            raise ParameterError(f"batch_frames is at least 1; got {batch_frames}")
+        where = choose_device(device)
+        body = self.body.to(where)
+        try:
+            return extract_vectors(body, features, where, batch_frames, progress=progress)
+        finally:
+            self.body.to("cpu")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file, atomically."""
+        tensors, about = self._parts()
+        write_atomically(path, seal(FORMAT, "extractor", tensors, about))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Extractor:
+        """Read what `save` wrote; damaged, foreign and newer files give a `FileFormatError`."""
+        tensors, about = unseal(path, FORMAT, "extractor")
+        try:
+            network = network_from_dict(about["network"])
+            body = build_body(network, int(about["width"]))
+            state = {name: torch.from_numpy(value) for name, value in tensors.items()}
+            body.load_state_dict(state)
+            body.eval()
+            return cls(
+                network,
+                body,
+                about["feature_settings"],
+                about["classes"],
+                about["training"],
+                tuple(about["history"]),
+                tuple(about["health"]),
+            )
+        except (KeyError, TypeError, RuntimeError, ParameterError) as error:
+            raise FileFormatError(f"{path} lacks parts of an extractor: {error}") from error
+
+    def describe(self) -> dict[str, Any]:
+        """What is in it, in plain values."""
+        return {
+            "kind": kind_of(self.network),
+            "name": self.name,
+            "width": self.width,
+            "dimension": self.dimension,
+            "parameters": self.n_parameters,
+            "classes": {view: len(names) for view, names in self.classes.items()},
+            "epochs": len(self.history),
+        }
+
+    def _parts(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        state: dict[str, Tensor] = self.body.state_dict()
+        tensors = {name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in state.items()}
+        about = {
+            "network": network_to_dict(self.network),
+            "width": self.width,
+            "dimension": self.dimension,
+            "feature_settings": dict(self.feature_settings),
+            "classes": dict(self.classes),
+            "training": dict(self.training),
+            "history": [dict(record) for record in self.history],
+            "health": [dict(record) for record in self.health],
+        }
+        # through text and back, so that the fingerprint is the same before saving and after loading
+        plain: dict[str, Any] = json.loads(json.dumps(about))
+        return tensors, plain

@@ -1,0 +1,294 @@
+"""One loop for both networks: batches, steps, held-out error, the best kept."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..audio.featureset import FeatureSet
+from ..exceptions import LabelError, NumericalError
+from ..progress import Progress
+from .batches import FrameBatches, UtteranceBatches, standardised
+from .checkpoint import read_checkpoint, setting_of, write_checkpoint
+from .data import IntArray, Labels, check_features, frame_statistics, number_classes, split_classes, take_labels
+from .extractor import Body, Extractor, build_body, extract_vectors
+from .heads import Heads
+from .monitor import cosine_scores, held_out_eer, plda_scores, some_rows
+from .paper import PaperBody
+from .pretraining import pretrain
+from .settings import ModernNetwork, NetworkSettings, PaperNetwork, Training, default_training, training_to_dict
+from .steps import RecordedStep, Step
+from .tensors import choose_device, torch
+
+HeldOut = tuple[FeatureSet, Labels]
+
+
+def train(
+    features: FeatureSet,
+    labels: Labels,
+    network: NetworkSettings | None = None,
+    training: Training | None = None,
+    *,
+    held_out: HeldOut | None = None,
+    feature_settings: Mapping[str, Any] | None = None,
+    progress: bool = False,
+) -> Extractor:
+    """Train a network on the labels of all views at once, and give the extractor.
+
+    Parameters
+    ----------
+    features : frames of n utterances
+    labels : view -> (n,) classes; None where a label is missing
+    network : PaperNetwork or ModernNetwork (the default)
+    training : None for what suits the network
+    held_out : frames and labels of classes that the training does not see. Their error rate
+        chooses the epoch. Without it, ``training.hold_out`` says which share of the monitored
+        view's classes is taken out of ``features``; 0 for none, and then the last epoch is kept.
+    feature_settings : how the frames were made, kept with the extractor; None for what the set says
+    progress : a line an epoch on standard error
+
+    Returns
+    -------
+    Extractor
+        Of the epoch with the lowest held-out error; its ``history`` has every epoch.
+
+    Raises
+    ------
+    NumericalError
+        The loss is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.audio.featureset import FeatureSet
+    >>> from mvplda.jvector import ModernNetwork, Training, train
+    >>> rng = np.random.default_rng(0)
+    >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
+    >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
+    >>> frames[:, 0] += np.repeat(speaker, 20)
+    >>> frames[:, 1] += np.repeat(phrase, 20)
+    >>> features = FeatureSet(np.arange(40).astype(str), frames, 20 * np.arange(41))
+    >>> small = ModernNetwork(channels=8, dilations=(1,), pooled=8, attention=4, embedding=4)
+    >>> extractor = train(features, {"speaker": speaker, "phrase": phrase}, small, Training(epochs=2))
+    >>> extractor.extract(features).shape
+    (40, 20)
+    """
+    network = ModernNetwork() if network is None else network
+    training = default_training(network) if training is None else training
+    check_features(features)
+    monitor = next(iter(labels), "") if training.monitor is None else training.monitor
+    if monitor not in labels:
+        raise LabelError(f"there is no view {monitor!r} to monitor; the labels have {list(labels)}")
+    number_classes(labels, len(features))
+    if held_out is None and training.hold_out:
+        stay, out = split_classes(labels, monitor, training.hold_out, training.seed)
+        held_out = features.take(out), take_labels(labels, out)
+        features, labels = features.take(stay), take_labels(labels, stay)
+    codes, classes = number_classes(labels, len(features))
+    watched = None if held_out is None else _watched(held_out, list(classes), monitor, features, codes, training)
+
+    device = choose_device(training.device)
+    here = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=here):
+        torch.manual_seed(training.seed)
+        run = _Run(features, codes, {view: len(names) for view, names in classes.items()}, network, training, device)
+        history = run.fit(watched, progress)
+    run.body.to("cpu").eval()
+    if feature_settings is None:
+        feature_settings = {} if features.settings is None else features.settings.to_dict()
+    settings = dict(feature_settings), classes, training_to_dict(training)
+    return Extractor(network, run.body, *settings, history, tuple(run.health))
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """Held-out utterances, and some of the training's for a back-end; which view's error counts."""
+
+    features: FeatureSet
+    codes: IntArray
+    view: int
+    name: str
+    criterion: str
+    own: FeatureSet
+    own_codes: IntArray
+
+    def error(self, body: Body, device: torch.device) -> float:
+        vectors = extract_vectors(body, self.features, device)
+        if self.criterion == "plda":
+            scores = plda_scores(vectors, extract_vectors(body, self.own, device), self.own_codes)
+        else:
+            scores = cosine_scores(vectors)
+        return held_out_eer(scores, self.codes, self.view)
+
+
+def _watched(
+    held_out: HeldOut, views: list[str], monitor: str, features: FeatureSet, codes: IntArray, training: Training
+) -> _Watched:
+    found, labels = held_out
+    check_features(found, features.dimension)
+    missing = [view for view in views if view not in labels]
+    if missing:
+        raise LabelError(f"the held-out labels have no view {missing[0]!r}; they have {list(labels)}")
+    rows = some_rows(len(found), training.seed)
+    columns = [np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views]
+    numbers = np.stack(columns, axis=1)[rows].astype(np.int64)
+    own = some_rows(len(features), training.seed, most=4000)
+    watched = _Watched(
+        found.take(rows), numbers, views.index(monitor), monitor, training.criterion, features.take(own), codes[own]
+    )
+    if math.isnan(held_out_eer(np.zeros((len(rows), len(rows))), numbers, watched.view)):
+        raise LabelError(f"the held-out utterances have no two of one class, or one class only, in view {monitor!r}")
+    return watched
+
+
+class _Run:
+    """The moving parts of one training."""
+
+    def __init__(
+        self,
+        features: FeatureSet,
+        codes: IntArray,
+        classes: dict[str, int],
+        network: NetworkSettings,
+        training: Training,
+        device: torch.device,
+    ) -> None:
+        self.network, self.training, self.device, self.views = network, training, device, list(classes)
+        self.setting = setting_of(features, codes, network, training) if training.checkpoint else {}
+        self.body = build_body(network, features.dimension)
+        shift, deviation = (torch.from_numpy(part) for part in frame_statistics(features))
+        self.body.shift.copy_(shift)
+        self.body.deviation.copy_(deviation)
+        self.heads = Heads(network, self.body.embedding, classes)
+        self.body.to(device)
+        self.heads.to(device)
+        frames = standardised(features, shift, deviation, device)
+        self.source: FrameBatches | UtteranceBatches
+        if isinstance(network, PaperNetwork):
+            self.source = FrameBatches(
+                features, frames, codes, network.context, training.batch, device, training.augmentation
+            )
+        else:
+            self.source = UtteranceBatches(features, frames, codes, training.batch, device, training.augmentation)
+        # the paper's batches are all of one shape
+        recorded = device.type == "cuda" and isinstance(network, PaperNetwork) and training.optimiser == "sgd"
+        self.step = (RecordedStep if recorded else Step)(self.body, self.heads, training, device)
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] | None = None
+        self.health: list[dict[str, Any]] = []
+
+    def fit(self, watched: _Watched | None, progress: bool) -> tuple[Mapping[str, Any], ...]:
+        """Epochs from the checkpoint, if there is one, to the last or to the end of patience."""
+        self._resume()
+        if not self.history and isinstance(self.network, PaperNetwork) and self.network.pretraining is not None:
+            assert isinstance(self.source, FrameBatches)
+            assert isinstance(self.body, PaperBody)
+            found = pretrain(self.body, self.source, self.network.pretraining, self.training.seed, progress=progress)
+            self.health = [asdict(layer) for layer in found]
+        line = Progress("epoch", self.training.epochs) if progress else None
+        while len(self.history) < self.training.epochs and not self._patience_ended():
+            record = self._epoch(len(self.history))
+            if watched is not None:
+                record["held_out_eer"] = watched.error(self.body, self.device)
+            self.history.append(record)
+            if watched is None or record["held_out_eer"] < self._best_error(self.history[:-1]):
+                self.best = None if watched is None else copy.deepcopy(self.body.state_dict())
+            self._checkpoint()
+            if line is not None:
+                line.step(len(self.history), _shown(record, watched))
+        if line is not None and len(self.history) < self.training.epochs:
+            line.close()
+        if self.best is not None:
+            self.body.load_state_dict(self.best)
+        return tuple(self.history)
+
+    def _epoch(self, number: int) -> dict[str, Any]:
+        """One pass over the data; nothing waits for the device until its end."""
+        started = time.monotonic()
+        # every epoch has a seed of its own: one that was resumed is the same as one that was not
+        torch.manual_seed(1_000_003 * self.training.seed + number + 1)
+        rng = np.random.default_rng([self.training.seed, 4, number])
+        steps = len(self.source)
+        self.step.start()
+        for number_of_step, (inputs, codes) in enumerate(self.source.epoch(rng)):
+            done = (number + number_of_step / steps) / self.training.epochs
+            self.step.set_rate(rate_at(self.training, done))
+            self.step(inputs, codes, self._margin_share(done))
+        loss_value = float(self.step.loss) / steps
+        if not math.isfinite(loss_value):
+            raise NumericalError(
+                f"the loss is {loss_value} in epoch {number + 1}: lower learning_rate (now "
+                f"{self.training.learning_rate:g}), set clip, or use precision='float32'"
+            )
+        shares = (self.step.right / self.step.counted.clamp(min=1)).tolist()
+        return {
+            "epoch": number + 1,
+            "loss": loss_value,
+            "accuracy": dict(zip(self.views, shares, strict=True)),
+            "seconds": time.monotonic() - started,
+        }
+
+    def _margin_share(self, done: float) -> float:
+        warmup = self.network.margin_warmup if isinstance(self.network, ModernNetwork) else 0.0
+        return min(1.0, done / warmup) if warmup else 1.0
+
+    @staticmethod
+    def _best_error(history: list[dict[str, Any]]) -> float:
+        return min((record["held_out_eer"] for record in history if "held_out_eer" in record), default=math.inf)
+
+    def _patience_ended(self) -> bool:
+        errors = [record.get("held_out_eer", math.inf) for record in self.history]
+        if self.training.patience is None or not errors or math.isinf(min(errors)):
+            return False
+        return len(errors) - 1 - int(np.argmin(errors)) >= self.training.patience
+
+    def _checkpoint(self) -> None:
+        epoch = len(self.history)
+        if self.training.checkpoint is None:
+            return
+        if epoch % self.training.checkpoint_every and epoch < self.training.epochs and not self._patience_ended():
+            return
+        state = {
+            "body": self.body.state_dict(),
+            "heads": self.heads.state_dict(),
+            "optimiser": self.step.optimiser.state_dict(),
+            "best": self.best,
+            "history": self.history,
+            "health": self.health,
+        }
+        write_checkpoint(self.training.checkpoint, self.setting, state)
+
+    def _resume(self) -> None:
+        if self.training.checkpoint is None:
+            return
+        state = read_checkpoint(self.training.checkpoint, self.setting)
+        if state is not None:
+            self.body.load_state_dict(state["body"])
+            self.heads.load_state_dict(state["heads"])
+            self.step.optimiser.load_state_dict(state["optimiser"])
+            self.best, self.history, self.health = state["best"], list(state["history"]), list(state["health"])
+
+
+def rate_at(training: Training, done: float) -> float:
+    """The learning rate when this share of all steps is done."""
+    if done < training.warmup:
+        return training.learning_rate * max(done / training.warmup, 1e-3)
+    left = (done - training.warmup) / (1 - training.warmup)
+    if training.schedule == "constant":
+        return training.learning_rate
+    share = 1 - left if training.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * left))
+    return training.learning_rate * share
+
+
+def _shown(record: Mapping[str, Any], watched: _Watched | None) -> str:
+    parts = [f"loss {record['loss']:.4f}"]
+    parts += [f"{view} {share:.3f}" for view, share in record["accuracy"].items()]
+    if watched is not None:
+        parts.append(f"held-out {watched.name} EER {100 * record['held_out_eer']:.2f} %")
+    return "  ".join(parts)

@@ -1,0 +1,172 @@
+"""From sound files to vectors through the command line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed")
+pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not installed")
+
+from mvplda.cli import main  # noqa: E402
+from mvplda.io import read_vectors  # noqa: E402
+from mvplda.jvector import Extractor  # noqa: E402
+
+SMALL = """
+[network]
+channels = 16
+dilations = [1, 2]
+pooled = 16
+attention = 8
+embedding = 12
+
+[training]
+batch = 8
+"""
+
+
+def mvplda(*arguments):
+    """Run a command; what it said on standard error."""
+    done = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """Voices of 6 pitches humming 3 tunes, 4 times each: a folder, wav.scp, utt2spk and utt2phrase."""
+    root = tmp_path_factory.mktemp("hum")
+    rng = np.random.default_rng(0)
+    time = np.arange(int(0.4 * 16000)) / 16000
+    lists = {"wav.scp": [], "utt2spk": [], "utt2phrase": []}
+    for s in range(6):
+        for p, tune in enumerate(([1, 1.3], [1.5, 1], [1, 1.8])):
+            for session in range(4):
+                name = f"spk{s}/tune{p}_{session}"
+                path = root / "sound" / f"{name}.wav"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                pitch = np.interp(time, [0, 0.4], tune) * (110 + 25 * s) * (1 + 0.01 * rng.normal())
+                phase = 2 * np.pi * np.cumsum(pitch) / 16000
+                wave = sum(np.sin(k * phase) / k ** (0.5 + 0.2 * s) for k in range(1, 20))
+                wave = 0.05 * wave + 0.003 * rng.normal(size=len(time))
+                soundfile.write(path, wave.astype(np.float32), 16000)
+                for key, value in (("wav.scp", path), ("utt2spk", f"spk{s}"), ("utt2phrase", f"tune{p}")):
+                    lists[key].append(f"{name} {value}")
+    for key, lines in lists.items():
+        (root / key).write_text("\n".join(lines) + "\n")
+    (root / "small.toml").write_text(SMALL)
+    return root
+
+
+@pytest.fixture(scope="module")
+def extractor(corpus):
+    path = corpus / "extractor.safetensors"
+    said = mvplda(
+        "jvector", "train", corpus / "wav.scp", "-l", f"speaker={corpus / 'utt2spk'}", "-l",
+        f"phrase={corpus / 'utt2phrase'}", "--config", corpus / "small.toml", "--epochs", 8, "--hold-out", 0.34,
+        "--learning-rate", 0.005, "--checkpoint", corpus / "run.checkpoint", "-o", path,
+    )  # fmt: skip
+    assert "epoch 8/8" in said
+    assert "held-out speaker EER" in said
+    return path
+
+
+def test_train_keeps_settings_and_classes(extractor):
+    loaded = Extractor.load(extractor)
+    assert {view: len(names) for view, names in loaded.classes.items()} == {"speaker": 4, "phrase": 3}
+    assert loaded.network.channels == 16
+    assert loaded.feature_settings["cepstra"] == 13
+    assert len(loaded.history) == 8
+    assert loaded.history[-1]["loss"] < 0.7 * loaded.history[0]["loss"]
+
+
+@pytest.mark.parametrize("name", ["vectors.scp", "vectors.npz", "vectors.parquet"])
+def test_extract_writes_vectors_with_the_extractors_name(corpus, extractor, tmp_path, name):
+    mvplda("jvector", "extract", extractor, corpus / "wav.scp", "-o", tmp_path / name)
+    vectors = read_vectors(tmp_path / name)
+    assert len(vectors) == 72
+    assert vectors.ids[0] == "spk0/tune0_0"
+    assert vectors.extractor == Extractor.load(extractor).name
+    # tunes are told apart by the vectors of speakers, seen and not
+    codes = np.array([name.split("/")[1][:5] for name in vectors.ids])
+    X = vectors.X - vectors.X.mean(0)
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    cosines = X @ X.T - 2 * np.eye(72)
+    assert (codes[cosines.argmax(1)] == codes).mean() > 0.7
+
+
+def test_folder_gives_the_same_vectors_and_damaged_files_are_named(corpus, extractor, tmp_path):
+    mvplda("jvector", "extract", extractor, corpus / "wav.scp", "-o", tmp_path / "a.npz", "-q")
+    broken = corpus / "sound" / "spk0" / "broken.wav"
+    broken.write_bytes(b"RIFF no sound")
+    try:
+        said = mvplda(
+            "jvector", "extract", extractor, corpus / "sound", "-o", tmp_path / "b.npz", "--on-error", "skip", "-q"
+        )
+        done = CliRunner().invoke(
+            main, ["jvector", "extract", str(extractor), str(corpus / "sound"), "-o", str(tmp_path / "c.npz")]
+        )
+    finally:
+        broken.unlink()
+    assert "skipped spk0/broken" in said
+    assert done.exit_code == 1
+    assert "broken" in done.output
+    assert not (tmp_path / "c.npz").exists()
+    a, b = read_vectors(tmp_path / "a.npz"), read_vectors(tmp_path / "b.npz")
+    np.testing.assert_allclose(b.select(a.ids).X, a.X, atol=1e-5)
+
+
+def test_train_the_papers_network_from_names_and_from_frames(corpus, tmp_path):
+    from mvplda.audio import extract_features
+    from mvplda.io.lists import read_map
+
+    config = tmp_path / "paper.json"
+    config.write_text(
+        '{"network": {"hidden": 16, "layers": 2, "pretraining": {"gaussian_epochs": 1, "epochs": 1}},'
+        ' "training": {"batch": 64}}'
+    )
+    common = ["--network", "paper", "--rbm", "--config", config, "--epochs", 1, "-q"]
+    pattern = ["--pattern", "{speaker}/{phrase}_{session}.wav"]
+    mvplda("jvector", "train", corpus / "sound", *pattern, *common, "-o", tmp_path / "a.safetensors")
+    clips = read_map(corpus / "wav.scp")
+    extract_features(list(clips), list(clips.values())).features.save(tmp_path / "frames.safetensors")
+    labels = ["-l", f"speaker={corpus / 'utt2spk'}", "-l", f"phrase={corpus / 'utt2phrase'}"]
+    mvplda("jvector", "train", tmp_path / "frames.safetensors", *labels, *common, "-o", tmp_path / "b.safetensors")
+    a, b = (Extractor.load(tmp_path / f"{name}.safetensors") for name in "ab")
+    assert a.fingerprint != ""
+    assert a.classes == b.classes
+    for name, value in a.body.state_dict().items():
+        torch.testing.assert_close(b.body.state_dict()[name], value)
+
+
+def test_wrong_calls_end_in_one_line(corpus, extractor, tmp_path):
+    def fails(*arguments):
+        done = CliRunner().invoke(main, [str(a) for a in arguments])
+        assert done.exit_code in (1, 2)
+        assert "Traceback" not in done.output
+        return done.output
+
+    out = tmp_path / "x.safetensors"
+    assert "-l VIEW=FILE" in fails("jvector", "train", corpus / "wav.scp", "-o", out, "-q")
+    assert "--network paper" in fails("jvector", "train", corpus / "wav.scp", "--rbm", "-o", out)
+    (tmp_path / "odd.toml").write_text("[network]\nwidth = 3\n")
+    assert "no setting 'width'" in fails(
+        "jvector", "train", corpus / "wav.scp", "--config", tmp_path / "odd.toml", "-o", out
+    )
+    (tmp_path / "odd.toml").write_text("network = 3")
+    assert "tables network" in fails(
+        "jvector", "train", corpus / "wav.scp", "--config", tmp_path / "odd.toml", "-o", out
+    )
+    assert "truncated" in fails("jvector", "extract", corpus / "wav.scp", corpus / "wav.scp", "-o", tmp_path / "x.npz")
+    assert "no sound files" in fails("jvector", "extract", extractor, tmp_path, "-o", tmp_path / "x.npz")
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_export_writes_a_checked_graph(extractor, tmp_path):
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    assert "differ by" in mvplda("jvector", "export", extractor, "-o", tmp_path / "x.onnx")
+    assert (tmp_path / "x.onnx").stat().st_size > 1000
