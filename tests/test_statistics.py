@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda import SufficientStatistics, statistics
+from mvplda import SufficientStatistics
 from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.statistics import blocks
 
 VIEWS = ("a", "b", "b:a")
 
@@ -123,7 +124,7 @@ def test_vectors_far_from_zero_lose_no_digits() -> None:
 def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = data(n=1000)
     whole = part(X, labels, slice(None))
-    monkeypatch.setattr(statistics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
     same(whole, part(X, labels, slice(None)))
 
 
@@ -154,7 +155,7 @@ def test_constant_columns() -> None:
 
 @pytest.mark.parametrize(("bad", "row"), [(np.nan, 700), (np.inf, 0), (-np.inf, 999)])
 def test_the_first_bad_row_is_named(bad: float, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
     X, labels = data(n=1000)
     X[row:, 1] = bad
     with pytest.raises(DataError, match=rf"NaN or infinity, first in row {row}:"):

@@ -12,6 +12,7 @@ from .. import __version__
 from ..exceptions import MvpldaError
 
 COMMANDS = {
+    "stats": "stats",
     "train": "models",
     "enrol": "models",
     "score": "scores",
@@ -21,6 +22,9 @@ COMMANDS = {
     "info": "files",
     "convert": "files",
     "completion": "files",
+    "jvector": "jvector",
+    "experiment": "experiment",
+    "study": "study",
     "demo": "demo",
 }
 

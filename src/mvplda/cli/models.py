@@ -11,7 +11,7 @@ from .options import KeyValue, warnings_as_lines
 
 @click.command()
 @click.argument("vectors")
-@click.option("-l", "--labels", multiple=True, required=True, type=KeyValue(), help="VIEW=FILE such as utt2spk.")
+@click.option("-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=FILE such as utt2spk; not for statistics.")
 @click.option("-v", "--view", "views", multiple=True, required=True, type=KeyValue(), help="VIEW=RANK, or VIEW=auto.")
 @click.option("-o", "--output", required=True, help="Model file to write.")
 @click.option("--noise", type=click.Choice(["diagonal", "full", "isotropic"]), default="diagonal")
@@ -44,7 +44,7 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Fit a model to VECTORS (scp, ark, npy, npz, parquet, h5) and labels.
+    """Fit a model to VECTORS (scp, ark, npy, npz, parquet, h5) and labels, or to a file of mvplda stats.
 
     \b
     Examples:
@@ -58,6 +58,8 @@ def train(
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
     from ..preprocessing import standard_chain
+    from ..statistics import SufficientStatistics
+    from ..statistics.storage import holds_statistics
 
     ranks: dict[str, Any] = {name: _rank(value) for name, value in views}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
@@ -68,7 +70,22 @@ def train(
         "random_state": seed,
         "verbose": 0 if quiet else 1,
     }
+    gathered = holds_statistics(vectors)
+    if gathered and (automatic or labels or reduce is not None or whiten or length_norm):
+        raise click.UsageError(
+            "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
+        )
+    if not gathered and not labels:
+        raise click.UsageError("name the labels: --labels speaker=utt2spk")
     with warnings_as_lines():
+        if gathered:
+            share = 0.0 if shrinkage is None else _share(shrinkage)
+            fitted = MultiviewPLDA(ranks, noise_shrinkage=share, algorithm=algorithm, **common)
+            fitted.fit_statistics(SufficientStatistics.load(vectors))
+            Bundle(None, fitted).save(output)
+            if not quiet:
+                click.echo(str(fitted.diagnostics_), err=True)
+            return
         data = read_vectors(vectors)
         table = read_labels(dict(labels), data.ids)
         model: MultiviewPLDA

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
 
-from .exceptions import DataError, LabelError, ParameterError
-from .kernel.records import Array, Sums
-from .labels import IntArray, LabelTable, ViewClasses, base_columns, encode_labels, parts_of, row_keys
+from ..exceptions import DataError, LabelError, ParameterError
+from ..kernel.arrays import is_torch
+from ..kernel.records import Array, Sums
+from ..labels import IntArray, LabelTable, ViewClasses, encode_labels
+from .blocks import add_squares, all_finite, as_vectors, class_sums, rows_of_block, too_large, whole
 
 SecondMoment = Literal["full", "diagonal"]
-BLOCK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class SufficientStatistics:
 
         Parameters
         ----------
-        X : array (n, D); float32 is multiplied as float32 and summed as float64
+        X : array (n, D); float32 is multiplied as float32 and summed as float64. Of a torch tensor
+            the sums are made on its device, and class sums stay there until they are read
         labels : dict, DataFrame or array, one label a vector and view
         views : the views, interactions included (default: every label column)
         second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
@@ -84,12 +86,16 @@ class SufficientStatistics:
         """
         if second_moment not in ("full", "diagonal"):
             raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
-        vectors = as_vectors(X)
         table = labels if isinstance(labels, LabelTable) else encode_labels(labels, views, missing=missing)
+        if is_torch(X):
+            from ..gpu import gather
+
+            return gather(X, table, second_moment=second_moment, origin=origin)
+        vectors = as_vectors(X)
         n, dimension = vectors.shape
         if len(table) != n:
             raise LabelError(f"there are {n} vectors and {len(table)} labels: give one label a vector")
-        rows = max(256, BLOCK_BYTES // (vectors.itemsize * dimension))
+        rows = rows_of_block(vectors.itemsize, dimension)
         if origin is None:
             with np.errstate(over="ignore", invalid="ignore"):
                 origin = np.asarray(vectors[:rows], dtype=np.float64).mean(axis=0)
@@ -108,13 +114,13 @@ class SufficientStatistics:
             some = vectors[start : start + rows]
             with np.errstate(over="ignore", invalid="ignore"):
                 block = np.subtract(some, shift, out=space[: len(some)])
-                _add_squares(scatter, block)
-            if not np.isfinite(scatter if scatter.ndim == 1 else scatter.diagonal()).all():
+                add_squares(scatter, block)
+            if not all_finite(scatter):
                 _complain_of_rows(block, start)
             for view in table.views:
-                _add_class_sums(sums[view], table.codes[view][start : start + rows], block)
-        if second_moment == "full":
-            scatter = np.tril(scatter) + np.tril(scatter, -1).T
+                present, some_sums, _ = class_sums(table.codes[view][start : start + rows], block)
+                sums[view][present] += some_sums
+        scatter = whole(scatter)
         total = sums[table.views[0]].sum(axis=0)
         pairs = {
             (a, b): _cooccurrence(table.codes[a], table.codes[b], len(counts[a]), len(counts[b]))
@@ -122,6 +128,64 @@ class SufficientStatistics:
             for b in table.views[i + 1 :]
         }
         return cls(table.views, n, origin, total, scatter, table.classes, counts, sums, pairs)
+
+    @classmethod
+    def from_files(
+        cls,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        labels: Mapping[str, str | os.PathLike[str]] | None = None,
+        views: Sequence[str] | None = None,
+        **options: Any,
+    ) -> SufficientStatistics:
+        """From shards on disk, batch by batch: they may be larger than memory.
+
+        Parameters
+        ----------
+        paths : files ending in .parquet, .arrow, .npy, .npz, .scp or .ark
+        labels : per label column where it is found: a column of the table, or a file
+        views : the views, interactions included (default: every column of `labels`)
+        options : of `mvplda.shards.gather`, which also tells what was skipped: engine, scheduler, work_dir, ...
+
+        Examples
+        --------
+        >>> import tempfile, pathlib
+        >>> import numpy as np
+        >>> from mvplda import SufficientStatistics
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> np.save(folder / "x.npy", np.arange(12.0).reshape(6, 2))
+        >>> np.save(folder / "x.speaker.npy", np.array(list("aabbcc")))
+        >>> SufficientStatistics.from_files(folder / "x.npy", views=["speaker"]).counts
+        {'speaker': array([2., 2., 2.])}
+        """
+        from ..shards import gather
+
+        return gather(paths, labels, views, **options).statistics
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the statistics to a ``.safetensors`` file, all or nothing."""
+        from .storage import save_statistics
+
+        save_statistics(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SufficientStatistics:
+        """Read statistics that `save` wrote; damaged and foreign files give a `FileFormatError`."""
+        from .storage import load_statistics
+
+        return load_statistics(path)
+
+    def to_bytes(self) -> bytes:
+        """What `save` writes, for a message or a column of a table."""
+        from .storage import statistics_bytes
+
+        return statistics_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SufficientStatistics:
+        """The statistics that `to_bytes` wrote."""
+        from .storage import statistics_of_bytes
+
+        return statistics_of_bytes(data)
 
     @property
     def dimension(self) -> int:
@@ -149,38 +213,20 @@ class SufficientStatistics:
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
-        if self.dimension != other.dimension:
-            raise DataError(f"statistics of width {self.dimension} and {other.dimension} cannot be added")
-        if set(self.views) != set(other.views):
-            raise LabelError(f"statistics of views {self.views} and {other.views} cannot be added")
-        if self.second_moment != other.second_moment:
-            raise ParameterError("statistics with full and with diagonal second moments cannot be added")
-        other = other.about(self.origin)
-        classes, mine, yours = _merge_classes(self, other)
-        counts: dict[str, Array] = {}
-        sums: dict[str, Array] = {}
-        for view in self.views:
-            counts[view] = np.zeros(len(classes[view]))
-            sums[view] = np.zeros((len(classes[view]), self.dimension))
-            for part, numbers in ((self, mine[view]), (other, yours[view])):
-                counts[view][numbers] += part.counts[view]
-                sums[view][numbers] += part.sums[view]
-        pairs = {}
-        for (a, b), table in self.cooccurrence.items():
-            shape = (len(classes[a]), len(classes[b]))
-            theirs = other.together(a, b)
-            pairs[a, b] = _renumber(table, mine[a], mine[b], shape) + _renumber(theirs, yours[a], yours[b], shape)
-        return SufficientStatistics(
-            self.views,
-            self.n + other.n,
-            self.origin,
-            self.total + other.total,
-            self.scatter + other.scatter,
-            classes,
-            counts,
-            sums,
-            pairs,
-        )
+        from .merging import merge
+
+        return merge([self, other])
+
+    def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
+        """The statistics without the vectors of `other`, all of which must be among them.
+
+        Classes that lose their last vector vanish: a fit is as though they had never been there.
+        """
+        if not isinstance(other, SufficientStatistics):
+            return NotImplemented
+        from .subtraction import subtract
+
+        return subtract(self, other)
 
     def together(self, a: str, b: str) -> sparse.csr_array:
         """Co-occurrence counts of two views, in either order."""
@@ -233,27 +279,10 @@ class SufficientStatistics:
         )
 
 
-def as_vectors(X: Any) -> NDArray[Any]:
-    """Vectors as a float32 or float64 array (n, D)."""
-    vectors = np.asarray(X)
-    if vectors.ndim != 2:
-        raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")
-    if vectors.shape[0] == 0 or vectors.shape[1] == 0:
-        raise DataError(f"there is nothing in vectors of shape {vectors.shape}")
-    if vectors.dtype.kind not in "fiub":
-        raise DataError(f"vectors are real numbers; got {vectors.dtype}")
-    if vectors.dtype not in (np.float32, np.float64):
-        vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
-    return vectors
-
-
 def _complain_of_rows(block: NDArray[Any], start: int) -> None:
     bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
     if len(bad) == 0:
-        raise DataError(
-            f"vectors {start} to {start + len(block) - 1} are too large: their squares overflow {block.dtype}; "
-            "scale the vectors down"
-        )
+        raise too_large(f"vectors {start} to {start + len(block) - 1}", block.dtype)
     raise DataError(
         f"Input X contains NaN or infinity, first in row {start + bad[0]}: remove such vectors or repair them"
     )
@@ -263,78 +292,7 @@ def _count(codes: IntArray, size: int) -> Array:
     return np.bincount(codes, minlength=size).astype(np.float64)
 
 
-def _add_squares(scatter: Array, block: NDArray[Any]) -> None:
-    """Add the squares of a block's columns, or their products: to the lower triangle at least."""
-    if scatter.ndim == 1:
-        scatter += np.einsum("nd,nd->d", block, block)
-    elif block.dtype == np.float64:
-        dsyrk(1.0, block.T, beta=1.0, c=scatter.T, overwrite_c=True)  # in place: both are in Fortran's order
-    else:
-        scatter += block.T @ block
-
-
-def _add_class_sums(sums: Array, codes: IntArray, block: NDArray[Any]) -> None:
-    present, local = np.unique(codes, return_inverse=True)
-    ones, ends = np.ones(len(codes), dtype=block.dtype), np.arange(len(codes) + 1)
-    one_hot = sparse.csc_array((ones, local.reshape(-1), ends), shape=(len(present), len(codes)))
-    sums[present] += one_hot @ block
-
-
 def _cooccurrence(a: IntArray, b: IntArray, size_a: int, size_b: int) -> sparse.csr_array:
     table = sparse.coo_array((np.ones(len(a)), (a, b)), shape=(size_a, size_b)).tocsr()
     table.sum_duplicates()
     return table
-
-
-def _renumber(table: sparse.csr_array, rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> sparse.csr_array:
-    entries = table.tocoo()
-    return sparse.coo_array((entries.data, (rows[entries.row], columns[entries.col])), shape=shape).tocsr()
-
-
-def _merge_classes(
-    a: SufficientStatistics, b: SufficientStatistics
-) -> tuple[dict[str, ViewClasses], dict[str, IntArray], dict[str, IntArray]]:
-    """The union of the classes, and the new numbers of a's and of b's classes."""
-    classes: dict[str, ViewClasses] = {}
-    mine: dict[str, IntArray] = {}
-    yours: dict[str, IntArray] = {}
-    for name in base_columns(a.views):
-        x, y = a.classes[name], b.classes[name]
-        if len(x.names) and len(y.names) and _kind(x.names) != _kind(y.names):
-            raise LabelError(
-                f"classes of view {name!r} are {_kind(x.names)} in one part and {_kind(y.names)} in the other: "
-                "gather both parts with labels of one type"
-            )
-        names = (
-            np.unique(np.concatenate([x.names, y.names]))
-            if len(x.names) and len(y.names)
-            else (x.names if len(x.names) else y.names)
-        )
-        classes[name] = ViewClasses(names, x.anonymous + y.anonymous)
-        first = len(names)
-        mine[name] = np.concatenate([np.searchsorted(names, x.names), first + np.arange(x.anonymous)])
-        yours[name] = np.concatenate([np.searchsorted(names, y.names), first + x.anonymous + np.arange(y.anonymous)])
-    for view in a.views:
-        if ":" not in view:
-            continue
-        parts = parts_of(view)
-        cells = [
-            np.stack([numbers[p][_cells(s, view)[:, i]] for i, p in enumerate(parts)], axis=1)
-            for s, numbers in ((a, mine), (b, yours))
-        ]
-        rows = np.concatenate(cells)
-        keys = row_keys([rows[:, i] for i in range(len(parts))], [len(classes[p]) for p in parts])
-        _, first_rows, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, rows[first_rows])
-        mine[view], yours[view] = np.split(inverse.reshape(-1), [len(cells[0])])
-    return classes, mine, yours
-
-
-def _kind(names: NDArray[Any]) -> str:
-    return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
-
-
-def _cells(statistics: SufficientStatistics, view: str) -> IntArray:
-    cells = statistics.classes[view].cells
-    assert cells is not None
-    return cells

@@ -1,0 +1,176 @@
+"""Where the labels of a shard's vectors come from.
+
+A source is a column of the table, or a file. In the name of a file ``{stem}`` and ``{folder}``
+stand for those of the shard, so that every shard may have its own. A file ending in ``.npy``
+(an array) or ``.labels`` (a line each) has one label a vector, in their order; any other is a
+list of ids with their labels, such as ``utt2spk``. Without a source the labels of a view are
+its column, or a file beside the shard: ``x.speaker.npy`` or ``x.speaker.labels`` for ``x.npy``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..exceptions import LabelError
+from ..io.lists import read_map
+from ..io.whole import foreign
+from ..statistics import LabelCodes, label_codes
+from .readers import RawBatch, Reader
+
+CACHED_LISTS = 8
+
+
+class Source(Protocol):
+    """The labels of one view, batch after batch."""
+
+    def codes(self, batch: RawBatch, start: int) -> LabelCodes: ...
+
+    def finish(self, rows: int) -> None: ...
+
+
+class Labels:
+    """The labels of a shard, in all columns that the views need.
+
+    columns : those that must be read from the table
+    ids : whether ids are needed
+    files : the files that the labels come from
+    """
+
+    def __init__(
+        self, path: str, reader: Reader, names: Sequence[str], sources: Mapping[str, str], missing: Any
+    ) -> None:
+        self._sources: dict[str, Source] = {}
+        self.columns: list[str] = []
+        self.files: list[str] = []
+        self.ids = False
+        for name in names:
+            place = sources.get(name, name)
+            if place in reader.columns:
+                self._sources[name] = _Column(name, place, missing)
+                self.columns.append(place)
+                continue
+            file = label_file(path, name, sources.get(name))
+            if file is None:
+                listed = f" (it has {', '.join(reader.columns)})" if reader.columns else ""
+                raise LabelError(
+                    f"{path}: there are no labels of {name!r}: {place!r} is neither a column of it{listed} nor a file"
+                )
+            self.files.append(str(file))
+            if file.suffix in (".npy", ".labels"):
+                self._sources[name] = _Rows(path, file, missing)
+            else:
+                self._sources[name] = _List(path, name, file, missing)
+                self.ids = True
+
+    def codes(self, batch: RawBatch, start: int) -> dict[str, LabelCodes]:
+        return {name: source.codes(batch, start) for name, source in self._sources.items()}
+
+    def finish(self, rows: int) -> None:
+        """Whether the labels fit a shard of so many rows, now that it was read."""
+        for source in self._sources.values():
+            source.finish(rows)
+
+
+def label_file(path: str, name: str, source: str | None) -> Path | None:
+    """The file of a view's labels for a shard, if there is one."""
+    shard = Path(path.rpartition(":")[2] if path.startswith(("scp", "ark")) else path)
+    if source is None:
+        beside = [shard.with_name(f"{shard.stem}.{name}{suffix}") for suffix in (".npy", ".labels")]
+        return next((file for file in beside if file.is_file()), None)
+    file = Path(source.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent)))
+    return file if file.is_file() else None
+
+
+class _Column:
+    def __init__(self, name: str, column: str, missing: Any) -> None:
+        self.name, self.column, self.missing = name, column, missing
+
+    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+        values = batch.columns[self.column]
+        if isinstance(values, np.ndarray):
+            return label_codes(values, missing=self.missing)
+        from .tables import arrow_codes
+
+        return arrow_codes(self.name, values, self.missing)
+
+    def finish(self, rows: int) -> None:
+        pass
+
+
+class _Rows:
+    """One label a row, in a file of their own."""
+
+    def __init__(self, path: str, file: Path, missing: Any) -> None:
+        self.path, self.file, self.missing = path, file, missing
+        self.lines: Iterator[str] = iter(())
+        if file.suffix == ".npy":
+            with foreign(file, "a NumPy array"):
+                array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map notices a file that is too short
+            if array.ndim != 1:
+                raise LabelError(f"{file}: labels have shape (n,); got {array.shape}")
+            self.length, self.dtype, self.offset = len(array), array.dtype, array.offset
+        else:
+            self.lines = self._read_lines()
+
+    def _read_lines(self) -> Iterator[str]:
+        with open(self.file, encoding="utf-8-sig") as file:
+            for line in file:
+                yield line.rstrip("\r\n")
+
+    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+        n = len(batch.X)
+        if self.file.suffix == ".npy":
+            offset = self.offset + start * self.dtype.itemsize  # read, not mapped: pages that were used would stay
+            values: Any = np.fromfile(self.file, self.dtype, min(n, max(self.length - start, 0)), offset=offset)
+        else:
+            values = np.array([line or None for line in islice(self.lines, n)] + [None], dtype=object)[:-1]
+        if len(values) < n:
+            raise LabelError(f"{self.file} has {start + len(values)} labels, {self.path} has more vectors")
+        return label_codes(values, missing=self.missing)
+
+    def finish(self, rows: int) -> None:
+        more = self.length - rows if self.file.suffix == ".npy" else sum(bool(line) for line in self.lines)
+        if more > 0:
+            raise LabelError(f"{self.file} has {more} more labels than the {rows} vectors of {self.path}")
+
+
+class _List:
+    """Ids and their labels; an id that is not listed has no label."""
+
+    def __init__(self, path: str, name: str, file: Path, missing: Any) -> None:
+        self.path, self.name, self.file = path, name, file
+        state = os.stat(file)
+        self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
+        self.found, self.first = 0, ""
+
+    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+        ids = batch.ids
+        if ids is None:
+            raise LabelError(f"{self.path} has no ids to look up in {self.file}: name their column")
+        if start == 0 and len(ids):
+            self.first = ids[0]
+        codes = np.fromiter((self.numbers.get(name, -1) for name in ids), dtype=np.int64, count=len(ids))
+        self.found += int((codes >= 0).sum())
+        return LabelCodes(self.names, codes)
+
+    def finish(self, rows: int) -> None:
+        if rows and not self.found:
+            raise LabelError(
+                f"{self.file} lists none of the {rows} ids of {self.path} for view {self.name!r}: "
+                f"the first is {self.first!r}, the file begins with {next(iter(self.numbers), '')!r}"
+            )
+
+
+@lru_cache(CACHED_LISTS)
+def _numbered(file: str, missing: Any, size: int, changed: int) -> tuple[Any, dict[str, int]]:
+    """Names of the classes in a list, and the class of every id (size and time of change tell versions apart)."""
+    values = read_map(file)
+    labels = label_codes(np.array([*values.values(), None], dtype=object)[:-1], missing=missing)
+    return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))

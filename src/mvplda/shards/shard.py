@@ -1,0 +1,177 @@
+"""The statistics of one shard: the function that every engine runs, and the one that puts results together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..engines import one_thread_each
+from ..exceptions import DataError, FileFormatError, LabelError
+from ..kernel.records import Array
+from ..labels import base_columns
+from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
+from .labels import Labels
+from .readers import BATCH_BYTES, RawBatch, ahead, open_shard
+
+OnBad = Literal["raise", "skip"]
+NAMED_ROWS = 10
+BAD = (FileFormatError, DataError, LabelError, OSError)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done with every shard; see `gather` for the meaning of the fields."""
+
+    views: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    vectors: str | None = None
+    ids: str | None = None
+    second_moment: SecondMoment = "full"
+    missing: Any = None
+    on_bad_rows: OnBad = "raise"
+    on_bad_shard: OnBad = "raise"
+    batch_bytes: int = BATCH_BYTES
+    work_dir: str | None = None
+    origin: Array | None = None
+    first: str = ""
+
+
+@dataclass(frozen=True)
+class ShardReport:
+    """One shard that was read.
+
+    vectors : how many were added
+    bad_rows : how many were left out, because they are not finite
+    named_rows : the first of those, counted from 0
+    resumed : whether its statistics were taken from the work folder
+    """
+
+    path: str
+    vectors: int
+    bad_rows: int = 0
+    named_rows: tuple[int, ...] = ()
+    resumed: bool = False
+
+
+@dataclass(frozen=True)
+class BadShard:
+    """One shard that was left out."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What some shards give together: `statistics` is None where none of them could be used."""
+
+    statistics: SufficientStatistics | None
+    shards: tuple[ShardReport, ...]
+    bad_shards: tuple[BadShard, ...]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Statistics of many shards, and what was left out of them."""
+
+    statistics: SufficientStatistics
+    shards: tuple[ShardReport, ...]
+    bad_shards: tuple[BadShard, ...] = ()
+
+    @property
+    def bad_rows(self) -> int:
+        """How many vectors were left out of the shards that were read."""
+        return sum(shard.bad_rows for shard in self.shards)
+
+    def describe(self) -> dict[str, Any]:
+        """What went in and what did not, in plain values."""
+        return {
+            "vectors": self.statistics.n,
+            "shards": len(self.shards),
+            "resumed": sum(shard.resumed for shard in self.shards),
+            "bad rows": {s.path: {"count": s.bad_rows, "first": list(s.named_rows)} for s in self.shards if s.bad_rows},
+            "bad shards": {shard.path: shard.reason for shard in self.bad_shards},
+        }
+
+
+def shard_result(plan: Plan, path: str) -> Partial:
+    """One shard, read or taken from the work folder."""
+    from .finished import Finished
+
+    finished = Finished(plan, path)
+    if (done := finished.load()) is not None:
+        return done
+    try:
+        statistics, report, files = read_shard(plan, path)
+    except BAD as error:
+        if plan.on_bad_shard == "raise":
+            raise
+        return Partial(None, (), (BadShard(path, str(error)),))
+    result = Partial(statistics, (report,), ())
+    finished.save(result, files)
+    return result
+
+
+def read_shard(plan: Plan, path: str) -> tuple[SufficientStatistics | None, ShardReport, tuple[str, ...]]:
+    """Statistics of a shard about the common origin, and the files that were read besides it."""
+    assert plan.origin is not None
+    reader = open_shard(path, plan.vectors, plan.ids)
+    labels = Labels(path, reader, base_columns(plan.views), dict(plan.labels), plan.missing)
+    sums = Accumulator(plan.views, plan.origin, plan.second_moment)
+    rows, bad = 0, 0
+    named: list[int] = []
+    batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids)
+    try:
+        with one_thread_each():
+            for batch, codes in ahead(_labelled(batches, labels)):
+                n, width = batch.X.shape
+                if width not in (0, len(plan.origin)):
+                    raise DataError(
+                        f"vectors of width {width}; those of the first shard, {plan.first}, have {len(plan.origin)}"
+                    )
+                out = sums.add(batch.X, codes) if batch.X.size else np.arange(n)
+                bad += len(out)
+                named += (rows + out[: NAMED_ROWS - len(named)]).tolist()
+                rows += n
+                del batch, codes  # before the next is made
+        labels.finish(rows)
+        if rows == 0:
+            raise FileFormatError("the file holds no vectors")
+    except (DataError, LabelError, FileFormatError) as error:
+        raise error if path in str(error) else type(error)(f"{path}: {error}") from error
+    if bad and plan.on_bad_rows == "raise":
+        which = ", ".join(map(str, named)) + (", ..." if bad > len(named) else "")
+        raise DataError(
+            f"{path}: {bad} of {rows} vectors hold NaN or infinity: row {which}, counted from 0. "
+            "Repair them, or leave them out with on_bad_rows='skip'"
+        )
+    statistics = sums.result() if sums.n else None
+    files = (*reader.files, *labels.files)
+    return statistics, ShardReport(path, rows - bad, bad, tuple(named)), files
+
+
+def _labelled(batches: Iterator[RawBatch], labels: Labels) -> Iterator[tuple[RawBatch, dict[str, LabelCodes]]]:
+    start = 0
+    for batch in batches:
+        yield batch, labels.codes(batch, start)
+        start += len(batch.X)
+
+
+def combine(parts: Sequence[Partial]) -> Partial:
+    """Results of several shards as one, in their order."""
+    usable = [part for part in parts if part.statistics is not None]
+    names = [part.shards[0].path for part in usable]
+    statistics = merge([s for part in usable if (s := part.statistics) is not None], names) if usable else None
+    return Partial(
+        statistics,
+        tuple(shard for part in parts for shard in part.shards),
+        tuple(shard for part in parts for shard in part.bad_shards),
+    )
+
+
+def taken_up(result: Partial) -> Partial:
+    """The same result, marked as one of an earlier run."""
+    return replace(result, shards=tuple(replace(shard, resumed=True) for shard in result.shards))
