@@ -1,4 +1,4 @@
-"""The fused kernel, run by Triton's interpreter on the CPU, and on CUDA where there is one."""
+"""Fused kernels, run by Triton's interpreter on the CPU; scores, statistics and fits on CUDA where there is one."""
 
 from __future__ import annotations
 
@@ -52,6 +52,76 @@ def test_fused_kernel_in_the_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+STATISTICS_SCRIPT = """
+import torch
+from mvplda.gpu.kernels import add_segments, split
+
+generator = torch.Generator().manual_seed(0)
+for n, D in ((300, 70), (9, 1030)):
+    x = 5 + 3 * torch.randn(n, D + 3, generator=generator)[:, :D]  # rows that are not side by side
+    shift, scale = x.mean(0), torch.linspace(0.5, 2, D)
+    parts = split(x, shift, scale)
+    y = (x - shift) * scale
+    assert torch.equal(parts[:, :D], y.half())
+    assert torch.equal(parts[:, D:], (y - y.half()).half())
+    codes = torch.randint(0, 40, (n,), generator=generator)
+    ordered, order = torch.sort(codes, stable=True)
+    classes, lengths = torch.unique_consecutive(ordered, return_counts=True)
+    sums = torch.ones(40, D, dtype=torch.float64)
+    expected = sums.index_add(0, codes, (x - shift).double())
+    add_segments(sums, x, shift, order, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), classes)
+    assert (sums - expected).abs().max() < 1e-12
+"""
+
+
+def test_kernels_of_statistics_in_the_interpreter():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    command = [sys.executable, "-c", STATISTICS_SCRIPT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("arithmetic", ["float32", "split", "float64"])
+def test_statistics_on_cuda_agree_with_numpy(arithmetic):
+    from mvplda import SufficientStatistics
+    from mvplda.gpu import gather
+    from mvplda.labels import encode_labels
+
+    rng = np.random.default_rng(0)
+    n, D = 30_000, 96
+    X = (100 + rng.normal(size=(n, D)) * np.logspace(-1, 1, D)).astype(np.float32)
+    table = encode_labels({"a": np.arange(n) % 5000, "b": rng.permutation(np.arange(n) % 30)})
+    got = [gather(torch.from_numpy(X).cuda(), table, arithmetic=arithmetic) for _ in range(2)]
+    assert all(np.array_equal(got[0].sums[v], got[1].sums[v]) for v in "ab")  # whoever came first
+    exact = SufficientStatistics.from_arrays(X.astype(np.float64), table).about(got[0].origin)
+    deviation = np.sqrt(exact.variance)
+    error = np.abs(got[0].scatter - exact.scatter) / np.outer(deviation, deviation) / n
+    assert error.max() < 2e-5
+    for view in "ab":
+        np.testing.assert_allclose(got[0].sums[view] / deviation, exact.sums[view] / deviation, atol=1e-2)
+    np.testing.assert_array_equal(got[0].together("a", "b").toarray(), exact.together("a", "b").toarray())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("noise", ["diagonal", "full", "isotropic"])
+@pytest.mark.parametrize("views", [{"a": 3}, {"a": 3, "b": 2}, {"a": 2, "b": 2, "a:b": 1}])
+def test_a_fit_on_cuda_is_that_of_numpy(views, noise):
+    from mvplda import MultiviewPLDA
+
+    rng = np.random.default_rng(0)
+    labels = {"a": rng.permutation(np.arange(600) % 40), "b": rng.permutation(np.arange(600) % 7)}
+    X = 5 + rng.normal(size=(600, 10))
+    for codes in labels.values():
+        X += (rng.normal(size=(40, 3)) @ rng.normal(size=(3, 10)))[codes]
+    expected = MultiviewPLDA(views, noise=noise, max_iter=20, tol=0).fit(X, labels)
+    model = MultiviewPLDA(views, noise=noise, max_iter=20, tol=0).fit(torch.from_numpy(X).cuda(), labels)
+    np.testing.assert_allclose(model.log_likelihoods_, expected.log_likelihoods_, rtol=1e-9)
+    np.testing.assert_allclose(model.noise_, expected.noise_, rtol=1e-6, atol=1e-6)
+    for view in views:
+        np.testing.assert_allclose(model.loadings_[view], expected.loadings_[view], atol=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

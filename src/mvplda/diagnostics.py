@@ -38,6 +38,7 @@ class Diagnostics:
     constant_columns : columns of X with no variance
     noise_floored : columns or directions of the noise that lie on the floor
     solver : how the E step was solved
+    bound_gap : about how much (nat a vector) the bound lies below the log-likelihood; 0 of an exact solution
     likelihood_fell : iterations that lowered the log-likelihood
     messages : every warning, in words
     """
@@ -51,6 +52,7 @@ class Diagnostics:
     constant_columns: tuple[int, ...]
     noise_floored: int = 0
     solver: str = ""
+    bound_gap: float = 0.0
     likelihood_fell: tuple[int, ...] = ()
     messages: tuple[str, ...] = field(default=())
 
@@ -67,7 +69,8 @@ class Diagnostics:
             parts = self.components[a, b]
             joined = "connected" if parts == 1 else f"{parts} separate parts"
             lines.append(f"  {a} x {b}: {fraction:.1%} of cells filled, {joined}")
-        lines.append(f"  solved by: {self.solver}")
+        below = f", about {self.bound_gap:.1e} nat a vector below the log-likelihood" if self.bound_gap else ""
+        lines.append(f"  solved by: {self.solver}{below}")
         lines += [f"  ! {message}" for message in self.messages]
         return "\n".join(lines)
 
@@ -145,8 +148,9 @@ def describe_plan(plan: Plan, views: tuple[str, ...]) -> str:
         steps.append(f"then {views[plan.root]}")
     if plan.rest:
         names = ", ".join(views[k] for k in plan.rest)
-        steps.append(f"then one dense system of size {plan.dense_size} ({names})")
-    return "exact, " + ", ".join(steps)
+        solved = "class by class (a bound)" if plan.factorised else f"one dense system of size {plan.dense_size}"
+        steps.append(f"then {solved} ({names})")
+    return ("variational, " if plan.factorised else "exact, ") + ", ".join(steps)
 
 
 def effective_rank(singular_values: np.ndarray) -> float:

@@ -59,6 +59,7 @@ def model_parts(model: MultiviewPLDA) -> tuple[dict[str, NDArray[Any]], dict[str
         "dimension": len(model.mean_),
         "converged": bool(model.converged_),
         "n_iter": int(model.n_iter_),
+        "algorithm_used": getattr(model, "algorithm_used_", None),
         "classes": {view: model.classes_[view].tolist() for view in kept},
     }
     return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}, about
@@ -80,6 +81,8 @@ def restore_model(
         model.views_ = {view: int(rank) for view, rank in about["views"].items()}
         model.log_likelihoods_ = tensors["log_likelihoods"]
         model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
+        if about.get("algorithm_used") is not None:
+            model.algorithm_used_ = about["algorithm_used"]
         model.classes_ = {view: np.asarray(names) for view, names in about["classes"].items()}
         model.class_means_ = {view: tensors[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: tensors[f"class_covariances/{view}"] for view in model.classes_}
@@ -148,6 +151,7 @@ def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
         "classes": {view: len(names) for view, names in model.classes_.items()},
         "converged": model.converged_,
         "n_iter": model.n_iter_,
+        "algorithm_used": getattr(model, "algorithm_used_", None),
         "fingerprint": read_metadata(path)["fingerprint"],
     }
 

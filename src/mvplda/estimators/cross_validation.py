@@ -31,6 +31,7 @@ Judge = Callable[[MultiviewPLDA], tuple[float, float]]
 """What a candidate is worth on a fold, the more the better, and the weight of the fold."""
 
 LADDER = (5, 10, 20, 40, 80, 160)
+HANDED_ON = ("noise", "noise_floor", "algorithm", "init", "max_iter", "tol")
 
 
 class MultiviewPLDACV(MultiviewPLDA):
@@ -77,6 +78,7 @@ class MultiviewPLDACV(MultiviewPLDA):
         held_out: str | None = None,
         noise: NoiseKind = "diagonal",
         noise_floor: float = 1e-6,
+        algorithm: Literal["auto", "exact", "variational"] = "auto",
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,
@@ -89,6 +91,7 @@ class MultiviewPLDACV(MultiviewPLDA):
             views,
             noise=noise,
             noise_floor=noise_floor,
+            algorithm=algorithm,
             init=init,
             max_iter=max_iter,
             tol=tol,
@@ -155,6 +158,8 @@ class MultiviewPLDACV(MultiviewPLDA):
         return self._choose(folds, [_likelihood_of(s) for s in folds])
 
     def _choose(self, folds: Sequence[SufficientStatistics], judges: Sequence[Judge]) -> Self:
+        if self.algorithm == "paper":
+            raise ParameterError("algorithm='paper' has no settings to choose: use MultiviewPLDA")
         views = folds[0].views if self.views is None else tuple(self.views)
         trained = [reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))]
         axes = self._axes(trained, views)
@@ -165,7 +170,7 @@ class MultiviewPLDACV(MultiviewPLDA):
         self.cv_results_ = search.results
         return self._fit(trained[0] + folds[0], search.settings(best))
 
-    def fit_statistics(self, statistics: SufficientStatistics) -> Self:
+    def fit_statistics(self, statistics: SufficientStatistics, *, device: Any = None) -> Self:
         """Not possible: one record cannot be dealt into folds."""
         raise ParameterError("MultiviewPLDACV needs statistics of every fold: use fit_folds([...])")
 
@@ -261,7 +266,7 @@ class _Search:
                     settings.ranks,
                     noise_shrinkage=settings.noise_shrinkage,
                     loading_shrinkage=settings.loading_shrinkage,
-                    **{name: getattr(self.model, name) for name in ("noise", "noise_floor", "init", "max_iter", "tol")},
+                    **{name: getattr(self.model, name) for name in HANDED_ON},
                     random_state=0,
                 )
                 with warnings.catch_warnings():

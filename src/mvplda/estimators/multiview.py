@@ -24,8 +24,11 @@ from ..exceptions import (
     ParameterError,
 )
 from ..files import load_model, save_model
-from ..kernel.design import Design, step_operations
+from ..gpu import check_tensor, sums_on
+from ..kernel.arrays import is_torch
+from ..kernel.design import Design, Method, step_operations
 from ..kernel.em import Fit, Iteration, NoiseKind, NoiseModel, fit_em
+from ..kernel.factorised import FactorisedElimination
 from ..kernel.paper import paper_step
 from ..kernel.posterior import posterior
 from ..kernel.records import Array, Parameters, Precision
@@ -36,6 +39,7 @@ from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
 from ..verification.mixin import VerificationMixin
 from .settings import Settings, check_settings, choose_ranks, given_parameters, noise_model
+from .warm import warm_parameters
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
@@ -45,7 +49,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the
-    vector's class in view k. Trained by exact EM.
+    vector's class in view k. Trained by exact EM; where two views have too many
+    classes each for that, by EM on a bound (see `algorithm`).
 
     Parameters
     ----------
@@ -65,7 +70,12 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         Penalty, in classes, on every view's signal-to-noise ratio.
     noise_floor : float
         No noise variance falls below this fraction of its column's variance.
-    algorithm : {"exact", "paper"}
+    algorithm : {"auto", "exact", "variational", "paper"}
+        ``"exact"`` refuses designs that leave too large a dense system: two crossed views
+        with thousands of classes each. ``"variational"`` takes the classes that remain after
+        elimination as independent in the posterior: time and memory are linear in classes and
+        filled cells, and `log_likelihoods_` is a lower bound, commonly within 0.01 nat a vector.
+        ``"auto"`` is exact where that is quick, else variational: `algorithm_used_` says which.
         ``"paper"`` is the EM printed in arXiv 1704.06061, for comparison.
     init : {"moments", "random"}
     max_iter, tol : int, float
@@ -85,7 +95,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
     log_likelihoods_ : (n_iter_ + 1,) exact, before every iteration and at the end; never
-        falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls)
+        falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls).
+        A lower bound of the log-likelihood where `algorithm_used_` is "variational"
+    algorithm_used_ : "exact", "variational" or "paper"
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
@@ -116,7 +128,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         noise_floor: float = 1e-6,
-        algorithm: Literal["exact", "paper"] = "exact",
+        algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,
@@ -146,7 +158,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array (n, D)
+        X : array (n, D), or a torch tensor: then statistics and EM run on its device, in float64
         y : labels: dict of {view: labels}, DataFrame, or array (n,) or (n, n_views)
         """
         if y is None:
@@ -155,7 +167,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 "give one label a vector and view"
             )
         check_settings(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X = self._vectors(X, reset=True)
         table = self._encode(y)
         views = table.views
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
@@ -163,16 +175,41 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
         return self._fit(statistics, self._settings(views))
 
-    def fit_statistics(self, statistics: SufficientStatistics) -> Self:
-        """Fit to sufficient statistics, which may come from many shards."""
+    def fit_statistics(self, statistics: SufficientStatistics, *, device: Any = None) -> Self:
+        """Fit to sufficient statistics, which may come from many shards.
+
+        Parameters
+        ----------
+        statistics : of labelled vectors
+        device : a torch device, such as ``"cuda"``, for EM to run on. None: where the statistics
+            were gathered, which is the device of a tensor, and NumPy otherwise
+        """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
         self.n_features_in_ = statistics.dimension
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._fit(statistics, self._settings(views))
+        return self._fit(statistics, self._settings(views), device)
 
-    def _fit(self, statistics: SufficientStatistics, settings: Settings) -> Self:
+    def refit(self, statistics: SufficientStatistics) -> Self:
+        """Fit again, from where the last fit ended, to statistics that have changed since.
+
+        Data that were added (``old + new``) or taken out (``old - theirs``) move the optimum
+        little, so that few iterations are enough.
+        """
+        check_is_fitted(self, "mean_")
+        check_settings(self)
+        if "noise_shrinkages" in self.get_params(deep=False):
+            raise ParameterError("a model that chooses its settings cannot go on: refit a MultiviewPLDA that has them")
+        return self._fit(statistics, self._settings(tuple(self.views_)), earlier=self.parameters_)
+
+    def _fit(
+        self,
+        statistics: SufficientStatistics,
+        settings: Settings,
+        device: Any = None,
+        earlier: Parameters | None = None,
+    ) -> Self:
         views = tuple(settings.ranks)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
@@ -180,13 +217,19 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
         asked, ranks = choose_ranks(statistics, settings.ranks)
         diagnostics = examine(statistics, views, asked, ranks)
-        sums = statistics.for_views(views, self._second_moment())
+        sums = sums_on(statistics, views, self._second_moment(), device)
         noise = noise_model(self.noise, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31) if chance else 0)
         rank_tuple = tuple(ranks[v] for v in views)
-        start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise, rng)
-        design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10))
+        design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method())
+        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
+            sums = sums.on_host()
+            design = replace(design, sums=sums)
+        noise_there = noise.on(sums.xp)
+        start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise_there, rng)
+        if earlier is not None:
+            start = warm_parameters(earlier, rank_tuple, self.noise, statistics.origin, rng).on(sums.xp)
         step = None
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
@@ -195,18 +238,20 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             fit = fit_em(
                 design,
                 start,
-                noise,
+                noise_there,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 shrinkage=tuple(settings.loading_shrinkage * len(c) for c in sums.counts),
                 step=step,
-                callback=self._watch(statistics),
+                callback=self._watch(statistics, design.plan.measure),
             )
         origin = statistics.origin
         self._take(views, replace(fit.parameters, mean=fit.parameters.mean + origin))
         self.log_likelihoods_ = fit.log_likelihoods
         self.n_iter_ = len(fit.log_likelihoods) - 1
         self.converged_ = fit.converged
+        used = "variational" if design.plan.factorised else "exact"
+        self.algorithm_used_ = "paper" if self.algorithm == "paper" else used
         self.classes_ = {v: statistics.classes[v].names for v in views if ":" not in v}
         self.class_means_ = dict(zip(views, fit.posterior.means, strict=True))
         self.class_covariances_ = {
@@ -243,7 +288,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         if fell:
             warn(
                 LikelihoodFellWarning,
-                f"the log-likelihood fell in {len(fell)} of {self.n_iter_} iterations"
+                f"the {design.plan.measure} fell in {len(fell)} of {self.n_iter_} iterations"
                 + (": the printed algorithm does not maximise it" if self.algorithm == "paper" else ""),
             )
         if not fit.converged and self.max_iter > 0 and self.tol > 0:
@@ -260,6 +305,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             views=views_found,
             noise_floored=floored,
             solver=describe_plan(design.plan, views),
+            bound_gap=_bound_gap(fit, found.n_vectors),
             likelihood_fell=fell,
             messages=tuple(messages),
         )
@@ -267,23 +313,28 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     # -- the fitted model --------------------------------------------------
 
     def log_likelihood(self, X: Any, y: Any) -> float:
-        """Exact log-likelihood (nat) of labelled vectors; their classes are taken as new ones."""
+        """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
+
+        Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound.
+        """
         check_is_fitted(self, "mean_")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = self._vectors(X, reset=False)
         statistics = SufficientStatistics.from_arrays(
             X, encode_labels(y, tuple(self.views_), missing=self.missing), second_moment=self._second_moment()
         )
         return self.log_likelihood_statistics(statistics)
 
     def log_likelihood_statistics(self, statistics: SufficientStatistics) -> float:
-        """Exact log-likelihood (nat) of the vectors behind sufficient statistics."""
+        """Log-likelihood (nat) of the vectors behind sufficient statistics: see `log_likelihood`."""
         check_is_fitted(self, "mean_")
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = statistics.for_views(tuple(self.views_), "full" if p.noise.ndim == 2 else "diagonal")
-        design = Design.of(sums, p.ranks)
-        return posterior(design, replace(p, mean=p.mean - statistics.origin)).log_likelihood
+        sums = sums_on(statistics, tuple(self.views_), "full" if p.noise.ndim == 2 else "diagonal")
+        design = Design.of(sums, p.ranks, method=self._method())
+        if design.plan.factorised:
+            design = replace(design, sums=sums.on_host())
+        return posterior(design, replace(p, mean=p.mean - statistics.origin).on(design.sums.xp)).log_likelihood
 
     def score(self, X: Any, y: Any) -> float:
         """Log-likelihood a vector (nat): what a cross-validated search maximises."""
@@ -379,6 +430,22 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
         self._n_features_out = sum(parameters.ranks)
 
+    def _vectors(self, X: Any, *, reset: bool) -> Any:
+        """Vectors to learn from, checked: an array, or a tensor where it is."""
+        if not is_torch(X):
+            least = 2 if reset else 1
+            return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least)
+        X = check_tensor(X)
+        if reset:
+            if len(X) < 2:
+                raise DataError(f"a fit needs at least 2 vectors; got a tensor of shape {tuple(X.shape)}")
+            self.n_features_in_ = X.shape[1]
+            if hasattr(self, "feature_names_in_"):
+                del self.feature_names_in_
+        elif X.shape[1] != self.n_features_in_:
+            raise DataError(f"X has {X.shape[1]} features, but this model is expecting {self.n_features_in_} features")
+        return X
+
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if self.views is None else tuple(self.views), missing=self.missing)
 
@@ -389,15 +456,17 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def _second_moment(self) -> SecondMoment:
         return "full" if self.noise == "full" else "diagonal"
 
-    def _watch(self, statistics: SufficientStatistics) -> Callable[[Iteration], object]:
+    def _method(self) -> Method:
+        """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
+        return "exact" if self.algorithm == "paper" else self.algorithm
+
+    def _watch(self, statistics: SufficientStatistics, what: str) -> Callable[[Iteration], object]:
         progress = Progress("EM", self.max_iter) if self.verbose else None
 
         def watch(iteration: Iteration) -> None:
             if progress is not None:
                 mean = iteration.log_likelihood / statistics.n
-                progress.step(
-                    iteration.number, f"log-likelihood {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}"
-                )
+                progress.step(iteration.number, f"{what} {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}")
             if self.callback is not None:
                 p = iteration.parameters
                 self.callback(replace(iteration, parameters=replace(p, mean=p.mean + statistics.origin)))
@@ -408,3 +477,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _bound_gap(fit: Fit, n: int) -> float:
+    """Nat a vector, about, by which the bound of a fit is below the log-likelihood."""
+    system = fit.posterior.elimination
+    return system.estimate_gap(np.random.default_rng(0)) / n if isinstance(system, FactorisedElimination) else 0.0

@@ -40,7 +40,7 @@ class PLDA(MultiviewPLDA):
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         noise_floor: float = 1e-6,
-        algorithm: Literal["exact", "paper"] = "exact",
+        algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,

@@ -31,7 +31,7 @@ def check_settings(model: Any) -> None:
             raise ParameterError(f"{name} is one of {list(allowed)}; got {getattr(model, name)!r}")
 
     choice("noise", ("diagonal", "full", "isotropic"))
-    choice("algorithm", ("exact", "paper"))
+    choice("algorithm", ("auto", "exact", "variational", "paper"))
     choice("init", ("moments", "random"))
     if model.views is not None and not isinstance(model.views, Mapping):
         raise ParameterError(f"views is a dict of {{name: rank}}; got {model.views!r}")

@@ -6,7 +6,7 @@ design. It is solved by elimination (docs/math.md, section 4):
 1. the *leaf*: a view whose classes are eliminated one by one (any view will do);
 2. the *root*, if there is one: a view that the leaf refines (every leaf class
    lies within one root class), which therefore stays block-diagonal;
-3. the *rest*: one dense system.
+3. the *rest*: one dense system, or, where that is too large, a product over classes (``factorised``).
 
 Leaf classes with equal counts share a factorisation, and so do root classes
 with equal tables of counts.
@@ -14,32 +14,50 @@ with equal tables of counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from ..exceptions import DesignTooLargeError
+from .arrays import is_torch, to_host
+from .crossing import Crossing, crossing_of
 from .records import Array, Sums
+
+Method = Literal["auto", "exact", "variational"]
 
 MAX_DENSE = 16_384
 """Largest dense system that the exact path solves (its matrix takes 2 GiB)."""
 
+AUTO_OPERATIONS = 2 * 3840.0**3
+"""Work of an E step up to which "auto" is exact: two seconds of one thread, as benchmarks/crossed.py measures it."""
+
+AUTO_GRAM_ENTRIES = 2.0**26
+"""Entries of Gram tables up to which "auto" is exact: 1 GiB."""
+
 DENSE_GRAM_ELEMENTS = 2**24
-LEAF_GRAM_ELEMENTS = 2**23
-GRAM_ROWS = 2048
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which view is eliminated how: numbers of views, and the size of what remains."""
+    """Which view is eliminated how: numbers of views, and the size of what remains.
+
+    factorised : whether what remains is not solved densely, but taken as independent class by class
+    """
 
     leaf: int
     root: int | None
     rest: tuple[int, ...]
     dense_size: int
+    factorised: bool = False
+
+    @property
+    def measure(self) -> str:
+        """What the E step gives."""
+        return "lower bound of the log-likelihood" if self.factorised else "log-likelihood"
 
 
 def refines(table: sparse.csr_array) -> bool:
@@ -48,7 +66,7 @@ def refines(table: sparse.csr_array) -> bool:
 
 
 def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
-    """The elimination that leaves the smallest dense system."""
+    """The elimination that leaves the smallest rest."""
     sizes = [len(c) * r for c, r in zip(sums.counts, ranks, strict=True)]
     best: Plan | None = None
     for leaf in range(sums.n_views):
@@ -59,12 +77,6 @@ def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
             if best is None or plan.dense_size < best.dense_size:
                 best = plan
     assert best is not None
-    if best.dense_size > MAX_DENSE:
-        raise DesignTooLargeError(
-            f"after elimination {best.dense_size} latents remain in one dense system, more than {MAX_DENSE}: "
-            "at most one view (and views nested with it) may have many classes; lower the ranks of the others, "
-            "or leave a view out"
-        )
     return best
 
 
@@ -98,15 +110,26 @@ class Design:
     by_count: bool = False
 
     @classmethod
-    def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1) -> Design:
+    def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1, method: Method = "exact") -> Design:
         """The design for about so many E steps."""
         plan = make_plan(sums, ranks)
+        if method == "variational":
+            return cls(sums, replace(plan, factorised=True))
         n, D = sums.counts[plan.leaf], sums.dimension
         width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
         elements = len(np.unique(n)) * width**2
         step = 2 * iterations * ranks[plan.leaf]  # operations an element of a Gram matrix; twice as many of a sum
         pays = len(n) * D**2 + step * elements < 2 * step * len(n) * D
-        return cls(sums, plan, pays and elements <= LEAF_GRAM_ELEMENTS)
+        design = cls(sums, plan, pays and elements <= sums.xp.leaf_gram_elements)
+        if method == "auto" and not exact_pays(design, ranks):
+            return cls(sums, replace(plan, factorised=True))
+        if plan.dense_size > MAX_DENSE:
+            raise DesignTooLargeError(
+                f"after elimination {plan.dense_size} latents remain in one dense system, more than {MAX_DENSE}: "
+                "at most one view (and views nested with it) may have many classes; use algorithm='variational', "
+                "lower the ranks of the others, or leave a view out"
+            )
+        return design
 
     @cached_property
     def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
@@ -132,16 +155,17 @@ class Design:
         met = sparse.hstack([sparse.csr_array((len(group), 0)), *tables.values()], format="csr")
         own = slice(0, self.sums.dimension + 1)
         others = slice(own.stop, end)
-        grams = np.zeros((len(values), end, end))
+        xp = self.sums.xp
+        grams: Array = xp.zeros((len(values), end, end))
         for gram, n, c in zip(grams, values, range(len(values)), strict=True):
             rows = np.flatnonzero(group == c)
-            for start in range(0, len(rows), GRAM_ROWS):
-                some = rows[start : start + GRAM_ROWS]
-                known = np.column_stack([F[some], np.full(len(some), n)])
-                table = met[some]
+            for start in range(0, len(rows), xp.gram_rows):
+                some = rows[start : start + xp.gram_rows]
+                known = xp.concatenate([F[xp.asarray(some)], xp.asarray(np.full((len(some), 1), n))], axis=1)
+                table = xp.new_table(met[some])
                 gram[own, own] += known.T @ known
                 gram[others, own] += table.T @ known
-                gram[others, others] += (table.T @ table).toarray()
+                gram[others, others] += xp.gram(table)
             gram[own, others] = gram[others, own].T
         return grams, columns
 
@@ -151,6 +175,10 @@ class Design:
         values, group, _ = self.leaf_counts
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
+        if is_torch(self.sums.total):
+            on_device = self._grams_on_device(order, bounds)
+            if on_device is not None:
+                return on_device
         sorted_tables = {l: self.leaf_tables[l][order] for l in self.plan.rest}
         grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
         for l in self.plan.rest:
@@ -177,6 +205,34 @@ class Design:
                 dense = gram.nnz > 0.1 * len(values) * width and len(values) * width <= DENSE_GRAM_ELEMENTS
                 grams[l, m] = gram.toarray() if dense else gram
         return grams
+
+    def _grams_on_device(
+        self, order: NDArray[np.int64], bounds: NDArray[np.int64]
+    ) -> dict[tuple[int, int], Array | sparse.csr_array] | None:
+        """The same by products of dense tables, where these are small enough to be on the device anyway."""
+        xp, sizes = self.sums.xp, {l: len(self.sums.counts[l]) for l in self.plan.rest}
+        tables = {l: xp.table(self.leaf_tables[l]) for l in self.plan.rest}
+        size = (len(bounds) - 1) * sum(sizes.values()) ** 2
+        if size > DENSE_GRAM_ELEMENTS or not all(map(is_torch, tables.values())):
+            return None
+        grams = {(l, m): xp.zeros((len(bounds) - 1, sizes[l] * sizes[m])) for l in sizes for m in sizes if l <= m}
+        for c in range(len(bounds) - 1):
+            rows = xp.asarray(order[bounds[c] : bounds[c + 1]])
+            some = {l: table[rows] for l, table in tables.items()}
+            for (l, m), gram in grams.items():
+                gram[c] = (some[l].T @ some[m]).reshape(-1)
+        return {pair: to_host(gram) for pair, gram in grams.items()}
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """The tables of a factorised posterior."""
+        values, group, _ = self.leaf_counts
+        return crossing_of(self.leaf_tables, group, len(values), self.plan.root, self.plan.rest)
+
+    @cached_property
+    def root_order(self) -> NDArray[np.int64]:
+        """Root classes, group by group."""
+        return np.argsort(self.root_groups.group, kind="stable")
 
     @cached_property
     def root_groups(self) -> RootGroups:
@@ -224,4 +280,23 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     D = float(sums.dimension)
     products = sum(4 * len(n) * D * r + 2 * len(n) * r**2 for n, r in zip(sums.counts, ranks, strict=True))
     full = D**2 * (D + 2 * sum(ranks)) if sums.scatter.ndim == 2 else 0.0
-    return products + full + 2 * float(design.plan.dense_size) ** 3
+    return products + full + (0.0 if design.plan.factorised else 2 * float(design.plan.dense_size) ** 3)
+
+
+def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
+    """Whether the exact solution of a design costs little enough that nobody should do with less."""
+    plan, sums = design.plan, design.sums
+    R, limit = float(plan.dense_size), AUTO_OPERATIONS * float(sums.xp.speed)
+    dense = 2 * R**3
+    if dense > limit or R > MAX_DENSE:
+        return False
+    if R == 0:
+        return True
+    met = np.sum([np.diff(design.leaf_tables[l].indptr).astype(np.float64) for l in plan.rest], axis=0)
+    rows = sum(len(sums.counts[l]) for l in plan.rest)
+    entries = min(float(met @ met), len(design.leaf_counts[0]) * float(rows) ** 2)
+    if entries > AUTO_GRAM_ENTRIES:
+        return False
+    if plan.root is None:
+        return True
+    return dense + 2 * len(design.root_groups.size) * ranks[plan.root] * R**2 <= limit

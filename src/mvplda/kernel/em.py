@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky
 
+from .arrays import namespace
 from .design import Design
 from .posterior import Posterior, posterior
 from .records import Array, Parameters, Precision, Sums
@@ -32,19 +32,24 @@ class NoiseModel:
     target: Array
     weight: float = 0.0
 
+    def on(self, xp: Any) -> NoiseModel:
+        """The same where the sums are (``sums.xp``)."""
+        return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
+
     def estimate(self, residual: Array, n: float) -> Array:
         """The noise that maximises the likelihood of a residual scatter, within the bounds."""
-        n_eff = n + self.weight
+        n_eff, xp = n + self.weight, namespace(residual)
         if self.kind == "full":
             sigma = residual + residual.T
             sigma /= 2 * n_eff
-            np.einsum("ii->i", sigma)[:] += self.weight * self.target / n_eff  # (M3)
+            xp.diagonal(sigma)[:] += self.weight * self.target / n_eff  # (M3)
             return _floor_directions(sigma, self.floor)
-        scatter = np.diag(residual) if residual.ndim == 2 else residual
+        scatter = residual.diagonal() if residual.ndim == 2 else residual
         variances = (scatter + self.weight * self.target) / n_eff  # (M3)
         if self.kind == "isotropic":
-            variances = np.full_like(variances, variances.mean())
-        return np.maximum(variances, self.floor)
+            variances = xp.zeros_like(variances) + variances.mean()
+        floored: Array = xp.maximum(variances, self.floor)
+        return floored
 
     def floored(self, noise: Array) -> int:
         """How many columns (or directions) of a noise lie on the floor."""
@@ -60,18 +65,19 @@ class NoiseModel:
         if self.weight == 0:
             return 0.0
         if noise.ndim == 1:
-            return float(-0.5 * self.weight * (np.log(noise) + self.target / noise).sum())
+            return float(-0.5 * self.weight * (namespace(noise).log(noise) + self.target / noise).sum())
         precision = Precision(noise)
         return -0.5 * self.weight * (precision.log_determinant + precision.trace(self.target))
 
 
 def _exceeds(sigma: Array, floor: Array) -> bool:
     """Whether a covariance is above the floor in every direction."""
-    above = sigma.copy()
-    np.einsum("ii->i", above)[:] -= floor
+    xp = namespace(sigma)
+    above = sigma + 0.0
+    xp.diagonal(above)[:] -= floor
     try:
-        cholesky(above.T, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
+        xp.cholesky(above, overwrite=True)
+    except np.linalg.LinAlgError:
         return False
     return True
 
@@ -79,10 +85,12 @@ def _exceeds(sigma: Array, floor: Array) -> bool:
 def _floor_directions(sigma: Array, floor: Array) -> Array:
     if _exceeds(sigma, floor):
         return sigma
-    scale = np.sqrt(floor)
-    values, vectors = np.linalg.eigh(sigma / np.outer(scale, scale))
-    raised = (vectors * np.maximum(values, 1.0)) @ vectors.T
-    return np.asarray(raised * np.outer(scale, scale))
+    xp = namespace(sigma)
+    scale = xp.sqrt(floor)
+    unit: Array = xp.outer(scale, scale)
+    values, vectors = xp.linalg.eigh(sigma / unit)
+    raised: Array = (vectors * values.clip(min=1.0)) @ vectors.T
+    return raised * unit
 
 
 def m_step(
@@ -92,17 +100,17 @@ def m_step(
 
     `shrinkage` holds tau_k of every view, the weight of the penalty on B_k (see `signal_penalty`).
     """
-    r = len(post.sum_z)
+    r, xp = len(post.sum_z), sums.xp
     tau = np.concatenate([np.repeat(shrinkage, post.parameters.ranks), [0.0]])
-    R = np.empty((r + 1, r + 1))
+    R = xp.empty((r + 1, r + 1))
     R[:r, :r], R[:r, r], R[r, :r], R[r, r] = post.sum_zz, post.sum_z, post.sum_z, sums.n
-    C = np.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
-    R += np.diag(tau)
-    W = cho_solve(cho_factor(R, lower=True, check_finite=False), C.T, check_finite=False).T  # (M1)
-    explained = W @ C.T if noise.kind == "full" else np.einsum("dr,dr->d", W, C)
+    C = xp.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
+    R += xp.diag(xp.asarray(tau))
+    W = xp.solve_positive(R, C.T).T  # (M1)
+    explained = W @ C.T if noise.kind == "full" else xp.einsum("dr,dr->d", W, C)
     sigma = noise.estimate(sums.scatter - explained, sums.n)  # (M2)
     precision = Precision(sigma) if tau.any() else None
-    mean = W[:, r].copy()
+    mean = W[:, r] + 0.0
     loadings = []
     for k, where in enumerate(post.parameters.slices):
         loading = W[:, where]
@@ -111,23 +119,25 @@ def m_step(
             centre = post.view_sums[k].class_z / n_classes
             second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
             mean += loading @ centre  # (M4)
-            spread = second - np.outer(centre, centre)
+            spread = second - xp.outer(centre, centre)
             if shrinkage[k] > 0 and precision is not None:
                 spread = _shrunk_spread(spread, loading.T @ precision.apply(loading), shrinkage[k] / n_classes)
-            loading = loading @ cholesky(spread, lower=True)  # (M5)
+            loading = loading @ xp.cholesky(spread)  # (M5)
         loadings.append(loading)
     return Parameters(mean, tuple(loadings), sigma)
 
 
 def _shrunk_spread(spread: Array, gram: Array, weight: float) -> Array:
     """K with  weight K G K + K = S  for S = spread, G = gram: minimum divergence under the penalty."""
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    roots = np.sqrt(np.maximum(values, 1e-12 * max(values[-1], 1e-300)))
+    xp = namespace(spread)
+    values, vectors = xp.linalg.eigh((gram + gram.T) / 2)
+    roots = xp.sqrt(values.clip(min=1e-12 * max(float(values[-1]), 1e-300)))
     inner = (vectors * roots).T @ spread @ (vectors * roots)
-    s, u = np.linalg.eigh((inner + inner.T) / 2)
-    k = 2 * s / (1 + np.sqrt(1 + 4 * weight * np.maximum(s, 0.0)))  # (M6)
+    s, u = xp.linalg.eigh((inner + inner.T) / 2)
+    k = 2 * s / (1 + xp.sqrt(1 + 4 * weight * s.clip(min=0.0)))  # (M6)
     half = (vectors / roots) @ u
-    return np.asarray((half * k) @ half.T)
+    shrunk: Array = (half * k) @ half.T
+    return shrunk
 
 
 def signal_penalty(parameters: Parameters, shrinkage: tuple[float, ...]) -> float:
@@ -135,7 +145,7 @@ def signal_penalty(parameters: Parameters, shrinkage: tuple[float, ...]) -> floa
     if not any(shrinkage):
         return 0.0
     precision = Precision(parameters.noise)
-    traces = [float(np.vdot(b, precision.apply(b))) for b in parameters.loadings]
+    traces = [float(precision.xp.vdot(b, precision.apply(b))) for b in parameters.loadings]
     return -0.5 * float(np.dot(shrinkage, traces))
 
 
@@ -153,7 +163,7 @@ class Iteration:
 class Fit:
     """The end of a fit.
 
-    parameters : canonical
+    parameters : canonical, on the host
     log_likelihoods : of the parameters before every iteration, and of the last ones
     objectives : the same with priors and penalties, which is what EM raises
     converged : whether the last gain was below the tolerance
@@ -201,8 +211,8 @@ def fit_em(
         objectives.append(objective)
         gain = (objective - previous) / sums.n
         if callback is not None:
-            callback(Iteration(number, current.log_likelihood, gain, current.parameters))
+            callback(Iteration(number, current.log_likelihood, gain, current.parameters.on_host()))
         if abs(gain) < tol:
             converged = True
             break
-    return Fit(current.parameters, np.array(history), np.array(objectives), converged, current)
+    return Fit(current.parameters.on_host(), np.array(history), np.array(objectives), converged, current)

@@ -16,8 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from .design import Design
 from .records import Array
 
@@ -71,18 +69,19 @@ class LeafRows:
     """A row a class."""
 
     def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
-        e = design.plan.leaf
-        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], design.sums.counts[e]
-        self.delta = delta[design.leaf_counts[1]]
+        e, xp = design.plan.leaf, design.sums.xp
+        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.keep(design.sums.counts[e])
+        self.xp, self.delta = xp, delta[xp.keep(design.leaf_counts[1])]
         self._means = self.F @ LB
-        self._means -= np.outer(self.n, at_mean)  # (E2)
+        self._means -= xp.outer(self.n, at_mean)  # (E2)
         self._means *= self.delta
 
     def met(self, k: int) -> Array:
-        return np.asarray(self.tables[k].T @ self._means)
+        met: Array = self.xp.table(self.tables[k]).T @ self._means
+        return met
 
     def less(self, k: int, h: Array) -> None:
-        self._means -= self.delta * (self.tables[k] @ h)  # (E8)
+        self._means -= self.delta * (self.xp.table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
         return sums_of_rows(self.F, self.n, self._means)
@@ -97,26 +96,28 @@ class LeafGrams:
     def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
         self.design, self.delta, self.D = design, delta[:, None, :], len(LB)
         self.Q, self.columns = design.leaf_grams
-        self.U = np.zeros((self.Q.shape[1], LB.shape[1]))
+        self.xp = design.sums.xp
+        self.U = self.xp.zeros((self.Q.shape[1], LB.shape[1]))
         self.U[: self.D], self.U[self.D] = LB, -at_mean
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
     def met(self, k: int) -> Array:
-        return np.asarray((self.QU[:, self.columns[k]] * self.delta).sum(axis=0))
+        met: Array = (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
+        return met
 
     def less(self, k: int, h: Array) -> None:
         self.U[self.columns[k]] = -h
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
     def sums(self) -> ViewSums:
-        values = self.design.leaf_counts[0]
+        values = self.xp.keep(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
         summed = by_count.sum(axis=0)
-        squares = self.delta.transpose(0, 2, 1) * (self.U.T @ self.QU) * self.delta
+        squares = self.delta.mT * (self.U.T @ self.QU) * self.delta
         return ViewSums(
             summed[: self.D],
             summed[self.D],
-            np.tensordot(values, squares, axes=1),
+            self.xp.tensordot(values, squares, axes=1),
             (1.0 / values) @ by_count[:, self.D],
             squares.sum(axis=0),
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg import cho_solve, cholesky
-from scipy.linalg.lapack import dpotri
 
 from ..exceptions import NumericalError
+from .arrays import NUMPY, Torch, is_torch, namespace, to_host
 
 Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
@@ -26,6 +27,9 @@ class Sums:
     counts : per view (C_k,), vectors in every class
     sums : per view (C_k, D), sum of x over every class
     cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
+
+    `total`, `scatter` and `sums` may be torch tensors, all on one device; then the
+    whole E and M steps run there. Counts stay NumPy: the design is made from them.
     """
 
     n: int
@@ -43,6 +47,16 @@ class Sums:
     def dimension(self) -> int:
         return len(self.total)
 
+    @cached_property
+    def xp(self) -> Any:
+        """What calculates with these sums (see ``arrays``)."""
+        return Torch(self.total.device, self.total.dtype) if is_torch(self.total) else NUMPY
+
+    def on_host(self) -> Sums:
+        """The same as NumPy arrays."""
+        sums = tuple(map(to_host, self.sums))
+        return replace(self, total=to_host(self.total), scatter=to_host(self.scatter), sums=sums)
+
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
         return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
@@ -51,7 +65,7 @@ class Sums:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
         if self.scatter.ndim == 1:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross = np.outer(self.total - self.n / 2 * mean, mean)
+        cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
 
@@ -80,11 +94,20 @@ class Parameters:
 
     def stacked(self) -> Array:
         """[B_1 ... B_K], (D, sum of ranks)."""
-        return np.concatenate(self.loadings, axis=1)
+        stacked: Array = namespace(self.mean).concatenate(self.loadings, axis=1)
+        return stacked
+
+    def on(self, xp: Any) -> Parameters:
+        """The same where sums are (``sums.xp``)."""
+        return Parameters(xp.asarray(self.mean), tuple(map(xp.asarray, self.loadings)), xp.asarray(self.noise))
+
+    def on_host(self) -> Parameters:
+        """The same as NumPy arrays."""
+        return Parameters(to_host(self.mean), tuple(map(to_host, self.loadings)), to_host(self.noise))
 
     def check_finite(self, when: str) -> None:
         arrays = (self.mean, self.noise, *self.loadings)
-        if not all(np.isfinite(a).all() for a in arrays):
+        if not all(bool(namespace(a).isfinite(a).all()) for a in arrays):
             raise NumericalError(
                 f"the parameters are not finite {when}: scale the vectors to ordinary size, "
                 "raise noise_floor, or lower the ranks"
@@ -95,37 +118,28 @@ class Precision:
     """Sigma^-1 of a diagonal or full noise, applied through one factorisation."""
 
     def __init__(self, noise: Array) -> None:
-        self.noise = noise
+        self.noise, self.xp = noise, namespace(noise)
         if noise.ndim == 1:
-            self.log_determinant = float(np.log(noise).sum())  # log |Sigma|
+            self.log_determinant = float(self.xp.log(noise).sum())  # log |Sigma|
         else:
             try:
-                self._lower = cholesky(noise.T, lower=True, check_finite=False)  # .T is LAPACK's order
+                self._lower = self.xp.cholesky(noise)
             except np.linalg.LinAlgError as error:
                 raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
-            self.log_determinant = 2 * float(np.log(np.diag(self._lower)).sum())
+            self.log_determinant = 2 * float(self.xp.log(self._lower.diagonal()).sum())
 
     def apply(self, matrix: Array) -> Array:
         """Sigma^-1 @ matrix."""
         if self.noise.ndim == 1:
             return matrix / (self.noise[:, None] if matrix.ndim == 2 else self.noise)
-        solved: Array = cho_solve((self._lower, True), matrix, check_finite=False)
+        solved: Array = self.xp.cho_solve(self._lower, matrix)
         return solved
 
     def trace(self, scatter: Array) -> float:
         """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
         if self.noise.ndim == 1:
-            return float(((scatter if scatter.ndim == 1 else np.diag(scatter)) / self.noise).sum())
-        half = lower_of_inverse(self._lower)
-        if scatter.ndim == 1:
-            return float(half.diagonal() @ scatter)
-        return float(2 * np.vdot(half.T, scatter) - half.diagonal() @ scatter.diagonal())
-
-
-def lower_of_inverse(lower: Array) -> Array:
-    """Lower triangle of (L L')^-1 for a triangle L: a third of the work of solving for every unit vector."""
-    half: Array = dpotri(lower, lower=1)[0]
-    return half
+            return float(((scatter if scatter.ndim == 1 else scatter.diagonal()) / self.noise).sum())
+        return self.xp.trace_of_solved(self._lower, scatter)
 
 
 def canonical_and_weighted(parameters: Parameters, precision: Precision) -> tuple[Parameters, Array]:
@@ -134,15 +148,16 @@ def canonical_and_weighted(parameters: Parameters, precision: Precision) -> tupl
     A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
     diagonal and descending, and the largest entry of every column positive.
     """
+    xp = precision.xp
     LB = precision.apply(parameters.stacked())
     loadings = []
     for loading, where in zip(parameters.loadings, parameters.slices, strict=True):
         gram = loading.T @ LB[:, where]
-        rotation = np.linalg.eigh((gram + gram.T) / 2)[1][:, ::-1]
+        rotation = xp.flip(xp.linalg.eigh((gram + gram.T) / 2)[1], (1,))
         turned = loading @ rotation  # (C1)
-        if turned.size:
-            largest = turned[np.abs(turned).argmax(axis=0), np.arange(turned.shape[1])]
-            signs = np.where(largest < 0, -1.0, 1.0)
+        if turned.shape[1]:
+            largest = turned[xp.abs(turned).argmax(axis=0), xp.arange(turned.shape[1])]
+            signs = xp.where(largest < 0, -1.0, 1.0)
             turned, rotation = turned * signs, rotation * signs
         LB[:, where] = LB[:, where] @ rotation
         loadings.append(turned)

@@ -8,15 +8,12 @@ import numpy as np
 from scipy import sparse
 
 from ..exceptions import DataError
+from ..kernel.arrays import is_torch as is_torch
 from ..kernel.evidence import LatentSpace
 from ..labels import IntArray
 from ..statistics import as_vectors
 
 PROJECT_ELEMENTS = 2**22
-
-
-def is_torch(array: Any) -> bool:
-    return type(array).__module__.partition(".")[0] == "torch"
 
 
 def on_cuda(array: Any) -> bool:

@@ -1,0 +1,66 @@
+"""Two passes over a block of vectors, as Triton kernels: a matter of memory traffic alone.
+
+Imported only where there is a CUDA tensor (or Triton's interpreter, for tests).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+ELEMENTS = 4096
+WIDEST = 1024
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _split_kernel(x, shift, scale, out, n_rows, stride, D, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    wide = columns < D
+    inside = (rows < n_rows)[:, None] & wide[None, :]
+    y = tl.load(x + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
+    y -= tl.load(shift + columns, mask=wide, other=0.0)[None, :]
+    y *= tl.load(scale + columns, mask=wide, other=0.0)[None, :]
+    high = y.to(tl.float16)
+    low = (y - high.to(tl.float32)).to(tl.float16)
+    place = out + rows[:, None] * (2 * D) + columns[None, :]
+    tl.store(place, high, mask=inside)
+    tl.store(place + D, low, mask=inside)
+
+
+def split(x: Any, shift: Any, scale: Any) -> Any:
+    """(n, 2 D) float16 [high, low] of (x - shift) * scale, float32: one read and one write."""
+    n, D = x.shape
+    width = min(WIDEST, triton.next_power_of_2(D))
+    rows = max(1, ELEMENTS // width)
+    out = torch.empty((n, 2 * D), dtype=torch.float16, device=x.device)
+    grid = (triton.cdiv(n, rows), triton.cdiv(D, width))
+    _split_kernel[grid](x, shift, scale, out, n, x.stride(0), D, ROWS=rows, WIDTH=width)
+    return out
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _segment_kernel(x, shift, order, starts, classes, sums, stride, D, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One program: a class of the block. Nobody else writes its row, so that no sum depends on who was first."""
+    segment = tl.program_id(0)
+    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = columns < D
+    centre = tl.load(shift + columns, mask=inside, other=0.0)
+    total = tl.zeros((WIDTH,), dtype=tl.float64)
+    first, last = tl.load(starts + segment), tl.load(starts + segment + 1)
+    for i in range(first, last):
+        row = tl.load(order + i)
+        total += (tl.load(x + row * stride + columns, mask=inside, other=0.0) - centre).to(tl.float64)
+    place = sums + tl.load(classes + segment) * D + columns
+    tl.store(place, tl.load(place, mask=inside, other=0.0) + total, mask=inside)
+
+
+def add_segments(sums: Any, x: Any, shift: Any, order: Any, starts: Any, classes: Any) -> None:
+    """Add x - shift to the float64 rows of classes: rows order[starts[i]:starts[i + 1]] to class classes[i]."""
+    D = x.shape[1]
+    width = min(WIDEST, triton.next_power_of_2(D))
+    grid = (len(classes), triton.cdiv(D, width))
+    _segment_kernel[grid](x, shift, order, starts, classes, sums, x.stride(0), D, WIDTH=width)

@@ -1,0 +1,263 @@
+"""NumPy and torch behind one face: the few calls of the kernel in which they differ.
+
+The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on
+some device, and asks ``sums.xp`` for whatever the two libraries name or do
+differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
+passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases:
+`keep`, `table`, `part` and `dense_rows` bring them to the device once a fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve, cholesky
+from scipy.linalg.lapack import dpotri
+
+from ..extras import need
+
+DENSE_TABLE_ELEMENTS = 2**28
+"""Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
+
+
+def is_torch(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def to_host(array: Any) -> NDArray[Any]:
+    """A NumPy array of a NumPy array or a tensor."""
+    return np.asarray(array.detach().cpu() if is_torch(array) else array)
+
+
+def namespace(array: Any) -> Numpy | Torch:
+    """What calculates with arrays of this kind, on their device and in their precision."""
+    return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
+
+
+class Numpy:
+    """NumPy and SciPy, on the host, in float64."""
+
+    gram_rows = 2048
+    leaf_gram_elements = 2**23
+    speed = 1.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    def asarray(self, array: Any) -> Any:
+        return array
+
+    def keep(self, array: Any) -> Any:
+        """An array that stays the same during a fit, on the device."""
+        return array
+
+    def table(self, counts: sparse.csr_array) -> Any:
+        """A count table for products from the left, itself or transposed."""
+        return counts
+
+    def part(self, counts: Any, columns: slice) -> Any:
+        """Some columns of a count table, dense or sparse."""
+        return counts[:, columns]
+
+    def dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
+        return counts[rows].toarray()
+
+    def new_table(self, counts: sparse.csr_array) -> Any:
+        """A table that is needed once."""
+        return counts
+
+    def gram(self, table: Any) -> Any:
+        """table' table, dense."""
+        return (table.T @ table).toarray()
+
+    def permute(self, array: Any, axes: Sequence[int]) -> Any:
+        return array.transpose(axes)
+
+    def diagonal(self, matrix: Any) -> Any:
+        """The diagonal, to write to."""
+        return np.einsum("ii->i", matrix)
+
+    def split_axes(self, matrix: Any, r: int, q: int) -> Any:
+        """(J r, K q) as a writable (J, r, K, q)."""
+        s, t = matrix.strides
+        shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
+        return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
+
+    def sum_by(self, group: NDArray[np.int64], size: int, rows: Any) -> Any:
+        """Sums of the rows of every group."""
+        total = np.zeros((size, rows.shape[1]))
+        np.add.at(total, group, rows)
+        return total
+
+    def cholesky(self, matrix: Any, *, overwrite: bool = False) -> Any:
+        """Lower factor of a symmetric matrix, or LinAlgError."""
+        return cholesky(matrix.T, lower=True, overwrite_a=overwrite, check_finite=False)  # .T is LAPACK's order
+
+    def cho_solve(self, lower: Any, right: Any) -> Any:
+        return cho_solve((lower, True), right, check_finite=False)
+
+    def solve_positive(self, matrix: Any, right: Any) -> Any:
+        """matrix^-1 right for a positive definite matrix."""
+        return cho_solve(cho_factor(matrix, lower=True, check_finite=False), right, check_finite=False)
+
+    def inverse(self, lower: Any) -> Any:
+        """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
+        half = dpotri(lower, lower=1)[0]
+        whole = half + half.T
+        np.einsum("ii->i", whole)[:] /= 2
+        return whole
+
+    def trace_of_solved(self, lower: Any, scatter: Any) -> float:
+        """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""
+        half = dpotri(lower, lower=1)[0]
+        if scatter.ndim == 1:
+            return float(half.diagonal() @ scatter)
+        return float(2 * np.vdot(half.T, scatter) - half.diagonal() @ scatter.diagonal())
+
+
+class Torch:
+    """torch, on one device, in one precision.
+
+    What `keep`, `table`, `part` and `dense_rows` bring to the device stays there as long as this object lives.
+    """
+
+    gram_rows = 2**17
+    leaf_gram_elements = 2**27
+
+    def __init__(self, device: Any, dtype: Any) -> None:
+        self.torch, self.device, self.dtype = need("torch"), device, dtype
+        self.speed = 64.0 if device.type == "cuda" else 1.0  # how much more work is still "quick"
+        self._kept: dict[Hashable, tuple[Any, Any]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.torch, name)
+
+    def asarray(self, array: Any) -> Any:
+        if is_torch(array):
+            return array
+        dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
+        return self.torch.as_tensor(np.ascontiguousarray(array), device=self.device, dtype=dtype)
+
+    def _once(self, host: Any, key: Hashable, make: Callable[[], Any]) -> Any:
+        if (id(host), key) not in self._kept:
+            self._kept[id(host), key] = host, make()  # the host's copy is held, so that its id stays its own
+        return self._kept[id(host), key][1]
+
+    def keep(self, array: Any) -> Any:
+        return array if is_torch(array) else self._once(array, None, lambda: self.asarray(array))
+
+    def table(self, counts: sparse.csr_array) -> Any:
+        return self._once(counts, None, lambda: self.new_table(counts))
+
+    def part(self, counts: Any, columns: slice) -> Any:
+        if isinstance(counts, np.ndarray):
+            return self.keep(counts)[:, columns]
+        return self._once(counts, (columns.start, columns.stop), lambda: self.new_table(counts[:, columns]))
+
+    def dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
+        some = self._once(counts, (rows.start, rows.stop), lambda: SparseTable(counts[rows], self))
+        return some.matrix.to_dense()
+
+    def new_table(self, counts: sparse.csr_array) -> Any:
+        size = counts.shape[0] * counts.shape[1]
+        if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
+            return SparseTable(counts, self).matrix.to_dense()
+        return SparseTable(counts, self)
+
+    def gram(self, table: Any) -> Any:
+        if is_torch(table):
+            return table.T @ table
+        return self.asarray((table.host.T @ table.host).toarray())
+
+    def zeros(self, shape: Any) -> Any:
+        return self.torch.zeros(shape, device=self.device, dtype=self.dtype)
+
+    def empty(self, shape: Any) -> Any:
+        return self.torch.empty(shape, device=self.device, dtype=self.dtype)
+
+    def eye(self, size: int) -> Any:
+        return self.torch.eye(size, device=self.device, dtype=self.dtype)
+
+    def arange(self, size: int) -> Any:
+        return self.torch.arange(size, device=self.device)
+
+    def vdot(self, a: Any, b: Any) -> Any:
+        return (a * b).sum()
+
+    def tensordot(self, a: Any, b: Any, axes: Any) -> Any:
+        return self.torch.tensordot(a, b, dims=axes)
+
+    def permute(self, array: Any, axes: Sequence[int]) -> Any:
+        return array.permute(*axes)
+
+    def diagonal(self, matrix: Any) -> Any:
+        return matrix.diagonal()
+
+    def split_axes(self, matrix: Any, r: int, q: int) -> Any:
+        return matrix.view(matrix.shape[0] // r, r, matrix.shape[1] // q, q)
+
+    def sum_by(self, group: NDArray[np.int64], size: int, rows: Any) -> Any:
+        # A product with 0 and 1: additions to one row by many threads would come in any order.
+        def make() -> Any:
+            ends = np.arange(len(group) + 1)
+            one_hot = sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
+            return self.new_table(one_hot.tocsr())
+
+        return self._once(group, "one hot", make) @ rows
+
+    def cholesky(self, matrix: Any, *, overwrite: bool = False) -> Any:
+        try:
+            return self.torch.linalg.cholesky(matrix)
+        except self.torch.linalg.LinAlgError as error:
+            raise np.linalg.LinAlgError(str(error)) from error
+
+    def cho_solve(self, lower: Any, right: Any) -> Any:
+        if right.ndim == 1:
+            return self.torch.cholesky_solve(right[:, None], lower)[:, 0]
+        return self.torch.cholesky_solve(right, lower)
+
+    def solve_positive(self, matrix: Any, right: Any) -> Any:
+        return self.cho_solve(self.cholesky(matrix), right)
+
+    def inverse(self, lower: Any) -> Any:
+        return self.torch.cholesky_inverse(lower)
+
+    def trace_of_solved(self, lower: Any, scatter: Any) -> float:
+        inverse = self.inverse(lower)
+        return float((inverse.diagonal() * scatter).sum() if scatter.ndim == 1 else (inverse * scatter).sum())
+
+
+class SparseTable:
+    """Counts in coordinates on a device, sorted by row; the transposed table is sorted once too."""
+
+    def __init__(self, counts: sparse.csr_array, xp: Torch) -> None:
+        self.host, self._xp = counts, xp
+        entries = counts.tocoo()
+        where = np.stack([entries.row, entries.col]).astype(np.int64)
+        self.matrix = xp.torch.sparse_coo_tensor(
+            xp.asarray(where), xp.asarray(entries.data.astype(np.float64)), counts.shape, check_invariants=False
+        ).coalesce()
+        self._transposed: SparseTable | None = None
+
+    @property
+    def T(self) -> SparseTable:
+        if self._transposed is None:
+            self._transposed = SparseTable(self.host.T.tocsr(), self._xp)
+        return self._transposed
+
+    def __matmul__(self, right: Any) -> Any:
+        return self._xp.torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
+
+
+NUMPY = Numpy()
+
+
+@cache
+def _torch_namespace(device: Any, dtype: Any) -> Torch:
+    """Holds nothing but the names: what a fit keeps lives in the namespace of its `Sums`."""
+    return Torch(device, dtype)

@@ -1,0 +1,237 @@
+"""The precision of all latents where the rest is too large for a dense Cholesky: its blocks, and its solution.
+
+Leaf and root are eliminated exactly, as in ``elimination``. What remains is a
+sparse precision M between the classes of the rest, whose inverse is dense.
+Only its diagonal blocks M_jj are inverted; conjugate gradients find the means
+by products with M (docs/math.md, section 5.6).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from ..exceptions import NumericalError
+from .arrays import to_host
+from .conjugate import conjugate_gradients, excess_log
+from .crossing import Index, add_rows
+from .leaf import Leaf
+from .records import Array
+
+if TYPE_CHECKING:
+    from .design import Design
+
+logger = logging.getLogger(__name__)
+
+Table = sparse.csr_array | sparse.csc_array
+
+CHUNK_ELEMENTS = 2**21
+MEAN_TOLERANCE = 1e-15
+"""Nat a vector that the bound may lose by means that are not quite the posterior's."""
+
+MAX_PRODUCTS = 1000
+
+
+class SparseSystem:
+    """Leaf, then root, then the diagonal blocks of the rest.
+
+    All of it is calculated on the host, also where the class sums are on a device.
+
+    G : (r, r) all G_kl; where : the slice of every view in it
+    by_count : (C, r_e) the leaf's delta of every distinct count; `delta` is the same where the class sums are
+    log_determinant : log |Lambda| with the block-diagonal of M in the place of M: not less than the true one
+    products : how many products with M the means took
+    """
+
+    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+        self.design, self.sums, self.plan = design, design.sums, design.plan
+        self.G, self.where, self.xp = to_host(G).astype(np.float64), where, design.sums.xp
+        self.ranks = tuple(s.stop - s.start for s in where)
+        self.products = 0
+        values, group, size = design.leaf_counts
+        lam = np.maximum(np.diag(self._g(self.plan.leaf, self.plan.leaf)), 0.0)  # (E3)
+        self.by_count = 1.0 / (1.0 + np.outer(values, lam))  # (E4), (C, r_e)
+        self.delta = self.xp.asarray(self.by_count)
+        self.leaf_delta = self.by_count[group]  # (T, r_e)
+        self.log_determinant = float(size @ np.log1p(np.outer(values, lam)).sum(axis=1))
+        if self.plan.root is not None:
+            self._eliminate_root(self.plan.root)
+        self.V = {l: self._rest_covariances(l) for l in self.plan.rest}
+        ends = np.cumsum([0, *(len(self.sums.counts[l]) * self.ranks[l] for l in self.plan.rest)])
+        self.rest_slice = {l: slice(int(ends[i]), int(ends[i + 1])) for i, l in enumerate(self.plan.rest)}
+
+    def _g(self, k: int, l: int) -> Array:
+        return self.G[self.where[k], self.where[l]]
+
+    def _eliminate_root(self, a: int) -> None:
+        """What a leaf class of every count adds to its root class, per vector; then the blocks of the root."""
+        e, values = self.plan.leaf, self.design.leaf_counts[0]
+        H, r_a = self._g(e, a), self.ranks[a]
+        weighted = (values[:, None] * self.by_count)[:, :, None]  # (C, r_e, 1)
+        own = self._g(a, a) - np.matmul(H.T, weighted * H)  # (E6), (C, r_a, r_a)
+        self.root_rest = {l: self._g(a, l) - np.matmul(H.T, weighted * self._g(e, l)) for l in self.plan.rest}
+        leaves = self.design.crossing.leaves
+        assert leaves is not None
+        D = (leaves @ (values[:, None] * own.reshape(len(values), -1))).reshape(-1, r_a, r_a)
+        D += np.eye(r_a)
+        self.root_inverse = self._inverted(D, "root")
+
+    def _rest_covariances(self, l: int) -> Array:
+        """(J, r, r) V_j = M_jj^-1 of every class of a rest view."""
+        e, a, r = self.plan.leaf, self.plan.root, self.ranks[l]
+        squares = self.design.crossing.squares[l]
+        pairs = (self._g(e, l)[:, :, None] * self._g(e, l)[:, None, :]).reshape(-1, r * r)
+        M = np.outer(self.sums.counts[l], self._g(l, l).reshape(-1))
+        few_counts = len(self.by_count) < self.ranks[e]
+        M -= squares.T @ (self.by_count @ pairs) if few_counts else (squares.T @ self.by_count) @ pairs
+        if a is not None:
+            for part, coupling, solved in self._root_pairs(l):
+                taken = (coupling.transpose(0, 2, 1) @ solved).reshape(-1, r * r)
+                add_rows(M, self.design.crossing.pairs[l].rest[part], -taken)
+        blocks = M.reshape(-1, r, r)
+        blocks += np.eye(r)  # (I2)
+        return self._inverted(blocks, "rest")
+
+    def _inverted(self, blocks: Array, what: str) -> Array:
+        """The inverses of positive definite blocks, in their place; their log-determinants are added up."""
+        r = blocks.shape[-1]
+        step = at_once(r * r)
+        for start in range(0, len(blocks), step):
+            some = blocks[start : start + step]
+            some += some.transpose(0, 2, 1).copy()
+            some /= 2
+            try:
+                lower = np.linalg.cholesky(some)
+            except np.linalg.LinAlgError as error:
+                raise NumericalError(
+                    f"a block of the {what} is not positive definite: scale the vectors to ordinary size, raise "
+                    "noise_floor, or lower the ranks"
+                ) from error
+            self.log_determinant += 2 * float(np.log(np.einsum("cii->ci", lower)).sum())  # (I3)
+            half = np.linalg.solve(lower, np.broadcast_to(np.eye(r), lower.shape))
+            np.matmul(half.transpose(0, 2, 1), half, out=some)
+        return blocks
+
+    def _root_pairs(self, l: int, wanted: Index | None = None) -> Iterator[tuple[Index | slice, Array, Array]]:
+        """Pairs of root and rest classes in pieces, with U_qj and D_q^-1 U_qj, (p, r_a, r_l)."""
+        a = self.plan.root
+        assert a is not None
+        pairs, r_a, r = self.design.crossing.pairs[l], self.ranks[a], self.ranks[l]
+        flat = self.root_rest[l].reshape(len(self.by_count), -1)
+        step = at_once(r_a * max(r_a, r))
+        n_pairs = len(pairs.root) if wanted is None else len(wanted)
+        for start in range(0, n_pairs, step):
+            part = slice(start, min(start + step, n_pairs)) if wanted is None else wanted[start : start + step]
+            coupling = (pairs.met[part] @ flat).reshape(-1, r_a, r)
+            yield part, coupling, self.root_inverse[pairs.root[part]] @ coupling
+
+    def solve(self, leaf: Leaf, b: dict[int, Array]) -> dict[int, Array]:
+        """The posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
+        e, a = self.plan.leaf, self.plan.root
+        means: dict[int, Array] = {}
+        reduced = {k: to_host(b_k) - to_host(leaf.met(k)) @ self._g(e, k) for k, b_k in b.items()}
+        if self.plan.rest:
+            if a is not None:
+                taken = self._backward(None, _times(self.root_inverse, reduced[a]))
+                reduced.update({l: reduced[l] - taken[l] for l in self.plan.rest})
+            found = conjugate_gradients(
+                self._apply,
+                self._precondition,
+                np.concatenate([reduced[l].reshape(-1) for l in self.plan.rest]),
+                tolerance=2 * MEAN_TOLERANCE * self.sums.n,
+                max_iter=MAX_PRODUCTS,
+            )
+            self.products = found.iterations
+            if not found.converged:
+                logger.warning("conjugate gradients stopped after %d products: the bound is loose", found.iterations)
+            means = self._by_view(found.x)
+        if a is not None:
+            met = self._forward(means)[1]
+            means[a] = _times(self.root_inverse, reduced[a] - met)
+        for k, mean in means.items():
+            leaf.less(k, self.xp.asarray(mean @ self._g(e, k).T))  # (E8)
+        return {k: self.xp.asarray(mean) for k, mean in means.items()}
+
+    def estimate_gap(self, rng: np.random.Generator, probes: int = 4, products: int = 12) -> float:
+        """About how much (nat) the bound lies below the log-likelihood, by random probes of M."""
+        if not self.plan.rest:
+            return 0.0
+        total = 0.0
+        for _ in range(probes):
+            parts = []
+            for l in self.plan.rest:
+                z = rng.standard_normal((*self.V[l].shape[:2], 1))
+                parts.append(np.linalg.solve(np.linalg.cholesky(self.V[l]).transpose(0, 2, 1), z).reshape(-1))
+            total += excess_log(self._apply, self._precondition, np.concatenate(parts), products)
+        return total / (2 * probes)  # (I4)
+
+    def _by_view(self, x: Array) -> dict[int, Array]:
+        return {l: x[s].reshape(-1, self.ranks[l]) for l, s in self.rest_slice.items()}
+
+    def _precondition(self, x: Array) -> Array:
+        return np.concatenate([_times(self.V[l], part).reshape(-1) for l, part in self._by_view(x).items()])
+
+    def _apply(self, x: Array) -> Array:
+        """M x, without M: the rest's own precision, less what goes by way of leaf and root."""
+        parts = self._by_view(x)
+        leaf, root = self._forward(parts)
+        taken = self._backward(leaf, None if self.plan.root is None else _times(self.root_inverse, root))
+        result = np.empty_like(x)
+        for l, out in self._by_view(result).items():
+            np.subtract(parts[l], taken[l], out=out)
+            out += self.sums.counts[l][:, None] * (parts[l] @ self._g(l, l))
+            for m, part in parts.items():
+                if m != l:
+                    out += _meet(self._table(l, m), part, self._g(m, l))
+        return result  # (I5)
+
+    def _forward(self, parts: dict[int, Array]) -> tuple[Array, Array]:
+        """What vectors of the rest are to the leaf, (T, r_e); and U_q times them, (I, r_a)."""
+        e, a = self.plan.leaf, self.plan.root
+        leaf = np.zeros((len(self.sums.counts[e]), self.ranks[e]))
+        for l, part in parts.items():
+            leaf += _meet(self._table(e, l), part, self._g(l, e))
+        if a is None:
+            return leaf, np.zeros((0, 0))
+        root = -_meet(self._table(a, e), self.leaf_delta * leaf, self._g(e, a))
+        for l, part in parts.items():
+            root += _meet(self._table(a, l), part, self._g(l, a))
+        return leaf, root
+
+    def _backward(self, leaf: Array | None, root: Array | None) -> dict[int, Array]:
+        """What leaf and root take off the rest, once both are solved for: per rest view (J, r_l)."""
+        e, a = self.plan.leaf, self.plan.root
+        if root is not None and a is not None:
+            met = _meet(self._table(e, a), root, self._g(a, e))
+            leaf = -met if leaf is None else leaf - met
+        assert leaf is not None
+        leaf *= self.leaf_delta
+        taken = {l: _meet(self._table(l, e), leaf, self._g(e, l)) for l in self.plan.rest}
+        if root is not None and a is not None:
+            for l in taken:
+                taken[l] += _meet(self._table(l, a), root, self._g(a, l))
+        return taken
+
+    def _table(self, k: int, l: int) -> Table:
+        """Co-occurrence of two views; turned round without a copy."""
+        pairs = self.sums.cooccurrence
+        return pairs[k, l] if k < l else pairs[l, k].T
+
+
+def at_once(elements: int) -> int:
+    """How many classes of so many numbers each make a piece."""
+    return max(1, CHUNK_ELEMENTS // elements)
+
+
+def _times(blocks: Array, vectors: Array) -> Array:
+    """Every block times its vector, (C, r)."""
+    return np.asarray(np.matmul(blocks, vectors[:, :, None])[:, :, 0])
+
+
+def _meet(table: Table, x: Array, G: Array) -> Array:
+    """table @ x @ G, the sparse product on the narrower side."""
+    return np.asarray((table @ x) @ G if G.shape[0] <= G.shape[1] else table @ (x @ G))
