@@ -11,10 +11,12 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.preprocessing import LDA, Centring, LengthNormalisation, Whitening, standard_chain
+from mvplda.preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening, standard_chain
 
 
-@parametrize_with_checks([Centring(), Whitening(), Whitening("zca"), LengthNormalisation(), LDA(), LDA(shrinkage=0.1)])
+@parametrize_with_checks(
+    [Centring(), Reduction(), Whitening(), Whitening("zca"), LengthNormalisation(), LDA(), LDA(shrinkage=0.1)]
+)
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -114,3 +116,25 @@ def test_errors(X: np.ndarray) -> None:
         LDA().fit(X, [1, 2])
     with pytest.raises(ParameterError, match="dim is kept by"):
         standard_chain(3, whitening=None)
+
+
+def test_reduction_keeps_the_largest_variances_and_all_distances_of_its_subspace() -> None:
+    X = np.random.default_rng(3).normal(size=(200, 6)) * [1, 2, 3, 10, 20, 30] + 5
+    reduced = Reduction(3).fit(X)
+    Y = reduced.transform(X)
+    covariance = np.cov(Y.T)
+    np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-9)
+    np.testing.assert_allclose(np.diag(covariance), np.sort(np.linalg.eigvalsh(np.cov(X.T)))[::-1][:3])
+    everything = Reduction().fit_transform(X)
+    np.testing.assert_allclose(np.linalg.norm(everything[0] - everything[1]), np.linalg.norm(X[0] - X[1]))
+    with pytest.raises(ParameterError, match="between 1 and the 6"):
+        Reduction(7).fit(X)
+
+
+def test_fewer_vectors_than_columns_have_the_same_axes() -> None:
+    X = np.random.default_rng(4).normal(size=(12, 30)) * np.linspace(1, 9, 30)
+    few = Reduction(5).fit(X)
+    variances, axes = np.linalg.eigh(np.cov(X.T))
+    np.testing.assert_allclose(few.variances_, variances[::-1][:5])
+    np.testing.assert_allclose(np.abs(np.sum(few.matrix_ * axes[:, ::-1][:, :5], axis=0)), 1.0)
+    np.testing.assert_allclose(np.cov(Whitening(dim=11).fit_transform(X).T), np.eye(11), atol=1e-9)

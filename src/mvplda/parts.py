@@ -15,12 +15,14 @@ from .adaptation import CORAL
 from .calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
 from .exceptions import FileFormatError, ParameterError
 from .files import plain_settings, seal, unseal, write_atomically
-from .preprocessing import LDA, Centring, LengthNormalisation, Whitening
+from .preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening
 
 Tensors = dict[str, NDArray[Any]]
 CALIBRATOR_FORMAT = "mvplda-calibrator"
 
-TRANSFORMERS: dict[str, type[Any]] = {c.__name__: c for c in (Centring, Whitening, LengthNormalisation, LDA, CORAL)}
+TRANSFORMERS: dict[str, type[Any]] = {
+    c.__name__: c for c in (Centring, Reduction, Whitening, LengthNormalisation, LDA, CORAL)
+}
 CALIBRATORS: dict[str, type[Any]] = {
     c.__name__: c for c in (LinearCalibrator, PAVCalibrator, KindCalibrator, QualityCalibrator)
 }

@@ -137,20 +137,62 @@ class Whitening(_Affine):
             raise ParameterError(
                 f"dim is for kind='pca', between 1 and the {D} columns; got {self.dim!r}, {self.kind!r}"
             )
-        self.mean_ = X.mean(axis=0, dtype=np.float64)
-        centred = X.astype(np.float64) - self.mean_
-        variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
-        variances, axes = np.maximum(variances[::-1], 0.0), axes[:, ::-1]
         kept = D
         if self.kind == "pca":
             kept = min(n - 1, D) if self.dim is None else self.dim
-        largest = axes[np.abs(axes).argmax(axis=0), np.arange(D)]
-        axes = axes * np.where(largest < 0, -1.0, 1.0)
+        self.mean_, variances, axes = _principal_axes(X, kept)
         least = self.floor * variances[0] if variances[0] > 0 else 1.0
         scaled = axes / np.sqrt(np.maximum(variances, least))
         self.matrix_ = np.ascontiguousarray(scaled[:, :kept] if self.kind == "pca" else scaled @ axes.T)
         self.variances_ = variances[:kept]
         return self
+
+
+class Reduction(_Affine):
+    """Turn to the principal axes, largest variance first, and keep the first ones as they are.
+
+    Parameters
+    ----------
+    dim : int or None
+        Axes to keep; None: all that the vectors can show.
+
+    Attributes
+    ----------
+    mean_ : (D,)
+    matrix_ : (D, dim), orthonormal columns
+    variances_ : (dim,) of the kept axes, descending
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
+
+    def __init__(self, dim: int | None = None) -> None:
+        self.dim = dim
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        X = self._new(X, least=2)
+        if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
+            raise ParameterError(f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}")
+        kept = min(len(X) - 1, X.shape[1]) if self.dim is None else self.dim
+        self.mean_, variances, axes = _principal_axes(X, kept)
+        self.matrix_, self.variances_ = np.ascontiguousarray(axes[:, :kept]), variances[:kept]
+        return self
+
+
+def _principal_axes(X: NDArray[Any], kept: int) -> tuple[Array, Array, Array]:
+    """Mean, variances descending, and at least `kept` axes as columns, each with its largest entry positive."""
+    n, D = X.shape
+    mean = X.mean(axis=0, dtype=np.float64)
+    centred = X.astype(np.float64) - mean
+    if kept < n < D:  # fewer vectors than columns: n axes are all that there are, and cheaper from n products
+        squares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
+        variances, left = np.maximum(squares[:0:-1], 0.0), left[:, :0:-1]
+        axes = centred.T @ left
+        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny)
+    else:
+        variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
+        variances, axes = np.maximum(variances[::-1], 0.0), axes[:, ::-1]
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
+    return mean, variances, axes * np.where(largest < 0, -1.0, 1.0)
 
 
 class LengthNormalisation(OneToOneFeatureMixin, _Vectors):

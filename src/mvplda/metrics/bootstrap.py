@@ -79,6 +79,7 @@ class PairedTest:
     difference : a - b; below zero, A is better, for every measure is an error
     low, high : interval of the difference
     p_value : two-sided, of no difference
+    ratio_low, ratio_high : interval of a / b
     """
 
     a: float
@@ -88,6 +89,13 @@ class PairedTest:
     high: float
     p_value: float
     level: float
+    ratio_low: float
+    ratio_high: float
+
+    @property
+    def ratio(self) -> float:
+        """a / b."""
+        return self.a / self.b if self.b else math.nan
 
     @property
     def verdict(self) -> str:
@@ -168,6 +176,12 @@ def _quantiles(values: Array, level: float, kind: str, estimate: float | None = 
     ends = [ndtr(shift - z), ndtr(shift + z)]
     low, high = np.quantile(known, ends, method="nearest" if np.isinf(known).any() else "linear")
     return float(low), float(high)
+
+
+def _ratios(a: Array, b: Array) -> Array:
+    """a / b of replicates; without an error of B, no error of A is one, and any is infinitely more."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where((a == 0) & (b == 0), 1.0, a / b)
 
 
 def speaker_bootstrap(
@@ -263,11 +277,13 @@ def compare_systems(
             with np.errstate(invalid="ignore"):  # both infinite: no difference is known
                 differences = replicates[0][kind][:, i] - replicates[1][kind][:, i]
             if not (math.isfinite(a) and math.isfinite(b)):
-                tests[kind][name] = PairedTest(a, b, math.nan, math.nan, math.nan, math.nan, level)
+                unknown = math.nan
+                tests[kind][name] = PairedTest(a, b, unknown, unknown, unknown, unknown, level, unknown, unknown)
                 continue
             low, high = _quantiles(differences, level, kind)
             known = differences[~np.isnan(differences)]
             tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
             p_value = min(1.0, 2 * (tail + 1) / (len(known) + 1))
-            tests[kind][name] = PairedTest(a, b, a - b, low, high, p_value, level)
+            ratios = _quantiles(_ratios(replicates[0][kind][:, i], replicates[1][kind][:, i]), level, kind)
+            tests[kind][name] = PairedTest(a, b, a - b, low, high, p_value, level, *ratios)
     return Comparison(tests, level, n_resamples, n_speakers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,10 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
   .figures figure { display: inline-block; width: 46%; margin: .5%; vertical-align: top; } }
 @media (max-width: 500px) { .figures { grid-template-columns: 1fr; } }
 """
+
+
+Pictures = Mapping[str, tuple[str, Callable[[Any], None]]]
+"""Name -> caption, and how to draw."""
 
 
 @dataclass(frozen=True)
@@ -104,43 +108,67 @@ class Report:
 def write_report(report: Report, path: str | Path) -> list[Path]:
     """Write the page, and beside it PNG and SVG of every picture and the table as Markdown and LaTeX."""
     path = Path(path)
+    folder = files_beside(path)
+    cells, written = write_pictures(report.pictures(), folder)
+    tables = {form: report.result.table(form, intervals=report.intervals) for form in ("markdown", "latex")}
+    for form, suffix in (("markdown", "md"), ("latex", "tex")):
+        file = folder / f"table.{suffix}"
+        write_atomically(file, tables[form].encode())
+        written.append(file)
+    write_page(path, report.title, _body(report, cells, tables))
+    return [path, *written]
+
+
+def files_beside(path: Path) -> Path:
+    """The folder of what belongs to a page, made if need be."""
     folder = path.with_suffix("")
     folder = folder.with_name(folder.name + "-files")
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def write_pictures(pictures: Pictures, folder: Path) -> tuple[str, list[Path]]:
+    """Pictures as they stand in a page, and as PNG and SVG in a folder."""
     written, cells = [], []
-    for name, (caption, paint) in report.pictures().items():
+    for name, (caption, paint) in pictures.items():
         svg, png = _render(paint)
         for suffix, data in (("svg", svg.encode()), ("png", png)):
             file = folder / f"{name}.{suffix}"
             write_atomically(file, data)
             written.append(file)
         cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
-    tables = {form: report.result.table(form, intervals=report.intervals) for form in ("markdown", "latex")}
-    for form, suffix in (("markdown", "md"), ("latex", "tex")):
-        file = folder / f"table.{suffix}"
-        write_atomically(file, tables[form].encode())
-        written.append(file)
-    write_atomically(path, _page(report, cells, tables).encode())
-    return [path, *written]
+    return f'<div class="figures">{"".join(cells)}</div>', written
 
 
-def _page(report: Report, cells: list[str], tables: Mapping[str, str]) -> str:
+def write_page(path: Path, title: str, body: str) -> None:
+    """A page with its style inside."""
+    page = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
+        f"<h1>{html.escape(title)}</h1>{body}</body></html>\n"
+    )
+    write_atomically(path, page.encode())
+
+
+def notes_list(notes: Iterable[str]) -> str:
+    """Sentences below a table."""
+    return '<ul class="notes">' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul>"
+
+
+def fold_away(summary: str, text: str) -> str:
+    """Text that shows when it is asked for."""
+    return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
+
+
+def _body(report: Report, cells: str, tables: Mapping[str, str]) -> str:
     notes = report.result.definitions()
     if report.intervals is not None:
         notes = [*notes, report.intervals.definition()]
-    listed = "".join(f"<li>{html.escape(note)}</li>" for note in notes)
-    copies = "".join(
-        f"<details><summary>The table as {form}</summary><pre>{html.escape(text)}</pre></details>"
-        for form, text in tables.items()
-    )
+    copies = "".join(fold_away(f"The table as {form}", text) for form, text in tables.items())
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(report.title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{html.escape(report.title)}</h1>"
         f'<h2>Error rates by kind of trial</h2><div class="scroll">{_table(report)}</div>'
-        f'<ul class="notes">{listed}</ul>{copies}'
-        f'<h2>Pictures</h2><div class="figures">{"".join(cells)}</div></body></html>\n'
+        f"{notes_list(notes)}{copies}<h2>Pictures</h2>{cells}"
     )
 
 

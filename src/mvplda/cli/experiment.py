@@ -1,0 +1,103 @@
+"""mvplda experiment"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .options import KeyValue, warnings_as_lines
+
+ROOTS = {
+    "audiomnist": "the downloaded repository, or a packed folder with an index.csv",
+    "free-spoken-digits": "the downloaded repository",
+    "arabic-commands": "the downloaded repository",
+    "rsr2015": "the licensed corpus, with sph/ and key/",
+    "folder": "a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels",
+    "synthetic": "where the speech is written; made by espeak-ng if it is not there",
+}
+
+
+@click.command(epilog="CORPUS is one of: " + ", ".join(ROOTS) + ".")
+@click.argument("corpus", type=click.Choice(list(ROOTS)), metavar="CORPUS")
+@click.argument("root", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder; default: experiment-CORPUS.")
+@click.option("-c", "--config", type=click.Path(exists=True, path_type=Path), help="A configuration file (TOML).")
+@click.option(
+    "-s", "--set", "changes", multiple=True, type=KeyValue(), help="SECTION.NAME=VALUE: change the configuration."
+)
+@click.option("--vectors", help="Vectors of the corpus (scp, npz, parquet ...): no network is trained.")
+@click.option("--extractor", help="A trained extractor: no network is trained.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder for features; default: OUTPUT/features.")
+@click.option("--workers", type=int, help="Processes for features; default: one a core.")
+@click.option("--strict", is_flag=True, help="Stop at the first sound file that cannot be used.")
+@click.option("--no-report", is_flag=True, help="No page.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def experiment(
+    corpus: str,
+    root: Path | None,
+    output: Path | None,
+    config: Path | None,
+    changes: tuple[tuple[str, str], ...],
+    vectors: str | None,
+    extractor: str | None,
+    cache: Path | None,
+    workers: int | None,
+    strict: bool,
+    no_report: bool,
+    quiet: bool,
+) -> None:
+    """From a corpus to the table: extractor, vectors, every system, error rates, a page.
+
+    \b
+    Examples:
+      mvplda experiment synthetic
+      mvplda experiment audiomnist AudioMNIST/ -c recipes/audiomnist.toml -o results
+      mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
+      mvplda experiment folder table.csv --vectors xvectors.scp
+
+    Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
+    The configuration is saved with the results; the same configuration gives the same table.
+    """
+    from ..datasets import load_corpus
+    from ..experiment.configuration import Configuration, read_configuration
+    from ..experiment.run import run_experiment
+
+    output = output or Path(f"experiment-{corpus}")
+    if root is None:
+        if corpus != "synthetic":
+            raise click.UsageError(f"{corpus} needs its ROOT: {ROOTS[corpus]}")
+        root = output / "speech"
+    with warnings_as_lines():
+        settings = read_configuration(config) if config else Configuration.from_dict({"corpus": {"name": corpus}})
+        found: dict[str, Any] = {name: _value(text) for name, text in changes}
+        if settings.corpus["name"] != corpus:
+            raise click.UsageError(f"{config} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
+        settings = settings.with_changes(found)
+        options = {name: value for name, value in settings.corpus.items() if name != "name"}
+        if corpus == "synthetic" and not quiet:
+            options["progress"] = True
+        loaded = load_corpus(corpus, root, **options)
+        run_experiment(
+            loaded,
+            settings,
+            output,
+            vectors=vectors,
+            extractor=extractor,
+            cache=cache or output / "features",
+            workers=workers,
+            on_error="raise" if strict else "skip",
+            report=not no_report,
+            progress=not quiet,
+            say=click.echo,
+        )
+
+
+def _value(text: str) -> Any:
+    """A TOML value; what is none is text."""
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text

@@ -1,0 +1,227 @@
+"""From a corpus to vectors: features, voices and copies, a network, and vectors of everything.
+
+A network that is trained on few speakers learns them by heart. Two things are done about it.
+*Voices*: every training speaker at another speed is one more speaker, with another pitch and
+another vocal tract. *Copies*: every training utterance again in noise, in a room, over a
+channel. Some speakers are held out of the network, to choose the epoch by; the back-end
+trains on them too, for they show what the network makes of people that it has not met.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..audio.augmentation import Channel, Noise, Recipe, Room, Speed
+from ..audio.batch import Augmentation, extract_features
+from ..audio.featureset import FeatureSet
+from ..audio.settings import FeatureSettings
+from ..datasets.corpus import Corpus, IntArray
+from ..datasets.enrolment import split_classes
+from ..exceptions import DataError, ParameterError
+from ..io.vectors import VectorSet
+from ..jvector.data import concatenate
+from ..jvector.settings import NetworkSettings, Training
+
+BABBLE = 40
+"""Training utterances of which babble is made."""
+
+
+OTHER_RECORDINGS = Recipe((Room(0.4), Noise(0.7, kinds=("white", "pink", "babble")), Channel(0.4)))
+
+
+@dataclass(frozen=True)
+class Variants:
+    """What is made of the training utterances beside themselves.
+
+    voices : speeds, each of which makes new speakers
+    copies : how often every utterance, in every voice, is changed by the recipe
+    recipe : noise, room and channel of a copy
+    backend : whose vectors train the back-end: "speakers" (the corpus's own), "voices" (those
+        of other speeds too), "copies" (everything)
+    """
+
+    voices: tuple[float, ...] = ()
+    copies: int = 0
+    recipe: Recipe = field(default_factory=lambda: OTHER_RECORDINGS)
+    backend: Literal["speakers", "voices", "copies"] = "speakers"
+
+    def __post_init__(self) -> None:
+        if any(not 0.5 <= speed <= 2 or speed == 1 for speed in self.voices):
+            raise ParameterError(f"voices are speeds between 0.5 and 2 other than 1; got {self.voices}")
+        if self.copies < 0:
+            raise ParameterError(f"copies are 0 or more; got {self.copies}")
+        if self.backend not in ("speakers", "voices", "copies"):
+            raise ParameterError(f"backend is speakers, voices or copies; got {self.backend!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "voices": list(self.voices),
+            "copies": self.copies,
+            "backend": self.backend,
+            "recipe": self.recipe.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Variants:
+        plain = dict(values)
+        if "recipe" in plain:
+            plain["recipe"] = Recipe.from_dict(plain["recipe"])
+        if "voices" in plain:
+            plain["voices"] = tuple(float(v) for v in plain["voices"])
+        unknown = sorted(set(plain) - {"voices", "copies", "recipe", "backend"})
+        if unknown:
+            raise ParameterError(f"variants have no setting {unknown[0]!r}; they have voices, copies, recipe, backend")
+        return cls(**plain)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Utterances of one voice and one copy, and whose they are."""
+
+    features: FeatureSet
+    labels: dict[str, NDArray[Any]]
+    voice: float
+    copy: int
+
+
+@dataclass(frozen=True)
+class Material:
+    """Frames of a corpus: of all its utterances, and the variants of the training ones.
+
+    rows : which utterances have frames, in the order of ``everything``
+    skipped : (id, reason) of those that have none
+    """
+
+    everything: FeatureSet
+    rows: IntArray
+    variants: tuple[Part, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of a corpus, and of the variants that the back-end trains on."""
+
+    everything: VectorSet
+    extra: tuple[VectorSet, dict[str, NDArray[Any]]] | None
+    extractor: Any
+    skipped: tuple[tuple[str, str], ...] = field(default=())
+
+
+def gather(
+    corpus: Corpus,
+    settings: FeatureSettings,
+    variants: Variants,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    workers: int | None = None,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Material:
+    """Frames of all utterances, and of the training ones in every voice and copy."""
+    if corpus.clips is None:
+        raise DataError(f"{corpus.name} has no sound: give its vectors instead")
+    clips = corpus.clips
+    options: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress, "dtype": np.float32}
+    say(f"features of {len(corpus)} utterances")
+    found = extract_features(corpus.ids, clips, settings, on_error=on_error, **options)
+    number = {name: row for row, name in enumerate(corpus.ids.tolist())}
+    rows = np.array([number[name] for name in found.features.ids.tolist()], dtype=np.int64)
+    train = np.intersect1d(corpus.protocol.train, rows)
+    babble = tuple(clips[row] for row in train[:: max(1, len(train) // BABBLE)][:BABBLE])
+    parts = []
+    for voice in (1.0, *variants.voices):
+        for copy in range(variants.copies + 1):
+            if voice == 1.0 and copy == 0:
+                continue
+            steps = (() if voice == 1.0 else (Speed(factor=(voice, voice)),)) + (variants.recipe.steps if copy else ())
+            changed = Augmentation(Recipe(steps), seed=copy, babble=babble if copy else ())
+            say(f"features of {len(train)} training utterances, voice {voice:g}, copy {copy}")
+            part = extract_features(
+                corpus.ids[train], [clips[row] for row in train], settings, on_error="skip", augment=changed, **options
+            ).features
+            own = np.array([number[name] for name in part.ids.tolist()], dtype=np.int64)
+            labels = corpus.labels_at(own)
+            first = corpus.views[0]
+            if voice != 1.0:
+                labels[first] = np.char.add(labels[first].astype(np.str_), f"@{voice:g}")
+            names = np.char.add(part.ids.astype(np.str_), f"@{voice:g}#{copy}")
+            parts.append(Part(FeatureSet(names, part.frames, part.offsets), labels, voice, copy))
+    return Material(found.features, rows, tuple(parts), found.skipped)
+
+
+def train_extractor(
+    corpus: Corpus,
+    material: Material,
+    network: NetworkSettings,
+    training: Training,
+    feature_settings: FeatureSettings,
+    *,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Any:
+    """A network for the corpus's training speakers, some of them held out to choose the epoch by."""
+    from dataclasses import replace
+
+    from ..jvector.training import train
+
+    speaker = corpus.views[0]
+    place = {row: i for i, row in enumerate(material.rows.tolist())}
+    rows = np.array([row for row in corpus.protocol.train.tolist() if row in place], dtype=np.int64)
+    people = corpus.labels[speaker][rows].astype(np.str_)
+    held = np.zeros(0, dtype=np.str_)
+    if training.hold_out:
+        number = len(np.unique(people))
+        held = split_classes(people, number - max(2, round(training.hold_out * number)), seed=training.seed)[1]
+    out = np.isin(people, held)
+
+    def own(chosen: IntArray) -> FeatureSet:
+        return material.everything.take(np.array([place[row] for row in chosen.tolist()], dtype=np.int64))
+
+    sets, labels = [own(rows[~out])], [corpus.labels_at(rows[~out])]
+    for part in material.variants:
+        base = np.array([name.split("@")[0] for name in part.labels[speaker].astype(np.str_).tolist()])
+        stays = np.flatnonzero(~np.isin(base, held))
+        sets.append(part.features.take(stays))
+        labels.append({view: values[stays] for view, values in part.labels.items()})
+    together = {view: np.concatenate([part[view].astype(np.str_) for part in labels]) for view in corpus.views}
+    held_out = (own(rows[out]), corpus.labels_at(rows[out])) if out.any() else None
+    features = concatenate(sets)
+    say(
+        f"training on {len(features)} utterances of {len(np.unique(together[speaker]))} speakers"
+        + (f"; {len(held)} speakers held out" if len(held) else "")
+    )
+    return train(
+        features,
+        together,
+        network,
+        replace(training, hold_out=0.0),
+        held_out=held_out,
+        feature_settings=feature_settings.to_dict(),
+        progress=progress,
+    )
+
+
+def extract_everything(material: Material, extractor: Any, variants: Variants, *, device: str = "auto") -> Vectors:
+    """Vectors of all utterances, and of the variants that the back-end is to see."""
+    vectors = VectorSet(material.everything.ids, extractor.extract(material.everything, device=device), extractor.name)
+    chosen = [
+        part
+        for part in material.variants
+        if variants.backend == "copies" or (variants.backend == "voices" and part.copy == 0)
+    ]
+    extra = None
+    if chosen:
+        features = concatenate([part.features for part in chosen])
+        labels = {
+            view: np.concatenate([part.labels[view].astype(np.str_) for part in chosen]) for view in chosen[0].labels
+        }
+        extra = (VectorSet(features.ids, extractor.extract(features, device=device), extractor.name), labels)
+    return Vectors(vectors, extra, extractor, material.skipped)

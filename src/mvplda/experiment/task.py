@@ -1,0 +1,108 @@
+"""What every system is given: labelled training vectors, enrolments and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..datasets.corpus import Corpus
+from ..exceptions import DataError, LabelError
+from ..io.vectors import VectorSet
+from ..metrics import trial_kinds
+
+
+@dataclass(frozen=True)
+class Task:
+    """Vectors of a corpus, sorted by what the protocol does with them.
+
+    Attributes
+    ----------
+    views : the views in question, the first being the speaker
+    train, train_labels : vectors (n, D) and {view: (n,) classes}
+    enrol, enrol_ids : vectors and the number of the enrolment that each belongs to
+    model_labels : {view: (m,) classes} of the enrolments
+    test, test_labels : vectors and {view: (t,) classes}
+    mask : (m, t) which trials there are; None: all
+    groups : (m,) group of every enrolment, where the protocol keeps groups apart
+    """
+
+    views: tuple[str, ...]
+    train: NDArray[Any]
+    train_labels: dict[str, NDArray[Any]]
+    enrol: NDArray[Any]
+    enrol_ids: NDArray[np.int64]
+    model_labels: dict[str, NDArray[Any]]
+    test: NDArray[Any]
+    test_labels: dict[str, NDArray[Any]]
+    mask: NDArray[np.bool_] | None = None
+    groups: NDArray[Any] | None = None
+
+    @classmethod
+    def of(cls, corpus: Corpus, vectors: VectorSet, extra: tuple[VectorSet, dict[str, Any]] | None = None) -> Task:
+        """The task that a corpus sets, with vectors of its utterances.
+
+        Parameters
+        ----------
+        corpus : labels and protocol
+        vectors : of all utterances that the protocol names
+        extra : further training vectors and their labels
+        """
+        protocol = corpus.protocol
+        labels = corpus.model_labels()
+        views = tuple(view for view in corpus.views if view in labels)
+        if len(views) < 2:
+            raise LabelError(
+                f"{corpus.name}: an experiment needs two views in which an enrolment is of one class, "
+                f"such as speaker and phrase; there is only {list(views)}"
+            )
+
+        def rows(which: NDArray[np.int64]) -> NDArray[Any]:
+            return vectors.X[vectors.rows(corpus.ids[which])]
+
+        train, train_labels = rows(protocol.train), corpus.labels_at(protocol.train)
+        if extra is not None:
+            train = np.concatenate([train, extra[0].X])
+            train_labels = {view: np.concatenate([train_labels[view], extra[1][view]]) for view in views}
+        members = [len(part) for part in protocol.enrol.values()]
+        first = np.array([part[0] for part in protocol.enrol.values()])
+        groups = None if protocol.groups is None else protocol.groups[first]
+        return cls(
+            views,
+            train,
+            {view: train_labels[view] for view in views},
+            rows(corpus.enrolled),
+            np.repeat(np.arange(len(members)), members),
+            {view: labels[view] for view in views},
+            rows(protocol.test),
+            {view: corpus.labels[view][protocol.test] for view in views},
+            corpus.trial_mask(),
+            groups,
+        )
+
+    @property
+    def cell(self) -> str:
+        """The view whose classes are cells: ``speaker:phrase``."""
+        return ":".join(self.views)
+
+    @cached_property
+    def classes(self) -> dict[str, int]:
+        """How many classes of every view there are to train on, cells included."""
+        found = {view: len(np.unique(values)) for view, values in self.train_labels.items()}
+        codes = np.zeros(len(self.train), dtype=np.int64)
+        for view, values in self.train_labels.items():
+            codes = codes * found[view] + np.unique(values, return_inverse=True)[1]
+        return {**found, self.cell: len(np.unique(codes))}
+
+    @cached_property
+    def kinds(self) -> dict[str, NDArray[np.bool_]]:
+        """Masks of the kinds of trials, (models, tests)."""
+        kinds = trial_kinds(self.model_labels, self.test_labels)
+        if self.mask is not None:
+            kinds = {kind: mask & self.mask for kind, mask in kinds.items()}
+        if not any(mask.any() for kind, mask in kinds.items() if kind not in ("TC", "+".join(self.views))):
+            raise DataError("the protocol has no non-target trials")
+        return kinds
