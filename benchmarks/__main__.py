@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 from threadpoolctl import threadpool_limits
 
-from . import growth, joint, scoring, train
-from .report import lines_of, write
+from . import crossed, joint, mixed_models, scale, scoring, statistics_io, train
+from .report import PLOTS, draw, lines_of, write
 from .timing import ROOT
 
-BENCHMARKS = {"train": train.run, "joint": joint.run, "growth": growth.run, "scoring": scoring.run}
+BENCHMARKS: dict[str, Any] = {
+    "train": train,
+    "joint": joint,
+    "scoring": scoring,
+    "scale": scale,
+    "crossed": crossed,
+    "mixed": mixed_models,
+    "io": statistics_io,
+}
 
 
 @click.command(context_settings={"show_default": True})
@@ -21,13 +30,33 @@ BENCHMARKS = {"train": train.run, "joint": joint.run, "growth": growth.run, "sco
 @click.option("--rounds", type=click.IntRange(min=1), default=5, help="Every row's figure is the best of so many.")
 @click.option("--peer-python", default=sys.executable, help="An interpreter that has the other packages.")
 @click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Where the figures go.")
-def main(names: tuple[str, ...], quick: bool, rounds: int, peer_python: str, output: Path | None) -> None:
-    """Speed and memory: NAMES, or all. Writes a JSON file and a picture of each."""
+@click.option("--pictures", is_flag=True, help="Measure nothing: draw the figures that are there.")
+def main(
+    names: tuple[str, ...], quick: bool, rounds: int, peer_python: str, output: Path | None, pictures: bool
+) -> None:
+    """Speed and memory: NAMES, or all. Writes a JSON file of each, and a picture.
+
+    \b
+      train    PLDA against other packages and the bare product (seconds)
+      joint    two views, against their class sums and products
+      scoring  likelihood ratios a second
+      scale    time and peak memory by vectors, speakers and dimensions (minutes)
+      crossed  two views with many classes each: exact against variational (minutes)
+      mixed    crossed random effects against a mixed-model package
+      io       statistics of files, GB/s by format (minutes)
+
+    On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
+    """
     output = output or (ROOT / "build/benchmarks" if quick else ROOT / "benchmarks/results")
+    if pictures:
+        for name in (name for name in PLOTS if (output / f"{name}.json").exists()):
+            click.echo("wrote " + ", ".join(str(file) for file in draw(name, output)))
+        return
     with threadpool_limits(1):
         for name in names or BENCHMARKS:
-            figures = BENCHMARKS[name](quick=quick, rounds=rounds, peer_python=peer_python)
-            files = write(name, figures, output)
+            module = BENCHMARKS[name]
+            figures = module.run(quick=quick, rounds=rounds, peer_python=peer_python)
+            files = write(module.__name__.rpartition(".")[2], figures, output)
             click.echo(f"== {name}\n" + "\n".join(lines_of(figures)))
             click.echo("wrote " + ", ".join(str(file) for file in files) + "\n")
 

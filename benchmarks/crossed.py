@@ -1,8 +1,7 @@
 """Two views with many classes each: the exact E step against the factorised one as the dense system grows.
 
-``python -m benchmarks.crossed`` measures where "auto" should change from one to the other
-(`mvplda.kernel.design.AUTO_OPERATIONS`), what the bound loses, and the largest designs; it writes
-``benchmarks/results/crossed.json`` and a picture. ``--quick`` runs small sizes and writes to ``build``.
+``python -m benchmarks crossed`` measures where "auto" should change from one to the other
+(`mvplda.kernel.design.AUTO_OPERATIONS`), what the bound loses, and the largest designs.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.kernel.design import AUTO_OPERATIONS, Design
@@ -24,7 +22,7 @@ from mvplda.kernel.records import Precision, Sums
 from mvplda.kernel.start import from_moments
 
 from .data import draw
-from .timing import ROOT, best_of, extra_memory, in_another_process
+from .timing import best_of, extra_memory, in_another_process
 
 VIEWS = ("speaker", "channel")
 RANKS, DIMENSION, EACH = (16, 8), 32, 10
@@ -130,7 +128,7 @@ def threshold(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run(*, quick: bool, rounds: int) -> dict[str, Any]:
+def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     case = QUICK if quick else FULL
     rows = [growing(classes, rounds) for classes in case["classes"]]
     return {
@@ -141,53 +139,10 @@ def run(*, quick: bool, rounds: int) -> dict[str, Any]:
     }
 
 
-def plot(figures: dict[str, Any], picture: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import NullLocator
-
-    rows, found = figures["growth"], figures["threshold"]
-    size = [r["dense size"] for r in rows]
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
-    for method, colour in (("exact", "#8c8c8c"), ("variational", "#c44e52")):
-        left.loglog(size, [r["seconds"][method] for r in rows], "o-", color=colour, label=method)
-        middle.loglog(size, [max(r["extra memory, MiB"][method], 0.1) for r in rows], "o-", color=colour, label=method)
-    left.axvline(found["dense size of AUTO_OPERATIONS"], color="#4c72b0", linestyle="--", label='"auto" changes')
-    left.set(xlabel="latents after elimination", ylabel="seconds an iteration, one thread")
-    middle.set(xlabel="latents after elimination", ylabel="extra memory of an E step, MiB")
-    for name, label, colour in (
-        ("plain mean field below it, nat a vector", "plain mean field", "#8c8c8c"),
-        ("bound below the log-likelihood, nat a vector", "after elimination (ours)", "#c44e52"),
-    ):
-        right.loglog(size, [r[name] for r in rows], "o-", color=colour, label=label)
-    right.set(xlabel="latents after elimination", ylabel="bound below the log-likelihood, nat a vector")
-    for axes in (left, middle, right):
-        axes.set_xticks(size[::2], [str(x) for x in size[::2]])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.legend(fontsize=8)
-        axes.grid(alpha=0.3)
-    figure.savefig(picture, dpi=110)
-    plt.close(figure)
-
-
 def main() -> None:
-    if len(sys.argv) > 1 and not sys.argv[1].startswith("--"):
-        kind, *arguments = (json.loads(a) for a in sys.argv[1:])
-        print(json.dumps({"memory": memory, "large": large}[kind](*arguments)))
-        return
-    from .report import lines_of, machine
-
-    quick = "--quick" in sys.argv
-    output = ROOT / ("build/benchmarks" if quick else "benchmarks/results")
-    output.mkdir(parents=True, exist_ok=True)
-    with threadpool_limits(1):
-        figures = run(quick=quick, rounds=3)
-    text = json.dumps({"benchmark": "crossed", "machine": machine(), **figures}, indent=2)
-    (output / "crossed.json").write_text(text + "\n")
-    plot(figures, output / "crossed.png")
-    print("\n".join(lines_of(figures)))
+    """One measurement, in a process of its own."""
+    kind, *arguments = (json.loads(a) for a in sys.argv[1:])
+    print(json.dumps({"memory": memory, "large": large}[kind](*arguments)))
 
 
 if __name__ == "__main__":

@@ -194,7 +194,11 @@ class tf32:
 
 
 def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict[str, Any], device: Any) -> None:
-    """Largest error of the second moment, relative to the variances, and the time, by rows summed in float32."""
+    """Largest errors, and the time of the moment, by rows that are summed in float32.
+
+    Of the second moment the error is relative to the variances, of a class sum it is that of the class mean,
+    in standard deviations of the column.
+    """
     some, some_codes = X[: 2**20], {view: numbers[: 2**20] for view, numbers in codes.items()}
 
     def gather(arithmetic: Any) -> SufficientStatistics:
@@ -204,9 +208,10 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
 
     exact = gather("float64")
     scale = np.sqrt(np.outer(exact.scatter.diagonal(), exact.scatter.diagonal()))
-    usual, found = products.ROWS, {}
-    for rows in (1024, 4096, 16384):
-        products.ROWS = rows
+    units = {view: exact.counts[view][:, None] * np.sqrt(exact.variance) for view in VIEWS}
+    usual, found = (products.ROWS, products.SPLIT_ROWS), {}
+    for rows in (512, 1024, 4096, 16384):
+        products.ROWS = products.SPLIT_ROWS = rows
         for arithmetic in ("float32", "split"):
             got = gather(arithmetic)
             shift = torch.as_tensor(got.origin, device=device, dtype=torch.float32)
@@ -214,7 +219,12 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
             found[f"{arithmetic}, {rows} rows"] = {
                 "second moment": float(np.abs((got.scatter - exact.scatter) / scale).max()),
                 "its diagonal": float(np.abs(got.scatter.diagonal() / exact.scatter.diagonal() - 1).max()),
-                "class sums": float(np.abs(got.sums["phrase"] - exact.sums["phrase"]).max()),
+                **{
+                    f"means of {view}s, in deviations": float(
+                        np.abs((got.sums[view] - exact.sums[view]) / units[view]).max()
+                    )
+                    for view in VIEWS
+                },
                 "milliseconds of the moment": 1e3
                 * seconds(
                     lambda a=arithmetic, s=shift, u=unit: (
@@ -224,7 +234,7 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
                     3,
                 ),
             }
-    products.ROWS = usual
+    products.ROWS, products.SPLIT_ROWS = usual
     again = gather("split"), gather("split")
     left, right = (part.sums.tensors for part in again)
     same = all(torch.equal(left[view], right[view]) for view in VIEWS)

@@ -1,24 +1,22 @@
 """Crossed random effects in one dimension: a mixed-model package and ours, on the same values in one run.
 
-``python -m benchmarks.mixed_models`` writes ``benchmarks/results/mixed_models.json``. The model is
-y = mean + subject + item + noise; both fit it by maximum likelihood. It needs statsmodels.
+``python -m benchmarks mixed``. The model is y = mean + subject + item + noise; both fit it by maximum
+likelihood. It needs statsmodels.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 import warnings
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from mvplda import MultiviewPLDA
 
-from .timing import ROOT, best_of
+from .timing import best_of
 
 FULL = {"subjects": 200, "items": 40}
 QUICK = {"subjects": 20, "items": 8}
@@ -72,15 +70,18 @@ def fit_statsmodels(labels: dict[str, Any], values: Any) -> dict[str, float]:
     }
 
 
-def run(*, quick: bool) -> dict[str, Any]:
+def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
+    if find_spec("statsmodels") is None:
+        return {"case": "statsmodels is not installed: nothing to compare with"}
     case = QUICK if quick else FULL
     labels, values = draw(**case)
     ours = fit_ours(labels, values)
-    seconds = best_of({"mvplda": lambda: fit_ours(labels, values)}, 5, time.perf_counter)
+    seconds = best_of({"mvplda": lambda: fit_ours(labels, values)}, rounds, time.perf_counter)
     begin = time.perf_counter()
     theirs = fit_statsmodels(labels, values)
     seconds["statsmodels MixedLM"] = time.perf_counter() - begin
     return {
+        "machine": {"statsmodels": version("statsmodels"), "clock": "wall seconds, one BLAS thread"},
         "case": f"{case['subjects']} subjects x {case['items']} items, {len(values)} values, maximum likelihood",
         "seconds": seconds,
         "ratio": seconds["statsmodels MixedLM"] / seconds["mvplda"],
@@ -89,26 +90,3 @@ def run(*, quick: bool) -> dict[str, Any]:
             abs(ours[name] - theirs[name]) / abs(theirs[name]) for name in theirs
         ),
     }
-
-
-def main() -> None:
-    if find_spec("statsmodels") is None:
-        print("statsmodels is not installed: nothing to compare with")
-        return
-    import statsmodels
-
-    from .report import lines_of, machine
-
-    quick = "--quick" in sys.argv
-    output = ROOT / ("build/benchmarks" if quick else "benchmarks/results")
-    output.mkdir(parents=True, exist_ok=True)
-    with threadpool_limits(1):
-        figures = run(quick=quick)
-    about = {**machine(), "statsmodels": statsmodels.__version__, "clock": "wall seconds, one BLAS thread"}
-    text = json.dumps({"benchmark": "mixed_models", "machine": about, **figures}, indent=2)
-    (output / "mixed_models.json").write_text(text + "\n")
-    print("\n".join(lines_of(figures)))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,6 +14,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import scipy
+from matplotlib.ticker import NullLocator
 from threadpoolctl import threadpool_info
 
 import mvplda
@@ -37,12 +38,21 @@ def machine() -> dict[str, Any]:
 
 
 def write(name: str, figures: dict[str, Any], output: Path) -> list[Path]:
-    """Write NAME.json and NAME.png."""
+    """Write NAME.json, and NAME.png where there is a picture of it."""
     output.mkdir(parents=True, exist_ok=True)
-    text, picture = output / f"{name}.json", output / f"{name}.png"
-    text.write_text(json.dumps({"benchmark": name, "machine": machine(), **figures}, indent=2) + "\n")
-    PLOTS[name](figures, picture)
-    return [text, picture]
+    text = output / f"{name}.json"
+    about = {"benchmark": name, "machine": {**machine(), **figures.get("machine", {})}}
+    text.write_text(json.dumps({**about, **{k: v for k, v in figures.items() if k != "machine"}}, indent=2) + "\n")
+    return [text, *draw(name, output)]
+
+
+def draw(name: str, output: Path) -> list[Path]:
+    """Draw NAME.png from the figures in NAME.json."""
+    if name not in PLOTS:
+        return []
+    picture = output / f"{name}.png"
+    PLOTS[name](json.loads((output / f"{name}.json").read_text()), picture)
+    return [picture]
 
 
 def lines_of(figures: Any, depth: int = 0) -> list[str]:
@@ -54,7 +64,7 @@ def lines_of(figures: Any, depth: int = 0) -> list[str]:
         elif isinstance(value, list):
             lines += ["  " * depth + f"{name}:"]
             for item in value:
-                lines += [*lines_of(item, depth + 1), ""]
+                lines += [*(lines_of(item, depth + 1) if isinstance(item, dict) else ["  " * depth + str(item)]), ""]
         else:
             shown = f"{value:.3g}" if isinstance(value, float) else str(value)
             lines.append("  " * depth + f"{name:<40} {shown}")
@@ -119,21 +129,78 @@ def _plot_joint(figures: dict[str, Any], path: Path) -> None:
     plt.close(figure)
 
 
-def _plot_growth(figures: dict[str, Any], path: Path) -> None:
-    curves = {name: rows for name, rows in figures.items() if name.startswith("by ")}
-    figure, panels = plt.subplots(1, len(curves), figsize=(9, 3.8), layout="constrained")
-    for axes, (title, rows) in zip(panels, curves.items(), strict=True):
-        what = title.split()[1]
+def _plot_scale(figures: dict[str, Any], path: Path) -> None:
+    curves = {"by vectors": "vectors", "by speakers": "speakers", "by dimension": "dimension"}
+    figure, panels = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
+    for (above, below), (title, what) in zip(panels.T, curves.items(), strict=True):
+        rows = figures[title]
         x = [row[what] for row in rows]
-        axes.loglog(x, [r["seconds"]["statistics"] for r in rows], "o-", color=OURS, label="statistics, s")
-        axes.loglog(x, [r["seconds"]["one iteration"] for r in rows], "s-", color=OTHERS, label="an EM iteration, s")
-        gigabytes = [r["extra memory, MiB"] / 1024 for r in rows]
-        axes.loglog(x, gigabytes, "^--", color=BARE, label="extra memory of the fit, GiB")
-        axes.set_xlabel(what)
-        axes.set_title(title, fontsize=10)
+        times = (("statistics", "o-", OURS), ("bare X'X", ":", BARE), ("generation", "--", BARE))
+        iterations = (("an iteration, diagonal noise", "s-", OTHERS), ("an iteration, full noise", "s--", OTHERS))
+        for name, style, colour in (*times, *iterations):
+            above.loglog(x, [row["seconds"][name] for row in rows], style, color=colour, label=name)
+        memory = [row["peak memory above the libraries, MiB"] for row in rows]
+        below.loglog(x, [m["statistics"] for m in memory], "o-", color=OURS, label="statistics, peak")
+        below.loglog(x, [m["EM, full noise"] for m in memory], "s--", color=OTHERS, label="EM with full noise, more")
+        for name, style in (("vectors themselves, MiB", "--"), ("class sums themselves, MiB", ":")):
+            below.loglog(x, [row[name] for row in rows], style, color=BARE, label=name.removesuffix(", MiB"))
+        fixed = {k: rows[0][k] for k in ("vectors", "speakers", "dimension") if rows[0][k] == rows[-1][k]}
+        words = [f"D = {v}" if name == "dimension" else f"{v:,} {name}" for name, v in fixed.items()]
+        above.set_title(f"{title}: {', '.join(words)}", fontsize=9)
+        below.set_ylim(bottom=1)
+        below.set_xlabel(what)
+        for axes in (above, below):
+            axes.grid(alpha=0.3)
+    panels[0, 0].set_ylabel("seconds of one thread")
+    panels[1, 0].set_ylabel("MiB")
+    for axes in panels[:, 0]:
+        axes.legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _plot_crossed(figures: dict[str, Any], path: Path) -> None:
+    rows, found = figures["growth"], figures["threshold"]
+    size = [r["dense size"] for r in rows]
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    for method, colour in (("exact", BARE), ("variational", OURS)):
+        left.loglog(size, [r["seconds"][method] for r in rows], "o-", color=colour, label=method)
+        middle.loglog(size, [max(r["extra memory, MiB"][method], 0.1) for r in rows], "o-", color=colour, label=method)
+    left.axvline(found["dense size of AUTO_OPERATIONS"], color=OTHERS, linestyle="--", label='"auto" changes')
+    left.set(xlabel="latents after elimination", ylabel="seconds an iteration, one thread")
+    middle.set(xlabel="latents after elimination", ylabel="extra memory of an E step, MiB")
+    for name, label, colour in (
+        ("plain mean field below it, nat a vector", "plain mean field", BARE),
+        ("bound below the log-likelihood, nat a vector", "after elimination (ours)", OURS),
+    ):
+        right.loglog(size, [r[name] for r in rows], "o-", color=colour, label=label)
+    right.set(xlabel="latents after elimination", ylabel="bound below the log-likelihood, nat a vector")
+    for axes in (left, middle, right):
+        axes.set_xticks(size[::2], [str(x) for x in size[::2]])
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.legend(fontsize=8)
         axes.grid(alpha=0.3)
-    panels[0].legend(fontsize=8)
-    figure.suptitle(figures["case"], fontsize=9)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _plot_gpu_training(figures: dict[str, Any], path: Path) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4.2), layout="constrained")
+    of = figures["statistics of"]
+    titles = (
+        f"statistics of {of['vectors']:.3g} vectors, D = {of['dimension']}",
+        "EM, {speakers:.0e} speakers, {phrases} phrases, ranks {ranks[0]}+{ranks[1]}".format(**figures["EM of"]),
+    )
+    for axes, part, title in zip((left, right), ("statistics", "EM"), titles, strict=True):
+        if part == "statistics":
+            rows = {row["name"].removesuffix(", all chunks"): row["seconds"] for row in figures[part]}
+            rows = {name: value for name, value in rows.items() if "one chunk" not in name}
+        else:
+            rows = {row["name"]: 1e3 * row["seconds"] for row in figures[part] if "iteration" in row["name"][-40:]}
+            rows = {name: value for name, value in rows.items() if "first iteration" not in name and "10" not in name}
+        colours = [BARE if name.startswith(("bare", "generation")) else OURS for name in rows]
+        _bars(axes, rows, colours, "seconds" if part == "statistics" else "milliseconds", log=False)
+        axes.set_title(f"{title}, {figures['device']}", fontsize=9, loc="left", x=-0.4)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -163,6 +230,8 @@ def _plot_scoring(figures: dict[str, Any], path: Path) -> None:
 PLOTS: dict[str, Callable[[dict[str, Any], Path], None]] = {
     "train": _plot_train,
     "joint": _plot_joint,
-    "growth": _plot_growth,
     "scoring": _plot_scoring,
+    "scale": _plot_scale,
+    "crossed": _plot_crossed,
+    "gpu_training": _plot_gpu_training,
 }

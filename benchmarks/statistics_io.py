@@ -1,6 +1,6 @@
 """Statistics of files: GB/s by format against the bare read and the bare product, and memory by number of vectors.
 
-``python -m benchmarks.statistics_io`` writes ``results/statistics_io.json``. Two threads at most are at work:
+``python -m benchmarks io``. Two threads at most are at work:
 one reads, one multiplies (BLAS has one thread). Times are seconds on the wall, the best of several rounds that
 take turns; "cold" means that the file was put out of the page cache before.
 """
@@ -25,8 +25,7 @@ from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.shards import gather
 from mvplda.shards.readers import BATCH_BYTES, open_shard
 
-from .report import machine
-from .timing import ONE_THREAD, ROOT, extra_memory, in_another_process
+from .timing import extra_memory, in_another_process
 
 DIMENSION, CLASSES, PHRASES = 256, 1000, 30
 VIEWS = ["speaker", "phrase"]
@@ -194,35 +193,16 @@ def measure_memory(path: str, labels: dict[str, str]) -> None:
     print(json.dumps(extra_memory(lambda: gather(path, labels, VIEWS))))
 
 
-def main() -> None:
-    quick = "--quick" in sys.argv
-    vectors, rounds = (20_000, 1) if quick else (250_000, 3)
-    figures: dict[str, Any] = {
-        "benchmark": "statistics_io",
-        "machine": {**machine(), "clock": "seconds on the wall, best of several rounds that take turns"},
+def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
+    vectors, counts = (20_000, (10**4, 10**5)) if quick else (250_000, (10**5, 5 * 10**5, 10**6))
+    return {
+        "machine": {"clock": "seconds on the wall, best of several rounds that take turns"},
         "case": f"{vectors} vectors, D={DIMENSION}, float32, {CLASSES} speakers, {PHRASES} phrases, full second moment",
-        "speed": [],
-        "memory": [],
+        "speed": [speed(name, vectors, min(rounds, 3)) for name in FORMATS],
+        "engines": engines(vectors, min(rounds, 3)),
+        "memory": [memory(name, count) for name in ("npy", "parquet binary") for count in counts],
     }
-    for name in FORMATS:
-        figures["speed"].append(speed(name, vectors, rounds))
-        print(json.dumps(figures["speed"][-1]), flush=True)
-    figures["engines"] = engines(vectors, rounds)
-    print(json.dumps(figures["engines"]), flush=True)
-    for name in ("npy", "parquet binary"):
-        for count in (10**4, 10**5) if quick else (10**5, 5 * 10**5, 10**6):
-            figures["memory"].append(memory(name, count))
-            print(json.dumps(figures["memory"][-1]), flush=True)
-    output = ROOT / ("build/benchmarks" if quick else "benchmarks/results")
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "statistics_io.json").write_text(json.dumps(figures, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        measure_memory(*(json.loads(argument) for argument in sys.argv[1:]))
-    elif all(os.environ.get(name) == value for name, value in ONE_THREAD.items()):
-        main()
-    else:
-        os.environ.update(ONE_THREAD)
-        os.execv(sys.executable, [sys.executable, "-m", "benchmarks.statistics_io", *sys.argv[1:]])
+    measure_memory(*(json.loads(argument) for argument in sys.argv[1:]))

@@ -11,8 +11,8 @@ from problems import draw as draw_vectors
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.adaptation import CORAL, adapt, aligning_matrix, coral_plus, interpolate, shift_mean
-from mvplda.demo import known_model
 from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.experiment.drawn import known_model
 from mvplda.kernel.records import Parameters
 from mvplda.metrics import eer
 

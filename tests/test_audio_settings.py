@@ -119,3 +119,7 @@ except ImportError as error:
         "[]",
         "soundfile is not installed, which this needs: pip install 'mvplda[audio]'",
     ]
+
+
+def test_filter_banks_may_be_fewer_than_cepstra() -> None:
+    assert FeatureSettings.fbank(8).dimension == 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mvplda.demo import known_model
+from mvplda.experiment.drawn import known_model
 from mvplda.metrics import cllr, min_cllr
 
 N = 40_000

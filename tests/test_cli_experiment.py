@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from mvplda.demo import known_model
+from mvplda.experiment.drawn import known_model
 from mvplda.io.lists import write_groups, write_map
 from mvplda.io.trial_files import write_trials
 from mvplda.io.trials import Trials

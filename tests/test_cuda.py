@@ -55,30 +55,36 @@ def test_fused_kernel_in_the_interpreter():
 
 
 STATISTICS_SCRIPT = """
-import torch
+import sys, torch
 from mvplda.gpu.kernels import add_segments, split
 
+device = sys.argv[1]
 generator = torch.Generator().manual_seed(0)
 for n, D in ((300, 70), (9, 1030)):
-    x = 5 + 3 * torch.randn(n, D + 3, generator=generator)[:, :D]  # rows that are not side by side
-    shift, scale = x.mean(0), torch.linspace(0.5, 2, D)
+    x = (5 + 3 * torch.randn(n, D + 3, generator=generator)).to(device)[:, :D]  # rows that are not side by side
+    shift, scale = x.mean(0), torch.linspace(0.5, 2, D, device=device)
     parts = split(x, shift, scale)
     y = (x - shift) * scale
-    assert torch.equal(parts[:, :D], y.half())
-    assert torch.equal(parts[:, D:], (y - y.half()).half())
-    codes = torch.randint(0, 40, (n,), generator=generator)
+    if device == "cpu":
+        assert torch.equal(parts[:, :D], y.half())
+        assert torch.equal(parts[:, D:], (y - y.half()).half())
+    both = parts[:, :D].double() + parts[:, D:].double()  # a compiler may multiply and subtract in one step
+    assert ((both - y.double()).abs() <= 2.0**-21 * y.abs() + 2.0**-24).all()
+    codes = torch.randint(0, 40, (n,), generator=generator).to(device)
     ordered, order = torch.sort(codes, stable=True)
     classes, lengths = torch.unique_consecutive(ordered, return_counts=True)
-    sums = torch.ones(40, D, dtype=torch.float64)
+    sums = torch.ones(40, D, dtype=torch.float64, device=device)
     expected = sums.index_add(0, codes, (x - shift).double())
     add_segments(sums, x, shift, order, torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]), classes)
     assert (sums - expected).abs().max() < 1e-12
 """
 
 
-def test_kernels_of_statistics_in_the_interpreter():
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    command = [sys.executable, "-c", STATISTICS_SCRIPT]
+def test_kernels_of_statistics():
+    """On the GPU where there is one: old interpreters cannot loop over bounds that were loaded."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    environment = {**os.environ, "TRITON_INTERPRET": "1" if device == "cpu" else "0"}
+    command = [sys.executable, "-c", STATISTICS_SCRIPT, device]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -99,9 +105,10 @@ def test_statistics_on_cuda_agree_with_numpy(arithmetic):
     exact = SufficientStatistics.from_arrays(X.astype(np.float64), table).about(got[0].origin)
     deviation = np.sqrt(exact.variance)
     error = np.abs(got[0].scatter - exact.scatter) / np.outer(deviation, deviation) / n
-    assert error.max() < 2e-5
+    assert error.max() < {"float32": 2e-6, "split": 1.5e-5, "float64": 1e-11}[arithmetic]
     for view in "ab":
-        np.testing.assert_allclose(got[0].sums[view] / deviation, exact.sums[view] / deviation, atol=1e-2)
+        unit = exact.counts[view][:, None] * deviation
+        np.testing.assert_allclose(got[0].sums[view] / unit, exact.sums[view] / unit, atol=1e-5)
     np.testing.assert_array_equal(got[0].together("a", "b").toarray(), exact.together("a", "b").toarray())
 
 

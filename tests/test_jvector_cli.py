@@ -66,7 +66,7 @@ def extractor(corpus):
     said = mvplda(
         "jvector", "train", corpus / "wav.scp", "-l", f"speaker={corpus / 'utt2spk'}", "-l",
         f"phrase={corpus / 'utt2phrase'}", "--config", corpus / "small.toml", "--epochs", 8, "--hold-out", 0.34,
-        "--learning-rate", 0.005, "--checkpoint", corpus / "run.checkpoint", "-o", path,
+        "--learning-rate", 0.005, "--seed", 2, "--checkpoint", corpus / "run.checkpoint", "-o", path,
     )  # fmt: skip
     assert "epoch 8/8" in said
     assert "held-out speaker EER" in said
@@ -160,6 +160,12 @@ def test_wrong_calls_end_in_one_line(corpus, extractor, tmp_path):
         "jvector", "train", corpus / "wav.scp", "--config", tmp_path / "odd.toml", "-o", out
     )
     assert "truncated" in fails("jvector", "extract", corpus / "wav.scp", corpus / "wav.scp", "-o", tmp_path / "x.npz")
+    assert "add --hold-out" in fails("jvector", "train", corpus / "wav.scp", "--patience", 3, "-o", out)
+    (tmp_path / "kind.toml").write_text('[network]\nkind = "paper"\n')
+    assert "--network paper" in fails(  # the option wins over the file
+        "jvector", "train", corpus / "wav.scp", "--rbm", "--network", "modern", "--config", tmp_path / "kind.toml",
+        "-o", out,
+    )  # fmt: skip
     assert "no sound files" in fails("jvector", "extract", extractor, tmp_path, "-o", tmp_path / "x.npz")
     assert not out.exists()
 

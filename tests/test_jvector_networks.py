@@ -153,6 +153,26 @@ def test_heads_are_a_weighted_sum_and_missing_labels_cost_nothing():
         Heads(ModernNetwork(margin_views=("pose",)), 5, {"a": 3})
 
 
+@pytest.mark.parametrize(
+    ("named", "classes", "expected"),
+    [
+        (None, {"phrase": 3, "speaker": 4}, [False, True]),
+        (None, {"person": 3, "pose": 4}, [True, False]),
+        (("pose",), {"person": 3, "pose": 4}, [False, True]),
+        ((), {"person": 3, "pose": 4}, [False, False]),
+    ],
+)
+def test_some_view_gets_the_margin_unless_none_is_asked_for(named, classes, expected):
+    heads = Heads(ModernNetwork(margin_views=named), 5, classes)
+    assert [margin is not None for margin in heads.margins] == expected
+    assert [output.bias is None for output in heads.outputs] == expected
+
+
+def test_a_named_view_that_is_not_there_is_refused():
+    with pytest.raises(ParameterError, match="'speaker'"):
+        Heads(ModernNetwork(margin_views=("speaker",)), 5, {"person": 3, "pose": 4})
+
+
 def test_attentive_statistics_against_numpy():
     torch.manual_seed(0)
     layer = AttentiveStatistics(4, 3).double()

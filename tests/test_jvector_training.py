@@ -264,8 +264,8 @@ def test_file_round_trip(extractor, tmp_path):
     path.write_bytes(changed)
     with pytest.raises(FileFormatError, match="fingerprint"):
         Extractor.load(path)
-    from mvplda.demo import draw
     from mvplda.estimators.plda import PLDA
+    from mvplda.experiment.drawn import draw
 
     corpus = draw(seed=0)
     PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)

@@ -58,6 +58,7 @@ def test_posterior_in_small_pieces(name: str, size: int, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", DESIGNS)
 def test_posterior_with_sparse_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_module, "DENSE_GRAM_ELEMENTS", 0)
+    monkeypatch.setattr(elimination, "FEW_MET", 2.0)
     p = problem(name, seed=2)
     design, _ = p.design("diagonal")
     assert not any(isinstance(gram, np.ndarray) for gram in design.grams.values())

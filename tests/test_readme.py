@@ -1,13 +1,19 @@
-"""The README's session runs as printed."""
+"""The documents say what is there: the README's session runs as printed, formulas and code share their tags."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "mvplda"
 
 
 @pytest.mark.slow
@@ -21,3 +27,93 @@ def test_python_blocks_run_as_printed(tmp_path, monkeypatch):
     shares = names["model"].explained_variance_ratio_
     printed = re.search(r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", README.read_text())
     assert [f"{share:.2f}" for share in shares.values()] == list(printed.groups())
+
+
+def tags_in_code() -> dict[str, set[str]]:
+    """Tag -> files with a line that ends with it, or a docstring that names it."""
+    found = defaultdict(set)
+    for path in SOURCE.rglob("*.py"):
+        for tag in re.findall(r"\(([CEIMPSV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")):
+            found[tag].add(path.relative_to(SOURCE).as_posix())
+    return found
+
+
+def tags_in_table() -> dict[str, set[str]]:
+    """Tag -> files that section 10 of docs/math.md gives for it."""
+    section = (DOCS / "math.md").read_text(encoding="utf-8").partition("## 10. Tags")[2]
+    found: dict[str, set[str]] = {}
+    for tags, files in re.findall(r"^\| ([A-Z]\d[^|]*)\|[^|]*\|([^|]*)\|$", section, flags=re.MULTILINE):
+        first, *others = re.findall(r"([A-Z])(\d+)", tags)
+        numbers = [first, *others]
+        if " to " in tags:
+            numbers = [(first[0], str(k)) for k in range(int(first[1]), int(others[-1][1]) + 1)]
+        for letter, number in numbers:
+            found[letter + number] = set(re.findall(r"`([^`]+)`", files))
+    return found
+
+
+def test_every_tag_has_its_formula_its_line_and_its_row():
+    text = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("math.md", "errata.md"))
+    derived = re.findall(r"\\tag\{([A-Z]\d+)\}", text)
+    code, table = tags_in_code(), tags_in_table()
+    assert len(derived) == len(set(derived)), "a tag is given to two formulas"
+    assert set(derived) == set(code), "formulas without a line of code, or lines without a formula"
+    assert table == code, "section 10 of docs/math.md names other files than those that have the tags"
+
+
+def test_audio_page_names_every_setting():
+    from mvplda.audio import ActivitySettings, FeatureSettings
+    from mvplda.jvector import FrameAugmentation, ModernNetwork, PaperNetwork, Pretraining, Training
+
+    text = (DOCS / "audio.md").read_text(encoding="utf-8")
+    rows = "".join(re.findall(r"^\|([^|]*)\|", text, flags=re.MULTILINE))
+    named = set(re.findall(r"`(\w+)`", rows)) | set(re.findall(r"(\w+)=", text.partition("ActivitySettings(")[2]))
+    records = (ActivitySettings, FeatureSettings, FrameAugmentation, ModernNetwork, PaperNetwork, Pretraining, Training)
+    missing = {f"{record.__name__}.{f.name}" for record in records for f in fields(record) if f.name not in named}
+    assert not missing
+
+
+@pytest.mark.slow
+def test_audio_page_runs_as_printed(tmp_path, monkeypatch):
+    for module in ("torch", "soundfile", "soxr", "kaldi_native_fbank", "espeakng_loader", "onnxruntime", "onnxscript"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS / "audio.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "audio.md", "exec"), names)
+    assert f"# {names['samples'].shape}" in text
+    assert f"# {names['frames'].shape}" in text
+    assert f"# {names['wide'].shape}" in text
+    assert f"# {names['vectors'].shape} float32" in text
+    assert "held_out_eer" in names["extractor"].history[-1]
+
+
+@pytest.mark.parametrize("page", ["files.md", "audio.md"])
+def test_configurations_on_the_pages_are_understood(page):
+    from mvplda.experiment.configuration import Configuration
+
+    blocks = re.findall(r"```toml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert blocks
+    for block in blocks:
+        written = tomllib.loads(block)
+        read = Configuration.from_dict(written).to_dict()
+        for section, values in written.items():
+            assert {name: read[section][name] for name in values if name != "recipe"} == {
+                name: value for name, value in values.items() if name != "recipe"
+            }
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        there = page if not name else page.parent / name
+        assert there.exists(), f"{page.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            assert anchor in slugs, f"{page.name} links to {target}"

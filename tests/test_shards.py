@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarn
 from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.shards import gather, shard, statistics_of_batches
+from mvplda.shards.pieces import cut as cut_by_rows
 from mvplda.shards.readers import ahead
 from mvplda.statistics import merge
 
@@ -396,6 +399,146 @@ def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> N
     assert "30/30" in done.stderr
     identical(plain, SufficientStatistics.load(out))
     assert [p.name for p in tmp_path.glob("out*")] == ["out.safetensors"]
+
+
+# -- one file as many shards ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".npy"])
+@pytest.mark.parametrize("rows", [1, 100, 120, 899, 10_000])
+def test_a_file_cut_by_rows_gives_the_same_numbers(tmp_path: Path, suffix: str, rows: int) -> None:
+    X, labels = corpus()
+    X, labels = (X, labels) if rows > 1 else (X[:130], {name: column[:130] for name, column in labels.items()})
+    path = tmp_path / f"x{suffix}"
+    sources = write_shard(path, X, labels)
+    plain = gather(path, sources, VIEWS).statistics
+    found = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH)
+    close(plain, found.statistics)
+    step = {".parquet": 50, ".arrow": 70, ".npy": 1}[suffix]  # row groups and record batches stay whole
+    wanted = max(rows // step * step, step)
+    sizes = [min(wanted, len(X) - start) for start in range(0, len(X), wanted)]
+    assert [report.vectors for report in found.shards] == sizes
+    whole_name = [str(path)] if len(sizes) == 1 else [f"{path} (rows 0 to {sizes[0] - 1})"]
+    assert [report.path for report in found.shards][:1] == whole_name
+    threads = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH, engine="threads", workers=3)
+    identical(found.statistics, threads.statistics)
+
+
+def test_ids_and_lines_of_a_piece_are_its_own(tmp_path: Path) -> None:
+    X, labels = corpus(n=95)
+    named = [f"u{i}" for i in range(95)]
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "x.ids").write_text("".join(f"{name}\n" for name in named))
+    spoken = {name: who for name, who in zip(named, labels["speaker"], strict=True) if who is not None}
+    write_map(tmp_path / "utt2spk", spoken)
+    lines = ["" if p is None else f"p{p}" for p in labels["phrase"]]
+    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in lines))
+    phrase = np.array([line or None for line in lines], dtype=object)
+    expected = SufficientStatistics.from_arrays(X, {"speaker": labels["speaker"], "phrase": phrase}, views=VIEWS)
+    options: Any = {"labels": {"speaker": tmp_path / "utt2spk"}, "views": VIEWS, "rows_per_shard": 20}
+    close(expected, gather(tmp_path / "x.npy", **options).statistics)
+    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in [*lines, "p0"]))
+    with pytest.raises(LabelError, match="1 more labels than the 95 vectors"):
+        gather(tmp_path / "x.npy", **options)
+    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in lines[:90]))
+    with pytest.raises(LabelError, match="has 90 labels"):
+        gather(tmp_path / "x.npy", **options)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
+def test_a_killed_run_over_one_file_goes_on(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, work = tmp_path / f"x{suffix}", tmp_path / "work"
+    write_shard(path, *corpus())
+    options: Any = {"views": VIEWS, "rows_per_shard": 100}
+    plain = gather(path, **options).statistics
+    read, calls = shard.read_shard, []
+
+    def counted(plan: Any, piece: Any) -> Any:
+        calls.append(str(piece))
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return read(plan, piece)
+
+    monkeypatch.setattr(shard, "read_shard", counted)
+    with pytest.raises(KeyboardInterrupt):
+        gather(path, work_dir=work, **options)
+    found = gather(path, work_dir=work, **options)
+    assert [report.resumed for report in found.shards] == [True] * 4 + [False] * 5
+    assert len(calls) == 5 + 5
+    identical(plain, found.statistics)
+    other = gather(path, work_dir=work, **{**options, "rows_per_shard": 150})
+    assert not any(report.resumed for report in other.shards), "other pieces have other names"
+
+
+def test_faults_in_a_piece(tmp_path: Path) -> None:
+    X, labels = corpus()
+    X[[250, 699]] = np.nan
+    path = tmp_path / "x.parquet"
+    write_shard(path, X, labels)
+    with pytest.raises(DataError, match=r"rows 200 to 299\): 1 of 100 vectors .*row 250"):
+        gather(path, views=VIEWS, rows_per_shard=100)
+    with pytest.warns(MvpldaWarning, match="2 vectors"):
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_bad_rows="skip")
+    assert [r.named_rows for r in found.shards if r.bad_rows] == [(250,), (699,)]
+    good = np.isfinite(X[:, 0])
+    close(whole([(X[good], {name: column[good] for name, column in labels.items()})]), found.statistics)
+    with pytest.raises(ParameterError, match="rows_per_shard is at least 1"):
+        gather(path, views=VIEWS, rows_per_shard=0)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.warns(MvpldaWarning, match="2 vectors"), pytest.warns(MvpldaWarning, match="1 of 9 shards"):
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_bad_rows="skip", on_bad_shard="skip")
+    assert [bad.path for bad in found.bad_shards] == [f"{path} (rows 500 to 599)"], "the others are used"
+    path.write_bytes(b"noise")
+    with pytest.raises(FileFormatError, match=r"x\.parquet"):
+        gather(path, views=VIEWS, rows_per_shard=100, origin=np.zeros(6))
+
+
+def test_a_file_that_changed_since_it_was_cut(tmp_path: Path) -> None:
+    X, labels = corpus()
+    path = tmp_path / "x.npy"
+    write_shard(path, X, labels)
+    plan = shard.Plan(VIEWS, (), origin=np.zeros(6))
+    pieces = cut_by_rows([str(path)], 300, None, None)
+    np.save(path, X[:-1])
+    with pytest.raises(FileFormatError, match="has 899 vectors; when the run began it had 900"):
+        shard.read_shard(plan, pieces[0])
+
+
+def test_row_groups_without_rows_and_files_that_cannot_be_cut(tmp_path: Path) -> None:
+    X, labels = corpus(n=60)
+    table = table_of(X, labels)
+    with pq.ParquetWriter(tmp_path / "x.parquet", table.schema) as writer:
+        for some in (table[:0], table[:25], table[:0], table[25:], table[:0]):
+            writer.write_table(some)
+    found = gather(tmp_path / "x.parquet", views=VIEWS, rows_per_shard=10)
+    assert [report.vectors for report in found.shards] == [25, 35]
+    close(whole([(X, labels)]), found.statistics)
+    with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table, max_chunksize=10)
+    write_shard(tmp_path / "z.npz", X, labels)
+    for name in ("s.arrow", "z.npz"):
+        found = gather(tmp_path / name, views=VIEWS, rows_per_shard=10, missing="")
+        assert [report.path for report in found.shards] == [str(tmp_path / name)]
+        close(whole([(X, labels)]), found.statistics)
+
+
+def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11's `ast`, which NumPy takes for it, fails now and then in two."""
+    X, labels = corpus(n=80)
+    path = tmp_path / "x.npy"
+    write_shard(path, X, labels)
+    parse, busy = ast.literal_eval, threading.Lock()
+
+    def alone(text: Any) -> Any:
+        assert busy.acquire(blocking=False), "two threads at once"
+        time.sleep(0.002)
+        busy.release()
+        return parse(text)
+
+    monkeypatch.setattr(ast, "literal_eval", alone)
+    assert gather(path, views=VIEWS, rows_per_shard=10, engine="threads", workers=8).statistics.n == 80
 
 
 # -- batches from elsewhere ------------------------------------------------------------

@@ -53,6 +53,7 @@ def test_tensors_have_the_statistics_of_arrays(
 ) -> None:
     if small:
         monkeypatch.setattr(products, "ROWS", 64)
+        monkeypatch.setattr(products, "SPLIT_ROWS", 32)
         monkeypatch.setattr(accumulator, "ROWS", 64)
         monkeypatch.setattr(accumulator, "WORK_BYTES", 1)
         monkeypatch.setattr(pairs, "DENSE_PAIRS", 0)

@@ -21,7 +21,8 @@ Warnings::
     ├── NoiseFlooredWarning             noise variances were raised to the floor
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
-    └── ReversedScoresWarning           higher scores came with fewer targets
+    ├── ReversedScoresWarning           higher scores came with fewer targets
+    └── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
 """
@@ -93,3 +94,7 @@ class SeparableScoresWarning(MvpldaWarning):
 
 class ReversedScoresWarning(MvpldaWarning):
     """A calibration turns the order of the scores round."""
+
+
+class ConstantLayerWarning(MvpldaWarning):
+    """A layer's units hardly change from frame to frame: what lies above it learns nothing."""

@@ -63,11 +63,26 @@ class FeatureSet:
 
     @classmethod
     def concatenate(cls, sets: Sequence[FeatureSet]) -> Self:
-        """Several sets in one, in the order given; the settings stay if all have the same."""
-        utterances = [part for features in sets for part in features]
-        first = sets[0].settings if sets else None
-        settings = first if all(features.settings == first for features in sets) else None
-        return cls.from_utterances(np.concatenate([features.ids for features in sets]), utterances, settings)
+        """Several sets of one width in one, in the order given; the settings stay if all have the same.
+
+        Examples
+        --------
+        >>> one = FeatureSet(np.array(["a"]), np.zeros((3, 2), np.float32), np.array([0, 3]))
+        >>> FeatureSet.concatenate([one, one]).offsets
+        array([0, 3, 6])
+        """
+        if not sets:
+            raise DataError("there is nothing to concatenate: give at least one feature set")
+        widths = sorted({features.dimension for features in sets})
+        if len(widths) > 1:
+            raise DataError(f"feature sets of one width can be joined; these have {widths}")
+        first = sets[0].settings
+        return cls(
+            np.concatenate([features.ids for features in sets]),
+            np.concatenate([features.frames for features in sets]),
+            np.concatenate([[0], np.cumsum(np.concatenate([features.lengths for features in sets]))]).astype(np.int64),
+            first if all(features.settings == first for features in sets) else None,
+        )
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -115,7 +115,7 @@ class FeatureSettings:
             ("frame_shift", 1, self.frame_length),
             ("deltas", 0, 2),
             ("delta_window", 1, 100),
-            ("cepstra", 1, self.bins),
+            ("cepstra", 1, self.bins if self.kind == "mfcc" else 1024),
             ("preemphasis", 0.0, 1.0),
             ("lifter", 0.0, 1e6),
             ("shortest_ms", 0.0, 1e9),

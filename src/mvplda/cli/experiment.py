@@ -17,6 +17,7 @@ ROOTS = {
     "rsr2015": "the licensed corpus, with sph/ and key/",
     "folder": "a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels",
     "synthetic": "where the speech is written; made by espeak-ng if it is not there",
+    "vectors": "vectors from elsewhere (scp, npz, parquet ...), their labels given by -l",
 }
 
 
@@ -24,9 +25,13 @@ ROOTS = {
 @click.argument("corpus", type=click.Choice(list(ROOTS)), metavar="CORPUS")
 @click.argument("root", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Folder; default: experiment-CORPUS.")
+@click.option("-r", "--recipe", help="modern, small, paper or paper-rbm; default: modern, small for synthetic.")
 @click.option("-c", "--config", type=click.Path(exists=True, path_type=Path), help="A configuration file (TOML).")
 @click.option(
     "-s", "--set", "changes", multiple=True, type=KeyValue(), help="SECTION.NAME=VALUE: change the configuration."
+)
+@click.option(
+    "-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=FILE such as utt2spk, the speaker first: for vectors."
 )
 @click.option("--vectors", help="Vectors of the corpus (scp, npz, parquet ...): no network is trained.")
 @click.option("--extractor", help="A trained extractor: no network is trained.")
@@ -39,8 +44,10 @@ def experiment(
     corpus: str,
     root: Path | None,
     output: Path | None,
+    recipe: str | None,
     config: Path | None,
     changes: tuple[tuple[str, str], ...],
+    labels: tuple[tuple[str, str], ...],
     vectors: str | None,
     extractor: str | None,
     cache: Path | None,
@@ -54,24 +61,35 @@ def experiment(
     \b
     Examples:
       mvplda experiment synthetic
-      mvplda experiment audiomnist AudioMNIST/ -c recipes/audiomnist.toml -o results
+      mvplda experiment audiomnist AudioMNIST/ -o results
+      mvplda experiment audiomnist AudioMNIST/ --recipe paper -o results-paper
       mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
       mvplda experiment folder table.csv --vectors xvectors.scp
+      mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
 
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
     The configuration is saved with the results; the same configuration gives the same table.
     """
-    from ..datasets import load_corpus
-    from ..experiment.configuration import Configuration, read_configuration
+    from ..datasets import corpus_of_vectors, load_corpus
+    from ..experiment.configuration import read_configuration, read_recipe
     from ..experiment.run import run_experiment
+    from ..io.vectors import read_vectors
 
+    if (corpus == "vectors") != bool(labels):
+        raise click.UsageError("-l VIEW=FILE gives the labels of the corpus vectors, and of no other")
+    if recipe is not None and config is not None:
+        raise click.UsageError("give a recipe or a configuration file, not both")
     output = output or Path(f"experiment-{corpus}")
     if root is None:
         if corpus != "synthetic":
             raise click.UsageError(f"{corpus} needs its ROOT: {ROOTS[corpus]}")
         root = output / "speech"
     with warnings_as_lines():
-        settings = read_configuration(config) if config else Configuration.from_dict({"corpus": {"name": corpus}})
+        if config is not None:
+            settings = read_configuration(config)
+        else:
+            usual = "small" if corpus == "synthetic" else "modern"
+            settings = read_recipe(recipe or usual, {"name": corpus})
         found: dict[str, Any] = {name: _value(text) for name, text in changes}
         if settings.corpus["name"] != corpus:
             raise click.UsageError(f"{config} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
@@ -79,7 +97,11 @@ def experiment(
         options = {name: value for name, value in settings.corpus.items() if name != "name"}
         if corpus == "synthetic" and not quiet:
             options["progress"] = True
-        loaded = load_corpus(corpus, root, **options)
+        if corpus == "vectors":
+            vectors = str(root)
+            loaded = corpus_of_vectors(read_vectors(vectors).ids, dict(labels), **options)
+        else:
+            loaded = load_corpus(corpus, root, **options)
         run_experiment(
             loaded,
             settings,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,20 @@ import click
 
 @click.command()
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(file: str, as_json: bool) -> None:
-    """Say what is in a model, profile or vector file.
+    """Say what is in FILE, one that mvplda wrote or one of vectors.
 
-    Example: mvplda info model.safetensors
+    \b
+    FILE is one of:
+      .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
+      vectors        .scp, .ark, .npy, .npz, .parquet, .arrow, .h5
+
+    \b
+    Examples:
+      mvplda info model.safetensors
+      mvplda info stats.safetensors --json
+      mvplda info xvector.scp
     """
     from ..io.vectors import SUFFIXES
 
@@ -54,31 +64,136 @@ def _about_vectors(file: str) -> dict[str, Any]:
 
 
 def _about_safetensors(file: str) -> dict[str, Any]:
-    from ..files import describe_model, read_metadata
-    from ..verification.storage import FORMAT, load_profiles
+    """By the format that the file says it has."""
+    from ..exceptions import FileFormatError
+    from ..files import BUNDLE_FORMAT, FORMAT, describe_model, read_metadata
 
-    if read_metadata(file).get("format") == FORMAT:
-        profiles = load_profiles(file)
-        return {
-            "kind": "profiles",
-            "profiles": len(profiles),
-            "vectors": int(profiles.counts.sum()),
-            "first id": str(profiles.ids[0]),
-            "model": profiles.model,
-        }
-    return {"kind": "model", **describe_model(file)}
+    try:
+        found = read_metadata(file).get("format")
+    except FileFormatError as error:
+        if file.endswith(".safetensors"):
+            raise
+        raise FileFormatError(
+            f"{file} is neither a .safetensors file of mvplda nor, by its name, one of vectors: see mvplda info --help"
+        ) from error
+    if found in (FORMAT, BUNDLE_FORMAT):
+        return {"kind": "model" if found == FORMAT else "bundle", **describe_model(file)}
+    about = _KINDS.get(str(found))
+    if about is None:
+        raise FileFormatError(
+            f"{file} is a safetensors file, but "
+            + (f"of the format {found!r}" if found else "not one that mvplda wrote")
+            + ": info knows models, bundles, profiles, calibrators, statistics, extractors and features"
+        )
+    return about(file)
+
+
+def _about_profiles(file: str) -> dict[str, Any]:
+    from ..verification.storage import load_profiles
+
+    profiles = load_profiles(file)
+    return {
+        "kind": "profiles",
+        "profiles": len(profiles),
+        "vectors": int(profiles.counts.sum()),
+        "first id": str(profiles.ids[0]),
+        "model": profiles.model,
+    }
+
+
+def _about_calibrator(file: str) -> dict[str, Any]:
+    from ..parts import load_calibrator
+
+    calibrator = load_calibrator(file)
+    return {"kind": "calibrator", "class": type(calibrator).__name__, "settings": calibrator.get_params(deep=False)}
+
+
+def _about_statistics(file: str) -> dict[str, Any]:
+    from ..files import read_metadata
+    from ..statistics.storage import load_with_sources
+
+    statistics, sources = load_with_sources(file)
+    unlabelled = {view: int(statistics.classes[view].anonymous) for view in statistics.views}
+    pairs = statistics.cooccurrence.items()
+    return {
+        "kind": "statistics",
+        "vectors": statistics.n,
+        "dimension": statistics.dimension,
+        "second moment": "full" if statistics.scatter.ndim == 2 else "diagonal",
+        "classes": {view: len(statistics.counts[view]) - unlabelled[view] for view in statistics.views},
+        "vectors without label": unlabelled,
+        "cells filled": {f"{a} x {b}": int(table.nnz) for (a, b), table in pairs if ":" not in a + b},
+        "sources": sources or {},
+        "fingerprint": read_metadata(file)["fingerprint"],
+    }
+
+
+def _about_extractor(file: str) -> dict[str, Any]:
+    from ..jvector import Extractor
+
+    extractor = Extractor.load(file)
+    about = extractor.describe()
+    errors = [record["held_out_eer"] for record in extractor.history if "held_out_eer" in record]
+    best = {"held-out EER": min(errors), "its epoch": errors.index(min(errors)) + 1} if errors else {}
+    return {
+        "kind": "extractor",
+        "network": about.pop("kind"),
+        **about,
+        **best,
+        "features": dict(extractor.feature_settings),
+        "fingerprint": extractor.fingerprint,
+    }
+
+
+def _about_features(file: str) -> dict[str, Any]:
+    import numpy as np
+
+    from ..audio import FeatureSet
+
+    features = FeatureSet.load(file)
+    lengths = features.lengths
+    return {
+        "kind": "features",
+        "utterances": len(features),
+        "frames": len(features.frames),
+        "dimension": features.dimension,
+        "type": str(features.frames.dtype),
+        "first id": str(features.ids[0]),
+        "length": {"least": int(lengths.min()), "median": float(np.median(lengths)), "most": int(lengths.max())},
+        "settings": {} if features.settings is None else features.settings.to_dict(),
+    }
+
+
+_KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "mvplda-profiles": _about_profiles,
+    "mvplda-calibrator": _about_calibrator,
+    "mvplda-statistics": _about_statistics,
+    "mvplda-extractor": _about_extractor,
+    "mvplda-features": _about_features,
+}
+"""By the format in the file's metadata: the modules that name it are heavy to import."""
 
 
 @click.command()
 @click.argument("source")
 @click.argument("target")
 @click.option(
-    "--as", "what", type=click.Choice(["vectors", "trials", "scores", "plda"]), help="Default: from the names."
+    "--as",
+    "what",
+    type=click.Choice(["vectors", "trials", "scores", "plda"]),
+    help="What SOURCE holds; default: vectors, where both names say so.",
 )
-@click.option("--from-format", help="Of trials and scores; default: seen from the contents.")
-@click.option("--to-format", help="Of trials, scores and PLDA models.")
+@click.option("--from-format", help="Of SOURCE, for trials and scores; default: seen from the contents.")
+@click.option("--to-format", help="Of TARGET; default: by its name, else Kaldi's.")
 def convert(source: str, target: str, what: str | None, from_format: str | None, to_format: str | None) -> None:
     """Write SOURCE in another format to TARGET.
+
+    \b
+    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .arrow, .h5
+    trials    kaldi, voxceleb, sdsv, rsr2015, nist, csv, parquet
+    scores    kaldi, nist, csv, parquet
+    plda      one-view models: .safetensors, .npz, .h5 by their names, else Kaldi's <Plda>,
+              of which --to-format kaldi-text writes text
 
     \b
     Examples:
@@ -111,8 +226,11 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
 def _convert_plda(source: str, target: str, to_format: str | None) -> None:
     """Between our files, Kaldi's <Plda> (to-format kaldi or kaldi-text), and .npz or .h5 of other toolkits."""
     from ..bundle import load
+    from ..exceptions import ParameterError
     from ..io.interchange import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
 
+    if to_format not in (None, "kaldi", "kaldi-text"):
+        raise ParameterError(f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}")
     if source.endswith(".safetensors"):
         loaded = load(source)
         model = getattr(loaded, "model", loaded)
@@ -120,7 +238,7 @@ def _convert_plda(source: str, target: str, to_format: str | None) -> None:
         model = read_numpy_plda(source) if source.endswith((".npz", ".h5", ".hdf5")) else read_kaldi_plda(source)
     if target.endswith(".safetensors"):
         model.save(target)
-    elif target.endswith(".npz"):
+    elif target.endswith((".npz", ".h5", ".hdf5")):
         write_numpy_plda(target, model)
     else:
         write_kaldi_plda(target, model, binary=to_format != "kaldi-text")

@@ -43,8 +43,10 @@ def speaker_options(command: Any) -> Any:
 @click.option("--view-scores", multiple=True, type=KeyValue(), help="VIEW=SCORES of single views, for the scatter.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write a page, with pictures and tables beside it.")
 @click.option("--title", help="Of the page; default: the name of the score file.")
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
-@click.option("--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, everything in it.")
+@click.option(
+    "--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text", help="Of the table."
+)
 def evaluate(
     scores: str,
     key: str,
@@ -98,7 +100,7 @@ def evaluate(
 @TRIALS
 @COSTS
 @speaker_options
-@click.option("--json", "as_json", is_flag=True, help="For machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, everything in it.")
 def compare(
     systems: tuple[tuple[str, str], ...],
     key: str,

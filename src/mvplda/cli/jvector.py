@@ -15,16 +15,26 @@ if TYPE_CHECKING:
     from ..datasets.corpus import Clip
 
 
+SOURCE = """\b
+SOURCE is one of:
+  wav.scp      lines of an id and a sound file
+  a folder     of sound files; the id is the path without its suffix
+  a table      .csv, .tsv or .parquet with a column path, and one a view; index.csv in a folder
+  frames       .safetensors that FeatureSet.save wrote
+"""
+
+
 @click.group()
 def jvector() -> None:
-    """Networks that make one vector of an utterance: train, extract, export.
+    """Networks that make one vector of an utterance.
+
+    Train one on labelled sound, then extract vectors for mvplda train and mvplda score.
 
     \b
-    SOURCE is one of:
-      wav.scp      lines of an id and a sound file
-      a folder     of sound files; the id is the path without its suffix
-      a table      .csv, .tsv or .parquet with a column path, and one a view; index.csv in a folder
-      frames       .safetensors that FeatureSet.save wrote
+    Example:
+      mvplda jvector train recordings --pattern "{speaker}/{phrase}_{session}.wav" --hold-out 0.2 -o net.safetensors
+      mvplda jvector extract net.safetensors recordings -o vectors.npz
+      mvplda train vectors.npz -l speaker=utt2spk -l phrase=utt2phrase -v speaker=20 -v phrase=9 -o model.safetensors
     """
 
 
@@ -32,9 +42,9 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How sound is read."""
     for option in (
         click.option("-q", "--quiet", is_flag=True, help="No progress."),
-        click.option("--device", default="auto", help="auto, cpu or cuda."),
+        click.option("--device", help="auto, cpu or cuda.  [default: auto: the GPU where there is one]"),
         click.option("--workers", type=int, help="Processes that read sound; default: one a core."),
-        click.option("--cache", help="Folder to keep frames in."),
+        click.option("--cache", help="Folder to keep frames in, so that the next run need not make them."),
         click.option(
             "--on-error",
             type=click.Choice(["raise", "skip"]),
@@ -46,35 +56,41 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@jvector.command()
+@jvector.command(epilog=SOURCE)
 @click.argument("source")
-@click.option("-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=FILE such as utt2spk.")
-@click.option("--pattern", help="Of a folder, such as {speaker}/{phrase}_{session}.wav: labels from names.")
+@click.option("-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=FILE such as utt2spk, once a view.")
+@click.option("--pattern", help="Labels from the names under a folder, such as {speaker}/{phrase}_{session}.wav.")
 @click.option("-o", "--output", required=True, help="Extractor file to write.")
-@click.option("--network", type=click.Choice(["modern", "paper"]), default="modern")
+@click.option(
+    "--network",
+    type=click.Choice(["modern", "paper"]),
+    help="modern: convolutions and attention. paper: sigmoid layers on stacked frames.  [default: modern]",
+)
 @click.option("--rbm", is_flag=True, help="Pre-train the paper's layers with restricted Boltzmann machines.")
-@click.option("--config", help="TOML or JSON with tables network, training, features: their settings.")
-@click.option("--epochs", type=int)
-@click.option("--batch", type=int, help="Utterances a step; frames, for the paper's network.")
-@click.option("--learning-rate", type=float)
-@click.option("--hold-out", type=float, help="Share of the first view's classes kept out, to choose the epoch by.")
+@click.option("--config", help="TOML or JSON with tables network, training and features; options that are given win.")
+@click.option("--epochs", type=int, help="At most so many.  [default: 30]")
+@click.option("--batch", type=int, help="Utterances a step, frames for the paper's network.  [default: 64; paper: 256]")
+@click.option("--learning-rate", type=float, help="The highest.  [default: 0.002; paper: 0.01]")
+@click.option(
+    "--hold-out", type=float, help="Share of a view's classes kept out, to choose the epoch by.  [default: 0]"
+)
 @click.option("--monitor", help="The view whose classes are held out; default: the first.")
-@click.option("--patience", type=int, help="Epochs without a lower held-out error before the end.")
-@click.option("--checkpoint", help="File to continue from, written every epoch.")
-@click.option("--seed", type=int)
+@click.option("--patience", type=int, help="Stop after so many epochs without a lower held-out error.")
+@click.option("--checkpoint", help="File that is written every epoch; where it is there, the training goes on from it.")
+@click.option("--seed", type=int, help="Of everything that is drawn.  [default: 0]")
 @sound_options
 def train(
     source: str,
     labels: tuple[tuple[str, str], ...],
     pattern: str | None,
     output: str,
-    network: str,
+    network: str | None,
     rbm: bool,
     config: str | None,
     on_error: str,
     cache: str | None,
     workers: int | None,
-    device: str,
+    device: str | None,
     quiet: bool,
     **changes: Any,
 ) -> None:
@@ -93,14 +109,17 @@ def train(
 
     given = _configuration(config)
     with warnings_as_lines():
-        settings = network_from_dict({"kind": network, **given["network"]})
+        chosen = {} if network is None else {"kind": network}
+        settings = network_from_dict({"kind": "modern", **given["network"], **chosen})
         if rbm:
             if not isinstance(settings, PaperNetwork):
                 raise click.UsageError("--rbm is of the paper's network: add --network paper")
             settings = replace(settings, pretraining=settings.pretraining or Pretraining())
-        wanted = {name: value for name, value in changes.items() if value is not None}
-        plain = training_to_dict(default_training(settings)) | given["training"] | wanted | {"device": device}
+        wanted = {name: value for name, value in {**changes, "device": device}.items() if value is not None}
+        plain = training_to_dict(default_training(settings)) | given["training"] | wanted
         training = training_from_dict(plain)
+        if not training.hold_out and (training.patience is not None or training.monitor is not None):
+            raise click.UsageError("--patience and --monitor go by classes that are held out: add --hold-out 0.2")
         found, classes = _sound(
             source, given["features"], pattern, cache=cache, on_error=on_error, workers=workers, quiet=quiet
         )
@@ -114,7 +133,7 @@ def train(
         click.echo(f"wrote {output}: {extractor.name}, {extractor.n_parameters} parameters{best}", err=True)
 
 
-@jvector.command()
+@jvector.command(epilog=SOURCE)
 @click.argument("extractor")
 @click.argument("source")
 @click.option("-o", "--output", required=True, help="Vectors to write: .scp, .ark, .npz, .npy, .parquet, .h5.")
@@ -126,10 +145,10 @@ def extract(
     on_error: str,
     cache: str | None,
     workers: int | None,
-    device: str,
+    device: str | None,
     quiet: bool,
 ) -> None:
-    """Make one vector of every utterance of SOURCE.
+    """Make one vector of every utterance of SOURCE; EXTRACTOR knows how its frames are made.
 
     \b
     Examples:
@@ -144,7 +163,7 @@ def extract(
         found, _ = _sound(
             source, network.feature_settings, None, cache=cache, on_error=on_error, workers=workers, quiet=quiet
         )
-        X = network.extract(found.features, device=device, progress=not quiet)
+        X = network.extract(found.features, device=device or "auto", progress=not quiet)
         write_vectors(output, VectorSet(found.features.ids, X, network.name))
     _tell_skipped(found)
     if not quiet:

@@ -27,7 +27,12 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What is asked of every trial."""
     for option in (
-        click.option("--scoring", type=click.Choice(["exact", "paper"]), default="exact", help="Which ratio."),
+        click.option(
+            "--scoring",
+            type=click.Choice(["exact", "paper"]),
+            default="exact",
+            help="The likelihood ratio that follows from the model, or the one that the paper printed.",
+        ),
         click.option(
             "--known",
             type=KeyValue(),

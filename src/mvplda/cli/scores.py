@@ -22,7 +22,7 @@ FORMATS = click.Choice(["kaldi", "nist", "csv", "parquet"])
 @click.option("--test", "tests", required=True, help="Vectors of the tests.")
 @click.option("--trials", required=True, help="Trial list.")
 @click.option("-o", "--output", default="-", help="Where the scores go; - is standard output.")
-@click.option("--format", "form", type=FORMATS, default="kaldi")
+@click.option("--format", "form", type=FORMATS, default="kaldi", help="Of the scores.")
 @click.option("--per-view", is_flag=True, help="Also write OUTPUT.VIEW with the LLR of every single view.")
 @click.option("--raw", is_flag=True, help="The model's own LLR, even if a calibrator is saved with it.")
 @question_options
@@ -140,7 +140,7 @@ def _like_classes(names: list[str], system: Any, view: str) -> NDArray[Any]:
 @click.option("--into", "model", help="A model file that is to hold the calibrator; `mvplda score` then applies it.")
 @click.option("--load", "source", help="A calibrator to apply, in place of --trials.")
 @click.option("-o", "--output", help="Where the calibrated scores go; - is standard output.")
-@click.option("--format", "form", type=FORMATS, default="kaldi")
+@click.option("--format", "form", type=FORMATS, default="kaldi", help="Of the scores.")
 def calibrate(
     scores: str,
     key: str | None,

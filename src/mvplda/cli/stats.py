@@ -18,14 +18,25 @@ Bad = click.Choice(["raise", "skip"])
 @click.option("-o", "--output", required=True, help="Statistics file to write.")
 @click.option("--vectors", help="Column of the vectors in tables; default: by its name.")
 @click.option("--ids", help="Column of the ids in tables; default: by its name.")
-@click.option("--second-moment", type=click.Choice(["full", "diagonal"]), default="full", help="For which noise.")
+@click.option(
+    "--second-moment",
+    type=click.Choice(["full", "diagonal"]),
+    default="full",
+    help="full serves any noise; diagonal is smaller, for diagonal or isotropic noise.",
+)
 @click.option("--missing", help="A label that stands for no label.")
 @click.option("--on-bad-rows", type=Bad, default="raise", help="Vectors that hold NaN or infinity.")
 @click.option("--on-bad-shard", type=Bad, default="raise", help="Files that are damaged or do not fit.")
 @click.option("--work-dir", help="Folder for finished shards: a killed run goes on from them.")
-@click.option("--engine", type=click.Choice(["serial", "threads", "processes", "dask"]), default="serial")
+@click.option(
+    "--engine",
+    type=click.Choice(["serial", "threads", "processes", "dask"]),
+    default="serial",
+    help="What runs over shards.",
+)
 @click.option("--scheduler", help="Address of a Dask scheduler; default: a cluster on this machine.")
 @click.option("--workers", type=click.IntRange(min=1), help="Default: one a core.")
+@click.option("--rows-per-shard", type=click.IntRange(min=1), help="Cut larger .npy, .parquet and .arrow files.")
 @click.option("--batch-mib", type=click.IntRange(min=1), default=16, help="Vectors that are read at a time.")
 @click.option("--add", "added", multiple=True, help="A statistics file to add.")
 @click.option("--subtract", "subtracted", multiple=True, help="A statistics file to subtract.")
@@ -63,7 +74,7 @@ def stats(
         raise click.UsageError("give shards, or statistics files to --add")
     with warnings_as_lines():
         parts = [SufficientStatistics.load(path) for path in files]
-        sources: dict[str, Any] = {"added": files, "subtracted": list(subtracted)}
+        sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
         if rest:
             if not views and not labels:
                 raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")

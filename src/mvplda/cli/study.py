@@ -18,6 +18,19 @@ def study() -> None:
 
 
 @study.command()
+@OUTPUT
+@SEED
+def drawn(output: Path, seed: int) -> None:
+    """Vectors drawn from a known model: what every system reaches, the true parameters included.
+
+    Example: mvplda study drawn -o study
+    """
+    from ..experiment.drawn import run
+
+    run(output, seed, click.echo)
+
+
+@study.command()
 @click.argument("images", type=click.Path(exists=True, path_type=Path))
 @OUTPUT
 @SEED
@@ -41,7 +54,7 @@ def faces(images: Path, output: Path, seed: int) -> None:
 @click.option("--ignore", required=True, help="The view that must not matter.")
 @click.option("--keep", multiple=True, type=int, help="Ignored classes a training class is seen with; may be repeated.")
 @click.option("--components", default=150, help="Principal components.")
-@click.option("--folds", default=4)
+@click.option("--folds", default=4, help="Of the classes to verify; each is tested once.")
 @OUTPUT
 @SEED
 def nuisance(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..metrics import compare_systems, evaluate, speaker_bootstrap
+from ..exceptions import DataError, ParameterError
+from ..metrics import Comparison, Evaluation, Intervals, compare_systems, evaluate, speaker_bootstrap
 from .results import Results, SystemResult
 from .systems import BASELINE, BEST, BackendSettings, Scored, System, run_system
 from .task import Task
+
+MOST_TRIALS = 2_000_000
+"""Of a kind with more trials, so many are drawn for the intervals; error rates are of all."""
 
 
 def run_systems(
@@ -37,8 +42,13 @@ def run_systems(
     say : takes lines of text
     """
     kinds = task.kinds
-    speaker = task.views[0]
-    people = (task.model_labels[speaker], task.test_labels[speaker])
+    unfit = [system for system in systems if system.two_views and len(task.views) != 2]
+    systems = [system for system in systems if system not in unfit]
+    if unfit:
+        say(f"left out, for two views only: {', '.join(system.name for system in unfit)}")
+    if not systems:
+        raise ParameterError(f"no system is left to try on the views {', '.join(task.views)}")
+    drawn = _Drawn.of(task) if resamples else None
     done: list[SystemResult] = []
     scored: dict[str, Scored] = {}
     for system in systems:
@@ -46,13 +56,14 @@ def run_systems(
         found = run_system(system, task, settings)
         seconds = time.perf_counter() - started
         result = evaluate(found.scores, kinds, costs)
-        groups = {
-            str(name): evaluate(found.scores, _within(kinds, task.groups == name), costs)
-            for name in (np.unique(task.groups) if task.groups is not None else ())
-        }
+        groups = _by_group(found.scores, kinds, task.groups, costs)
         intervals = None
-        if resamples:
-            intervals = speaker_bootstrap(found.scores, kinds, *people, costs, n_resamples=resamples, random_state=0)
+        if drawn is not None:
+            try:
+                intervals = drawn.intervals(found.scores, costs, resamples)
+            except DataError as error:
+                drawn = None
+                say(f"no intervals: {error}")
         done.append(SystemResult(system.name, system.title, result, intervals, seconds, found.note, system.llr, groups))
         scored[system.name] = found
         partial = Results(title, summary, tuple(done), None, None, {})
@@ -60,12 +71,56 @@ def run_systems(
             say(partial.table().splitlines()[0])
         say(partial.line(done[-1]))
     comparison, compared = None, None
-    if resamples and {BASELINE, BEST} <= set(scored):
+    if drawn is not None and {BASELINE, BEST} <= set(scored):
         compared = (BEST, BASELINE)
-        ours, theirs = (scored[name].scores for name in compared)
-        comparison = compare_systems(ours, theirs, kinds, *people, costs, n_resamples=resamples, random_state=0)
+        comparison = drawn.compare(scored[BEST].scores, scored[BASELINE].scores, costs, resamples)
     return Results(title, summary, tuple(done), comparison, compared, configuration or {}), scored
 
 
-def _within(kinds: Mapping[str, NDArray[np.bool_]], rows: Any) -> dict[str, NDArray[np.bool_]]:
-    return {kind: mask & rows[:, None] for kind, mask in kinds.items()}
+@dataclass(frozen=True)
+class _Drawn:
+    """Trials for the bootstrap, the same for every system.
+
+    where : (n,) places in the matrix of scores
+    kinds : (n,) masks
+    people : (n,) numbers of the enrolled and of the tested speaker
+    """
+
+    where: NDArray[np.int64]
+    kinds: dict[str, NDArray[np.bool_]]
+    people: tuple[NDArray[np.int32], NDArray[np.int32]]
+
+    @classmethod
+    def of(cls, task: Task) -> _Drawn:
+        rng = np.random.default_rng(0)
+        places = [np.flatnonzero(mask) for mask in task.kinds.values()]
+        places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in places]
+        where = np.concatenate(places)
+        number = np.repeat(np.arange(len(places)), [len(p) for p in places])
+        sides = [labels[task.views[0]] for labels in (task.model_labels, task.test_labels)]
+        codes = np.unique(np.concatenate(sides), return_inverse=True)[1].astype(np.int32)
+        models, tests = codes[: len(sides[0])], codes[len(sides[0]) :]
+        row, column = np.divmod(where, len(tests))
+        return cls(where, {kind: number == i for i, kind in enumerate(task.kinds)}, (models[row], tests[column]))
+
+    def intervals(self, scores: NDArray[Any], costs: tuple[str, ...], resamples: int) -> Intervals:
+        own = scores.reshape(-1)[self.where]
+        return speaker_bootstrap(own, self.kinds, *self.people, costs, n_resamples=resamples, random_state=0)
+
+    def compare(self, ours: NDArray[Any], theirs: NDArray[Any], costs: tuple[str, ...], resamples: int) -> Comparison:
+        a, b = (scores.reshape(-1)[self.where] for scores in (ours, theirs))
+        return compare_systems(a, b, self.kinds, *self.people, costs, n_resamples=resamples, random_state=0)
+
+
+def _by_group(
+    scores: NDArray[Any], kinds: Mapping[str, NDArray[np.bool_]], groups: NDArray[Any] | None, costs: tuple[str, ...]
+) -> dict[str, Evaluation]:
+    """Every group's own evaluation; groups without targets or without others have none."""
+    found = {}
+    for name in np.unique(groups) if groups is not None else ():
+        rows = groups == name
+        own = {kind: mask[rows] for kind, mask in kinds.items()}
+        target, *others = (mask.any() for mask in own.values())
+        if target and any(others):
+            found[str(name)] = evaluate(scores[rows], own, costs)
+    return found

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..audio.settings import FeatureSettings
 from ..exceptions import FileFormatError, ParameterError
 from ..files import write_atomically
 from ..jvector.settings import (
+    KINDS,
     ModernNetwork,
     NetworkSettings,
     Training,
@@ -21,10 +27,13 @@ from ..jvector.settings import (
     network_to_dict,
     training_to_dict,
 )
+from ..metrics import detection_costs
 from .extraction import Variants
-from .systems import BackendSettings
+from .systems import BackendSettings, systems_named
 
 SECTIONS = ("corpus", "features", "variants", "network", "training", "backend", "evaluation")
+NONE = "none"
+"""What stands in a file for None, where that is not the default: TOML has no word for it."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,12 @@ class EvaluationSettings:
     systems: tuple[str, ...] = ()
     costs: tuple[str, ...] = ("default",)
     resamples: int = 200
+
+    def __post_init__(self) -> None:
+        systems_named(self.systems)  # here, not after hours of training
+        detection_costs(self.costs)
+        if self.resamples < 0 or self.resamples == 1:
+            raise ParameterError(f"resamples are 0, for no intervals, or at least 2; got {self.resamples}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,7 @@ class Configuration:
                 "features": self.features.to_dict(),
                 "variants": self.variants.to_dict(),
                 "network": network_to_dict(self.network),
-                "training": training_to_dict(self.training),
+                "training": _training_to_dict(self.training, default_training(self.network)),
                 "backend": asdict(self.backend),
                 "evaluation": asdict(self.evaluation),
             }
@@ -80,9 +95,12 @@ class Configuration:
         unknown = sorted(set(values) - set(SECTIONS))
         if unknown:
             raise ParameterError(f"a configuration has no section {unknown[0]!r}; it has {', '.join(SECTIONS)}")
+        flat = sorted(name for name, section in values.items() if not isinstance(section, Mapping))
+        if flat:
+            raise ParameterError(f"{flat[0]} is a section of settings; got {values[flat[0]]!r}")
         start = cls()
         corpus = {"name": "folder", **values["corpus"]} if "corpus" in values else dict(start.corpus)
-        network = network_from_dict({"kind": "modern", **values.get("network", {})})
+        network = _network({"kind": "modern", **values.get("network", {})})
         training = training_with(default_training(network), values.get("training", {}))
         features = FeatureSettings.from_dict(values["features"]) if "features" in values else _features_for(network)
         return cls(
@@ -91,12 +109,15 @@ class Configuration:
             Variants.from_dict(values.get("variants", {})),
             network,
             training,
-            _record(BackendSettings, values.get("backend", {})),
-            _record(EvaluationSettings, values.get("evaluation", {})),
+            _record_over(BackendSettings(), values.get("backend", {})),
+            _record_over(EvaluationSettings(), values.get("evaluation", {})),
         )
 
     def with_changes(self, changes: Mapping[str, Any]) -> Configuration:
         """The same with some values changed, by ``section.name``.
+
+        Another kind of network comes with the features and the training that suit it, but for
+        what is changed too.
 
         Examples
         --------
@@ -104,21 +125,21 @@ class Configuration:
         >>> Configuration().with_changes({"training.epochs": 3}).training.epochs
         3
         """
-        plain = self.to_dict()
+        start, kind = self, changes.get("network.kind", kind_of(self.network))
+        if kind != kind_of(self.network):  # what suited the one does not suit the other
+            network = _network({"kind": kind})
+            start = replace(self, network=network, training=default_training(network), features=_features_for(network))
+        plain = start.to_dict()
         for path, value in changes.items():
             *outer, name = path.split(".")
+            if not outer:
+                raise ParameterError(f"a change is of section.name, such as training.epochs; got {path!r}")
             place = plain
             for part in outer:
                 place = place.setdefault(part, {})
                 if not isinstance(place, dict):
                     raise ParameterError(f"{path}: {part} is a value, not a section")
-            if not outer:
-                raise ParameterError(f"a change is of section.name, such as training.epochs; got {path!r}")
             place[name] = value
-        if changes.get("network.kind", kind_of(self.network)) != kind_of(self.network):
-            keep = {p.partition(".")[2]: v for p, v in changes.items() if p.startswith("network.")}
-            plain["network"] = keep
-            plain["training"] = {p.partition(".")[2]: v for p, v in changes.items() if p.startswith("training.")}
         return type(self).from_dict(plain)
 
 
@@ -128,9 +149,15 @@ def _features_for(network: NetworkSettings) -> FeatureSettings:
     return FeatureSettings()
 
 
+def _network(values: Mapping[str, Any]) -> NetworkSettings:
+    if values["kind"] in KINDS:
+        _check_values(KINDS[values["kind"]](), {name: value for name, value in values.items() if name != "kind"})
+    return network_from_dict(values)
+
+
 def training_with(start: Training, values: Mapping[str, Any]) -> Training:
     """A training with some values changed, those of its augmentation one by one."""
-    plain = dict(values)
+    plain = {name: None if value == NONE else value for name, value in values.items()}
     inner = plain.pop("augmentation", None)
     if inner is not None:
         plain["augmentation"] = _record_over(start.augmentation, inner)
@@ -138,27 +165,43 @@ def training_with(start: Training, values: Mapping[str, Any]) -> Training:
     return training
 
 
+def _training_to_dict(training: Training, usual: Training) -> dict[str, Any]:
+    plain = training_to_dict(training)
+    return {
+        name: NONE if value is None and getattr(usual, name) is not None else value for name, value in plain.items()
+    }
+
+
 def _record_over(start: Any, values: Any) -> Any:
     if not isinstance(values, Mapping):
-        return values
-    _check_names(type(start), values)
-    return replace(start, **{name: _plain(value) for name, value in values.items()})
+        raise ParameterError(f"{type(start).__name__} is a section of settings; got {values!r}")
+    _check_values(start, values)
+    return replace(start, **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
 
 
-def _record(kind: type[Any], values: Mapping[str, Any]) -> Any:
-    _check_names(kind, values)
-    return kind(**{name: _plain(value) for name, value in values.items()})
+WORDS: tuple[tuple[Any, str], ...] = (
+    (bool, "true or false"),
+    (int, "a whole number"),
+    ((int, float), "a number"),
+    (str, "a text"),
+    ((list, tuple), "a list"),
+    (Mapping, "a table"),
+)
+
+UNSET: dict[str, Any] = {"int | None": 0, "float | None": 0.0, "str | None": ""}
+"""By the type of a setting that is None: a value that it could have."""
 
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _check_names(kind: type[Any], values: Mapping[str, Any]) -> None:
-    known = [f.name for f in fields(kind)]
-    unknown = [name for name in values if name not in known]
-    if unknown:
-        raise ParameterError(f"{kind.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}")
+def _check_values(start: Any, values: Mapping[str, Any]) -> None:
+    """Names that there are, and values of the type that the start has."""
+    known = {f.name: f.type for f in fields(start)}
+    for name, value in values.items():
+        if name not in known:
+            raise ParameterError(f"{type(start).__name__} has no setting {name!r}; it has {', '.join(known)}")
+        usual = UNSET.get(str(known[name])) if getattr(start, name) is None else getattr(start, name)
+        kinds, word = next(((k, w) for k, w in WORDS if isinstance(usual, k)), (object, ""))
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) > (kinds in (bool, object))):
+            raise ParameterError(f"{name} is {word}; got {value!r}")
 
 
 def _without_none(value: Any) -> Any:
@@ -182,6 +225,20 @@ def read_configuration(path: str | Path) -> Configuration:
         raise ParameterError(f"{path}: {error}") from error
 
 
+def recipes() -> list[str]:
+    """Names of the recipes that come with the package."""
+    folder = resources.files(__package__) / "recipes"
+    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+
+
+def read_recipe(name: str, corpus: Mapping[str, Any]) -> Configuration:
+    """The configuration of a recipe by name, for a corpus."""
+    if name not in recipes():
+        raise ParameterError(f"there is no recipe {name!r}; there are {', '.join(recipes())}")
+    text = (resources.files(__package__) / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+    return Configuration.from_dict({**tomllib.loads(text), "corpus": dict(corpus)})
+
+
 def write_configuration(path: str | Path, configuration: Configuration) -> None:
     """Write a TOML file that `read_configuration` reads."""
     write_atomically(path, to_toml(configuration.to_dict()).encode())
@@ -189,15 +246,21 @@ def write_configuration(path: str | Path, configuration: Configuration) -> None:
 
 def to_toml(values: Mapping[str, Any], prefix: str = "") -> str:
     """Tables of scalars, lists, and tables in lists, as TOML."""
-    lines = [f"{name} = {_value(value)}" for name, value in values.items() if not isinstance(value, Mapping)]
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in values.items() if not isinstance(value, Mapping)]
     for name, value in values.items():
         if isinstance(value, Mapping):
-            path = f"{prefix}{name}"
+            path = f"{prefix}{_key(name)}"
             lines += ["", f"[{path}]", to_toml(value, f"{path}.").rstrip("\n")]
     return "\n".join(lines).strip("\n") + "\n"
 
 
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
+
+
 def _value(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -205,6 +268,6 @@ def _value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(_value(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{name} = {_value(item)}" for name, item in value.items()) + " }"
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{text}"'
+        return "{ " + ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items()) + " }"
+    # JSON's escapes are TOML's, but for the one sign that JSON leaves as it is
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -54,8 +54,10 @@ class Variants:
     def __post_init__(self) -> None:
         if any(not 0.5 <= speed <= 2 or speed == 1 for speed in self.voices):
             raise ParameterError(f"voices are speeds between 0.5 and 2 other than 1; got {self.voices}")
-        if self.copies < 0:
-            raise ParameterError(f"copies are 0 or more; got {self.copies}")
+        if len(set(self.voices)) < len(self.voices):
+            raise ParameterError(f"every voice makes other speakers, so none stands twice; got {self.voices}")
+        if self.copies < 0 or int(self.copies) != self.copies:
+            raise ParameterError(f"copies are a number of times, 0 or more; got {self.copies}")
         if self.backend not in ("speakers", "voices", "copies"):
             raise ParameterError(f"backend is speakers, voices or copies; got {self.backend!r}")
 
@@ -70,24 +72,30 @@ class Variants:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Variants:
         plain = dict(values)
-        if "recipe" in plain:
-            plain["recipe"] = Recipe.from_dict(plain["recipe"])
-        if "voices" in plain:
-            plain["voices"] = tuple(float(v) for v in plain["voices"])
         unknown = sorted(set(plain) - {"voices", "copies", "recipe", "backend"})
         if unknown:
             raise ParameterError(f"variants have no setting {unknown[0]!r}; they have voices, copies, recipe, backend")
-        return cls(**plain)
+        try:
+            if "recipe" in plain:
+                plain["recipe"] = Recipe.from_dict(plain["recipe"])
+            if "voices" in plain:
+                plain["voices"] = tuple(float(v) for v in plain["voices"])
+            return cls(**plain)
+        except (TypeError, AttributeError) as error:
+            raise ParameterError(
+                f"variants have a list of voices, a number of copies and a recipe of steps; got {dict(values)}"
+            ) from error
 
 
 @dataclass(frozen=True)
 class Part:
-    """Utterances of one voice and one copy, and whose they are."""
+    """Utterances of one voice and one copy, whose they are, and which of the corpus they were made of."""
 
     features: FeatureSet
     labels: dict[str, NDArray[Any]]
     voice: float
     copy: int
+    rows: IntArray
 
 
 @dataclass(frozen=True)
@@ -105,11 +113,20 @@ class Material:
 
 
 @dataclass(frozen=True)
+class Extra:
+    """Vectors of variants, their labels, and the person behind each: a voice at another speed is the same person."""
+
+    vectors: VectorSet
+    labels: dict[str, NDArray[Any]]
+    people: NDArray[Any]
+
+
+@dataclass(frozen=True)
 class Vectors:
     """Vectors of a corpus, and of the variants that the back-end trains on."""
 
     everything: VectorSet
-    extra: tuple[VectorSet, dict[str, NDArray[Any]]] | None
+    extra: Extra | None
     extractor: Any
     skipped: tuple[tuple[str, str], ...] = field(default=())
 
@@ -153,7 +170,7 @@ def gather(
             if voice != 1.0:
                 labels[first] = np.char.add(labels[first].astype(np.str_), f"@{voice:g}")
             names = np.char.add(part.ids.astype(np.str_), f"@{voice:g}#{copy}")
-            parts.append(Part(FeatureSet(names, part.frames, part.offsets), labels, voice, copy))
+            parts.append(Part(FeatureSet(names, part.frames, part.offsets), labels, voice, copy, own))
     return Material(found.features, rows, tuple(parts), found.skipped)
 
 
@@ -187,8 +204,7 @@ def train_extractor(
 
     sets, labels = [own(rows[~out])], [corpus.labels_at(rows[~out])]
     for part in material.variants:
-        base = np.array([name.split("@")[0] for name in part.labels[speaker].astype(np.str_).tolist()])
-        stays = np.flatnonzero(~np.isin(base, held))
+        stays = np.flatnonzero(~np.isin(corpus.labels[speaker][part.rows].astype(np.str_), held))
         sets.append(part.features.take(stays))
         labels.append({view: values[stays] for view, values in part.labels.items()})
     together = {view: np.concatenate([part[view].astype(np.str_) for part in labels]) for view in corpus.views}
@@ -209,7 +225,9 @@ def train_extractor(
     )
 
 
-def extract_everything(material: Material, extractor: Any, variants: Variants, *, device: str = "auto") -> Vectors:
+def extract_everything(
+    corpus: Corpus, material: Material, extractor: Any, variants: Variants, *, device: str = "auto"
+) -> Vectors:
     """Vectors of all utterances, and of the variants that the back-end is to see."""
     vectors = VectorSet(material.everything.ids, extractor.extract(material.everything, device=device), extractor.name)
     chosen = [
@@ -223,5 +241,7 @@ def extract_everything(material: Material, extractor: Any, variants: Variants, *
         labels = {
             view: np.concatenate([part.labels[view].astype(np.str_) for part in chosen]) for view in chosen[0].labels
         }
-        extra = (VectorSet(features.ids, extractor.extract(features, device=device), extractor.name), labels)
+        people = np.concatenate([corpus.labels[corpus.views[0]][part.rows].astype(np.str_) for part in chosen])
+        own = VectorSet(features.ids, extractor.extract(features, device=device), extractor.name)
+        extra = Extra(own, labels, people)
     return Vectors(vectors, extra, extractor, material.skipped)

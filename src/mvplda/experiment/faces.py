@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimators.multiview import MultiviewPLDA
-from ..exceptions import DataError, FileFormatError
+from ..exceptions import DataError, FileFormatError, MvpldaWarning
 from ..extras import need
 from ..preprocessing import Reduction
 from ..report.figures import PALETTE, figure, save_figure, variance_bars
@@ -34,7 +36,7 @@ def read_faces(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
     try:
         with np.load(path) as data:
             arrays = {name: data[name] for name in data.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
         raise FileFormatError(
             f"{path}: expected an .npz of images and labels, or the folder of CMU Face Images: {error}"
         ) from error
@@ -78,10 +80,12 @@ def study_faces(
     result = study_nuisance(
         X, labels, verify="person", ignore="pose", components=components, folds=4, rank=20, seed=seed, say=say
     )
-    reduction = Reduction(components).fit(X)
+    reduction = Reduction(min(components, X.shape[1], len(X) - 1)).fit(X)
     views = {"person": 15, "pose": 3, "expression": 3, "eyes": 1, "person:pose": 30, "person:eyes": 10}
     model = MultiviewPLDA(views, noise="full", noise_shrinkage=0.05, tol=1e-2)
-    model.fit(reduction.transform(X), labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MvpldaWarning)  # fewer classes than the original's cap the ranks
+        model.fit(reduction.transform(X), labels)
     output.mkdir(parents=True, exist_ok=True)
     text = result.table() + "\n\nvariance explained: "
     text += ", ".join(f"{view} {share:.1%}" for view, share in model.explained_variance_ratio_.items())

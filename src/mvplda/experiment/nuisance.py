@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..estimators.baselines import CosineScorer
 from ..estimators.multiview import MultiviewPLDA
 from ..estimators.plda import PLDA
-from ..exceptions import DataError, LabelError, MvpldaWarning
+from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..metrics import eer
 from ..preprocessing import Reduction
 
@@ -89,16 +89,26 @@ def study_nuisance(
     verify, ignore : the view in question, and the one that must not matter
     keep : numbers of ignored classes that a training class is seen with; default: all, half, 2, 1
     components : principal components
-    folds : of the classes of `verify`; every fold is tested once
+    folds : of the classes of `verify`, at least 2; every fold is tested once
     """
     for view in (verify, ignore):
         if view not in labels:
             raise LabelError(f"there is no view {view!r}; there are {list(labels)}")
+    if verify == ignore:
+        raise LabelError(f"one view is verified and another ignored; got {verify!r} for both")
+    for view, values in labels.items():
+        unknown = sum(value is None for value in values)
+        if unknown:
+            raise LabelError(f"{unknown} vector(s) have no label in view {view!r}: leave them out")
     classes = np.unique(labels[verify])
-    if len(classes) < 2 * folds:
-        raise DataError(f"{len(classes)} classes of {verify!r} are too few for {folds} folds of at least two")
+    if folds < 2 or len(classes) < 2 * folds:
+        raise DataError(
+            f"{len(classes)} classes of {verify!r} and {folds} folds; expected 2 folds of 2 classes or more"
+        )
     most = max(len(np.unique(labels[ignore][labels[verify] == c])) for c in classes)
-    keep = sorted(set(keep or (most, max(most // 2, 1), 2, 1)), reverse=True)
+    keep = sorted({min(k, most) for k in keep or (most, max(most // 2, 1), 2, 1)}, reverse=True)
+    if keep[-1] < 1:
+        raise ParameterError(f"a training class is seen with at least one class of {ignore!r}; got {keep[-1]}")
     parts = np.array_split(np.random.default_rng(seed).permutation(classes), folds)
     found: dict[str, dict[int, list[float]]] = {}
     shares: dict[str, float] = {}
@@ -136,7 +146,7 @@ def _systems(
     size = {view: len(np.unique(values)) for view, values in own.items()}
     ranks = {view: min(rank, size[view] - 1, Y.shape[1]) for view in labels if size[view] > 1}
     cell = f"{verify}:{ignore}"
-    cells = len(np.unique(np.char.add(np.char.add(own[verify].astype(str), "\0"), own[ignore].astype(str))))
+    cells = len(np.unique([np.unique(own[view], return_inverse=True)[1] for view in (verify, ignore)], axis=1).T)
     common: dict[str, Any] = {"noise": "full", "max_iter": 30, "noise_shrinkage": shrinkage}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)

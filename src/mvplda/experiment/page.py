@@ -44,7 +44,7 @@ def write_experiment_page(
     if source:
         notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
-    claim = f"<pre>{html.escape(results.claim())}</pre>" if results.claim() else ""
+    claim = "".join(f"<pre>{html.escape(part)}</pre>" for part in (results.claim(), results.groups_table()) if part)
     body = (
         f"<pre>{html.escape(results.summary)}</pre>"
         f'<h2>Systems</h2><div class="scroll">{_table(results)}</div>{claim}{notes_list(notes)}'
@@ -88,24 +88,16 @@ def _det(axes: Any, results: Results, scored: Mapping[str, Scored], task: Task) 
     for kind, mask in kinds.items():
         if kind != target:
             others |= mask
-    ticks = np.array([0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4])
     for i, system in enumerate(results.systems):
         scores = scored[system.name].scores
         curve = ScoreCurve(scores[kinds[target]], {"Total": scores[others]})
         _, miss, false_alarm = curve.steps()
         low = 0.5 / max(curve.n_targets, curve.n_nontargets)
         x, y = (ndtri(np.clip(rate, low, 1 - low)) for rate in (false_alarm, miss))
-        style = "-" if system.name == BEST else "--" if i % 2 else ":"
-        colour = draw.INK if system.name == BEST else draw.PALETTE[i % len(draw.PALETTE)]
-        axes.plot(x, y, style, color=colour, label=system.title.strip(), linewidth=2.2 if system.name == BEST else 1.3)
-    span = ndtri(np.array([0.00005, 0.5]))
-    labels = [f"{100 * t:g}" for t in ticks]
-    axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %")
-    axes.set_xticks(ndtri(ticks), labels)
-    axes.set_yticks(ndtri(ticks), labels)
-    axes.set_aspect("equal")
-    axes.grid(alpha=0.25)
-    axes.legend(fontsize="x-small", loc="lower left")
+        colour = draw.SYSTEM_COLOURS[i % len(draw.SYSTEM_COLOURS)]
+        axes.plot(x, y, color=colour, label=system.title.strip(), linewidth=2.4 if system.name == BEST else 1.2)
+    draw.det_axes(axes)
+    axes.legend(fontsize="x-small", loc="upper right")
 
 
 def _table(results: Results) -> str:
@@ -126,8 +118,8 @@ def _table(results: Results) -> str:
 
 
 def _cell(system: SystemResult, kind: str) -> str:
-    text = f"{100 * system.evaluation[kind].eer:.2f}"
-    if system.intervals is not None:
-        ends = system.intervals.intervals[kind]["eer"]
+    value, ends = system.evaluation[kind].eer, system.around(kind)
+    text = "-" if math.isnan(value) else f"{100 * value:.2f}"
+    if ends is not None:
         text += f'<small class="interval">{100 * ends.low:.2f} to {100 * ends.high:.2f}</small>'
     return text

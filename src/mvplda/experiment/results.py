@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_atomically
-from ..metrics import Comparison, Evaluation, Intervals
+from ..metrics import Comparison, Evaluation, Interval, Intervals
 
 NAME_WIDTH = 32
 
@@ -23,6 +23,7 @@ class SystemResult:
 
     intervals : over speakers, where they were asked for
     seconds : of fitting and scoring
+    groups : the same by group, where the protocol keeps groups apart
     """
 
     name: str
@@ -33,6 +34,16 @@ class SystemResult:
     note: str = ""
     llr: bool = True
     groups: Mapping[str, Evaluation] = field(default_factory=dict)
+
+    def around(self, kind: str) -> Interval | None:
+        """The interval of the EER of a kind; kinds without trials have none."""
+        return None if self.intervals is None else self.intervals.intervals.get(kind, {}).get("eer")
+
+    def shown(self, kind: str) -> str:
+        """The EER of a kind in percent, with its interval."""
+        ends = self.around(kind)
+        text = _percent(self.evaluation[kind].eer)
+        return text if ends is None else f"{text} [{_percent(ends.low)}, {_percent(ends.high)}]"
 
 
 @dataclass(frozen=True)
@@ -94,8 +105,8 @@ class Results:
         ours, theirs = (self[name].title.strip() for name in self.compared)
         level = 100 * self.comparison.level
         lines = [f"{ours} against {theirs}: EER as a share, with its {level:g} % interval over speakers"]
-        for kind in self.kinds:
-            test = self.comparison.tests[kind]["eer"]
+        for kind, tests in self.comparison.tests.items():
+            test = tests["eer"]
             word = {"A": "better", "B": "worse"}.get(test.verdict, "undecided")
             lines.append(
                 f"  {kind:>6}  {_number(test.ratio)}  [{_number(test.ratio_low)}, {_number(test.ratio_high)}]  "
@@ -105,17 +116,23 @@ class Results:
 
     def intervals_table(self) -> str:
         """EER with intervals, one row a system."""
-        rows = []
-        for system in self.systems:
-            cells = ""
-            for kind in self.kinds:
-                text = _percent(system.evaluation[kind].eer)
-                if system.intervals is not None:
-                    ends = system.intervals.intervals[kind]["eer"]
-                    text += f" [{_percent(ends.low)}, {_percent(ends.high)}]"
-                cells += f"{text:>22}"
-            rows.append(f"{system.title:{NAME_WIDTH}}{cells}")
+        rows = [
+            f"{system.title:{NAME_WIDTH}}" + "".join(f"{system.shown(kind):>22}" for kind in self.kinds)
+            for system in self.systems
+        ]
         return "\n".join([f"{'EER, %':{NAME_WIDTH}}" + "".join(f"{kind:>22}" for kind in self.kinds), *rows])
+
+    def groups_table(self) -> str:
+        """EER of every group, one row a system; nothing where there are no groups."""
+        lines = []
+        for group in dict.fromkeys(group for system in self.systems for group in system.groups):
+            lines += ["", f"{f'EER, %, {group}':{NAME_WIDTH}}" + "".join(f"{kind:>8}" for kind in self.kinds)]
+            for system in self.systems:
+                rows = system.groups[group].rows
+                lines.append(
+                    f"{system.title:{NAME_WIDTH}}" + "".join(f"{_percent(rows[kind].eer):>8}" for kind in self.kinds)
+                )
+        return "\n".join(lines[1:])
 
     def markdown(self) -> str:
         """The table for a README."""
@@ -124,14 +141,10 @@ class Results:
         lines = ["| " + " | ".join(head) + " |", "|:---|" + "---:|" * (len(head) - 1)]
         for system in self.systems:
             total = system.evaluation["Total"]
-            cells = []
-            for kind in self.kinds:
-                text = _percent(system.evaluation[kind].eer)
-                if system.intervals is not None and kind == "Total":
-                    ends = system.intervals.intervals[kind]["eer"]
-                    text += f" [{_percent(ends.low)}, {_percent(ends.high)}]"
-                cells.append(text)
-            cllr = f"{total.cllr:.3f}" if system.llr else "-"
+            cells = [
+                system.shown(kind) if kind == "Total" else _percent(system.evaluation[kind].eer) for kind in self.kinds
+            ]
+            cllr = f"{total.cllr:.3f}" if system.llr and math.isfinite(total.cllr) else "-"
             row = [system.title.strip(), *cells, f"{next(iter(total.min_dcf.values())):.3f}", cllr]
             lines.append("| " + " | ".join(row) + " |")
         return "\n".join(lines) + "\n"
@@ -169,16 +182,17 @@ class Results:
         writer.writerow(["system", "kind", "n_targets", "n_nontargets", *names, "eer_low", "eer_high"])
         for system in self.systems:
             for kind, row in system.evaluation.rows.items():
-                ends = None if system.intervals is None else system.intervals.intervals[kind]["eer"]
+                ends = system.around(kind)
                 interval = ["", ""] if ends is None else [repr(ends.low), repr(ends.high)]
-                values = [repr(float(v)) for v in row.flat().values()]
+                values = ["" if math.isnan(v) else repr(float(v)) for v in row.flat().values()]
                 writer.writerow([system.name, kind, row.n_targets, row.n_nontargets, *values, *interval])
         return out.getvalue()
 
     def save(self, folder: Path) -> list[Path]:
         """table.txt, table.md, table.csv and results.json."""
         folder.mkdir(parents=True, exist_ok=True)
-        text = "\n\n".join(part for part in (self.summary, self.table(), self.intervals_table(), self.claim()) if part)
+        parts = (self.summary, self.table(), self.intervals_table(), self.groups_table(), self.claim())
+        text = "\n\n".join(part for part in parts if part)
         found = {
             "table.txt": text + "\n",
             "table.md": self.markdown(),

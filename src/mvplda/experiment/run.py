@@ -14,7 +14,7 @@ from ..io.vectors import VectorSet, read_vectors, write_vectors
 from ..jvector.settings import kind_of
 from .compare import run_systems
 from .configuration import Configuration, write_configuration
-from .extraction import Vectors, extract_everything, gather, train_extractor
+from .extraction import Variants, Vectors, extract_everything, gather, train_extractor
 from .page import write_experiment_page
 from .results import Results
 from .systems import BEST, systems_named
@@ -60,7 +60,8 @@ def run_experiment(
         say(f"{len(notes)} utterance(s) could not be used, the first: {notes[0]}")
         missing = {name for name, _ in found.skipped}
         corpus = corpus.select([row for row, name in enumerate(corpus.ids.tolist()) if name not in missing])
-    task = Task.of(corpus, found.everything, found.extra)
+    known = None if found.extractor is None else found.extractor.classes.get(corpus.views[0])
+    task = Task.of(corpus, found.everything, found.extra, met=known)
     title = f"{corpus.name}, {_described(found)}"
     say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
     settings = configuration.evaluation
@@ -113,9 +114,8 @@ def _vectors(
 
     if extractor is not None:
         trained = Extractor.load(extractor)
-        material = gather(
-            corpus, FeatureSettings.from_dict(trained.feature_settings), configuration.variants, say=say, **options
-        )
+        wanted = configuration.variants if configuration.variants.backend != "speakers" else Variants()
+        material = gather(corpus, FeatureSettings.from_dict(trained.feature_settings), wanted, say=say, **options)
     else:
         material = gather(corpus, configuration.features, configuration.variants, say=say, **options)
         trained = train_extractor(
@@ -128,7 +128,7 @@ def _vectors(
             say=say,
         )
         trained.save(output / "extractor.safetensors")
-    found = extract_everything(material, trained, configuration.variants, device=configuration.training.device)
+    found = extract_everything(corpus, material, trained, configuration.variants, device=configuration.training.device)
     write_vectors(output / "vectors.npz", found.everything)
     return found
 

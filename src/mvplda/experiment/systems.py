@@ -19,12 +19,12 @@ from sklearn.pipeline import Pipeline
 
 from ..bundle import Bundle
 from ..estimators.baselines import CascadeScorer, CosineScorer
-from ..estimators.cross_validation import MultiviewPLDACV
 from ..estimators.multiview import MultiviewPLDA
 from ..estimators.plda import PLDA
 from ..exceptions import MvpldaWarning, ParameterError
 from ..preprocessing import Reduction, standard_chain
 from .task import Task
+from .tuning import Fit, Tuned, tune
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,13 @@ class BackendSettings:
     shrinkages: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2)
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name in ("reduce", "paper_rank", "paper_iterations", "speaker_rank", "cell_rank", "components"):
+            if getattr(self, name) < 1:
+                raise ParameterError(f"{name} is at least 1; got {getattr(self, name)}")
+        if not self.shrinkages or any(not 0 <= share <= 1 for share in self.shrinkages):
+            raise ParameterError(f"shrinkages are shares of the variance, at least one of them; got {self.shrinkages}")
+
 
 @dataclass(frozen=True)
 class Scored:
@@ -65,12 +72,14 @@ class System:
     """A name for the command line, a title for the table, and how to fit and score.
 
     llr : whether scores are log-likelihood ratios, whose Cllr means something
+    two_views : whether it is for two views only
     """
 
     name: str
     title: str
     run: Callable[[Task, BackendSettings], Scored]
     llr: bool = True
+    two_views: bool = False
 
 
 def score(model: Any, task: Task, *, method: str | None = None, **question: Any) -> NDArray[Any]:
@@ -162,30 +171,37 @@ def known_phrase(task: Task, settings: BackendSettings) -> Scored:
     return Scored(score(bundle, task, known=_claims(task)), bundle, _sum(ranks))
 
 
-def _tuned(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    """Whitened, brought to one length; the shrinkage of the noise that is best for training speakers held out."""
-    chain = standard_chain(_components(task, settings.components))
-    folds = min(5, task.classes[task.views[0]] // 2)
-    common: dict[str, Any] = {"noise": "full", "max_iter": 20, "random_state": settings.seed}
-    model: MultiviewPLDA
-    if folds >= 2 and len(settings.shrinkages) > 1:
-        common |= {"noise_shrinkages": settings.shrinkages, "cv": folds, "held_out": task.views[0]}
-        model = MultiviewPLDACV(views, criterion="cllr", **common, **options)
-    else:
-        model = MultiviewPLDA(views, noise_shrinkage=settings.shrinkages[0], **common)
-    return Bundle(chain, model).fit(task.train, task.train_labels)
+def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
+    """Trains on whitened vectors brought to one length, all views with the interaction, or cells alone."""
+
+    def fit(task: Task, shrinkage: float) -> Bundle:
+        components = _components(task, settings.components)
+        ranks = _ranks(task, settings, components)
+        views = {task.cell: ranks[task.cell]} if cell_only else ranks
+        model = MultiviewPLDA(views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.seed)
+        return Bundle(standard_chain(components), model).fit(task.train, task.train_labels)
+
+    return fit
+
+
+def _calibrated(bundle: Bundle, task: Task, **question: Any) -> NDArray[Any]:
+    profiles = bundle.enrol(task.enrol, task.enrol_ids)
+    if bundle.calibrator is None:
+        return np.asarray(bundle.llr(profiles, task.test, **question))
+    return bundle.calibrated(profiles, task.test, **question)
 
 
 def tuned_plda(task: Task, settings: BackendSettings) -> Scored:
-    ranks = _ranks(task, settings, _components(task, settings.components))
-    bundle = _tuned(task, settings, {task.cell: ranks[task.cell]})
-    return Scored(score(bundle, task), bundle, f"rank {ranks[task.cell]}, {_chosen(bundle)}")
+    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.seed)
+    return Scored(_calibrated(tuned.bundle, task), tuned.bundle, _described(tuned))
 
 
 def best(task: Task, settings: BackendSettings) -> Scored:
-    ranks = _ranks(task, settings, _components(task, settings.components))
-    bundle = _tuned(task, settings, ranks)
-    return Scored(score(bundle, task, known=_claims(task)), bundle, f"{_sum(ranks)}, {_chosen(bundle)}")
+    def ask(bundle: Bundle, trials: Task) -> NDArray[Any]:
+        return score(bundle, trials, known=_claims(trials))
+
+    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.seed)
+    return Scored(_calibrated(tuned.bundle, task, known=_claims(task)), tuned.bundle, _described(tuned))
 
 
 def _claims(task: Task) -> dict[str, Any]:
@@ -197,10 +213,8 @@ def _sum(ranks: dict[str, int]) -> str:
     return "ranks " + " + ".join(map(str, ranks.values()))
 
 
-def _chosen(bundle: Bundle) -> str:
-    model: Any = bundle.model
-    share = getattr(model, "best_settings_", {}).get("noise_shrinkage", model.noise_shrinkage)
-    return f"shrinkage {share:g}"
+def _described(tuned: Tuned) -> str:
+    return f"{_sum(tuned.bundle.fitted_model.views_)}, shrinkage {tuned.shrinkage:g}"
 
 
 SYSTEMS = {
@@ -210,7 +224,7 @@ SYSTEMS = {
         System("plda-cell", "PLDA by cell, as in the paper", plda_by_cell),
         System("plda-speaker", "PLDA by speaker", plda_by_speaker),
         System("cascade", "cascade of two PLDA", cascade),
-        System("jplda-printed", "jPLDA as printed", as_printed),
+        System("jplda-printed", "jPLDA as printed", as_printed, two_views=True),
         System("jplda-exact", "jPLDA exact", exact),
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
         System("jplda-known", "  the same, phrase known", known_phrase),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from ..datasets.corpus import Corpus
 from ..exceptions import DataError, LabelError
 from ..io.vectors import VectorSet
 from ..metrics import trial_kinds
+
+if TYPE_CHECKING:
+    from .extraction import Extra
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Task:
     test, test_labels : vectors and {view: (t,) classes}
     mask : (m, t) which trials there are; None: all
     groups : (m,) group of every enrolment, where the protocol keeps groups apart
+    people : (n,) who speaks in every training vector; None: the classes of the first view
+    unseen : (n,) training vectors of people that the extractor has not met, where that is known
     """
 
     views: tuple[str, ...]
@@ -40,16 +46,21 @@ class Task:
     test_labels: dict[str, NDArray[Any]]
     mask: NDArray[np.bool_] | None = None
     groups: NDArray[Any] | None = None
+    people: NDArray[Any] | None = None
+    unseen: NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(cls, corpus: Corpus, vectors: VectorSet, extra: tuple[VectorSet, dict[str, Any]] | None = None) -> Task:
+    def of(
+        cls, corpus: Corpus, vectors: VectorSet, extra: Extra | None = None, *, met: Iterable[str] | None = None
+    ) -> Task:
         """The task that a corpus sets, with vectors of its utterances.
 
         Parameters
         ----------
         corpus : labels and protocol
         vectors : of all utterances that the protocol names
-        extra : further training vectors and their labels
+        extra : further training vectors
+        met : classes of the first view that the extractor was trained on, where that is known
         """
         protocol = corpus.protocol
         labels = corpus.model_labels()
@@ -64,9 +75,11 @@ class Task:
             return vectors.X[vectors.rows(corpus.ids[which])]
 
         train, train_labels = rows(protocol.train), corpus.labels_at(protocol.train)
+        people = train_labels[corpus.views[0]].astype(np.str_)
         if extra is not None:
-            train = np.concatenate([train, extra[0].X])
-            train_labels = {view: np.concatenate([train_labels[view], extra[1][view]]) for view in views}
+            train = np.concatenate([train, extra.vectors.X])
+            train_labels = {view: np.concatenate([train_labels[view], extra.labels[view]]) for view in views}
+            people = np.concatenate([people, extra.people])
         members = [len(part) for part in protocol.enrol.values()]
         first = np.array([part[0] for part in protocol.enrol.values()])
         groups = None if protocol.groups is None else protocol.groups[first]
@@ -81,6 +94,8 @@ class Task:
             {view: corpus.labels[view][protocol.test] for view in views},
             corpus.trial_mask(),
             groups,
+            people,
+            None if met is None else ~np.isin(people, list(met)),
         )
 
     @property
@@ -96,6 +111,11 @@ class Task:
         for view, values in self.train_labels.items():
             codes = codes * found[view] + np.unique(values, return_inverse=True)[1]
         return {**found, self.cell: len(np.unique(codes))}
+
+    @property
+    def targets(self) -> NDArray[np.bool_]:
+        """(models, tests) which trials are of the same class in every view."""
+        return next(iter(self.kinds.values()))
 
     @cached_property
     def kinds(self) -> dict[str, NDArray[np.bool_]]:

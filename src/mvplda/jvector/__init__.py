@@ -14,6 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..exceptions import ConstantLayerWarning
 from .data import concatenate
 from .settings import (
     FrameAugmentation,
@@ -31,7 +32,7 @@ from .settings import (
 if TYPE_CHECKING:
     from .export import export_onnx
     from .extractor import Extractor
-    from .pretraining import ConstantLayerWarning, LayerHealth
+    from .pretraining import LayerHealth
     from .training import train
 
 __all__ = [
@@ -54,7 +55,6 @@ __all__ = [
 ]
 
 _LATE = {
-    "ConstantLayerWarning": "pretraining",
     "Extractor": "extractor",
     "LayerHealth": "pretraining",
     "export_onnx": "export",

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..audio.featureset import FeatureSet
+from ..datasets.enrolment import split_classes
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import encode_labels
 
@@ -17,29 +18,8 @@ Labels = Mapping[str, Any]
 
 
 def concatenate(sets: Sequence[FeatureSet]) -> FeatureSet:
-    """Several sets as one, in their order; all have the same width.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvplda.audio.featureset import FeatureSet
-    >>> from mvplda.jvector import concatenate
-    >>> one = FeatureSet(np.array(["a"]), np.zeros((3, 2), np.float32), np.array([0, 3]))
-    >>> concatenate([one, one]).offsets
-    array([0, 3, 6])
-    """
-    if not sets:
-        raise DataError("there is nothing to concatenate: give at least one feature set")
-    widths = sorted({features.dimension for features in sets})
-    if len(widths) > 1:
-        raise DataError(f"feature sets of one width can be joined; these have {widths}")
-    lengths = np.concatenate([features.lengths for features in sets])
-    return FeatureSet(
-        np.concatenate([features.ids for features in sets]),
-        np.concatenate([features.frames for features in sets]),
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        sets[0].settings if all(features.settings == sets[0].settings for features in sets) else None,
-    )
+    """Several sets as one, in their order: `FeatureSet.concatenate`."""
+    return FeatureSet.concatenate(sets)
 
 
 def check_features(features: FeatureSet, width: int | None = None) -> None:
@@ -78,17 +58,16 @@ def number_classes(labels: Labels, n: int) -> tuple[IntArray, dict[str, list[str
     return np.stack(codes, axis=1).astype(np.int64), classes
 
 
-def split_classes(labels: Labels, view: str, share: float, seed: int) -> tuple[IntArray, IntArray]:
-    """Rows of the classes that stay, and rows of a share of the classes that are held out."""
+def hold_out_rows(labels: Labels, view: str, share: float, seed: int) -> tuple[IntArray, IntArray]:
+    """Rows of the classes that stay, and rows of a share of the classes, at least 2, that are held out."""
     if view not in labels:
         raise LabelError(f"there is no view {view!r} to hold classes out of; there are {list(labels)}")
     column = np.array([str(value) for value in labels[view]])
-    names = np.unique(column)
-    count = max(2, round(share * len(names)))
-    if len(names) - count < 2:
-        raise ParameterError(f"view {view!r} has {len(names)} classes: holding {count} out leaves fewer than 2")
-    chosen = np.random.default_rng([seed, 0x5EED]).permutation(names)[:count]
-    out = np.isin(column, chosen)
+    number = len(np.unique(column))
+    count = max(2, round(share * number))
+    if number - count < 2:
+        raise ParameterError(f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2")
+    out = np.isin(column, split_classes(column, number - count, seed)[1])
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 

@@ -25,6 +25,13 @@ def angular_margin_logits(cosines: Tensor, codes: Tensor, margin: float, scale: 
     return scale * cosines.scatter(1, index, turned)
 
 
+def margin_views(network: ModernNetwork, classes: Mapping[str, int]) -> tuple[str, ...]:
+    """The views that get an angular margin: those named, else the speaker, else the first."""
+    if network.margin_views is not None:
+        return network.margin_views
+    return ("speaker",) if "speaker" in classes else tuple(classes)[:1]
+
+
 class Heads(nn.Module):
     """Sum over views of weighted cross-entropies.
 
@@ -38,9 +45,9 @@ class Heads(nn.Module):
         self.scale = modern.scale if modern else 1.0
         self.smoothing = modern.label_smoothing if modern else 0.0
         split = modern is not None and modern.split
-        margins = modern.margin_views if modern else ()
+        margins = margin_views(modern, classes) if modern else ()
         given = modern.loss_weights if modern else {}
-        for name in (*given, *(margins if margins != ModernNetwork.margin_views else ())):
+        for name in (*given, *margins):
             if name not in classes:
                 raise ParameterError(f"the network's settings name a view {name!r}; the labels have {list(classes)}")
         self.views = tuple(classes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..exceptions import MvpldaWarning, NumericalError
+from ..exceptions import ConstantLayerWarning, NumericalError
 from ..progress import Progress
 from .batches import FrameBatches
 from .paper import PaperBody
@@ -22,10 +22,6 @@ log = logging.getLogger(__name__)
 PROBED = 4096
 CONSTANT = 0.01
 """A layer whose units' deviation over frames is below this says nothing of the frame."""
-
-
-class ConstantLayerWarning(MvpldaWarning):
-    """A layer's units hardly change from frame to frame."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,8 @@ class ModernNetwork:
     output : the vector: "embedding", or "embedding+pooled", with the pooled statistics beside it: the
         embedding keeps what tells the training classes apart, the statistics what may tell others
     dropout : of the pooled statistics
-    margin_views : views that get an angular margin, the others get a plain softmax
+    margin_views : views that get an angular margin, the others get a plain softmax; None for the view
+        called speaker or, where there is none, the first
     margin, scale : of the angular margin
     margin_warmup : share of the training over which the margin grows from 0
     label_smoothing : of every head
@@ -110,7 +111,7 @@ class ModernNetwork:
     split: bool = False
     output: Literal["embedding", "embedding+pooled"] = "embedding+pooled"
     dropout: float = 0.2
-    margin_views: tuple[str, ...] = ("speaker",)
+    margin_views: tuple[str, ...] | None = None
     margin: float = 0.2
     scale: float = 20.0
     margin_warmup: float = 0.5
@@ -171,7 +172,7 @@ class Training:
     schedule : "constant", "linear" (to 0) or "cosine" (to 0)
     warmup : share of the steps over which the rate grows from 0
     clip : longest gradient, None for any
-    seed : same seed, same data and same device kind give the same network
+    seed : same seed, same data, same device kind and number of threads give the same network
     device, precision : "auto" takes the GPU and bfloat16 products where there is one
     hold_out : share of the monitored view's classes that are kept out, to stop early by
     monitor : the view whose error is watched, None for the first

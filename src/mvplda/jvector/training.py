@@ -16,7 +16,7 @@ from ..exceptions import LabelError, NumericalError
 from ..progress import Progress
 from .batches import FrameBatches, UtteranceBatches, standardised
 from .checkpoint import read_checkpoint, setting_of, write_checkpoint
-from .data import IntArray, Labels, check_features, frame_statistics, number_classes, split_classes, take_labels
+from .data import IntArray, Labels, check_features, frame_statistics, hold_out_rows, number_classes, take_labels
 from .extractor import Body, Extractor, build_body, extract_vectors
 from .heads import Heads
 from .monitor import cosine_scores, held_out_eer, plda_scores, some_rows
@@ -87,7 +87,7 @@ def train(
         raise LabelError(f"there is no view {monitor!r} to monitor; the labels have {list(labels)}")
     number_classes(labels, len(features))
     if held_out is None and training.hold_out:
-        stay, out = split_classes(labels, monitor, training.hold_out, training.seed)
+        stay, out = hold_out_rows(labels, monitor, training.hold_out, training.seed)
         held_out = features.take(out), take_labels(labels, out)
         features, labels = features.take(stay), take_labels(labels, stay)
     codes, classes = number_classes(labels, len(features))

@@ -9,6 +9,7 @@ passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
@@ -239,9 +240,11 @@ class SparseTable:
         self.host, self._xp = counts, xp
         entries = counts.tocoo()
         where = np.stack([entries.row, entries.col]).astype(np.int64)
-        self.matrix = xp.torch.sparse_coo_tensor(
-            xp.asarray(where), xp.asarray(entries.data.astype(np.float64)), counts.shape, check_invariants=False
-        ).coalesce()
+        with warnings.catch_warnings():  # torch 2.11 and 2.12 warn also where the checks were declined
+            warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
+            self.matrix = xp.torch.sparse_coo_tensor(
+                xp.asarray(where), xp.asarray(entries.data.astype(np.float64)), counts.shape, check_invariants=False
+            ).coalesce()
         self._transposed: SparseTable | None = None
 
     @property

@@ -22,6 +22,8 @@ from .leaf import Leaf
 from .records import Array
 
 CHUNK_ELEMENTS = 2**22
+FEW_MET = 0.1
+"""Tables of leaf classes that are filled less than this are multiplied as sparse ones."""
 
 
 @dataclass(frozen=True)
@@ -289,7 +291,8 @@ class Elimination:
         values, group = xp.keep(self.design.leaf_counts[0]), xp.keep(self.design.leaf_counts[1])
         n_leaves, r_e = len(group), self.ranks[e]
         result: Array = xp.empty((n_leaves, r_e, r_e))
-        step = max(1, CHUNK_ELEMENTS // (8 * r_e * max(self.n_rest, r_e)))  # several arrays of this size at once
+        size = max(self.ranks) * max(self.n_rest, r_e)  # several arrays of so many numbers a class at once
+        step = max(1, CHUNK_ELEMENTS // (8 * size))
         if a is not None:
             parent = xp.asarray(self.design.root_groups.group[tables[a].indices])
             root_covariance = self._root_covariances()
@@ -297,13 +300,19 @@ class Elimination:
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
             n, delta = values[group[part]], self.delta[group[part]]
-            X = xp.zeros((len(n), r_e, self.n_rest))
+            XV, counts = xp.zeros((len(n), r_e, self.n_rest)), {}
             for l in self.plan.rest:
-                X[:, :, self.rest_slice[l]] = xp.einsum(
-                    "tj,pr->tpjr", xp.asarray(tables[l][part].toarray()), self._g(e, l)
-                ).reshape(len(n), r_e, -1)
-            XV = X @ self.V
-            met = XV @ X.mT
+                some = tables[l][part]
+                counts[l] = xp.asarray(some.toarray())
+                few = some.nnz < FEW_MET * counts[l].shape[0] * counts[l].shape[1]
+                rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
+                summed = (xp.new_table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
+                XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
+            met = xp.zeros((len(n), r_e, r_e))
+            for l in self.plan.rest:
+                J, r = counts[l].shape[1], self.ranks[l]
+                wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
+                met += xp.einsum("tpjr,tj->tpr", wide, counts[l]) @ self._g(e, l).T
             if a is not None:
                 H = n[:, None, None] * self._g(e, a)
                 cross = H @ solved[parent[part]] @ XV.mT

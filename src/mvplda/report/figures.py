@@ -15,6 +15,19 @@ from ..metrics import Evaluation, ScoreCurve, bayes_error_rates
 
 KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999"}
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
+SYSTEM_COLOURS = (
+    "#BBBBBB",
+    "#56B4E9",
+    "#CC79A7",
+    "#E69F00",
+    "#D55E00",
+    "#88CCEE",
+    "#009E73",
+    "#DDCC77",
+    "#882255",
+    "#0072B2",
+)
+DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 INK = "#102030"
 """The colour of text and axes; the page makes it the reader's text colour."""
 
@@ -67,11 +80,10 @@ def scatter_of_kinds(
 def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
     """EER of every system, one group of bars a kind of trial, on a log axis."""
     width = 0.8 / len(table)
-    palette = ("#BBBBBB", "#56B4E9", "#CC79A7", "#D55E00", "#0072B2", "#009E73", "#F0E442", "#000000")
     for i, (system, row) in enumerate(table.items()):
         heights = [max(100 * row[c], 0.005) for c in columns]
         places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
-        axes.bar(places, heights, width, label=system, color=palette[i % len(palette)])
+        axes.bar(places, heights, width, label=system, color=SYSTEM_COLOURS[i % len(SYSTEM_COLOURS)])
     axes.set_yscale("log")
     axes.set_xticks(np.arange(len(columns)), columns)
     axes.set_ylabel("EER, % (log scale)")
@@ -85,7 +97,6 @@ def colour_of(kind: str, place: int = 0) -> str:
 
 def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation) -> None:
     """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
-    ticks = np.array([0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4])
     curves = {kind: {kind: values} for kind, values in scores.items() if kind != result.target}
     curves["Total"] = {kind: values for kind, values in scores.items() if kind != result.target}
     cost = result.costs[0]
@@ -101,16 +112,21 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
         at = curve.rates(result[kind].min_dcf_threshold[cost.name])
         point = ndtri(np.clip([float(at[1]), float(at[0])], low, 1 - low))
         axes.plot(*point[:, None], "x", color=colour, markersize=7)
-    span = ndtri(np.array([0.00005, 0.5]))
-    axes.plot(span, span, color=INK, linewidth=0.5, linestyle=":")
-    labels = [f"{100 * t:g}" for t in ticks]
-    axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %")
-    axes.set_xticks(ndtri(ticks), labels)
-    axes.set_yticks(ndtri(ticks), labels)
-    axes.set_aspect("equal")
-    axes.grid(alpha=0.25)
+    det_axes(axes)
     axes.set_title(f"dot: EER; cross: minDCF {cost}", fontsize="small")
     axes.legend(fontsize="small", loc="lower left")
+
+
+def det_axes(axes: Any) -> None:
+    """Probit axes of misses against false alarms, both in percent."""
+    ticks, span = ndtri(np.array(DET_TICKS)), ndtri(np.array([0.00005, 0.5]))
+    labels = [f"{100 * t:g}" for t in DET_TICKS]
+    axes.plot(span, span, color=INK, linewidth=0.5, linestyle=":")
+    axes.set(xlim=span, ylim=span, xlabel="false alarms, %", ylabel="misses, %")
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(ticks, labels)
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.25)
 
 
 def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:

@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,14 +16,18 @@ from numpy.typing import NDArray
 from ..io.numpy_files import ID_KEYS, VECTOR_KEYS, must_exist
 from ..io.text import fail
 from ..io.whole import foreign
-from .readers import RawBatch, rows_of_batch
+from .readers import RawBatch, Rows, rows_of_batch
+
+PARSING = Lock()
+"""NumPy parses headers with `ast`, which in some versions of Python fails when two threads are at it."""
 
 
 def read_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, Fortran order and type of the array that begins here."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    with PARSING:
+        shape, fortran, dtype = read(file)
     return shape, fortran, dtype
 
 
@@ -37,11 +42,11 @@ class _ArrayReader:
         self.path, self.shape, self.dtype = path, shape, dtype
         self.files: tuple[str, ...] = ()
 
-    def _pieces(self, file: Any, batch_bytes: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        n, width = self.shape
-        rows = rows_of_batch(batch_bytes, width * self.dtype.itemsize)
-        for start in range(0, n, rows):
-            X = np.empty((min(rows, n - start), width), dtype=self.dtype)
+    def _pieces(self, file: Any, batch_bytes: int, rows: Rows) -> Iterator[tuple[int, NDArray[Any]]]:
+        width = self.shape[1]
+        step = rows_of_batch(batch_bytes, width * self.dtype.itemsize)
+        for start in range(*rows, step):
+            X = np.empty((min(step, rows[1] - start), width), dtype=self.dtype)
             _fill(self.path, file, X)
             yield start, X.astype(self.dtype.newbyteorder("="), copy=False)
 
@@ -69,11 +74,17 @@ class NpyReader(_ArrayReader):
         if self.has_ids:
             self.files = (str(self.id_file),)
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[RawBatch]:
-        names = self._names() if ids and self.has_ids else None
+    def cuts(self) -> Sequence[int]:
+        return range(1, self.shape[0] + 1)
+
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[RawBatch]:
+        first, end = rows or (0, self.shape[0])
+        names = islice(self._names(), first, None) if ids and self.has_ids else None
         with foreign(self.path, "a NumPy array"), open(self.path, "rb", buffering=0) as file:
-            file.seek(self.offset)
-            for start, X in self._pieces(file, batch_bytes):
+            file.seek(self.offset + first * self.shape[1] * self.dtype.itemsize)
+            for start, X in self._pieces(file, batch_bytes, (first, end)):
                 if names is not None:
                     some = list(islice(names, len(X)))
                     if len(some) < len(X):
@@ -83,7 +94,7 @@ class NpyReader(_ArrayReader):
                 else:
                     some = None
                 yield RawBatch(X, some)
-        if names is not None and (rest := [name for name in names if name]):
+        if names is not None and end == self.shape[0] and (rest := [name for name in names if name]):
             fail(self.id_file, f"{len(rest)} more ids than the {self.shape[0]} vectors of {self.path}")
 
     def _names(self) -> Iterator[str]:
@@ -113,23 +124,28 @@ class NpzReader(_ArrayReader):
         self.has_ids = self.ids is not None
         self.columns = tuple(key for key, header in headers.items() if len(header[0]) == 1)
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[RawBatch]:
+    def cuts(self) -> Sequence[int]:
+        return ()
+
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[RawBatch]:
         with foreign(self.path, "a NumPy archive"):
             keys = [*columns, *([self.ids] if ids and self.ids is not None else [])]
-            with np.load(self.path, allow_pickle=False) as archive:
+            with PARSING, np.load(self.path, allow_pickle=False) as archive:
                 arrays = {key: archive[key] for key in keys}
             for key, array in arrays.items():
                 if len(array) != self.shape[0]:
                     fail(self.path, f"{len(array)} values of {key!r} for {self.shape[0]} vectors; expected as many")
             with zipfile.ZipFile(self.path) as zipped, zipped.open(f"{self.key}.npy") as file:
                 read_header(file)
-                for start, X in self._pieces(file, batch_bytes):
-                    rows = slice(start, start + len(X))
+                for start, X in self._pieces(file, batch_bytes, (0, self.shape[0])):
+                    some = slice(start, start + len(X))
                     names = None
                     if ids:
-                        listed = arrays[self.ids][rows].tolist() if self.ids else range(start, start + len(X))
+                        listed = arrays[self.ids][some].tolist() if self.ids else range(start, start + len(X))
                         names = [str(name) for name in listed]
-                    yield RawBatch(X, names, {column: arrays[column][rows] for column in columns})
+                    yield RawBatch(X, names, {column: arrays[column][some] for column in columns})
                 if file.read(1):  # also makes zipfile compare its checksum
                     fail(self.path, f"the array {self.key!r} is longer than its shape says")
 

@@ -1,7 +1,7 @@
 """Finished shards in a work folder.
 
-The name of a file holds everything that its numbers depend on: the shard's path, size and time
-of change, its lists of labels, the settings and the origin. A run that was killed, at any point,
+The name of a file holds everything that its numbers depend on: the shard's path, size, time
+of change and rows, its lists of labels, the settings and the origin. A run that was killed, at any point,
 finds the shards that were done; a shard that changed since has another name and is read again.
 """
 
@@ -19,15 +19,16 @@ from ..io.ark import is_kaldi, parse_name
 from ..labels import base_columns
 from ..statistics.storage import load_with_sources, save_statistics
 from .labels import label_file
+from .pieces import Piece
 from .shard import Partial, Plan, ShardReport, taken_up
 
 
 class Finished:
     """The place of one shard's statistics in the work folder, if there is one."""
 
-    def __init__(self, plan: Plan, path: str) -> None:
-        self.path, self.plan = path, plan
-        self.file = None if plan.work_dir is None else Path(plan.work_dir) / f"{_key(plan, path)}.safetensors"
+    def __init__(self, plan: Plan, piece: Piece) -> None:
+        self.name, self.plan = str(piece), plan
+        self.file = None if plan.work_dir is None else Path(plan.work_dir) / f"{_key(plan, piece)}.safetensors"
 
     def load(self) -> Partial | None:
         """What an earlier run left; None where there is nothing, or nothing that can be used."""
@@ -38,7 +39,7 @@ class Finished:
             if any(identity(file) != found for file, found in sources["files"].items()):
                 return None
             report = sources["report"]
-            shard = ShardReport(self.path, report["vectors"], report["bad_rows"], tuple(report["named_rows"]))
+            shard = ShardReport(self.name, report["vectors"], report["bad_rows"], tuple(report["named_rows"]))
         except (FileFormatError, KeyError, TypeError, AttributeError):
             return None
         if shard.bad_rows and self.plan.on_bad_rows == "raise":
@@ -61,14 +62,15 @@ def identity(path: str) -> list[Any]:
     return [os.path.abspath(path), state.st_size, state.st_mtime_ns]
 
 
-def _key(plan: Plan, path: str) -> str:
+def _key(plan: Plan, piece: Piece) -> str:
+    path = piece.path
     target = parse_name(path) if is_kaldi(path) else None
     shard = path if target is None else str(target.scp or target.ark)
     sources = dict(plan.labels)
     lists = [label_file(path, name, sources.get(name)) for name in base_columns(plan.views)]
     settings = asdict(replace(plan, origin=None, work_dir=None, first="", on_bad_shard="raise", on_bad_rows="raise"))
     digest = hashlib.sha256()
-    parts = [identity(shard), [None if f is None else identity(str(f)) for f in lists], settings]
+    parts = [identity(shard), piece.rows, [None if f is None else identity(str(f)) for f in lists], settings]
     digest.update(json.dumps(parts, default=repr, sort_keys=True).encode())
     digest.update(b"" if plan.origin is None else plan.origin.tobytes())
     return digest.hexdigest()[:32]

@@ -19,7 +19,7 @@ from ..io.ark import BINARY, FLOATS, Buffer, _find, _name, _open, _skip_blanks, 
 from ..io.numpy_files import must_exist
 from ..io.rows import stacked
 from ..io.text import LONGEST_ID, fail
-from .readers import RawBatch, rows_of_batch
+from .readers import RawBatch, Rows, rows_of_batch
 
 FIRST_ROWS = 64
 """Of a script: the width of its vectors is not known before."""
@@ -43,16 +43,21 @@ class KaldiReader:
     def files(self) -> tuple[str, ...]:
         return tuple(self.places.values())
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[RawBatch]:
+    def cuts(self) -> Sequence[int]:
+        return ()
+
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[RawBatch]:
         entries = self._of_script() if self.scp is not None else self._of_archive()
-        rows, width, empty = FIRST_ROWS, None, True
-        while batch := list(islice(entries, rows)):
+        step, width, empty = FIRST_ROWS, None, True
+        while batch := list(islice(entries, step)):
             names = [name for name, _, _ in batch]
             X = self._vectors(batch)
             if width is not None and X.shape[1] != width:
                 fail(self.path, f"the vector of {names[0]!r} has width {X.shape[1]}; those before have {width}")
             width, empty = X.shape[1], False
-            rows = rows_of_batch(batch_bytes, X.shape[1] * X.itemsize)
+            step = rows_of_batch(batch_bytes, X.shape[1] * X.itemsize)
             yield RawBatch(X, names)
             for data in self.opened.values():
                 if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):

@@ -22,6 +22,7 @@ from ..exceptions import LabelError
 from ..io.lists import read_map
 from ..io.whole import foreign
 from ..statistics import LabelCodes, label_codes
+from .arrays import PARSING
 from .readers import RawBatch, Reader
 
 CACHED_LISTS = 8
@@ -32,7 +33,7 @@ class Source(Protocol):
 
     def codes(self, batch: RawBatch, start: int) -> LabelCodes: ...
 
-    def finish(self, rows: int) -> None: ...
+    def finish(self, end: int, last: bool) -> None: ...
 
 
 class Labels:
@@ -44,7 +45,7 @@ class Labels:
     """
 
     def __init__(
-        self, path: str, reader: Reader, names: Sequence[str], sources: Mapping[str, str], missing: Any
+        self, path: str, reader: Reader, names: Sequence[str], sources: Mapping[str, str], missing: Any, start: int = 0
     ) -> None:
         self._sources: dict[str, Source] = {}
         self.columns: list[str] = []
@@ -64,7 +65,7 @@ class Labels:
                 )
             self.files.append(str(file))
             if file.suffix in (".npy", ".labels"):
-                self._sources[name] = _Rows(path, file, missing)
+                self._sources[name] = _Rows(path, file, missing, start)
             else:
                 self._sources[name] = _List(path, name, file, missing)
                 self.ids = True
@@ -72,10 +73,10 @@ class Labels:
     def codes(self, batch: RawBatch, start: int) -> dict[str, LabelCodes]:
         return {name: source.codes(batch, start) for name, source in self._sources.items()}
 
-    def finish(self, rows: int) -> None:
-        """Whether the labels fit a shard of so many rows, now that it was read."""
+    def finish(self, end: int, last: bool = True) -> None:
+        """Whether the labels fit, now that all rows before `end` were read, which are the last of the file or not."""
         for source in self._sources.values():
-            source.finish(rows)
+            source.finish(end, last)
 
 
 def label_file(path: str, name: str, source: str | None) -> Path | None:
@@ -100,24 +101,24 @@ class _Column:
 
         return arrow_codes(self.name, values, self.missing)
 
-    def finish(self, rows: int) -> None:
+    def finish(self, end: int, last: bool) -> None:
         pass
 
 
 class _Rows:
-    """One label a row, in a file of their own."""
+    """One label a row, in a file of their own; read from row `start` on."""
 
-    def __init__(self, path: str, file: Path, missing: Any) -> None:
+    def __init__(self, path: str, file: Path, missing: Any, start: int) -> None:
         self.path, self.file, self.missing = path, file, missing
         self.lines: Iterator[str] = iter(())
         if file.suffix == ".npy":
-            with foreign(file, "a NumPy array"):
+            with foreign(file, "a NumPy array"), PARSING:
                 array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map notices a file that is too short
             if array.ndim != 1:
                 raise LabelError(f"{file}: labels have shape (n,); got {array.shape}")
             self.length, self.dtype, self.offset = len(array), array.dtype, array.offset
         else:
-            self.lines = self._read_lines()
+            self.lines = islice(self._read_lines(), start, None)
 
     def _read_lines(self) -> Iterator[str]:
         with open(self.file, encoding="utf-8-sig") as file:
@@ -135,10 +136,12 @@ class _Rows:
             raise LabelError(f"{self.file} has {start + len(values)} labels, {self.path} has more vectors")
         return label_codes(values, missing=self.missing)
 
-    def finish(self, rows: int) -> None:
-        more = self.length - rows if self.file.suffix == ".npy" else sum(bool(line) for line in self.lines)
+    def finish(self, end: int, last: bool) -> None:
+        if not last:
+            return
+        more = self.length - end if self.file.suffix == ".npy" else sum(bool(line) for line in self.lines)
         if more > 0:
-            raise LabelError(f"{self.file} has {more} more labels than the {rows} vectors of {self.path}")
+            raise LabelError(f"{self.file} has {more} more labels than the {end} vectors of {self.path}")
 
 
 class _List:
@@ -148,22 +151,23 @@ class _List:
         self.path, self.name, self.file = path, name, file
         state = os.stat(file)
         self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
-        self.found, self.first = 0, ""
+        self.found, self.rows, self.first = 0, 0, ""
 
     def codes(self, batch: RawBatch, start: int) -> LabelCodes:
         ids = batch.ids
         if ids is None:
             raise LabelError(f"{self.path} has no ids to look up in {self.file}: name their column")
-        if start == 0 and len(ids):
+        if self.rows == 0 and len(ids):
             self.first = ids[0]
+        self.rows += len(ids)
         codes = np.fromiter((self.numbers.get(name, -1) for name in ids), dtype=np.int64, count=len(ids))
         self.found += int((codes >= 0).sum())
         return LabelCodes(self.names, codes)
 
-    def finish(self, rows: int) -> None:
-        if rows and not self.found:
+    def finish(self, end: int, last: bool) -> None:
+        if self.rows and not self.found:
             raise LabelError(
-                f"{self.file} lists none of the {rows} ids of {self.path} for view {self.name!r}: "
+                f"{self.file} lists none of the {self.rows} ids of {self.path} for view {self.name!r}: "
                 f"the first is {self.first!r}, the file begins with {next(iter(self.numbers), '')!r}"
             )
 

@@ -14,6 +14,8 @@ from ..exceptions import FileFormatError
 from ..io.ark import is_kaldi
 
 T = TypeVar("T")
+Rows = tuple[int, int]
+"""The first of some rows, and the one after the last."""
 
 BATCH_BYTES = 16 * 2**20
 SUFFIXES = (".parquet", ".arrow", ".npy", ".npz", ".scp", ".ark")
@@ -45,7 +47,13 @@ class Reader(Protocol):
     @property
     def files(self) -> tuple[str, ...]: ...
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[RawBatch]: ...
+    def cuts(self) -> Sequence[int]:
+        """Rows at which the shard can be cut, the last one its end; none where it must be read from its beginning."""
+
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[RawBatch]:
+        """All rows, or those between two cuts."""
 
 
 def open_shard(path: str, vectors: str | None = None, ids: str | None = None) -> Reader:

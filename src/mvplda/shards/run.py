@@ -18,6 +18,7 @@ from ..labels import check_view_names
 from ..progress import Progress
 from ..statistics import SecondMoment
 from ..statistics.accumulator import common_origin
+from .pieces import Piece, cut
 from .readers import BATCH_BYTES, open_shard
 from .shard import BAD, BadShard, Gathered, OnBad, Partial, Plan, combine, shard_result
 
@@ -42,6 +43,7 @@ def gather(
     scheduler: str | None = None,
     retries: int = 2,
     batch_bytes: int = BATCH_BYTES,
+    rows_per_shard: int | None = None,
     verbose: int = 0,
 ) -> Gathered:
     """Statistics of shards on disk, and a report of what was left out.
@@ -67,10 +69,14 @@ def gather(
     scheduler : address of a Dask scheduler; default: a cluster of processes on this machine
     retries : how often a shard is tried again when a worker is lost
     batch_bytes : of vectors; two batches are held a worker
+    rows_per_shard : files with more vectors are cut into shards of as many (.npy), or of as many
+        whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
     shards = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     _check(shards, labels, views, second_moment, on_bad_rows, on_bad_shard)
+    if rows_per_shard is not None and rows_per_shard < 1:
+        raise ParameterError(f"rows_per_shard is at least 1; got {rows_per_shard}")
     sources = {name: os.fspath(place) for name, place in (labels or {}).items()}
     plan = Plan(
         views=tuple(views if views is not None else sources),
@@ -86,11 +92,12 @@ def gather(
     )
     if plan.work_dir is not None:
         Path(plan.work_dir).mkdir(parents=True, exist_ok=True)
+    pieces = cut(shards, rows_per_shard, vectors, ids)
     if origin is None:
-        plan = _with_origin(plan, shards)
+        plan = _with_origin(plan, pieces)
     else:
         plan = replace(plan, origin=np.asarray(origin, dtype=np.float64), first="the given origin")
-    progress = Progress("shards", len(shards)) if verbose else None
+    progress = Progress("shards", len(pieces)) if verbose else None
     seen = [0, 0]
 
     def done(part: Partial | None) -> None:
@@ -101,7 +108,7 @@ def gather(
 
     result = map_reduce(
         partial(shard_result, plan),
-        shards,
+        pieces,
         combine,
         engine=engine,
         workers=workers,
@@ -133,12 +140,13 @@ def _check(
             raise ParameterError(f"{name} is 'raise' or 'skip'; got {value!r}")
 
 
-def _with_origin(plan: Plan, shards: Sequence[str]) -> Plan:
+def _with_origin(plan: Plan, shards: Sequence[Piece]) -> Plan:
     """The plan with the mean of the first batch that can be read as the origin of all."""
     reasons: list[str] = []
-    for path in shards:
+    for piece in shards:
         try:
-            batches = open_shard(path, plan.vectors, plan.ids).batches(plan.batch_bytes, [], False)
+            reader = open_shard(piece.path, plan.vectors, plan.ids)
+            batches = reader.batches(plan.batch_bytes, [], False, piece.rows)
             batch = next((batch for batch in batches if batch.X.size), None)
             batches.close()  # type: ignore[attr-defined]
         except BAD as error:
@@ -147,8 +155,8 @@ def _with_origin(plan: Plan, shards: Sequence[str]) -> Plan:
             reasons.append(str(error))
             continue
         if batch is not None:
-            return replace(plan, origin=common_origin(batch.X), first=path)
-        reasons.append(f"{path}: the file holds no vectors")
+            return replace(plan, origin=common_origin(batch.X), first=piece.path)
+        reasons.append(f"{piece.path}: the file holds no vectors")
         if plan.on_bad_shard == "raise":
             break
     raise DataError(f"no shard could be used: {reasons[0]}")

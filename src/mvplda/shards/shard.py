@@ -14,6 +14,7 @@ from ..kernel.records import Array
 from ..labels import base_columns
 from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
 from .labels import Labels
+from .pieces import Piece
 from .readers import BATCH_BYTES, RawBatch, ahead, open_shard
 
 OnBad = Literal["raise", "skip"]
@@ -43,9 +44,10 @@ class Plan:
 class ShardReport:
     """One shard that was read.
 
+    path : the file, and which of its rows where these are a piece
     vectors : how many were added
     bad_rows : how many were left out, because they are not finite
-    named_rows : the first of those, counted from 0
+    named_rows : the first of those, counted from 0 in the file
     resumed : whether its statistics were taken from the work folder
     """
 
@@ -97,36 +99,38 @@ class Gathered:
         }
 
 
-def shard_result(plan: Plan, path: str) -> Partial:
+def shard_result(plan: Plan, piece: Piece) -> Partial:
     """One shard, read or taken from the work folder."""
     from .finished import Finished
 
-    finished = Finished(plan, path)
+    finished = Finished(plan, piece)
     if (done := finished.load()) is not None:
         return done
     try:
-        statistics, report, files = read_shard(plan, path)
+        statistics, report, files = read_shard(plan, piece)
     except BAD as error:
         if plan.on_bad_shard == "raise":
             raise
-        return Partial(None, (), (BadShard(path, str(error)),))
+        return Partial(None, (), (BadShard(str(piece), str(error)),))
     result = Partial(statistics, (report,), ())
     finished.save(result, files)
     return result
 
 
-def read_shard(plan: Plan, path: str) -> tuple[SufficientStatistics | None, ShardReport, tuple[str, ...]]:
+def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, ShardReport, tuple[str, ...]]:
     """Statistics of a shard about the common origin, and the files that were read besides it."""
     assert plan.origin is not None
+    path = piece.path
     reader = open_shard(path, plan.vectors, plan.ids)
-    labels = Labels(path, reader, base_columns(plan.views), dict(plan.labels), plan.missing)
+    labels = Labels(path, reader, base_columns(plan.views), dict(plan.labels), plan.missing, piece.start)
     sums = Accumulator(plan.views, plan.origin, plan.second_moment)
-    rows, bad = 0, 0
+    rows, bad = piece.start, 0
     named: list[int] = []
-    batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids)
+    batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids, piece.rows)
     try:
+        piece.check(reader)
         with one_thread_each():
-            for batch, codes in ahead(_labelled(batches, labels)):
+            for batch, codes in ahead(_labelled(batches, labels, piece.start)):
                 n, width = batch.X.shape
                 if width not in (0, len(plan.origin)):
                     raise DataError(
@@ -137,24 +141,25 @@ def read_shard(plan: Plan, path: str) -> tuple[SufficientStatistics | None, Shar
                 named += (rows + out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n
                 del batch, codes  # before the next is made
-        labels.finish(rows)
-        if rows == 0:
+        labels.finish(rows, piece.last)
+        if rows == piece.start:
             raise FileFormatError("the file holds no vectors")
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
     if bad and plan.on_bad_rows == "raise":
         which = ", ".join(map(str, named)) + (", ..." if bad > len(named) else "")
         raise DataError(
-            f"{path}: {bad} of {rows} vectors hold NaN or infinity: row {which}, counted from 0. "
+            f"{piece}: {bad} of {rows - piece.start} vectors hold NaN or infinity: row {which}, counted from 0. "
             "Repair them, or leave them out with on_bad_rows='skip'"
         )
     statistics = sums.result() if sums.n else None
     files = (*reader.files, *labels.files)
-    return statistics, ShardReport(path, rows - bad, bad, tuple(named)), files
+    return statistics, ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named)), files
 
 
-def _labelled(batches: Iterator[RawBatch], labels: Labels) -> Iterator[tuple[RawBatch, dict[str, LabelCodes]]]:
-    start = 0
+def _labelled(
+    batches: Iterator[RawBatch], labels: Labels, start: int
+) -> Iterator[tuple[RawBatch, dict[str, LabelCodes]]]:
     for batch in batches:
         yield batch, labels.codes(batch, start)
         start += len(batch.X)

@@ -6,7 +6,9 @@ well where they have no nulls, but Parquet decodes them value by value, which is
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from ..io.numpy_files import must_exist
 from ..io.text import fail
 from ..io.whole import foreign
 from ..statistics import LabelCodes, label_codes
-from .readers import RawBatch, Reader, rows_of_batch
+from .readers import RawBatch, Reader, Rows, rows_of_batch
 
 STREAM_BYTES = 4 * 2**20
 
@@ -44,22 +46,39 @@ class _TableReader:
         self.field, self.ids = choose_columns(path, schema, vectors, ids)
         self.has_ids = self.ids is not None
         self.columns = tuple(name for name in schema.names if name != self.field.name)
+        self._cuts: list[int] | None = None
 
     def _schema(self) -> Any:
         raise NotImplementedError
 
-    def _record_batches(self, rows: int, columns: list[str]) -> Iterator[Any]:
+    def _lengths(self) -> list[int]:
+        """Rows of every part of the file that can be read by itself."""
         raise NotImplementedError
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[RawBatch]:
+    def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def cuts(self) -> Sequence[int]:
+        if self._cuts is None:
+            with foreign(self.path, self.what):
+                self._cuts = list(accumulate(self._lengths()))
+        return self._cuts
+
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[RawBatch]:
         wanted = [self.field.name, *dict.fromkeys(columns)]
         if ids and self.ids is not None and self.ids not in wanted:
             wanted.append(self.ids)
-        rows = rows_of_batch(batch_bytes, row_bytes(self.field.type))
+        step = rows_of_batch(batch_bytes, row_bytes(self.field.type))
+        parts = None
+        if rows is not None:
+            cuts = [0, *self.cuts()]
+            parts = range(bisect_right(cuts, rows[0]) - 1, bisect_left(cuts, rows[1]))
         with foreign(self.path, self.what):
-            for batch in self._record_batches(rows, wanted):
-                for start in range(0, batch.num_rows, rows):
-                    some = batch.slice(start, rows)
+            for batch in self._record_batches(step, wanted, parts):
+                for start in range(0, batch.num_rows, step):
+                    some = batch.slice(start, step)
                     X = as_rows(self.path, some.column(self.field.name), self.field)
                     names = [str(i) for i in some.column(self.ids).to_pylist()] if ids and self.ids else None
                     yield RawBatch(X, names, {name: some.column(name) for name in columns})
@@ -79,9 +98,14 @@ class ParquetReader(_TableReader):
         with self._open() as file:
             return file.schema_arrow
 
-    def _record_batches(self, rows: int, columns: list[str]) -> Iterator[Any]:
+    def _lengths(self) -> list[int]:
         with self._open() as file:
-            yield from file.iter_batches(batch_size=rows, columns=columns, use_threads=False)
+            return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+
+    def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
+        groups = None if parts is None else list(parts)
+        with self._open() as file:
+            yield from file.iter_batches(batch_size=step, row_groups=groups, columns=columns, use_threads=False)
 
 
 class ArrowReader(_TableReader):
@@ -98,12 +122,20 @@ class ArrowReader(_TableReader):
         with arrow.OSFile(self.path) as source:
             return (ipc.open_file(source) if self._filed() else ipc.open_stream(source)).schema
 
-    def _record_batches(self, rows: int, columns: list[str]) -> Iterator[Any]:
+    def _lengths(self) -> list[int]:
+        arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
+        if not self._filed():
+            return []
+        with arrow.memory_map(self.path) as source:  # of a map nothing but the headers is read
+            file = ipc.open_file(source)
+            return [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+
+    def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
         arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
         with arrow.OSFile(self.path) as source:
             if self._filed():
                 file = ipc.open_file(source)
-                for i in range(file.num_record_batches):
+                for i in range(file.num_record_batches) if parts is None else parts:
                     yield file.get_batch(i)
             else:
                 yield from ipc.open_stream(source)

@@ -1,4 +1,4 @@
-"""The demonstration: vectors drawn from a known model, every system fitted to them, one table.
+"""Vectors drawn from a known model, every system fitted to them, one table.
 
 132 training speakers and 70 others say the same 20 phrases. A profile is three
 vectors of one speaker and one phrase; every profile meets every test.
@@ -15,18 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from .estimators.baselines import CascadeScorer, CosineScorer
-from .estimators.multiview import MultiviewPLDA
-from .exceptions import LikelihoodFellWarning
-from .kernel.records import Array
-from .metrics import cllr, eer_by_kind, trial_kinds
-from .report.figures import bars_of_systems, figure, save_figure, scatter_of_kinds
+from ..estimators.baselines import CascadeScorer, CosineScorer
+from ..estimators.multiview import MultiviewPLDA
+from ..exceptions import LikelihoodFellWarning
+from ..kernel.records import Array
+from ..metrics import cllr, eer_by_kind, trial_kinds
+from ..report.figures import bars_of_systems, figure, save_figure, scatter_of_kinds
 
 KINDS = ("IW", "IC", "TW", "Total")
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Drawn:
     """Vectors with their speakers and phrases, and the model they were drawn from."""
 
     truth: MultiviewPLDA
@@ -48,7 +48,7 @@ def known_model(seed: int, dimension: int = 100, rank: int = 20) -> MultiviewPLD
     return MultiviewPLDA.from_parameters(mean, loadings, variances)
 
 
-def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Corpus:
+def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Drawn:
     """Training sessions of some speakers; three enrolment and two test sessions of others."""
     truth = known_model(seed)
     people = speakers + unseen
@@ -60,7 +60,7 @@ def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, se
     def labels(where: Any) -> dict[str, Any]:
         return {"speaker": who[where], "phrase": what[where]}
 
-    return Corpus(
+    return Drawn(
         truth,
         X[train],
         labels(train),
@@ -72,7 +72,7 @@ def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, se
     )
 
 
-def systems(corpus: Corpus) -> dict[str, Callable[[], Array]]:
+def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
     """Every system as a function that fits it and scores all trials."""
     views = {"speaker": 20, "phrase": 19}
     training = (corpus.train, corpus.train_labels)
@@ -135,7 +135,7 @@ def run(output: Path, seed: int = 0, say: Callable[[str], None] = print) -> dict
     ratios = [model.llr(enrolled, corpus.test, same=view) for view in ("speaker", "phrase")]
     scatter_of_kinds(left, ratios[0], ratios[1], kinds, ("speaker", "phrase"))
     bars_of_systems(right, table, KINDS)
-    picture = save_figure(fig, output / "demo.png")
+    picture = save_figure(fig, output / "drawn.png")
     say(f"\nwrote {picture} and {output / 'model.safetensors'}")
     say(f"look inside the model:  mvplda info {output / 'model.safetensors'}")
     return table

@@ -1,0 +1,121 @@
+"""Settings and calibration from speakers that the extractor has not met.
+
+An extractor knows its own training speakers too well: their vectors hardly vary, and a
+back-end that is judged on them believes that nobody's do. Speakers that were held out of
+the extractor tell the truth. The back-end is trained without them for every candidate,
+their trials choose the candidate and fit its calibration, and then all speakers train the
+final one. Where none are known to be unseen, a share of the training speakers stands in:
+unseen by the back-end at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..bundle import Bundle
+from ..calibration import LinearCalibrator
+from ..datasets.enrolment import split_classes
+from ..metrics import cllr
+from .task import Task
+
+SHARE = 0.2
+"""Of the training speakers, held out where the extractor's unseen ones are not known."""
+
+Fit = Callable[[Task, float], Bundle]
+"""Trains a back-end on a task's training vectors, with a shrinkage of the noise."""
+Ask = Callable[[Bundle, Task], NDArray[Any]]
+"""A back-end's scores (models, tests) of a task's trials."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A back-end trained on all speakers, with the calibration found on others.
+
+    development : Cllr of the held-out speakers' trials, calibrated, by shrinkage
+    """
+
+    bundle: Bundle
+    shrinkage: float
+    development: dict[float, float]
+
+
+def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int = 0) -> Tuned:
+    """Choose the shrinkage, and calibrate, on held-out training speakers; then train on all."""
+    inner = development_task(task, seed)
+    if inner is None:
+        return Tuned(fit(task, shrinkages[0]), shrinkages[0], {})
+    targets = inner.targets
+    found: dict[float, tuple[float, LinearCalibrator]] = {}
+    for share in shrinkages:
+        scores = np.asarray(ask(fit(inner, share), inner), dtype=np.float64)
+        calibrator = LinearCalibrator().fit(scores.ravel(), targets.ravel())
+        llrs = calibrator.transform(scores.ravel()).reshape(targets.shape)
+        found[share] = (float(cllr(llrs[targets], llrs[~targets])), calibrator)
+    chosen = min(found, key=lambda share: found[share][0])
+    bundle = fit(task, chosen)
+    bundle.calibrator = found[chosen][1]
+    return Tuned(bundle, chosen, {share: cost for share, (cost, _) in found.items()})
+
+
+def development_task(task: Task, seed: int = 0) -> Task | None:
+    """Trials among held-out training speakers, and training vectors of the others; None where they are too few."""
+    speaker = task.views[0]
+    people = task.train_labels[speaker].astype(np.str_) if task.people is None else task.people
+    names = np.unique(people)
+    unseen = names[:0] if task.unseen is None else np.unique(people[task.unseen])
+    if 2 <= len(unseen) <= len(names) - 3:  # an extractor from elsewhere has met nobody: then a share is held out
+        held = unseen
+    elif len(names) >= 6:
+        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), seed)[1]
+    else:
+        return None
+    out = np.isin(people, held)
+    own = np.flatnonzero(out & (task.train_labels[speaker].astype(np.str_) == people))
+    if len(np.unique(people[~out])) < 3:
+        return None
+    cells = _cells([task.train_labels[view][own] for view in task.views])
+    per_model = int(np.median(np.bincount(task.enrol_ids)))
+    place = _place_within(cells)
+    counts = np.bincount(cells)
+    usable = counts[cells] > per_model
+    enrol, test = own[usable & (place < per_model)], own[usable & (place >= per_model)]
+    if len(np.unique(people[test])) < 2:
+        return None
+    models, ids = np.unique(cells[usable & (place < per_model)], return_inverse=True)
+    first = np.array([enrol[np.flatnonzero(ids == number)[0]] for number in range(len(models))])
+    return replace(
+        task,
+        train=task.train[~out],
+        train_labels={view: values[~out] for view, values in task.train_labels.items()},
+        enrol=task.train[enrol],
+        enrol_ids=ids.astype(np.int64),
+        model_labels={view: values[first] for view, values in task.train_labels.items()},
+        test=task.train[test],
+        test_labels={view: values[test] for view, values in task.train_labels.items()},
+        mask=None,
+        groups=None,
+        people=people[~out],
+        unseen=None,
+    )
+
+
+def _cells(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    codes = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        names, own = np.unique(column, return_inverse=True)
+        codes = codes * len(names) + own
+    return np.unique(codes, return_inverse=True)[1].astype(np.int64)
+
+
+def _place_within(cells: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the same cell came before."""
+    order = np.argsort(cells, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(cells))[:-1]])
+    place = np.empty(len(cells), dtype=np.int64)
+    place[order] = np.arange(len(cells)) - starts[cells[order]]
+    return place

@@ -1,0 +1,197 @@
+"""Settings of a run as a file: what is written is read again, and what is wrong is said at once."""
+
+from __future__ import annotations
+
+import tomllib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mvplda.audio.augmentation import Channel, Gain, Noise, Recipe, Room, Speed
+from mvplda.audio.settings import ActivitySettings, FeatureSettings
+from mvplda.exceptions import FileFormatError, ParameterError
+from mvplda.experiment.configuration import (
+    Configuration,
+    EvaluationSettings,
+    read_configuration,
+    read_recipe,
+    recipes,
+    to_toml,
+    write_configuration,
+)
+from mvplda.experiment.extraction import Variants
+from mvplda.experiment.systems import SYSTEMS, BackendSettings
+from mvplda.jvector.settings import (
+    FrameAugmentation,
+    ModernNetwork,
+    PaperNetwork,
+    Pretraining,
+    Training,
+    default_training,
+)
+
+shares = st.floats(0, 0.99)
+positives = st.floats(1e-6, 1e3)
+counts = st.integers(1, 500)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
+names = texts.filter(bool)
+
+recipe = st.lists(
+    st.one_of(
+        st.builds(Speed, shares, st.tuples(st.floats(0.5, 0.9), st.floats(1, 2))),
+        st.builds(Noise, shares, kinds=st.sampled_from([("white",), ("pink", "babble")]), voices=counts),
+        st.builds(Room, shares),
+        st.builds(Channel, shares, slope=counts),
+        st.builds(Gain, shares, st.tuples(st.floats(-9, 0), st.floats(0, 9))),
+    ),
+    max_size=3,
+).map(lambda steps: Recipe(tuple(steps)))
+variants = st.builds(
+    Variants,
+    st.lists(st.floats(0.5, 0.99), unique=True, max_size=3).map(tuple),
+    st.integers(0, 3),
+    recipe,
+    st.sampled_from(["speakers", "voices", "copies"]),
+)
+features = st.one_of(
+    st.builds(
+        FeatureSettings, deltas=st.integers(0, 2), activity=st.none() | st.builds(ActivitySettings, context=counts)
+    ),
+    st.integers(13, 40).map(FeatureSettings.fbank),
+    st.builds(FeatureSettings, high_hz=st.none() | st.floats(4000, 8000), level=st.sampled_from(["peak", "none"])),
+)
+network = st.one_of(
+    st.builds(
+        PaperNetwork,
+        hidden=counts,
+        context=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+        pretraining=st.none()
+        | st.builds(Pretraining, epochs=counts, start=st.none() | positives, centred=st.booleans()),
+    ),
+    st.builds(
+        ModernNetwork,
+        block=st.sampled_from(["residual", "tdnn"]),
+        dilations=st.lists(counts, min_size=1, max_size=4).map(tuple),
+        split=st.booleans(),
+        margin_views=st.lists(names, max_size=2).map(tuple),
+        loss_weights=st.dictionaries(names, positives, max_size=2),
+    ),
+)
+training = st.builds(
+    Training,
+    epochs=counts,
+    learning_rate=positives,
+    clip=st.none() | positives,
+    patience=st.none() | counts,
+    monitor=st.none() | names.filter(lambda name: name != "none"),
+    hold_out=shares,
+    augmentation=st.builds(FrameAugmentation, noise=shares, time_masks=st.integers(0, 3)),
+)
+backend = st.builds(BackendSettings, paper_rank=counts, shrinkages=st.lists(st.floats(0, 1), min_size=1).map(tuple))
+evaluation = st.builds(
+    EvaluationSettings,
+    st.lists(st.sampled_from(list(SYSTEMS)), unique=True).map(tuple),
+    st.sampled_from([("default",), ("default", "sdsv")]),
+    st.sampled_from([0, 2, 500]),
+)
+plain = st.one_of(st.booleans(), st.integers(-(2**40), 2**40), st.floats(allow_nan=False), texts)
+corpus = st.dictionaries(names, plain | st.lists(texts, max_size=3), max_size=3)
+
+
+@settings(max_examples=60)
+@given(st.builds(Configuration, corpus.map(lambda c: {**c, "name": "folder"}), features, variants, network, training,
+                 backend, evaluation))  # fmt: skip
+def test_every_value_comes_back_from_its_file(configuration):
+    assert Configuration.from_dict(tomllib.loads(to_toml(configuration.to_dict()))) == configuration
+
+
+def test_recipes_and_files(tmp_path):
+    assert {"modern", "paper", "paper-rbm", "small"} <= set(recipes())
+    for name in recipes():
+        found = read_recipe(name, {"name": "folder", "pattern": 'a "quoted" \\ {speaker}', "training": ["ann", "bob"]})
+        write_configuration(tmp_path / "run.toml", found)
+        assert read_configuration(tmp_path / "run.toml") == found
+    with pytest.raises(ParameterError, match="no recipe 'huge'; there are"):
+        read_recipe("huge", {"name": "folder"})
+
+
+def test_numbers_of_numpy_are_numbers():
+    written = to_toml({"a": np.float64(0.1), "b": np.int64(3), "c": [np.float32(0.5)], "d": np.bool_(True)})
+    assert tomllib.loads(written) == {"a": 0.1, "b": 3, "c": [0.5], "d": True}
+
+
+def test_what_is_left_out_suits_the_network():
+    paper = Configuration.from_dict({"network": {"kind": "paper"}, "training": {"epochs": 3}})
+    assert paper.features == FeatureSettings()
+    assert paper.training == default_training(PaperNetwork(), epochs=3)
+    modern = Configuration.from_dict({"training": {"augmentation": {"noise": 0.5}}})
+    assert modern.training.augmentation.noise == 0.5
+    assert modern.training.augmentation.crop == default_training(ModernNetwork()).augmentation.crop
+
+
+def test_another_kind_of_network_comes_with_its_own():
+    start = Configuration().with_changes({"training.epochs": 2, "network.channels": 8, "backend.seed": 4})
+    changes = {"network.kind": "paper", "network.hidden": 32, "network.pretraining.epochs": 3,
+               "training.augmentation.noise": 0.1}  # fmt: skip
+    paper = start.with_changes(changes)
+    assert paper.network == PaperNetwork(hidden=32, pretraining=Pretraining(epochs=3))
+    assert paper.training == default_training(PaperNetwork(), augmentation=FrameAugmentation(noise=0.1))
+    assert paper.features == FeatureSettings()
+    assert paper.backend == start.backend
+    assert start.with_changes({"network.kind": "modern"}) == start
+    assert start.with_changes({"training.clip": "none"}).training.clip is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"training.epoch": 3}, "Training has no setting 'epoch'; it has epochs, "),
+        ({"training.epochs": "many"}, "epochs is a whole number; got 'many'"),
+        ({"training.epochs": 2.5}, "epochs is a whole number; got 2.5"),
+        ({"training.epochs": True}, "epochs is a whole number; got True"),
+        ({"training.patience": "long"}, "patience is a whole number; got 'long'"),
+        ({"training.augmentation": 3}, "FrameAugmentation is a section of settings; got 3"),
+        ({"training.augmentation.hiss": 3}, "FrameAugmentation has no setting 'hiss'"),
+        ({"training.epochs.more": 3}, "training.epochs.more: epochs is a value, not a section"),
+        ({"network.kind": "huge"}, "the kind of a network is paper or modern; got 'huge'"),
+        ({"network.hidden": 3}, "ModernNetwork has no setting 'hidden'"),
+        ({"network.split": 1}, "split is true or false; got 1"),
+        ({"network.dilations": 3}, "dilations is a list; got 3"),
+        ({"features.mel": 3}, "there is no setting 'mel'"),
+        ({"variants.voices": 0.9}, "variants have a list of voices"),
+        ({"variants.voices": [1.0]}, "voices are speeds between 0.5 and 2 other than 1"),
+        ({"variants.voices": [3.0]}, "voices are speeds between 0.5 and 2 other than 1"),
+        ({"variants.voices": [0.9, 0.9]}, "none stands twice"),
+        ({"variants.copies": -1}, "copies are a number of times, 0 or more; got -1"),
+        ({"variants.backend": "all"}, "backend is speakers, voices or copies; got 'all'"),
+        ({"variants.recipe": 3}, "a recipe of steps"),
+        ({"variants.recipe.steps": [{"step": "hiss"}]}, "every step of a recipe names one of speed, "),
+        ({"variants.speeds": []}, "variants have no setting 'speeds'"),
+        ({"backend.rank": 3}, "BackendSettings has no setting 'rank'"),
+        ({"evaluation.systems": ["worst"]}, "no system 'worst'; there are cosine, "),
+        ({"evaluation.systems": "best"}, "systems is a list; got 'best'"),
+        ({"evaluation.costs": ["dear"]}, "dear"),
+        ({"evaluation.resamples": 1}, "resamples are 0, for no intervals, or at least 2; got 1"),
+        ({"extractor.epochs": 1}, "no section 'extractor'; it has corpus, features, "),
+        ({"epochs": 1}, "a change is of section.name, such as training.epochs; got 'epochs'"),
+    ],
+)
+def test_what_is_wrong_is_said(change, message):
+    with pytest.raises(ParameterError) as raised:
+        Configuration().with_changes(change)
+    assert message in str(raised.value)
+
+
+def test_files_that_are_none(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[training\n")
+    with pytest.raises(FileFormatError, match=r"run\.toml is no TOML"):
+        read_configuration(path)
+    path.write_text("training = 3\n")
+    with pytest.raises(ParameterError, match=r"run\.toml: training is a section of settings; got 3"):
+        read_configuration(path)
+    path.write_text("[training]\nepochs = 'x'\n")
+    with pytest.raises(ParameterError, match=r"run\.toml: epochs is a whole number"):
+        read_configuration(path)

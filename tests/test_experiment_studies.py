@@ -1,0 +1,172 @@
+"""Faces, and a view that must not matter: each one command with a table and a picture."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mvplda import MultiviewPLDA
+from mvplda.cli import main
+from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
+from mvplda.experiment.faces import VIEWS, read_faces, study_faces
+from mvplda.experiment.nuisance import study_nuisance, thinned
+from mvplda.io.lists import write_map
+from mvplda.io.vectors import VectorSet, write_vectors
+
+
+def mvplda(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def confounded(seed, speakers=40, phrases=8, sessions=4, dimension=20):
+    """Phrases weigh more than speakers."""
+    rng = np.random.default_rng(seed)
+    speaker, phrase, _ = (a.reshape(-1) for a in np.indices((speakers, phrases, sessions)))
+    loadings = {"speaker": 1.0 * rng.standard_normal((dimension, 5)), "phrase": 2 * rng.standard_normal((dimension, 5))}
+    truth = MultiviewPLDA.from_parameters(np.zeros(dimension), loadings, np.full(dimension, 1.5))
+    labels = {"speaker": np.array([f"s{i}" for i in speaker]), "phrase": np.array([f"p{i}" for i in phrase])}
+    return truth.sample(labels, random_state=seed), labels
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_both_views_beat_one_where_they_are_mixed_up(seed):
+    """With one phrase a speaker, PLDA of speakers takes phrases for speakers; with all, both know."""
+    X, labels = confounded(seed)
+    result = study_nuisance(X, labels, verify="speaker", ignore="phrase", keep=(8, 1), folds=3, components=20)
+    plda, views = result.errors["PLDA of speaker"], result.errors["multi-view"]
+    assert views[1] < 0.8 * plda[1]
+    assert views[8] < 1.2 * plda[8]
+    assert plda[8] < 0.6 * plda[1]
+    lines = result.table().splitlines()
+    assert lines[0].split() == ["EER,", "%", "8", "1"]
+    assert [line.split("  ")[0] for line in lines[1:5]] == list(result.errors)
+    assert set(result.shares) >= {"speaker", "phrase"}
+
+
+def test_thinning_keeps_so_many_of_each():
+    _, labels = confounded(0, speakers=6)
+    for keep in (1, 3):
+        stays = thinned(labels, "speaker", "phrase", keep, seed=1)
+        for name in np.unique(labels["speaker"]):
+            assert len(np.unique(labels["phrase"][stays & (labels["speaker"] == name)])) == keep
+            assert (stays & (labels["speaker"] == name)).sum() == keep * 4
+    assert thinned(labels, "speaker", "phrase", 8, seed=1).all()
+    assert not (thinned(labels, "speaker", "phrase", 1, 1) & ~thinned(labels, "speaker", "phrase", 3, 1)).any()
+
+
+def test_studies_that_cannot_be(monkeypatch):
+    X, labels = confounded(0, speakers=6, phrases=3)
+    for wrong, error, message in (
+        ({"verify": "voice"}, LabelError, "no view 'voice'"),
+        ({"ignore": "speaker"}, LabelError, "'speaker' for both"),
+        ({"folds": 4}, DataError, "6 classes of 'speaker' and 4 folds"),
+        ({"folds": 1}, DataError, "1 folds"),
+        ({"keep": (0,)}, ParameterError, "at least one class of 'phrase'; got 0"),
+    ):
+        with pytest.raises(error, match=message):
+            study_nuisance(X, labels, **{"verify": "speaker", "ignore": "phrase", "folds": 2, **wrong})
+    missing = {**labels, "phrase": np.array([None, *labels["phrase"][1:]], dtype=object)}
+    with pytest.raises(LabelError, match=r"1 vector\(s\) have no label in view 'phrase'"):
+        study_nuisance(X, missing, verify="speaker", ignore="phrase", folds=2)
+
+
+def test_nuisance_through_the_command_line(tmp_path):
+    X, labels = confounded(0, speakers=10, phrases=3)
+    ids = np.array([f"u{i}" for i in range(len(X))])
+    write_vectors(tmp_path / "x.npz", VectorSet(ids, X))
+    for view, values in labels.items():
+        write_map(tmp_path / view, dict(zip(ids.tolist(), values.tolist(), strict=True)))
+    common = ["study", "nuisance", tmp_path / "x.npz", "-l", f"speaker={tmp_path}/speaker", "-l",
+              f"phrase={tmp_path}/phrase", "--folds", 2, "-o", tmp_path / "out"]  # fmt: skip
+    done = mvplda(*common, "--verify", "speaker", "--ignore", "phrase", "--keep", 3, "--keep", 1)
+    assert done.exit_code == 0, done.output
+    table = (tmp_path / "out" / "nuisance.txt").read_text()
+    assert table.strip() in done.output
+    assert (tmp_path / "out" / "nuisance.png").stat().st_size > 5000
+    wrong = mvplda(*common, "--verify", "speaker", "--ignore", "day")
+    assert wrong.exit_code == 1
+    assert "mvplda: there is no view 'day'" in wrong.output
+
+
+# -- faces ---------------------------------------------------------------------
+
+
+def faces(people=16, seed=0, size=(12, 10)):
+    """Images that are a person's pattern, a pose's, an expression's and the eyes', and noise; patterns mix a few."""
+    rng = np.random.default_rng(seed)
+    names = {
+        "person": [f"p{i}" for i in range(people)],
+        "pose": ["left", "straight", "up"],
+        "expression": ["happy", "sad"],
+        "eyes": ["open", "sunglasses"],
+    }
+    pattern = {}
+    for (view, values), weight in zip(names.items(), (10, 20, 4, 8), strict=True):
+        mixed = np.tensordot(rng.normal(size=(len(values), 4)), rng.normal(0, weight, (4, *size)), 1)
+        pattern[view] = dict(zip(values, mixed, strict=True))
+    rows = [(a, b, c, d) for a in names["person"] for b in names["pose"] for c in names["expression"]
+            for d in names["eyes"]]  # fmt: skip
+    images = [128 + sum(pattern[view][name] for view, name in zip(names, row, strict=True)) for row in rows]
+    images = np.clip(images + rng.normal(0, 6, (len(rows), *size)), 0, 255).astype(np.uint8)
+    return images, dict(zip(VIEWS, np.array(rows).T, strict=True))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """The same images as an .npz and as a folder of PGM files."""
+    from PIL import Image
+
+    root = tmp_path_factory.mktemp("faces")
+    images, labels = faces()
+    np.savez(root / "faces.npz", images=images, **labels)
+    for image, row in zip(images, zip(*labels.values(), strict=True), strict=True):
+        (root / "folder" / row[0]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(root / "folder" / row[0] / ("_".join(row) + ".pgm"))
+        Image.fromarray(image[::2, ::2]).save(root / "folder" / row[0] / ("_".join(row) + "_2.pgm"))
+    return root
+
+
+def test_both_forms_hold_the_same_faces(stored):
+    images, labels = read_faces(stored / "faces.npz")
+    again, names = read_faces(stored / "folder")
+    order = np.lexsort([labels[view] for view in reversed(VIEWS)])
+    other = np.lexsort([names[view] for view in reversed(VIEWS)])
+    np.testing.assert_array_equal(images[order], again[other])
+    for view in VIEWS:
+        np.testing.assert_array_equal(labels[view][order], names[view][other])
+
+
+def test_faces_through_the_command_line(stored, tmp_path):
+    done = mvplda("study", "faces", stored / "folder", "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "out" / "faces.txt").read_text()
+    assert "variance explained: person" in text
+    share = {part.split()[0]: float(part.split()[1].rstrip("%")) for part in
+             next(line for line in text.splitlines() if line.startswith("variance"))[20:].split(", ")}  # fmt: skip
+    assert share["pose"] > share["expression"]
+    assert share["person"] > share["expression"]
+    assert (tmp_path / "out" / "faces.png").stat().st_size > 10000
+
+
+def test_the_person_is_told_whatever_the_pose(stored, tmp_path):
+    result = study_faces(stored / "faces.npz", tmp_path, components=40)
+    assert result.errors["multi-view"][3] < 0.5 * result.errors["cosine"][3]
+    assert result.errors["multi-view"][1] < 0.9 * result.errors["PLDA of person"][1]
+
+
+def test_files_that_are_no_faces(tmp_path):
+    images, labels = faces(people=2)
+    np.save(tmp_path / "a.npy", images)
+    np.savez(tmp_path / "b.npz", images=images, person=labels["person"])
+    np.savez(tmp_path / "c.npz", images=images[1:], **labels)
+    (tmp_path / "d.npz").write_bytes(b"PK\x03\x04 not a zip file")
+    (tmp_path / "e.npz").write_bytes(b"")
+    (tmp_path / "f").mkdir()
+    for name, error in (("a.npy", FileFormatError), ("b.npz", FileFormatError), ("c.npz", DataError),
+                        ("d.npz", FileFormatError), ("e.npz", FileFormatError), ("f", DataError)):  # fmt: skip
+        with pytest.raises(error, match=name):
+            read_faces(tmp_path / name)
+    done = mvplda("study", "faces", tmp_path / "d.npz", "-o", tmp_path / "out")
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output

@@ -1,0 +1,126 @@
+"""Held-out training speakers choose the shrinkage and calibrate; nobody is on both sides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mvplda.bundle import Bundle
+from mvplda.estimators.multiview import MultiviewPLDA
+from mvplda.experiment.drawn import known_model
+from mvplda.experiment.systems import BackendSettings, best
+from mvplda.experiment.task import Task
+from mvplda.experiment.tuning import development_task, tune
+from mvplda.metrics import cllr, min_cllr
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::mvplda.exceptions.MvpldaWarning"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+
+
+def a_task(people: int = 24, phrases: int = 4, sessions: int = 6, unseen: int = 6, seed: int = 0) -> Task:
+    """Vectors drawn from a model; the last third of the speakers is evaluated."""
+    truth = known_model(seed, dimension=20, rank=4)
+    who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
+    X = truth.sample({"speaker": who, "phrase": what}, random_state=seed).astype(np.float32)
+    labels = {"speaker": np.char.add("s", who.astype(str)), "phrase": np.char.add("p", what.astype(str))}
+    train = who < people - 8
+    enrol, test = ~train & (session < 3), ~train & (session >= 3)
+    models, ids = np.unique(np.char.add(labels["speaker"], labels["phrase"])[enrol], return_inverse=True)
+    first = [np.flatnonzero(enrol)[np.flatnonzero(ids == i)[0]] for i in range(len(models))]
+    return Task(
+        ("speaker", "phrase"),
+        X[train],
+        {view: values[train] for view, values in labels.items()},
+        X[enrol],
+        ids,
+        {view: values[first] for view, values in labels.items()},
+        X[test],
+        {view: values[test] for view, values in labels.items()},
+        people=labels["speaker"][train],
+        unseen=who[train] < unseen if unseen else None,
+    )
+
+
+def test_development_trials_are_of_the_unseen_and_training_is_of_the_others() -> None:
+    task = a_task()
+    inner = development_task(task)
+    assert inner is not None
+    unseen = set(task.train_labels["speaker"][task.unseen].tolist())
+    assert set(inner.train_labels["speaker"].tolist()).isdisjoint(unseen)
+    assert set(inner.model_labels["speaker"].tolist()) == unseen
+    assert set(inner.test_labels["speaker"].tolist()) == unseen
+    assert len(inner.enrol) == 3 * len(inner.model_labels["speaker"]) == 3 * 6 * 4
+    assert len(inner.test) == 3 * 6 * 4
+    rows = {row.tobytes() for row in inner.enrol} & {row.tobytes() for row in inner.test}
+    assert not rows
+    # every enrolment is of the class that it is said to be of
+    known = {row.tobytes(): i for i, row in enumerate(task.train)}
+    for i, row in enumerate(inner.enrol):
+        for view in task.views:
+            assert task.train_labels[view][known[row.tobytes()]] == inner.model_labels[view][inner.enrol_ids[i]]
+
+
+def test_other_voices_of_a_held_out_person_are_left_out_too() -> None:
+    task = a_task()
+    from dataclasses import replace
+
+    voices = np.char.add(task.train_labels["speaker"], "@0.9")
+    labels = {"speaker": voices, "phrase": task.train_labels["phrase"]}
+    both = replace(
+        task,
+        train=np.concatenate([task.train, task.train + 1]),
+        train_labels={view: np.concatenate([task.train_labels[view], labels[view]]) for view in task.views},
+        people=np.concatenate([task.people, task.people]),
+        unseen=np.concatenate([task.unseen, task.unseen]),
+    )
+    inner = development_task(both)
+    assert inner is not None
+    unseen = set(task.train_labels["speaker"][task.unseen].tolist())
+    trained = {name.partition("@")[0] for name in inner.train_labels["speaker"].tolist()}
+    assert trained.isdisjoint(unseen)
+    assert not any("@" in name for name in inner.test_labels["speaker"].tolist())
+
+
+def test_without_known_unseen_speakers_some_are_drawn_and_too_few_give_none() -> None:
+    inner = development_task(a_task(unseen=0))
+    assert inner is not None
+    assert len(np.unique(inner.model_labels["speaker"])) == 3  # a fifth of sixteen
+    assert development_task(a_task(people=12, unseen=0)) is None
+    assert development_task(a_task(people=24, sessions=3)) is None  # nothing is left to test with
+
+
+def test_tuning_takes_the_cheapest_candidate_and_its_calibration_lowers_the_cost() -> None:
+    task = a_task(people=40, unseen=10)
+
+    def fit(some: Task, share: float) -> Bundle:
+        model = MultiviewPLDA({"speaker": 4, "phrase": 3}, max_iter=10)
+        model.fit(some.train, some.train_labels)
+        # scores too sure of themselves by a factor that only the calibration can know
+        sharper = MultiviewPLDA.from_parameters(model.mean_, model.loadings_, model.noise_ * (0.2 + share))
+        return Bundle(None, sharper)
+
+    def ask(bundle: Bundle, some: Task) -> Any:
+        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
+
+    tuned = tune(task, (0.0, 0.8), fit, ask)
+    assert tuned.shrinkage == min(tuned.development, key=lambda s: tuned.development[s])
+    assert set(tuned.development) == {0.0, 0.8}
+    overconfident = tune(task, (0.0,), fit, ask).bundle
+    profiles = overconfident.enrol(task.enrol, task.enrol_ids)
+    raw, calibrated = overconfident.llr(profiles, task.test), overconfident.calibrated(profiles, task.test)
+    costs = [cllr(s[task.targets], s[~task.targets]) for s in (np.asarray(raw, dtype=np.float64), calibrated)]
+    assert costs[1] < 0.9 * costs[0]
+
+
+def test_best_is_calibrated_and_says_what_was_chosen() -> None:
+    task = a_task(people=40, unseen=10)
+    found = best(task, BackendSettings(speaker_rank=4, cell_rank=2, components=20))
+    assert found.model.calibrator is not None
+    assert "shrinkage" in found.note
+    assert found.scores.shape == task.targets.shape
+    targets, others = found.scores[task.targets], found.scores[~task.targets]
+    assert cllr(targets, others) < min_cllr(targets, others) + 0.1
