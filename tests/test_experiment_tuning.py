@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mvplda.bundle import Bundle
+from mvplda.estimators.baselines import CosineScorer
 from mvplda.estimators.multiview import MultiviewPLDA
 from mvplda.experiment.drawn import known_model
 from mvplda.experiment.systems import BackendSettings, best
@@ -64,10 +66,29 @@ def test_development_trials_are_of_the_unseen_and_training_is_of_the_others() ->
             assert task.train_labels[view][known[row.tobytes()]] == inner.model_labels[view][inner.enrol_ids[i]]
 
 
+def test_the_order_of_the_training_vectors_does_not_matter() -> None:
+    task = a_task()
+    order = np.random.default_rng(5).permutation(len(task.train))
+    shuffled = replace(
+        task,
+        train=task.train[order],
+        train_labels={view: values[order] for view, values in task.train_labels.items()},
+        people=task.people[order],
+        unseen=task.unseen[order],
+    )
+    inner = development_task(shuffled)
+    assert inner is not None
+    assert (np.diff(inner.enrol_ids) >= 0).all()
+    known = {row.tobytes(): i for i, row in enumerate(task.train)}
+    profiles = CosineScorer().fit(inner.train).enrol(inner.enrol, inner.enrol_ids)
+    assert profiles.ids.tolist() == list(range(len(inner.model_labels["speaker"])))
+    for i, row in enumerate(inner.enrol):
+        for view in task.views:
+            assert task.train_labels[view][known[row.tobytes()]] == inner.model_labels[view][inner.enrol_ids[i]]
+
+
 def test_other_voices_of_a_held_out_person_are_left_out_too() -> None:
     task = a_task()
-    from dataclasses import replace
-
     voices = np.char.add(task.train_labels["speaker"], "@0.9")
     labels = {"speaker": voices, "phrase": task.train_labels["phrase"]}
     both = replace(
@@ -107,13 +128,30 @@ def test_tuning_takes_the_cheapest_candidate_and_its_calibration_lowers_the_cost
         return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
 
     tuned = tune(task, (0.0, 0.8), fit, ask)
-    assert tuned.shrinkage == min(tuned.development, key=lambda s: tuned.development[s])
+    cheapest = min(tuned.development.values())
+    clearly = cheapest <= 0.95 * tuned.development[0.0]
+    assert tuned.shrinkage == (0.8 if clearly else 0.0)
     assert set(tuned.development) == {0.0, 0.8}
     overconfident = tune(task, (0.0,), fit, ask).bundle
     profiles = overconfident.enrol(task.enrol, task.enrol_ids)
     raw, calibrated = overconfident.llr(profiles, task.test), overconfident.calibrated(profiles, task.test)
     costs = [cllr(s[task.targets], s[~task.targets]) for s in (np.asarray(raw, dtype=np.float64), calibrated)]
     assert costs[1] < 0.9 * costs[0]
+
+
+def test_the_first_candidate_stays_unless_another_is_clearly_better() -> None:
+    task = a_task(people=40, unseen=10)
+
+    def fit(some: Task, share: float) -> Bundle:
+        noisy = np.random.default_rng(0).normal(size=some.train.shape) * 30 * share
+        model = MultiviewPLDA({"speaker": 4, "phrase": 3}, max_iter=10)
+        return Bundle(None, model.fit(some.train + noisy, some.train_labels))
+
+    def ask(bundle: Bundle, some: Task) -> Any:
+        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
+
+    assert tune(task, (0.001, 0.0), fit, ask).shrinkage == 0.001  # hardly worse
+    assert tune(task, (1.0, 0.0), fit, ask).shrinkage == 0.0  # much worse
 
 
 def test_best_is_calibrated_and_says_what_was_chosen() -> None:

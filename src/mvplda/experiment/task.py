@@ -27,7 +27,7 @@ class Task:
     ----------
     views : the views in question, the first being the speaker
     train, train_labels : vectors (n, D) and {view: (n,) classes}
-    enrol, enrol_ids : vectors and the number of the enrolment that each belongs to
+    enrol, enrol_ids : vectors and the number of the enrolment that each belongs to, ascending
     model_labels : {view: (m,) classes} of the enrolments
     test, test_labels : vectors and {view: (t,) classes}
     mask : (m, t) which trials there are; None: all

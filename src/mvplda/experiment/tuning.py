@@ -26,6 +26,10 @@ from .task import Task
 SHARE = 0.2
 """Of the training speakers, held out where the extractor's unseen ones are not known."""
 
+CLEARLY = 0.95
+"""A candidate costs no more than this share of what the first one costs, or the first is taken: few speakers cannot
+tell smaller differences from chance."""
+
 Fit = Callable[[Task, float], Bundle]
 """Trains a back-end on a task's training vectors, with a shrinkage of the noise."""
 Ask = Callable[[Bundle, Task], NDArray[Any]]
@@ -45,7 +49,7 @@ class Tuned:
 
 
 def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int = 0) -> Tuned:
-    """Choose the shrinkage, and calibrate, on held-out training speakers; then train on all."""
+    """Choose the shrinkage, the first unless another is clearly better, and calibrate; then train on all."""
     inner = development_task(task, seed)
     if inner is None:
         return Tuned(fit(task, shrinkages[0]), shrinkages[0], {})
@@ -57,6 +61,8 @@ def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int 
         llrs = calibrator.transform(scores.ravel()).reshape(targets.shape)
         found[share] = (float(cllr(llrs[targets], llrs[~targets])), calibrator)
     chosen = min(found, key=lambda share: found[share][0])
+    if found[chosen][0] > CLEARLY * found[shrinkages[0]][0]:
+        chosen = shrinkages[0]
     bundle = fit(task, chosen)
     bundle.calibrator = found[chosen][1]
     return Tuned(bundle, chosen, {share: cost for share, (cost, _) in found.items()})
@@ -86,8 +92,10 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
     enrol, test = own[usable & (place < per_model)], own[usable & (place >= per_model)]
     if len(np.unique(people[test])) < 2:
         return None
-    models, ids = np.unique(cells[usable & (place < per_model)], return_inverse=True)
-    first = np.array([enrol[np.flatnonzero(ids == number)[0]] for number in range(len(models))])
+    ids = np.unique(cells[usable & (place < per_model)], return_inverse=True)[1]
+    order = np.argsort(ids, kind="stable")  # profiles come in the order in which their vectors do
+    enrol, ids = enrol[order], ids[order]
+    first = enrol[np.flatnonzero(np.diff(ids, prepend=-1))]
     return replace(
         task,
         train=task.train[~out],
