@@ -232,6 +232,20 @@ def test_other_voices_of_a_person_held_out_do_not_train():
     assert len(set(strangers.test_labels["speaker"])) == 2
 
 
+def test_copies_of_an_enrolled_utterance_are_no_trials():
+    """A copy in noise keeps its speaker's name, and still is no other session."""
+    corpus, vectors = drawn({"speaker": 18, "phrase": 4})
+    rows = vectors.rows(corpus.ids[corpus.protocol.train])
+    labels = corpus.labels_at(corpus.protocol.train)
+    copies = VectorSet(np.char.add(vectors.ids[rows], "@1#1"), vectors.X[rows] + 0.01)
+    met = np.unique(labels["speaker"])[3:]
+    task = Task.of(corpus, vectors, Extra(copies, labels, labels["speaker"]), met=met)
+    inner, plain = development_task(task), development_task(Task.of(corpus, vectors, met=met))
+    for name in ("enrol", "enrol_ids", "test"):
+        np.testing.assert_array_equal(getattr(inner, name), getattr(plain, name))
+    assert len(inner.train) == 2 * len(plain.train)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_order_of_the_table_on_drawn_vectors(seed):
     task = drawn_task({"speaker": 40, "phrase": 6}, noise=2.0, seed=seed)

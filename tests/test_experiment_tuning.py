@@ -162,3 +162,47 @@ def test_best_is_calibrated_and_says_what_was_chosen() -> None:
     assert found.scores.shape == task.targets.shape
     targets, others = found.scores[task.targets], found.scores[~task.targets]
     assert cllr(targets, others) < min_cllr(targets, others) + 0.1
+
+
+@pytest.mark.parametrize(("cost", "chosen"), [(0.96, 0.5), (0.94, 0.1)])
+def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
+    monkeypatch: pytest.MonkeyPatch, cost: float, chosen: float
+) -> None:
+    costs = iter([1.0, cost])  # of the shrinkages, in their order
+    monkeypatch.setattr("mvplda.experiment.tuning.cllr", lambda targets, nontargets: next(costs))
+    fitted: list[float] = []
+
+    def fit(some: Task, share: float) -> Bundle:
+        fitted.append(share)
+        return Bundle(None, MultiviewPLDA({"speaker": 2}, max_iter=2).fit(some.train, some.train_labels))
+
+    def ask(bundle: Bundle, some: Task) -> Any:
+        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
+
+    tuned = tune(a_task(), (0.5, 0.1), fit, ask)
+    assert tuned.shrinkage == chosen
+    assert fitted == [0.5, 0.1, chosen]
+    assert tuned.development == {0.5: 1.0, 0.1: cost}
+
+
+def test_enrolments_are_of_the_usual_size_and_all_of_them_are_tested() -> None:
+    task = a_task()
+    more = np.append(task.enrol_ids, [task.enrol_ids[-1]] * 4)  # one enrolment of seven
+    held = np.flatnonzero(task.unseen)
+    cell = [held[0] + i for i in range(6)]
+    assert len({(task.train_labels["speaker"][i], task.train_labels["phrase"][i]) for i in cell}) == 1
+    keep = np.setdiff1d(np.arange(len(task.train)), cell[3:])  # a cell with enough to enrol and nothing to test
+    few = replace(
+        task,
+        train=task.train[keep],
+        train_labels={view: values[keep] for view, values in task.train_labels.items()},
+        people=task.people[keep],
+        unseen=task.unseen[keep],
+        enrol=np.concatenate([task.enrol, task.enrol[:4]]),
+        enrol_ids=more,
+    )
+    inner = development_task(few)
+    assert inner is not None
+    assert np.bincount(inner.enrol_ids).tolist() == [3] * (6 * 4 - 1)
+    assert inner.targets.any(axis=1).all()
+    assert inner.unseen is None

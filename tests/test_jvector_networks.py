@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -82,6 +84,52 @@ def test_training_forward_of_the_modern_network_ignores_padding():
     torch.testing.assert_close(body.embed(longer, lengths), expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("block", ["residual", "tdnn"])
+def test_modern_network_layer_by_layer(block):
+    """Against its description: convolutions with short cuts, attentive statistics, embedding and pooled statistics."""
+    torch.manual_seed(0)
+    settings = ModernNetwork(block=block, channels=4, dilations=(1, 2), pooled=3, attention=2, embedding=5)
+    body = build_body(settings, 6)
+    with torch.no_grad():
+        for name, value in (*body.named_parameters(), *body.named_buffers()):
+            value.copy_(torch.rand_like(value) + 0.5 if "variance" in name else torch.randn_like(value))
+        body.deviation.abs_().add_(0.5)
+    body.eval()
+
+    def normed(x, norm):
+        gain = norm.weight / torch.sqrt(norm.running_variance + 1e-5)
+        return (x - norm.running_mean[:, None]) * gain[:, None] + norm.bias[:, None]
+
+    def step(x, part, dilation):
+        weight = part.convolution.weight
+        reach, time = dilation * (weight.shape[2] // 2), x.shape[1]
+        wide = torch.nn.functional.pad(x, (reach, reach))
+        taps = [weight[:, :, k] @ wide[:, k * dilation : k * dilation + time] for k in range(weight.shape[2])]
+        return normed(sum(taps), part.norm)
+
+    frames = torch.randn(11, 6)
+    with torch.no_grad():
+        x = step(((frames - body.shift) / body.deviation).T, body.entry, 1).relu()
+        for inner, dilation in zip(body.blocks, (1, 2), strict=True):
+            first = step(x, inner.first, dilation).relu()
+            x = first if block == "tdnn" else (step(first, inner.second, dilation) + x).relu()
+        x = step(x, body.exit, 1).relu()
+        pooled = normed(body.pool(x[None])[0][:, None], body.pooled_norm)[:, 0]
+        embedding = normed((body.project.weight @ pooled)[:, None], body.embedding_norm)[:, 0]
+        got = body(frames[None], torch.tensor([11]))[0]
+    torch.testing.assert_close(got, torch.cat([embedding, pooled]), rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_is_of_training_only():
+    torch.manual_seed(0)
+    body = build_body(dataclasses.replace(NETWORKS[2], dropout=0.5), 6)
+    pooled = torch.randn(8, 2 * NETWORKS[2].pooled)
+    body.train()
+    assert not torch.equal(body.project_pooled(pooled), body.project_pooled(pooled))
+    body.eval()
+    assert torch.equal(body.project_pooled(pooled), body.project_pooled(pooled))
+
+
 def test_paper_network_is_the_mean_of_the_last_layer_over_stacked_frames():
     network = PaperNetwork(hidden=9, layers=2, context=(5, 5))
     extractor = any_extractor(network)
@@ -151,6 +199,17 @@ def test_heads_are_a_weighted_sum_and_missing_labels_cost_nothing():
     assert nothing.item() == 0.0
     with pytest.raises(ParameterError, match="'pose'"):
         Heads(ModernNetwork(margin_views=("pose",)), 5, {"a": 3})
+
+
+def test_heads_grow_the_margin_by_its_share():
+    torch.manual_seed(0)
+    heads = Heads(ModernNetwork(margin=0.3, scale=10.0), 5, {"speaker": 3})
+    x, codes = torch.randn(7, 5), torch.arange(7)[:, None] % 3
+    cosines = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(heads.outputs[0].weight).T
+    for share in (0.0, 0.5, 1.0):
+        logits = angular_margin_logits(cosines, codes[:, 0], 0.3 * share, 10.0)
+        expected = torch.nn.functional.cross_entropy(logits, codes[:, 0]).item()
+        assert heads(x, codes, share)[0].item() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -257,6 +316,20 @@ def test_utterance_batches_crop_stretch_and_pad_within_their_utterance():
         assert sorted(seen) == list(range(50))
 
 
+def test_no_step_is_of_a_single_utterance():
+    """Batch normalisation has nothing to say of one."""
+    frames = torch.zeros(400, 3)
+    for count in (2, 3, 5, 9):
+        features = toy(n=count, shortest=5, longest=9, width=3)[0]
+        source = UtteranceBatches(features, frames, np.zeros((count, 1), np.int64), 2, CPU, FrameAugmentation())
+        batches = source.orders(np.random.default_rng(0))
+        assert len(batches) == len(source)
+        assert min(map(len, batches)) >= 2
+        assert sorted(np.concatenate(batches)) == list(range(count))
+    with pytest.raises(ParameterError, match="at least 2 utterances a step; there are 9, batch is 1"):
+        UtteranceBatches(features, frames, np.zeros((9, 1), np.int64), 1, CPU, FrameAugmentation())
+
+
 def test_masks_blank_at_most_what_was_asked():
     features, _ = toy(n=40, shortest=30, longest=30, width=12)
     frames = torch.ones(len(features.frames), 12)
@@ -268,6 +341,46 @@ def test_masks_blank_at_most_what_was_asked():
     assert times.min() == 0
     assert bands.max() == 4
     assert (x[:, :, :] == 1).any()
+
+
+def test_crops_of_a_mixed_batch_take_the_share_that_was_asked_for():
+    features, _ = toy(n=60, shortest=60, longest=100, width=1)
+    ramp = np.concatenate([np.arange(n) for n in features.lengths]).astype(np.float32)[:, None] + 1
+    source = UtteranceBatches(
+        features, torch.from_numpy(ramp), np.zeros((60, 1), np.int64), 60, CPU, FrameAugmentation(crop=0.3)
+    )
+    x, lengths = source.utterances(np.arange(60), np.random.default_rng(0))
+    held = np.full(60, x.shape[1]) if lengths is None else lengths.numpy()
+    np.testing.assert_array_equal(held, np.minimum(features.lengths, np.ceil(0.7 * features.lengths.max())))
+    begins = x[:, 0, 0].numpy() - 1
+    assert (begins <= features.lengths - held).all()
+    assert len(set(begins[features.lengths > held + 5])) > 5  # at random ends
+
+
+def test_noise_has_the_deviation_that_was_asked_for():
+    features, _ = toy(n=40, shortest=30, longest=30, width=12)
+    frames = torch.zeros(len(features.frames), 12)
+    source = UtteranceBatches(features, frames, np.zeros((40, 1), np.int64), 40, CPU, FrameAugmentation(noise=0.2))
+    torch.manual_seed(0)
+    x, _ = source.utterances(np.arange(40), np.random.default_rng(0))
+    assert float(x.std()) == pytest.approx(0.2, rel=0.03)
+
+
+def test_masks_of_time_are_shares_of_the_utterance_itself():
+    features, _ = toy(n=60, shortest=10, longest=100, width=2)
+    frames = torch.ones(len(features.frames), 2)
+    source = UtteranceBatches(
+        features, frames, np.zeros((60, 1), np.int64), 60, CPU, FrameAugmentation(time_masks=1, time_mask=0.2)
+    )
+    blanked = np.zeros(60)
+    for seed in range(5):
+        x, lengths = source.utterances(np.arange(60), np.random.default_rng(seed))
+        assert lengths.tolist() == features.lengths.tolist()
+        inside = torch.arange(x.shape[1])[None, :] < lengths[:, None]
+        lost = ((x[:, :, 0] == 0) & inside).sum(1).numpy()
+        assert (lost < 0.2 * features.lengths + 1).all()  # whole frames
+        blanked += lost
+    assert (blanked > 0).mean() > 0.7
 
 
 def test_frames_that_cannot_be_used_are_named():

@@ -18,6 +18,7 @@ from mvplda.jvector.pretraining import layer_health, pretrain  # noqa: E402
 from mvplda.jvector.rbm import (  # noqa: E402
     Gradients,
     Machine,
+    MachineTrainer,
     centred,
     contrastive_divergence,
     free_energy,
@@ -154,6 +155,19 @@ def test_centred_gradients_descend_and_vanish_with_the_plain_ones():
     assert log_likelihood(step, v) > log_likelihood(m, v)
     zero = Gradients(*(torch.zeros_like(p) for p in m.parameters))
     assert all(float(p.abs().max()) == 0 for p in centred(zero, v.mean(0), torch.ones(H, dtype=torch.float64)).parts)
+
+
+def test_weights_decay_and_biases_do_not():
+    ends = []
+    for decay in (0.0, 0.5):
+        m, v = tiny(False), data(False)
+        start = m.weight.clone()
+        torch.manual_seed(0)
+        MachineTrainer(m, Pretraining(rate=0.1, weight_decay=decay, centred=False)).step(v)
+        ends.append(m)
+    torch.testing.assert_close(ends[0].weight - ends[1].weight, 0.1 * 0.5 * start)
+    for plain, decayed in zip(ends[0].parameters[1:], ends[1].parameters[1:], strict=True):
+        torch.testing.assert_close(plain, decayed)
 
 
 def speech_like(n=100, width=10, seed=0):

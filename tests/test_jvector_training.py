@@ -223,6 +223,22 @@ def test_rates_follow_the_schedule():
     assert rate_at(dataclasses.replace(training, schedule="constant"), 0.99) == 1.0
 
 
+def test_the_margin_grows_over_its_share_of_the_training(monkeypatch):
+    from mvplda.jvector.steps import Step
+
+    shares, plain = [], Step.__call__
+
+    def spied(self, inputs, codes, margin_share):
+        shares.append(margin_share)
+        plain(self, inputs, codes, margin_share)
+
+    monkeypatch.setattr(Step, "__call__", spied)
+    features, labels = toy(n=64)
+    network = dataclasses.replace(MODERN, margin_warmup=0.5)
+    train(features, labels, network, dataclasses.replace(QUICK, epochs=4))  # four steps an epoch
+    assert shares == pytest.approx([min(1.0, i / 8) for i in range(16)])
+
+
 def test_sets_are_joined():
     a, b = toy(n=5)[0], toy(n=3, seed=1)[0]
     both = concatenate([a, b])

@@ -10,7 +10,7 @@ from dense import dense_posterior, latent_matrix, noise_matrix
 from problems import DESIGNS, NOISES, Problem, about, crossed, draw, noise_model, perturbed, problem, random_parameters
 
 from mvplda.kernel import sparse_system
-from mvplda.kernel.conjugate import conjugate_gradients
+from mvplda.kernel.conjugate import conjugate_gradients, excess_log
 from mvplda.kernel.design import Design
 from mvplda.kernel.em import fit_em
 from mvplda.kernel.factorised import FactorisedElimination
@@ -279,6 +279,15 @@ def test_unsolved_means_still_give_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
     assert values[0] < values[1] < values[2] <= whole < posterior(exact, parameters).log_likelihood
 
 
+def test_means_are_solved_for_to_rounding() -> None:
+    """The bound is flat about the best means: it says little of them."""
+    p = medium("sparse")
+    exact, design, origin = both(p)
+    truth, bound = (posterior(d, about(p.parameters, origin)) for d in (exact, design))
+    for mine, theirs in zip(bound.means, truth.means, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-6)
+
+
 def test_conjugate_gradients_solve_and_stop() -> None:
     rng = np.random.default_rng(0)
     root = rng.normal(size=(40, 40))
@@ -294,6 +303,17 @@ def test_conjugate_gradients_solve_and_stop() -> None:
     assert not nothing.x.any()
     singular = conjugate_gradients(lambda x: 0 * x, lambda x: x, b, tolerance=0.0, max_iter=9)
     assert not singular.converged  # and no division by zero
+
+
+def test_quadrature_of_the_excess_is_exact_with_enough_products() -> None:
+    rng = np.random.default_rng(0)
+    root, z = rng.normal(size=(8, 8)), rng.normal(size=8)
+    M, scale = root @ root.T + np.eye(8), rng.uniform(0.1, 2.0, 8)
+    values, vectors = np.linalg.eigh(np.sqrt(scale)[:, None] * M * np.sqrt(scale))
+    expected = (vectors.T @ z) ** 2 @ (values - 1 - np.log(values))
+    got = excess_log(lambda x: M @ x, lambda x: scale * x, z / np.sqrt(scale), 8)
+    assert got == pytest.approx(expected, rel=1e-6)
+    assert excess_log(lambda x: M @ x, lambda x: scale * x, 0 * z, 8) == 0.0
 
 
 def arrays_of(found: Posterior) -> int:

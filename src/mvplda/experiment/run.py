@@ -79,7 +79,9 @@ def run_experiment(
     results = replace(results, notes=tuple(notes))
     results.save(output)
     if BEST in scored:
-        scored[BEST].model.save(output / "model.safetensors")
+        bundle = scored[BEST].model
+        bundle.extractor = found.everything.extractor
+        bundle.save(output / "model.safetensors")
     if claim := results.claim():
         say("\n" + claim)
     if report:

@@ -34,6 +34,7 @@ class Task:
     groups : (m,) group of every enrolment, where the protocol keeps groups apart
     people : (n,) who speaks in every training vector; None: the classes of the first view
     unseen : (n,) training vectors of people that the extractor has not met, where that is known
+    recorded : (n,) training vectors of recordings, not of what was made of them; None: where class and person agree
     """
 
     views: tuple[str, ...]
@@ -48,6 +49,7 @@ class Task:
     groups: NDArray[Any] | None = None
     people: NDArray[Any] | None = None
     unseen: NDArray[np.bool_] | None = None
+    recorded: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(
@@ -76,6 +78,7 @@ class Task:
 
         train, train_labels = rows(protocol.train), corpus.labels_at(protocol.train)
         people = train_labels[corpus.views[0]].astype(np.str_)
+        recorded = None if extra is None else np.arange(len(train) + len(extra.people)) < len(train)
         if extra is not None:
             train = np.concatenate([train, extra.vectors.X])
             train_labels = {view: np.concatenate([train_labels[view], extra.labels[view]]) for view in views}
@@ -96,6 +99,7 @@ class Task:
             groups,
             people,
             None if met is None else ~np.isin(people, list(met)),
+            recorded,
         )
 
     @property

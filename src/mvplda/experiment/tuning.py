@@ -81,7 +81,9 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
     else:
         return None
     out = np.isin(people, held)
-    own = np.flatnonzero(out & (task.train_labels[speaker].astype(np.str_) == people))
+    # a noisy copy of an enrolled utterance, or a voice at another speed, is no trial that anybody will make
+    recorded = task.train_labels[speaker].astype(np.str_) == people if task.recorded is None else task.recorded
+    own = np.flatnonzero(out & recorded)
     if len(np.unique(people[~out])) < 3:
         return None
     cells = _cells([task.train_labels[view][own] for view in task.views])
@@ -109,6 +111,7 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
         groups=None,
         people=people[~out],
         unseen=None,
+        recorded=None,
     )
 
 

@@ -105,12 +105,17 @@ class UtteranceBatches:
         device: torch.device,
         augmentation: FrameAugmentation,
     ) -> None:
+        if min(batch, len(features)) < 2:
+            raise ParameterError(
+                f"the modern network normalises over at least 2 utterances a step; there are {len(features)}, "
+                f"batch is {batch}"
+            )
         self.frames, self.batch, self.device, self.augmentation = frames, batch, device, augmentation
         self.first, self.lengths = np.asarray(features.offsets[:-1]), features.lengths
         self.codes = torch.from_numpy(codes).to(device)
 
     def __len__(self) -> int:
-        return max(1, -(-len(self.lengths) // self.batch))
+        return min(-(-len(self.lengths) // self.batch), len(self.lengths) // 2)  # none of a single utterance
 
     def epoch(self, rng: np.random.Generator) -> Iterator[Batch]:
         for rows in self.orders(rng):
