@@ -175,7 +175,7 @@ def test_a_folder_of_your_own_with_a_damaged_file_and_a_page(tmp_path):
     options = [part for name, value in changes.items() for part in ("-s", f"{name}={value}")]
     done = mvplda("experiment", "folder", root, "-o", tmp_path / "out", "-q", "--workers", 1, *options)
     assert done.exit_code == 0, done.output
-    assert "1 utterance(s) could not be used, the first: voice3/tune0_1" in done.output
+    assert "1 utterance(s) could not be used:\n  voice3/tune0_1" in done.output
     page = (tmp_path / "out" / "report.html").read_text()
     assert "voice3/tune0_1" in page
     assert not re.search(r'(src|href)="https?:', page)
@@ -259,3 +259,24 @@ def test_exact_beats_printed_on_synthetic_speech(tmp_path):
     assert kinds["jplda-exact"]["Total"] < 0.8 * kinds["jplda-printed"]["Total"], done.output
     assert kinds["jplda-exact"]["IC"] < kinds["jplda-printed"]["IC"], done.output
     assert kinds["jplda-exact"]["Total"] < 0.35, done.output
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("corpus.per_model=abc", "per_model='abc'"),
+        ("corpus.training=abc", "training is a number of speakers"),
+        ('backend.shrinkages=["a"]', "do not fit"),
+        ('variants.voices=["a"]', "do not fit"),
+    ],
+)
+def test_settings_of_a_wrong_type_end_in_one_line(tmp_path, change, words):
+    for speaker in ("ann", "bob", "cat"):
+        sound = tmp_path / "rec" / speaker / "hello"
+        sound.mkdir(parents=True)
+        for number in range(5):
+            (sound / f"{number}.wav").write_bytes(b"no sound is read before the settings are")
+    done = CliRunner().invoke(main, ["experiment", "folder", str(tmp_path / "rec"), "-s", change, "-o", str(tmp_path)])
+    assert done.exit_code == 1
+    assert words in done.output
+    assert "Traceback" not in done.output

@@ -168,7 +168,7 @@ def test_best_is_calibrated_and_says_what_was_chosen() -> None:
 def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
     monkeypatch: pytest.MonkeyPatch, cost: float, chosen: float
 ) -> None:
-    costs = iter([1.0, cost])  # of the shrinkages, in their order
+    costs = iter([1.0, cost, 0.0])  # of the shrinkages, in their order, and of the plain question
     monkeypatch.setattr("mvplda.experiment.tuning.cllr", lambda targets, nontargets: next(costs))
     fitted: list[float] = []
 

@@ -9,11 +9,11 @@ import click
 from .options import warnings_as_lines
 
 NEXT = """
-What next:
+What next (after `. .venv/bin/activate`, where make installed it):
   look at the page              {output}/report.html
   look inside the best model    mvplda info {output}/model.safetensors
   your own recordings           mvplda experiment folder recordings/   (<speaker>/<phrase>/<anything>.wav)
-  vectors from elsewhere        mvplda experiment folder table.csv --vectors xvectors.scp
+  vectors from elsewhere        mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
   real speech                   mvplda experiment audiomnist AudioMNIST/   (a download of 1 GB)
   vectors of new recordings     mvplda jvector extract {output}/extractor.safetensors recordings/ -o vectors.npz
   their scores                  mvplda score {output}/model.safetensors --help"""

@@ -71,12 +71,15 @@ def experiment(
     The configuration is saved with the results; the same configuration gives the same table.
     """
     from ..datasets import corpus_of_vectors, load_corpus
+    from ..exceptions import MvpldaError, ParameterError
     from ..experiment.configuration import read_configuration, read_recipe
     from ..experiment.run import run_experiment
     from ..io.vectors import read_vectors
 
-    if (corpus == "vectors") != bool(labels):
-        raise click.UsageError("-l VIEW=FILE gives the labels of the corpus vectors, and of no other")
+    if corpus == "vectors" and not labels:
+        raise click.UsageError("vectors need labels: -l speaker=utt2spk -l phrase=utt2phrase")
+    if corpus != "vectors" and labels:
+        raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
     if recipe is not None and config is not None:
         raise click.UsageError("give a recipe or a configuration file, not both")
     output = output or Path(f"experiment-{corpus}")
@@ -93,15 +96,26 @@ def experiment(
         found: dict[str, Any] = {name: _value(text) for name, text in changes}
         if settings.corpus["name"] != corpus:
             raise click.UsageError(f"{config} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
-        settings = settings.with_changes(found)
+        try:
+            settings = settings.with_changes(found)
+        except MvpldaError:
+            raise
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ParameterError(f"the settings given by -s do not fit: {error}") from error
         options = {name: value for name, value in settings.corpus.items() if name != "name"}
         if corpus == "synthetic" and not quiet:
             options["progress"] = True
-        if corpus == "vectors":
-            vectors = str(root)
-            loaded = corpus_of_vectors(read_vectors(vectors).ids, dict(labels), **options)
-        else:
-            loaded = load_corpus(corpus, root, **options)
+        try:
+            if corpus == "vectors":
+                vectors = str(root)
+                loaded = corpus_of_vectors(read_vectors(vectors).ids, dict(labels), **options)
+            else:
+                loaded = load_corpus(corpus, root, **options)
+        except MvpldaError:
+            raise
+        except (TypeError, AttributeError) as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+            raise ParameterError(f"options of {corpus} are of another type than expected ({given}): {error}") from error
         run_experiment(
             loaded,
             settings,

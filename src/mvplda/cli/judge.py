@@ -201,7 +201,14 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
         return np.asarray([known[name] for name in ids.tolist()])
 
     models = trials.enrol if enrol is None else look_up(trials.enrol, enrol)
-    return models, look_up(trials.test, test)
+    tested = look_up(trials.test, test)
+    if enrol is None and not np.isin(models, tested).any():
+        click.echo(
+            "mvplda: warning: no model is called like a speaker of the tests; if models are not speakers, "
+            "give --enrol-speakers, or the intervals count too many",
+            err=True,
+        )
+    return models, tested
 
 
 def _write_page(

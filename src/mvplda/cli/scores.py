@@ -78,6 +78,10 @@ def score(
         sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
         question: dict[str, Any] = {"given": dict(given) or None, "scoring": scoring}
         plain = not same and not given and known is None and scoring == "exact"
+        if not plain and not raw and getattr(system, "calibrator", None) is not None:
+            click.echo(
+                "mvplda: the model's calibration is for another question: these scores are not calibrated", err=True
+            )
         if plain and not raw and getattr(system, "calibrator", None) is not None:
             values = system.calibrated(sides[0], sides[1], pairs=sides[2])
         else:

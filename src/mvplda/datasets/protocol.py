@@ -89,6 +89,8 @@ def make_protocol(
     if training is None:
         training = SHARE
     classes = next(iter(labels.values()))
+    if isinstance(training, str):
+        raise ParameterError(f"training is a number of speakers, a share, or a list of their names; got {training!r}")
     if isinstance(training, (int, float, np.integer)):
         chosen: Any = split_classes(classes, training, seed)[0]
     else:

@@ -194,8 +194,10 @@ def train_extractor(
     rows = np.array([row for row in corpus.protocol.train.tolist() if row in place], dtype=np.int64)
     people = corpus.labels[speaker][rows].astype(np.str_)
     held = np.zeros(0, dtype=np.str_)
-    if training.hold_out:
-        number = len(np.unique(people))
+    number = len(np.unique(people))
+    if training.hold_out and number < 5:
+        say(f"{number} training speakers are too few to hold any out: the last epoch is kept")
+    elif training.hold_out:
         held = split_classes(people, number - max(2, round(training.hold_out * number)), seed=training.seed)[1]
     out = np.isin(people, held)
 

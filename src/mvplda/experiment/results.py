@@ -95,8 +95,8 @@ class Results:
         total = system.evaluation["Total"]
         cells = "".join(f"{_percent(system.evaluation[kind].eer):>8}" for kind in self.kinds)
         cost = next(iter(total.min_dcf.values()))
-        cllr = f"{total.cllr:8.3f}" if system.llr and math.isfinite(total.cllr) else f"{'-':>8}"
-        return f"{system.title:{NAME_WIDTH}}{cells}{cost:9.3f}{cllr}{total.min_cllr:9.3f}{system.seconds:7.1f}"
+        cllr = _cost(total.cllr) if system.llr and math.isfinite(total.cllr) else "-"
+        return f"{system.title:{NAME_WIDTH}}{cells}{cost:9.3f}{cllr:>8}{total.min_cllr:9.3f}{system.seconds:7.1f}"
 
     def claim(self) -> str:
         """The best system's errors as shares of the baseline's, with intervals."""
@@ -144,7 +144,7 @@ class Results:
             cells = [
                 system.shown(kind) if kind == "Total" else _percent(system.evaluation[kind].eer) for kind in self.kinds
             ]
-            cllr = f"{total.cllr:.3f}" if system.llr and math.isfinite(total.cllr) else "-"
+            cllr = _cost(total.cllr) if system.llr and math.isfinite(total.cllr) else "-"
             row = [system.title.strip(), *cells, f"{next(iter(total.min_dcf.values())):.3f}", cllr]
             lines.append("| " + " | ".join(row) + " |")
         return "\n".join(lines) + "\n"
@@ -202,6 +202,11 @@ class Results:
         for name, content in found.items():
             write_atomically(folder / name, content.encode())
         return [folder / name for name in found]
+
+
+def _cost(value: float) -> str:
+    """Bits; a thousand or more is only said to be that."""
+    return f"{value:.3f}" if value < 1000 else ">=1000"
 
 
 def _percent(value: float) -> str:

@@ -21,6 +21,8 @@ from .systems import BEST, systems_named
 from .task import Task
 
 Say = Callable[[str], None]
+NAMED = 20
+"""Utterances that cannot be used are named up to this number."""
 
 
 def run_experiment(
@@ -57,7 +59,11 @@ def run_experiment(
     found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, progress, say)
     notes = [f"{name}: {reason}" for name, reason in found.skipped]
     if notes:
-        say(f"{len(notes)} utterance(s) could not be used, the first: {notes[0]}")
+        say(f"{len(notes)} utterance(s) could not be used:")
+        for note in notes[:NAMED]:
+            say(f"  {note}")
+        if len(notes) > NAMED:
+            say(f"  and {len(notes) - NAMED} more, all in results.json")
         missing = {name for name, _ in found.skipped}
         corpus = corpus.select([row for row, name in enumerate(corpus.ids.tolist()) if name not in missing])
     known = None if found.extractor is None else found.extractor.classes.get(corpus.views[0])

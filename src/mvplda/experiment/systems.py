@@ -22,6 +22,7 @@ from ..estimators.baselines import CascadeScorer, CosineScorer
 from ..estimators.multiview import MultiviewPLDA
 from ..estimators.plda import PLDA
 from ..exceptions import MvpldaWarning, ParameterError
+from ..kernel.threads import one_blas_thread
 from ..preprocessing import Reduction, standard_chain
 from .task import Task
 from .tuning import Fit, Tuned, tune
@@ -94,6 +95,12 @@ def _components(task: Task, wanted: int) -> int:
     return min(wanted, int(task.train.shape[1]), len(task.train) - 1)
 
 
+def _full_components(task: Task, settings: BackendSettings) -> int:
+    """Components for a full noise: no more than half of what varies within cells can tell."""
+    within = len(task.train) - task.classes[task.cell]
+    return max(min(_components(task, settings.components), within // 2), min(2, int(task.train.shape[1])))
+
+
 def _plain_chain(task: Task, wanted: int) -> Any:
     """Principal components as they are, not whitened: a diagonal noise depends on it."""
     return Pipeline([("reduce", Reduction(_components(task, wanted)))])
@@ -134,7 +141,7 @@ def plda_by_speaker(task: Task, settings: BackendSettings) -> Scored:
 
 
 def cascade(task: Task, settings: BackendSettings) -> Scored:
-    chain = _plain_chain(task, _components(task, settings.components))
+    chain = _plain_chain(task, _full_components(task, settings))
     X = chain.fit_transform(task.train)
     ranks = _ranks(task, settings, X.shape[1])
     ranks.pop(task.cell)
@@ -156,7 +163,7 @@ def exact(task: Task, settings: BackendSettings) -> Scored:
 
 
 def _interaction(task: Task, settings: BackendSettings) -> tuple[Bundle, dict[str, int]]:
-    components = _components(task, settings.components)
+    components = _full_components(task, settings)
     ranks = _ranks(task, settings, components)
     model = MultiviewPLDA(ranks, noise="full", max_iter=20)
     return Bundle(_plain_chain(task, components), model).fit(task.train, task.train_labels), ranks
@@ -176,7 +183,7 @@ def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
     """Trains on whitened vectors brought to one length, all views with the interaction, or cells alone."""
 
     def fit(task: Task, shrinkage: float) -> Bundle:
-        components = _components(task, settings.components)
+        components = _full_components(task, settings)
         ranks = _ranks(task, settings, components)
         views = {task.cell: ranks[task.cell]} if cell_only else ranks
         model = MultiviewPLDA(views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.seed)
@@ -185,16 +192,16 @@ def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
     return fit
 
 
-def _calibrated(bundle: Bundle, task: Task, **question: Any) -> NDArray[Any]:
-    profiles = bundle.enrol(task.enrol, task.enrol_ids)
-    if bundle.calibrator is None:
-        return np.asarray(bundle.llr(profiles, task.test, **question))
-    return bundle.calibrated(profiles, task.test, **question)
+def _calibrated(tuned: Tuned, task: Task, **question: Any) -> NDArray[Any]:
+    scores = score(tuned.bundle, task, **question)
+    if tuned.calibrator is None:
+        return scores
+    return tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
 
 
 def tuned_plda(task: Task, settings: BackendSettings) -> Scored:
     tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.seed)
-    return Scored(_calibrated(tuned.bundle, task), tuned.bundle, _described(tuned))
+    return Scored(_calibrated(tuned, task), tuned.bundle, _described(tuned))
 
 
 def best(task: Task, settings: BackendSettings) -> Scored:
@@ -202,7 +209,7 @@ def best(task: Task, settings: BackendSettings) -> Scored:
         return score(bundle, trials, known=_claims(trials))
 
     tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.seed)
-    return Scored(_calibrated(tuned.bundle, task, known=_claims(task)), tuned.bundle, _described(tuned))
+    return Scored(_calibrated(tuned, task, known=_claims(task)), tuned.bundle, _described(tuned))
 
 
 def _claims(task: Task) -> dict[str, Any]:
@@ -245,8 +252,11 @@ def systems_named(names: tuple[str, ...]) -> list[System]:
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> Scored:
-    """Fit and score; that a rank is capped or ten iterations are few is no news here."""
-    with warnings.catch_warnings():
+    """Fit and score, on one BLAS thread: products are small, and sums do not depend on the cores that there are.
+
+    That a rank is capped or ten iterations are few is no news here.
+    """
+    with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         return system.run(task, settings)

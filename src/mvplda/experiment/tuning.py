@@ -40,11 +40,14 @@ Ask = Callable[[Bundle, Task], NDArray[Any]]
 class Tuned:
     """A back-end trained on all speakers, with the calibration found on others.
 
+    bundle : its own calibrator is for the plain question, "same in every view?"
+    calibrator : for the question that was asked; None where there were too few speakers
     development : Cllr of the held-out speakers' trials, calibrated, by shrinkage
     """
 
     bundle: Bundle
     shrinkage: float
+    calibrator: LinearCalibrator | None
     development: dict[float, float]
 
 
@@ -52,20 +55,32 @@ def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int 
     """Choose the shrinkage, the first unless another is clearly better, and calibrate; then train on all."""
     inner = development_task(task, seed)
     if inner is None:
-        return Tuned(fit(task, shrinkages[0]), shrinkages[0], {})
+        return Tuned(fit(task, shrinkages[0]), shrinkages[0], None, {})
     targets = inner.targets
-    found: dict[float, tuple[float, LinearCalibrator]] = {}
+    found: dict[float, tuple[float, LinearCalibrator, Bundle]] = {}
     for share in shrinkages:
-        scores = np.asarray(ask(fit(inner, share), inner), dtype=np.float64)
-        calibrator = LinearCalibrator().fit(scores.ravel(), targets.ravel())
-        llrs = calibrator.transform(scores.ravel()).reshape(targets.shape)
-        found[share] = (float(cllr(llrs[targets], llrs[~targets])), calibrator)
+        partial = fit(inner, share)
+        calibrator, cost = _calibration(ask(partial, inner), targets)
+        found[share] = (cost, calibrator, partial)
     chosen = min(found, key=lambda share: found[share][0])
     if found[chosen][0] > CLEARLY * found[shrinkages[0]][0]:
         chosen = shrinkages[0]
+    _, calibrator, partial = found[chosen]
     bundle = fit(task, chosen)
-    bundle.calibrator = found[chosen][1]
-    return Tuned(bundle, chosen, {share: cost for share, (cost, _) in found.items()})
+    bundle.calibrator = _calibration(_plain_scores(partial, inner), targets)[0]
+    return Tuned(bundle, chosen, calibrator, {share: cost for share, (cost, *_) in found.items()})
+
+
+def _calibration(scores: Any, targets: NDArray[np.bool_]) -> tuple[LinearCalibrator, float]:
+    """The calibration of scores, and what they cost then."""
+    flat = np.asarray(scores, dtype=np.float64).ravel()
+    calibrator = LinearCalibrator().fit(flat, targets.ravel())
+    llrs = calibrator.transform(flat)
+    return calibrator, float(cllr(llrs[targets.ravel()], llrs[~targets.ravel()]))
+
+
+def _plain_scores(bundle: Bundle, task: Task) -> NDArray[Any]:
+    return np.asarray(bundle.llr(bundle.enrol(task.enrol, task.enrol_ids), task.test))
 
 
 def development_task(task: Task, seed: int = 0) -> Task | None:

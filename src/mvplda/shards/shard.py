@@ -93,7 +93,6 @@ class Gathered:
         return {
             "vectors": self.statistics.n,
             "shards": len(self.shards),
-            "resumed": sum(shard.resumed for shard in self.shards),
             "bad rows": {s.path: {"count": s.bad_rows, "first": list(s.named_rows)} for s in self.shards if s.bad_rows},
             "bad shards": {shard.path: shard.reason for shard in self.bad_shards},
         }
