@@ -74,8 +74,7 @@ def nuisance(
     Example:
       mvplda study nuisance vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --verify speaker --ignore phrase
     """
-    from ..experiment.faces import draw_errors
-    from ..experiment.nuisance import study_nuisance
+    from ..experiment.nuisance import draw_errors, study_nuisance
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
     from ..report.figures import figure, save_figure

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..audio.settings import FeatureSettings
+from ..checks import known_names
 from ..exceptions import FileFormatError, ParameterError
 from ..files import write_atomically
 from ..jvector.settings import (
@@ -194,11 +195,10 @@ UNSET: dict[str, Any] = {"int | None": 0, "float | None": 0.0, "str | None": ""}
 
 def _check_values(start: Any, values: Mapping[str, Any]) -> None:
     """Names that there are, and values of the type that the start has."""
-    known = {f.name: f.type for f in fields(start)}
+    known_names(type(start), values)
+    types = {f.name: f.type for f in fields(start)}
     for name, value in values.items():
-        if name not in known:
-            raise ParameterError(f"{type(start).__name__} has no setting {name!r}; it has {', '.join(known)}")
-        usual = UNSET.get(str(known[name])) if getattr(start, name) is None else getattr(start, name)
+        usual = UNSET.get(str(types[name])) if getattr(start, name) is None else getattr(start, name)
         kinds, word = next(((k, w) for k, w in WORDS if isinstance(usual, k)), (object, ""))
         if value is not None and (not isinstance(value, kinds) or isinstance(value, bool) > (kinds in (bool, object))):
             raise ParameterError(f"{name} is {word}; got {value!r}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -185,8 +185,6 @@ def train_extractor(
     say: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """A network for the corpus's training speakers, some of them held out to choose the epoch by."""
-    from dataclasses import replace
-
     from ..jvector.training import train
 
     speaker = corpus.views[0]

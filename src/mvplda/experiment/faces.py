@@ -15,8 +15,8 @@ from ..estimators.multiview import MultiviewPLDA
 from ..exceptions import DataError, FileFormatError, MvpldaWarning
 from ..extras import need
 from ..preprocessing import Reduction
-from ..report.figures import PALETTE, figure, save_figure, variance_bars
-from .nuisance import NuisanceResult, study_nuisance
+from ..report.figures import figure, save_figure, variance_bars
+from .nuisance import NuisanceResult, draw_errors, study_nuisance
 
 VIEWS = ("person", "pose", "expression", "eyes")
 SOURCE = "CMU Face Images (Mitchell, 1997), UCI Machine Learning Repository, CC BY 4.0"
@@ -117,22 +117,3 @@ def _draw(
     middle.set_title("along the strongest direction of a view")
     draw_errors(right, result)
     return save_figure(fig, path)
-
-
-def draw_errors(axes: Any, result: NuisanceResult) -> None:
-    """EER over the number of ignored classes that a training class was seen with."""
-    for i, (name, errors) in enumerate(result.errors.items()):
-        kept = sorted(errors)
-        axes.plot(kept, [100 * errors[k] for k in kept], "o-", label=name, color=PALETTE[i % len(PALETTE)])
-    axes.set_xscale("log")
-    kept = sorted(next(iter(result.errors.values())))
-    axes.set_xticks(kept, [str(k) for k in kept])
-    axes.minorticks_off()
-    axes.set(
-        xlabel=f"classes of {result.ignore} that a training {result.verify} was seen with",
-        ylabel=f"EER, %: same {result.verify}?",
-        ylim=(0, None),
-    )
-    axes.set_title(f"verify the {result.verify}, ignore the {result.ignore}")
-    axes.legend(fontsize="small")
-    axes.grid(alpha=0.25)

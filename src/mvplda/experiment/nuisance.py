@@ -21,8 +21,10 @@ from ..estimators.baselines import CosineScorer
 from ..estimators.multiview import MultiviewPLDA
 from ..estimators.plda import PLDA
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
+from ..labels import encode_labels
 from ..metrics import eer
 from ..preprocessing import Reduction
+from ..report.figures import PALETTE
 
 MOST_TESTS = 1200
 """Vectors of unseen classes whose pairs are the trials of a fold."""
@@ -146,7 +148,7 @@ def _systems(
     size = {view: len(np.unique(values)) for view, values in own.items()}
     ranks = {view: min(rank, size[view] - 1, Y.shape[1]) for view in labels if size[view] > 1}
     cell = f"{verify}:{ignore}"
-    cells = len(np.unique([np.unique(own[view], return_inverse=True)[1] for view in (verify, ignore)], axis=1).T)
+    cells = len(encode_labels(own, (cell,)).classes[cell])
     common: dict[str, Any] = {"noise": "full", "max_iter": 30, "noise_shrinkage": shrinkage}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
@@ -168,3 +170,22 @@ def _systems(
         "multi-view": error(views.llr(Z, Z, same=verify)),
         "multi-view, interaction": error(full.llr(Z, Z, same=verify)),
     }
+
+
+def draw_errors(axes: Any, result: NuisanceResult) -> None:
+    """EER over the number of ignored classes that a training class was seen with."""
+    for i, (name, errors) in enumerate(result.errors.items()):
+        kept = sorted(errors)
+        axes.plot(kept, [100 * errors[k] for k in kept], "o-", label=name, color=PALETTE[i % len(PALETTE)])
+    axes.set_xscale("log")
+    kept = sorted(next(iter(result.errors.values())))
+    axes.set_xticks(kept, [str(k) for k in kept])
+    axes.minorticks_off()
+    axes.set(
+        xlabel=f"classes of {result.ignore} that a training {result.verify} was seen with",
+        ylabel=f"EER, %: same {result.verify}?",
+        ylim=(0, None),
+    )
+    axes.set_title(f"verify the {result.verify}, ignore the {result.ignore}")
+    axes.legend(fontsize="small")
+    axes.grid(alpha=0.25)

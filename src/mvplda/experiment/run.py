@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..audio.settings import FeatureSettings
 from ..datasets.corpus import Corpus
 from ..exceptions import DataError
 from ..io.vectors import VectorSet, read_vectors, write_vectors
@@ -117,7 +118,6 @@ def _vectors(
     if vectors is not None:
         return Vectors(_covering(read_vectors(vectors), corpus), None, None)
     options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "progress": progress}
-    from ..audio.settings import FeatureSettings
     from ..jvector.extractor import Extractor
 
     if extractor is not None:

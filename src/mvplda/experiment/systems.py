@@ -18,13 +18,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ..bundle import Bundle
+from ..checks import at_least
 from ..estimators.baselines import CascadeScorer, CosineScorer
 from ..estimators.multiview import MultiviewPLDA
 from ..estimators.plda import PLDA
 from ..exceptions import MvpldaWarning, ParameterError
 from ..kernel.threads import one_blas_thread
 from ..preprocessing import Reduction, standard_chain
-from .task import Task
+from .task import Task, score
 from .tuning import Fit, Tuned, tune
 
 
@@ -53,9 +54,7 @@ class BackendSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("reduce", "paper_rank", "paper_iterations", "speaker_rank", "cell_rank", "components"):
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} is at least 1; got {getattr(self, name)}")
+        at_least(self, 1, "reduce", "paper_rank", "paper_iterations", "speaker_rank", "cell_rank", "components")
         if not self.shrinkages or any(not 0 <= share <= 1 for share in self.shrinkages):
             raise ParameterError(f"shrinkages are shares of the variance, at least one of them; got {self.shrinkages}")
 
@@ -82,13 +81,6 @@ class System:
     run: Callable[[Task, BackendSettings], Scored]
     llr: bool = True
     two_views: bool = False
-
-
-def score(model: Any, task: Task, *, method: str | None = None, **question: Any) -> NDArray[Any]:
-    """Scores of all enrolments against all tests, by anything that enrols and compares."""
-    options = {} if method is None else {"method": method}
-    profiles = model.enrol(task.enrol, task.enrol_ids, **options)
-    return np.asarray(model.llr(profiles, task.test, **question))
 
 
 def _components(task: Task, wanted: int) -> int:

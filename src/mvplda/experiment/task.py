@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..datasets.corpus import Corpus
 from ..exceptions import DataError, LabelError
 from ..io.vectors import VectorSet
+from ..labels import encode_labels
 from ..metrics import trial_kinds
 
 if TYPE_CHECKING:
@@ -110,11 +111,8 @@ class Task:
     @cached_property
     def classes(self) -> dict[str, int]:
         """How many classes of every view there are to train on, cells included."""
-        found = {view: len(np.unique(values)) for view, values in self.train_labels.items()}
-        codes = np.zeros(len(self.train), dtype=np.int64)
-        for view, values in self.train_labels.items():
-            codes = codes * found[view] + np.unique(values, return_inverse=True)[1]
-        return {**found, self.cell: len(np.unique(codes))}
+        table = encode_labels(self.train_labels, (*self.views, self.cell))
+        return {view: len(table.classes[view]) for view in table.views}
 
     @property
     def targets(self) -> NDArray[np.bool_]:
@@ -130,3 +128,10 @@ class Task:
         if not any(mask.any() for kind, mask in kinds.items() if kind not in ("TC", "+".join(self.views))):
             raise DataError("the protocol has no non-target trials")
         return kinds
+
+
+def score(model: Any, task: Task, *, method: str | None = None, **question: Any) -> NDArray[Any]:
+    """Scores of all enrolments against all tests, by anything that enrols and compares."""
+    options = {} if method is None else {"method": method}
+    profiles = model.enrol(task.enrol, task.enrol_ids, **options)
+    return np.asarray(model.llr(profiles, task.test, **question))

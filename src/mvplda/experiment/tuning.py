@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from ..bundle import Bundle
 from ..calibration import LinearCalibrator
-from ..datasets.enrolment import split_classes
+from ..datasets.enrolment import cells_of, split_classes
 from ..metrics import cllr
-from .task import Task
+from .task import Task, score
 
 SHARE = 0.2
 """Of the training speakers, held out where the extractor's unseen ones are not known."""
@@ -67,7 +67,7 @@ def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int 
         chosen = shrinkages[0]
     _, calibrator, partial = found[chosen]
     bundle = fit(task, chosen)
-    bundle.calibrator = _calibration(_plain_scores(partial, inner), targets)[0]
+    bundle.calibrator = _calibration(score(partial, inner), targets)[0]
     return Tuned(bundle, chosen, calibrator, {share: cost for share, (cost, *_) in found.items()})
 
 
@@ -77,10 +77,6 @@ def _calibration(scores: Any, targets: NDArray[np.bool_]) -> tuple[LinearCalibra
     calibrator = LinearCalibrator().fit(flat, targets.ravel())
     llrs = calibrator.transform(flat)
     return calibrator, float(cllr(llrs[targets.ravel()], llrs[~targets.ravel()]))
-
-
-def _plain_scores(bundle: Bundle, task: Task) -> NDArray[Any]:
-    return np.asarray(bundle.llr(bundle.enrol(task.enrol, task.enrol_ids), task.test))
 
 
 def development_task(task: Task, seed: int = 0) -> Task | None:
@@ -101,24 +97,19 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
     own = np.flatnonzero(out & recorded)
     if len(np.unique(people[~out])) < 3:
         return None
-    cells = _cells([task.train_labels[view][own] for view in task.views])
     per_model = int(np.median(np.bincount(task.enrol_ids)))
-    place = _place_within(cells)
-    counts = np.bincount(cells)
-    usable = counts[cells] > per_model
-    enrol, test = own[usable & (place < per_model)], own[usable & (place >= per_model)]
+    cells = [rows for rows in cells_of(task.train_labels, own, task.views).values() if len(rows) > per_model]
+    test = np.sort(np.concatenate([own[:0], *(rows[per_model:] for rows in cells)]))
     if len(np.unique(people[test])) < 2:
         return None
-    ids = np.unique(cells[usable & (place < per_model)], return_inverse=True)[1]
-    order = np.argsort(ids, kind="stable")  # profiles come in the order in which their vectors do
-    enrol, ids = enrol[order], ids[order]
-    first = enrol[np.flatnonzero(np.diff(ids, prepend=-1))]
+    enrol = np.concatenate([rows[:per_model] for rows in cells])
+    first = enrol[::per_model]
     return replace(
         task,
         train=task.train[~out],
         train_labels={view: values[~out] for view, values in task.train_labels.items()},
         enrol=task.train[enrol],
-        enrol_ids=ids.astype(np.int64),
+        enrol_ids=np.repeat(np.arange(len(cells)), per_model),
         model_labels={view: values[first] for view, values in task.train_labels.items()},
         test=task.train[test],
         test_labels={view: values[test] for view, values in task.train_labels.items()},
@@ -128,20 +119,3 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
         unseen=None,
         recorded=None,
     )
-
-
-def _cells(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
-    codes = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        names, own = np.unique(column, return_inverse=True)
-        codes = codes * len(names) + own
-    return np.unique(codes, return_inverse=True)[1].astype(np.int64)
-
-
-def _place_within(cells: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of the same cell came before."""
-    order = np.argsort(cells, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(np.bincount(cells))[:-1]])
-    place = np.empty(len(cells), dtype=np.int64)
-    place[order] = np.arange(len(cells)) - starts[cells[order]]
-    return place

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from ..checks import at_least, known_names, positive, share
 from ..exceptions import ParameterError
-from .checks import at_least, positive, share
 
 
 @dataclass(frozen=True)
@@ -285,15 +285,10 @@ _NESTED: dict[str, type[Any]] = {"pretraining": Pretraining, "augmentation": Fra
 
 
 def _record(kind: type[Any], plain: Mapping[str, Any]) -> Any:
-    known = {item.name: item for item in fields(kind)}
-    unknown = sorted(set(plain) - set(known))
-    if unknown:
-        raise ParameterError(f"{kind.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}")
+    known_names(kind, plain)
     values: dict[str, Any] = {}
     for name, value in plain.items():
         if name in _NESTED and isinstance(value, Mapping):
             value = _record(_NESTED[name], value)
         values[name] = tuple(value) if isinstance(value, list) else value
-    missing = [n for n, f in known.items() if n not in values and f.default is MISSING and f.default_factory is MISSING]
-    assert not missing, missing
     return kind(**values)
