@@ -22,7 +22,8 @@ Warnings::
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── ReversedScoresWarning           higher scores came with fewer targets
-    └── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
+    ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
+    └── UnknownClassWarning             some claimed classes were not seen in training
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
 """
@@ -98,3 +99,7 @@ class ReversedScoresWarning(MvpldaWarning):
 
 class ConstantLayerWarning(MvpldaWarning):
     """A layer's units hardly change from frame to frame: what lies above it learns nothing."""
+
+
+class UnknownClassWarning(MvpldaWarning):
+    """Some claimed classes were not seen in training."""

@@ -173,10 +173,9 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
     from .. import load
-    from ..verification.storage import save_profiles
     from .scores import enrolled_profiles
 
     with warnings_as_lines():
         profiles = enrolled_profiles(load(model), vectors, models, None, None)
-        save_profiles(profiles, output)
+        profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)

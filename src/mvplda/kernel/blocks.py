@@ -49,6 +49,14 @@ class Terms:
     numerator: tuple[Factors, ...]
     denominator: tuple[Factors, ...]
 
+    @property
+    def dtype(self) -> str | None:
+        """Name of the factors' dtype; None where all terms are constant."""
+        for f in (*self.numerator, *self.denominator):
+            if f.left is not None:
+                return str(f.left.dtype).removeprefix("torch.")
+        return None
+
 
 def log_sum(terms: Sequence[Any]) -> Any:
     """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
