@@ -26,7 +26,7 @@ from scipy.special import logsumexp
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.verification.storage import load_profiles, save_profiles
+from mvplda.verification.profiles import Profiles
 
 Hypothesis = tuple[str, ...]
 Key = tuple[Any, ...]
@@ -629,8 +629,8 @@ def choose(rng: np.random.Generator, profiles: Any, names: Sequence[Any]) -> tup
 def through_file(profiles: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profiles.safetensors"
-        save_profiles(profiles, path)
-        return load_profiles(path)
+        profiles.save(path)
+        return Profiles.load(path)
 
 
 def reloaded(model: MultiviewPLDA) -> MultiviewPLDA:
@@ -716,7 +716,7 @@ class Run:
             result = function(*args, **kwargs)
         unseen = self.case.unseen_names(self.enrol_names) if "known" in kwargs else {}
         said = [w for w in caught if issubclass(w.category, UnknownClassWarning)]
-        others = [str(w.message) for w in caught if w not in said]
+        others = [str(w.message) for w in caught if w not in said and "feature names" not in str(w.message)]
         if others:
             raise Discrepancy(f"warnings: {others}")
         expects = any(unseen.values())
@@ -831,7 +831,7 @@ def check_hypotheses(run: Run) -> None:
         return
     given = None
     if run.rng.random() < 0.3:
-        given = {v: pick(run.rng, ["same", "different"]) for v in subset(run.rng, views)}
+        given = {v: pick(run.rng, ["same", "different"]) for v in subset(run.rng, views, 0, len(views) - 1)}
     question = Question(None, given)
     question = replace(question, priors=draw_priors(run.rng, [question.possible(views)]))
     trials = run.trials(question)
