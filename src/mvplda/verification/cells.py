@@ -188,7 +188,7 @@ class KnownClasses:
 
 @dataclass(frozen=True)
 class Standardised:
-    """Evidence of profiles of one kind, seen from latents that are N(0, I) (docs/math.md, (V6)).
+    """Evidence of profiles of one kind, seen from latents that are N(0, I) (docs/math.md, section 9.5).
 
     key : tells evidence matrices apart
     N : makes the (width, width) evidence matrix
