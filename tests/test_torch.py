@@ -44,6 +44,9 @@ def test_torch_with_known_classes_and_mixed_enrolment():
     mixed = model.llr(model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T), dtype=np.float64)
     expected = model.llr(model.enrol(X, ids, {"b": phrases}), T, dtype=np.float64)
     np.testing.assert_allclose(mixed.numpy(), expected, atol=1e-9)
+    quick = model.llr(model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T))
+    assert quick.dtype == torch.float32
+    np.testing.assert_allclose(quick.numpy(), expected, atol=1e-4)
     known = {"b": np.array([0, 3, 99])}
     with pytest.warns(UnknownClassWarning):
         got = model.llr(model.enrol(torch.from_numpy(X), ids), torch.from_numpy(T), known=known, dtype=np.float64)

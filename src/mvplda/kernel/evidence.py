@@ -13,6 +13,7 @@ nothing else changes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,16 @@ class PairTerm:
     row: Array
     column: Array
     constant: float
+
+    @cached_property
+    def diagonals(self) -> dict[str, Array]:
+        """The diagonals of those matrices that have nothing else: of a canonical model with one view, all."""
+        square = {
+            name: m for name in ("left", "right", "row", "column") if (m := getattr(self, name)).shape == (len(m),) * 2
+        }
+        return {
+            name: np.diag(m).copy() for name, m in square.items() if np.count_nonzero(m) == np.count_nonzero(np.diag(m))
+        }
 
 
 def reduce_evidence(N: Array, keep: Index) -> tuple[Array, Array]:

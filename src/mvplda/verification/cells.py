@@ -7,7 +7,7 @@ with equal tables are scored together (docs/math.md, section 9.6).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -188,16 +188,16 @@ class KnownClasses:
 
 @dataclass(frozen=True)
 class Standardised:
-    """Evidence of profiles of one kind, seen from latents that are N(0, I) (docs/math.md, (V6)).
+    """Evidence of profiles of one kind, seen from latents that are N(0, I) (docs/math.md, section 9.5).
 
     key : tells evidence matrices apart
-    N : (width, width)
+    N : makes the (width, width) evidence matrix
     y : (profiles, width)
     log_evidence : (profiles,) what the profiles are worth on their own, or None where it is not asked for
     """
 
     key: tuple[Any, ...]
-    N: Array
+    N: Callable[[], Array]
     y: Any
     log_evidence: Any
 
@@ -206,35 +206,37 @@ def standardise(
     table: CellTable,
     gram: Array,
     y: Any,
-    reading: Known | None,
+    reading: Known,
     posteriors: Mapping[str, KnownClasses],
     *,
     alone: bool = False,
 ) -> Standardised:
     """Evidence of profiles whose classes are the training classes that `reading` names."""
+    known = _known_blocks(table, reading, posteriors) if posteriors else {}
+    key = (table.weights, table.classes, tuple((where.start, k.alike[c]) for where, (k, c) in known.values()))
+    if not known and not alone:
+        return Standardised(key, lambda: table.precision(gram), y, None)
     N = table.precision(gram)
     shift, scale = np.zeros(table.width), np.eye(table.width)
-    scales = []
-    seen = False
-    for (k, parts), where in table.blocks.items():
-        view = table.views[k][0]
-        number = reading[table.base.index(view)][parts[0]] if reading is not None and view in posteriors else -1
-        if number < 0:
-            scales.append(-1)
-            continue
-        seen = True
-        known = posteriors[view]
-        shift[where], scale[where, where] = known.means[number], known.roots[number]
-        scales.append(int(known.alike[number]))
-    key = (table.weights, table.classes, tuple(scales))
-    linear = None
-    if seen:
-        N, linear, offset, along, constant = substitute(N, shift, scale)
-        y_new = y @ like(linear, y) - like(offset, y)
-    else:
-        y_new, along, constant = y, shift, 0.0
+    for where, (classes, c) in known.values():
+        shift[where], scale[where, where] = classes.means[c], classes.roots[c]
+    N, linear, offset, along, constant = substitute(N, shift, scale)
+    y_new = y @ like(linear, y) - like(offset, y)
     log_evidence = None
     if alone:
-        W, k0 = log_evidence_matrix(N)
-        log_evidence = y @ like(along, y) + (constant + k0) + ((y_new @ like(W, y)) * y_new).sum(1)
-    return Standardised(key, N, y_new, log_evidence)
+        W, log_root = log_evidence_matrix(N)
+        log_evidence = y @ like(along, y) + (constant + log_root) + ((y_new @ like(W, y)) * y_new).sum(1)
+    return Standardised(key, lambda: N, y_new, log_evidence)
+
+
+def _known_blocks(
+    table: CellTable, reading: Known, posteriors: Mapping[str, KnownClasses]
+) -> dict[tuple[int, tuple[int, ...]], tuple[slice, tuple[KnownClasses, int]]]:
+    """The latents whose class was seen in training: where they stand, and which class it is."""
+    found = {}
+    for (k, parts), where in table.blocks.items():
+        view = table.views[k][0]
+        number = reading[table.base.index(view)][parts[0]] if view in posteriors else -1
+        if number >= 0:
+            found[k, parts] = where, (posteriors[view], number)
+    return found

@@ -13,7 +13,7 @@ from scipy.linalg import cholesky
 
 from ..exceptions import DataError, ParameterError
 from ..kernel.blocks import Factors, Terms, log_sum
-from ..kernel.evidence import LatentSpace, PairTerm, log_evidence_matrix, pair_term
+from ..kernel.evidence import Index, LatentSpace, PairTerm, log_evidence_matrix, pair_term
 from ..kernel.hypotheses import Hypothesis, Question
 from ..kernel.records import Array
 from ..labels import IntArray
@@ -26,6 +26,9 @@ Scoring = Literal["exact", "paper"]
 
 KEPT_NUMBERS = 2**24
 """Matrices of pair terms and factors of tests are kept up to this many numbers each (128 MiB)."""
+
+KEPT_WORLDS = 2**12
+"""What hypotheses leave possible is kept for this many pairs of tables."""
 
 READ_NUMBERS = 2**22
 """Tests are seen as every known class in chunks of about this many numbers."""
@@ -61,6 +64,15 @@ def _numbers_of(term: PairTerm) -> int:
     return sum(matrix.size for matrix in (term.left, term.right, term.row, term.column))
 
 
+@dataclass(frozen=True)
+class Linked:
+    """A world, and the latents that the two sides share in it."""
+
+    world: World
+    keep: tuple[Index, Index]
+    log_weight: float
+
+
 @dataclass
 class ScoringState:
     """What scoring keeps of a model from call to call.
@@ -73,6 +85,7 @@ class ScoringState:
     arrays: tuple[Array, ...]
     space: LatentSpace
     terms: TermCache = field(default_factory=TermCache)
+    worlds: dict[tuple[Hypothesis, CellTable, CellTable], list[Linked]] = field(default_factory=dict)
     posteriors: dict[str, tuple[Any, KnownClasses]] = field(default_factory=dict)
 
 
@@ -163,33 +176,27 @@ class _Half:
 
 def _left(term: PairTerm, y: Any, log_weight: float) -> _Half:
     """[E, row, 1]"""
-    return _half(y, term.left, _quadratic(y, term.row) + (term.constant + log_weight), row=True)
+    own = (_times(y, term, "row") * y).sum(1) + (term.constant + log_weight)
+    return _half(_times(y, term, "left"), own, row=True)
 
 
 def _right(term: PairTerm, y: Any, extra: Any) -> _Half:
     """[T, 1, column]"""
-    column = _quadratic(y, term.column)
-    return _half(y, term.right, column if extra is None else column + extra, row=False)
+    own = (_times(y, term, "column") * y).sum(1)
+    return _half(_times(y, term, "right"), own if extra is None else own + extra, row=False)
 
 
-def _half(y: Any, matrix: Array, own: Any, *, row: bool) -> _Half:
-    width = matrix.shape[1]
-    values = empty((len(y), width + 2), np.float64, y)
-    values[:, :width] = _times(y, matrix)
+def _half(cross: Any, own: Any, *, row: bool) -> _Half:
+    width = cross.shape[1]
+    values = empty((len(cross), width + 2), np.float64, cross)
+    values[:, :width] = cross
     values[:, width], values[:, width + 1] = (own, 1.0) if row else (1.0, own)
-    cross = values[:, :width]
     return _Half(values, abs(own) + (cross * cross).sum(1))
 
 
-def _times(y: Any, matrix: Array) -> Any:
-    """y @ matrix; of a canonical model with one view the matrix is diagonal, and the product cheap."""
-    if matrix.shape[0] == matrix.shape[1] and not (matrix - np.diag(np.diag(matrix))).any():
-        return y * like(np.diag(matrix).copy(), y)
-    return y @ like(matrix, y)
-
-
-def _quadratic(y: Any, W: Array) -> Any:
-    return (_times(y, W) * y).sum(1)
+def _times(y: Any, term: PairTerm, name: str) -> Any:
+    diagonal = term.diagonals.get(name)
+    return y @ like(getattr(term, name), y) if diagonal is None else y * like(diagonal, y)
 
 
 @dataclass(frozen=True)
@@ -269,21 +276,21 @@ class Comparison:
     def _terms(self, enrol: _Enrolled, test: _Tested) -> Terms:
         tables = enrol.group.table, test.group.table
         question = self.question
-        possible = {h: worlds(h, *tables, self.namings) for h in question.hypotheses}
-        test.as_classes({world.reading for some in possible.values() for world in some})
+        possible = {h: self._worlds(h, *tables) for h in question.hypotheses}
+        test.as_classes({linked.world.reading for some in possible.values() for linked in some})
         halves: list[tuple[_Half, _Half]] = []
 
         def side(weighted: Mapping[Hypothesis, float]) -> list[tuple[_Half, _Half] | float]:
             made: list[tuple[_Half, _Half] | float] = []
             apart: list[tuple[float, World]] = []
             for h, log_weight in weighted.items():
-                for world in possible[h]:
-                    weight = log_weight + float(np.log(world.weight))
-                    term = self._pair_term(enrol, test, h, world)
+                for linked in possible[h]:
+                    weight = log_weight + linked.log_weight
+                    term = self._pair_term(enrol, test, h, linked)
                     if term is None:
-                        apart.append((weight, world))
+                        apart.append((weight, linked.world))
                         continue
-                    pair = _left(term, enrol.seen.y, weight), test.half(term, world.reading)  # (V7)
+                    pair = _left(term, enrol.seen.y, weight), test.half(term, linked.world.reading)  # (V7)
                     halves.append(pair)
                     made.append(pair)
             if apart:
@@ -315,25 +322,34 @@ class Comparison:
         if test.extra(apart[0][1].reading) is None:
             return float(np.logaddexp.reduce([weight for weight, _ in apart]))
         column = log_sum([test.extra(world.reading) + weight for weight, world in apart])
-        none = np.zeros((enrol.group.table.width, 0)), np.zeros((test.group.table.width, 0))
-        zeros = _quadratic(enrol.seen.y, np.zeros((none[0].shape[0],) * 2))
-        pair = _half(enrol.seen.y, none[0], zeros, row=True), _half(test.y, none[1], column, row=False)
+        pair = _half(enrol.seen.y[:, :0], 0.0 * enrol.seen.y[:, 0], row=True), _half(test.y[:, :0], column, row=False)
         halves.append(pair)
         return pair
 
-    def _pair_term(self, enrol: _Enrolled, test: _Tested, h: Hypothesis, world: World) -> PairTerm | None:
-        tables = enrol.group.table, test.group.table
-        seen = enrol.seen, test.seen(world.reading)
+    def _worlds(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Linked]:
+        """What a hypothesis leaves possible; kept where no names play a part."""
+        plain = not self.enrol.names
+        kept = self.state.worlds.get((h, enrol, test)) if plain else None
+        if kept is None:
+            kept = [
+                Linked(world, shared_latents(enrol, test, world), float(np.log(world.weight)))
+                for world in worlds(h, enrol, test, self.namings)
+            ]
+            if plain and len(self.state.worlds) < KEPT_WORLDS:
+                self.state.worlds[h, enrol, test] = kept
+        return kept
+
+    def _pair_term(self, enrol: _Enrolled, test: _Tested, h: Hypothesis, linked: Linked) -> PairTerm | None:
+        seen = enrol.seen, test.seen(linked.world.reading)
         if self.scoring == "paper" and len(h) == 1:
-            scale = doubled(tables[0], h)
+            scale = doubled(enrol.group.table, h)
             return self.state.terms.get(
-                (seen[0].key, seen[1].key, h), lambda: printed_term(seen[0].N, seen[1].N, scale)
+                (seen[0].key, seen[1].key, h), lambda: printed_term(seen[0].N(), seen[1].N(), scale)
             )
-        keep = shared_latents(*tables, world)
-        if len(keep[0]) == 0:
+        if len(linked.keep[0]) == 0:
             return None
-        key = (seen[0].key, seen[1].key, keep[0].tobytes(), keep[1].tobytes())
-        return self.state.terms.get(key, lambda: pair_term(seen[0].N, seen[1].N, *keep))
+        key = (seen[0].key, seen[1].key, linked.keep[0].tobytes(), linked.keep[1].tobytes())
+        return self.state.terms.get(key, lambda: pair_term(seen[0].N(), seen[1].N(), *linked.keep))
 
     def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> Any:
         """The dtype asked for, or float64 where float32 would lose too much; what float64 loses is an error."""
