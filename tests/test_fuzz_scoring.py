@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from fuzz_scoring import Discrepancy, check, draw
+import torch
+from fuzz_scoring import Case, Discrepancy, Question, Side, check, draw, fitted
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import LabelError
@@ -74,3 +76,51 @@ def test_an_unknown_id_is_refused_wherever_it_would_sort(
         for choose in (profiles.select, profiles.number):
             with pytest.raises(LabelError, match=str(stranger)):
                 choose(wanted)
+
+
+@pytest.mark.parametrize("dtype", [object, "str", "string"])
+def test_ids_of_a_table_are_found(model: MultiviewPLDA, dtype: Any) -> None:
+    profiles = model.enrol(np.eye(4)[:3], pd.Series(["max", "ann", "bob"], dtype=dtype))
+    assert profiles.select(["bob", "max"]).ids.tolist() == ["bob", "max"]
+    assert profiles.number("ann").tolist() == [1]
+    with pytest.raises(LabelError, match="zoe"):
+        profiles.select(["zoe"])
+
+
+@pytest.mark.parametrize("missing", ["enrol", "test"])
+def test_vectors_without_labels_are_of_different_classes_where_both_sides_have_labels(
+    model: MultiviewPLDA, missing: str
+) -> None:
+    vectors = np.random.default_rng(7).normal(size=(5, 4)).round(3)
+    labels: list[tuple[Any, ...]] = [("hi", None, None), ("hi", "hi")]
+    if missing == "test":
+        labels = [("hi", "hi", "hi"), (None, None)]
+    enrol = Side(vectors[:3], ("ann",) * 3, {"phrase": labels[0]})
+    test = Side(vectors[3:], ("t",) * 2, {"phrase": labels[1]})
+    question = Question()
+    expected = question.llr(Case(0, model, enrol, test, question, None, {}).trial("ann", "t", question))
+    sides = [model.enrol(side.X, side.ids, side.labels) for side in (enrol, test)]
+    np.testing.assert_allclose(model.llr(*sides, dtype=np.float64), expected, rtol=1e-9)
+
+
+def test_vectors_without_labels_are_of_different_classes_in_a_known_view() -> None:
+    model, vocabulary = next(fitted(k) for k in range(24) if "speaker" in fitted(k)[0].classes_)
+    vectors = np.random.default_rng(8).normal(size=(4, len(model.mean_))).round(3)
+    enrol = Side(vectors[:3], ("ann",) * 3, {"speaker": (vocabulary["speaker"][0], None, None)})
+    test = Side(vectors[3:], None, {})
+    question = Question("speaker")
+    expected = question.llr(Case(0, model, enrol, test, question, ["speaker"], {}).trial("ann", 0, question))
+    profiles = model.enrol(enrol.X, enrol.ids, enrol.labels)
+    found = model.llr(profiles, test.X, same="speaker", known="speaker", dtype=np.float64)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_trials_of_far_tensors_are_scored_in_float32(model: MultiviewPLDA, dtype: torch.dtype) -> None:
+    vectors = torch.tensor(np.random.default_rng(9).normal(size=(3, 4)) * 1e3, dtype=dtype)
+    profiles = model.enrol(vectors, [0, 0, 1])
+    pairs = [(0, 0), (1, 2)]
+    expected = model.llr(profiles, vectors, dtype=np.float64)[[0, 1], [0, 2]]
+    found = model.llr_trials(profiles, vectors, pairs)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
