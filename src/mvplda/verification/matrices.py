@@ -47,10 +47,17 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
 def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[Any]]:
     """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
     n_tests = comparison.shape[1]
-    numbers = np.full((n_tests, top), -1, dtype=np.int64)
-    scores = np.full((n_tests, top), -np.inf)
+    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
+    scores: NDArray[Any] = np.empty((n_tests, 0))
     for rows, columns, terms in comparison.parts():
         for here, best in _bands(comparison, rows, len(columns), terms, top):
+            if len(columns) == n_tests and not numbers.shape[1]:
+                numbers, scores = here, best  # the first of all tests
+                continue
+            if numbers.shape[1] < top:
+                more = ((0, 0), (0, top - numbers.shape[1]))
+                numbers = np.pad(numbers, more, constant_values=-1)
+                scores = np.pad(scores, more, constant_values=-np.inf)
             numbers[columns], scores[columns] = _merge_best(numbers[columns], scores[columns], here, best, top)
     return numbers, scores.astype(comparison.dtype)
 
