@@ -58,7 +58,7 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[A
                 more = ((0, 0), (0, top - numbers.shape[1]))
                 numbers = np.pad(numbers, more, constant_values=-1)
                 scores = np.pad(scores, more, constant_values=-np.inf)
-            numbers[columns], scores[columns] = _merge_best(numbers[columns], scores[columns], here, best, top)
+            numbers[columns], scores[columns] = merge_best(numbers[columns], scores[columns], here, best, top)
     return numbers, scores.astype(comparison.dtype)
 
 
@@ -132,7 +132,7 @@ def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
     return numbers.cpu().numpy(), scores.cpu().numpy()
 
 
-def _merge_best(
+def merge_best(
     a: IntArray, a_scores: NDArray[Any], b: IntArray, b_scores: NDArray[Any], top: int
 ) -> tuple[IntArray, NDArray[Any]]:
     numbers, scores = np.concatenate([a, b], axis=1), np.concatenate([a_scores, b_scores], axis=1)
