@@ -61,15 +61,7 @@ def ask(
     for view in asked:
         _check_view(view, base, "same")
     facts = [v for v in base if v in labelled and v not in asked]
-    known = dict(given or {})
-    for view, what in known.items():
-        _check_view(view, base, "given")
-        if view in labelled:
-            raise ParameterError(
-                f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
-            )
-        if what not in ("same", "different"):
-            raise ParameterError(f"given says 'same' or 'different' of a view; got {what!r} of {view!r}")
+    known = check_given(given, base, labelled)
     if same is None:
         asked = [v for v in base if v not in known and v not in facts]
     for view in asked:
@@ -79,12 +71,26 @@ def ask(
         raise ParameterError("there is nothing to ask: every view is given, or labelled on both sides")
     free = [v for v in base if v not in facts]
     possible = possible_hypotheses(free, known)
-    weights = hypothesis_weights(possible, free, priors)
+    weights = hypothesis_weights(possible, free, priors, facts)
     numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
     denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
     return Question(
         dict(views), _normalised(numerator, "the hypotheses that say same"), _normalised(denominator, "the others")
     )
+
+
+def check_given(given: Mapping[str, str] | None, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
+    """What is given of views, if it can be."""
+    known = dict(given or {})
+    for view, what in known.items():
+        _check_view(view, base, "given")
+        if view in labelled:
+            raise ParameterError(
+                f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
+            )
+        if what not in ("same", "different"):
+            raise ParameterError(f"given says 'same' or 'different' of a view; got {what!r} of {view!r}")
+    return known
 
 
 def _check_view(view: str, base: Sequence[str], where: str) -> None:
@@ -93,11 +99,17 @@ def _check_view(view: str, base: Sequence[str], where: str) -> None:
 
 
 def hypothesis_weights(
-    possible: Sequence[Hypothesis], base: Sequence[str], priors: Mapping[Any, float] | None
+    possible: Sequence[Hypothesis],
+    base: Sequence[str],
+    priors: Mapping[Any, float] | None,
+    facts: Sequence[str] = (),
 ) -> dict[Hypothesis, float]:
     """The priors that are named, by hypothesis."""
     weights: dict[Hypothesis, float] = {}
     for key, weight in (priors or {}).items():
+        told = sorted(({key} if isinstance(key, str) else set(key)) & set(facts))
+        if told:
+            raise ParameterError(f"priors name view {told[0]!r}, of which the labels of both sides tell: leave it out")
         hypothesis = as_hypothesis(key, base)
         if hypothesis not in possible:
             raise ParameterError(f"priors name {key!r}, which what is given rules out; possible: {list(possible)}")

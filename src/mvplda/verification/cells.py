@@ -132,9 +132,8 @@ def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[
             table = CellTable(ranks, (float(size),), ((0,),) * len(base), unnamed)
             yield Group(table, members, members[:, None])
         return
-    codes = {view: names.get(view, _own_codes(profiles, view)) for view in base}
-    order = np.lexsort([profiles.weights, *(codes[v] for v in base[::-1]), profiles.owner])
-    order = order if names else np.lexsort([*(codes[v] for v in base[::-1]), profiles.weights, profiles.owner])
+    codes = {view: _own_codes(profiles, view) for view in base}
+    order = np.lexsort([*codes.values(), profiles.weights, *names.values(), profiles.owner])
     starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
     lengths = np.diff(starts)
     for length in np.unique(lengths):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..kernel.blocks import Factors, Terms, evaluate_pairs, fill_matrix, relative_to_nothing
 from ..kernel.threads import one_blas_thread
 from ..labels import IntArray
-from .backend import dtype_name, empty, is_torch, like, on_cuda
+from .backend import cast, dtype_name, empty, is_torch, like, on_cuda
 from .terms import Comparison
 
 SCATTER_ELEMENTS = 2**22
@@ -40,7 +40,8 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
             for start in range(0, len(here), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
                 target = some if len(here) == len(pairs) else like(here[some], result)
-                result[target] = evaluate_pairs(terms, like(rows[some], result), like(columns[some], result))
+                scores = evaluate_pairs(terms, like(rows[some], result), like(columns[some], result))
+                result[target] = scores if isinstance(scores, float) else cast(scores, dtype_name(result))
     return result
 
 
@@ -81,7 +82,7 @@ def fill_part(terms: Terms, result: Any, rows: IntArray, columns: IntArray, thre
         band = empty((some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result)
         fill_whole(_rows_of(terms, some), band, threads)
         where = like(rows[some][:, None], result), like(columns[None, :], result)
-        result[where] = band if not is_torch(band) else band.to(result.dtype)
+        result[where] = cast(band, dtype_name(result))
 
 
 def _rows_of(terms: Terms, rows: slice) -> Terms:

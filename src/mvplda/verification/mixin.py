@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
@@ -14,7 +15,7 @@ from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kernel.blocks import log_sum
 from ..kernel.evidence import LatentSpace
-from ..kernel.hypotheses import Hypothesis, Question, ask, hypothesis_weights, possible_hypotheses
+from ..kernel.hypotheses import Hypothesis, Question, ask, check_given, hypothesis_weights, possible_hypotheses
 from ..kernel.records import Parameters
 from ..labels import base_columns
 from .backend import empty, is_torch
@@ -133,18 +134,20 @@ class VerificationMixin:
         """
         profiles, tests = self._sides(enrol, test)
         labelled = self._labelled(profiles, tests, known)
-        free = [view for view in base_columns(tuple(self.views_)) if view not in labelled]
-        ask(self.views_, None, given, None, labelled)  # refuses what cannot be given
-        possible = possible_hypotheses(free, given or {})
-        weights = hypothesis_weights(possible, free, priors) or dict.fromkeys(possible, 1.0)
+        base = base_columns(tuple(self.views_))
+        free = [view for view in base if view not in labelled]
+        possible = possible_hypotheses(free, check_given(given, base, labelled))
+        weights = hypothesis_weights(possible, free, priors, labelled) or dict.fromkeys(possible, 1.0)
         if not sum(weights.values()) > 0:
             raise ParameterError(f"priors give no weight to any hypothesis: {dict(priors or {})}")
+        against = {possible[-1]: 0.0}
+        every = Question(dict(self.views_), dict.fromkeys(possible, 0.0), against)
+        comparison = self._put(every, profiles, tests, known, "exact", np.float64)
         log_ratios = {}
         for name in possible:
-            question = Question(dict(self.views_), {name: 0.0}, {possible[-1]: 0.0})
-            comparison = self._put(question, profiles, tests, known, "exact", np.float64)
-            matrix = fill(comparison, empty(comparison.shape, np.float64, comparison.reference))
+            one = replace(comparison, question=Question(dict(self.views_), {name: 0.0}, against))
             weight = weights.get(name, 0.0)
+            matrix = fill(one, empty(one.shape, np.float64, one.reference))
             log_ratios[name] = matrix + (np.log(weight) if weight > 0 else -np.inf)
         total = log_sum([m + 0 for m in log_ratios.values()])
         return {name: _exp(matrix - total, dtype) for name, matrix in log_ratios.items()}

@@ -51,6 +51,8 @@ def match_names(
     if training is not None:
         found = _places(training, every)
         seen = np.isin(carried, training)
+        if len(carried) == 0:
+            raise LabelError(f"known names view {view!r}, and no class of it: name one, or leave the view out")
         if not seen.any():
             raise LabelError(
                 f"none of the classes named in view {view!r} was seen in training: they are called like "

@@ -70,6 +70,8 @@ class Profiles:
     def number(self, ids: Any) -> IntArray:
         """Positions of some ids."""
         wanted = np.atleast_1d(np.asarray(ids))
+        if wanted.dtype == object:
+            wanted = np.asarray(wanted.tolist())
         if len(wanted) and len(self) and (wanted.dtype.kind in "US") != (self.ids.dtype.kind in "US"):
             raise LabelError(f"profiles are called like {self.ids[0].item()!r}; got {wanted[0].item()!r}")
         order = np.argsort(self.ids, kind="stable")
@@ -186,6 +188,11 @@ def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
     array = np.asarray(ids)
     if array.shape != (n,):
         raise LabelError(f"there are {n} vectors and ids of shape {array.shape}: give one id a vector")
+    if array.dtype == object:
+        kinds = sorted({type(name).__name__ for name in array})
+        if len(kinds) > 1 or kinds == ["NoneType"]:
+            raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
+        array = np.asarray(array.tolist())
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
