@@ -22,6 +22,8 @@ Warnings::
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── ReversedScoresWarning           higher scores came with fewer targets
+    ├── UnknownClassWarning             claimed classes that training did not see
+    ├── MissingPicturesWarning          pictures are left out: matplotlib is not installed
     └── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
@@ -94,6 +96,14 @@ class SeparableScoresWarning(MvpldaWarning):
 
 class ReversedScoresWarning(MvpldaWarning):
     """A calibration turns the order of the scores round."""
+
+
+class UnknownClassWarning(MvpldaWarning):
+    """Some claimed classes were not seen in training."""
+
+
+class MissingPicturesWarning(MvpldaWarning):
+    """Pictures were left out, because what draws them is not installed."""
 
 
 class ConstantLayerWarning(MvpldaWarning):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import KeyValue, warnings_as_lines
+from .options import KeyValue, check_folder, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,14 +16,42 @@ if TYPE_CHECKING:
     from ..io.trials import Trials
 
 COSTS = click.option(
-    "--cost", "costs", multiple=True, default=("default",), help="Preset, or C_miss,C_fa,P_target. May be repeated."
+    "--cost",
+    "costs",
+    multiple=True,
+    default=("default",),
+    help="Show the detection cost at this operating point: the name of a preset, or C_miss,C_fa,P_target. "
+    "May be repeated.",
 )
-TRIALS = click.option("--trials", "key", required=True, help="Trials with their key.")
+TRIALS = click.option(
+    "--trials",
+    "key",
+    required=True,
+    help="Judge the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full.")
 SPEAKERS = (
-    click.option("--enrol-speakers", help="Map of model id to speaker; default: the model id."),
-    click.option("--test-speakers", help="Map of test id to speaker (utt2spk); needed for intervals."),
-    click.option("--resamples", default=1000, help="Bootstrap resamples of speakers."),
-    click.option("--seed", default=0, help="Of the bootstrap."),
+    click.option(
+        "--enrol-speakers",
+        help="Read which speaker every model is of from this file (model id, speaker).  [default: the model id]",
+    ),
+    click.option(
+        "--test-speakers",
+        help="Read which speaker every test is of from this file (test id, speaker, as in utt2spk); "
+        "speakers are resampled for the intervals.",
+    ),
+    click.option(
+        "--resamples",
+        type=click.IntRange(min=2),
+        default=1000,
+        help="Draw the speakers this many times with replacement; more make the intervals steadier, and take longer.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Draw the speakers with this seed; the same seed gives the same intervals.",
+    ),
 )
 
 
@@ -38,14 +66,30 @@ def speaker_options(command: Any) -> Any:
 @TRIALS
 @COSTS
 @speaker_options
-@click.option("--equal", is_flag=True, help="Add a row in which every kind of impostor weighs the same.")
-@click.option("--model", help="Model file, for the variance and convergence pictures.")
-@click.option("--view-scores", multiple=True, type=KeyValue(), help="VIEW=SCORES of single views, for the scatter.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write a page, with pictures and tables beside it.")
-@click.option("--title", help="Of the page; default: the name of the score file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, everything in it.")
+@click.option("--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text", help="Of the table."
+    "--model", help="Show in the report how much of the variance every view of this model explains, and how EM went."
+)
+@click.option(
+    "--view-scores",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=SCORES: show in the report the scores of two single views against each other "
+    "(`mvplda score --per-view` writes them). Give one for either view.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Write a page to this file, and pictures and tables in several formats to a folder beside it.",
+)
+@click.option("--title", help="Give the page this title.  [default: the name of the score file]")
+@JSON
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "latex", "csv"]),
+    default="text",
+    help="Print the table in this format.",
 )
 def evaluate(
     scores: str,
@@ -72,20 +116,21 @@ def evaluate(
     """
     from .. import metrics
 
-    with warnings_as_lines():
-        trials, values = scored_trials(key, scores)
-        result = metrics.evaluate(values, trials.kind, costs, equal_weights=equal)
-        intervals = None
-        if test_speakers is not None:
-            sides = speakers_of(trials, enrol_speakers, test_speakers)
-            intervals = metrics.speaker_bootstrap(
-                values, trials.kind, *sides, costs, equal_weights=equal, n_resamples=resamples, random_state=seed
-            )
-        if report is not None:
-            written = _write_page(
-                report, title or Path(scores).name, trials, values, result, intervals, model, view_scores
-            )
-            click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+    if report is None and (model is not None or view_scores or title is not None):
+        raise click.UsageError("--model, --view-scores and --title are for a page: give --report too")
+    single = once("--view-scores", view_scores)
+    if single and len(single) != 2:
+        raise click.UsageError("--view-scores shows one view against another: give it once for either of two views")
+    if report is not None:
+        _check_page(report)
+    trials, values = scored_trials(key, scores)
+    result = metrics.evaluate(values, trials.kind, costs, equal_weights=equal)
+    intervals = None
+    if test_speakers is not None:
+        sides = speakers_of(trials, enrol_speakers, test_speakers)
+        intervals = metrics.speaker_bootstrap(
+            values, trials.kind, *sides, costs, equal_weights=equal, n_resamples=resamples, random_state=seed
+        )
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -93,6 +138,9 @@ def evaluate(
         click.echo(json.dumps(found, indent=2))
     else:
         click.echo(result.table(form, intervals=intervals))
+    if report is not None:
+        written = _write_page(report, title or Path(scores).name, trials, values, result, intervals, model, single)
+        click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 
 @click.command()
@@ -100,7 +148,7 @@ def evaluate(
 @TRIALS
 @COSTS
 @speaker_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, everything in it.")
+@JSON
 def compare(
     systems: tuple[tuple[str, str], ...],
     key: str,
@@ -121,23 +169,20 @@ def compare(
         raise click.UsageError("give at least two systems, NAME=SCORES each")
     if test_speakers is None:
         raise click.UsageError("--test-speakers is needed: the comparison resamples speakers")
-    with warnings_as_lines():
-        scored = {name: scored_trials(key, path) for name, path in systems}
-        trials = next(iter(scored.values()))[0]
-        sides = speakers_of(trials, enrol_speakers, test_speakers)
-        settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-        results = {name: metrics.evaluate(values, trials.kind, costs) for name, (_, values) in scored.items()}
-        intervals = {
-            name: metrics.speaker_bootstrap(values, trials.kind, *sides, costs, **settings)
-            for name, (_, values) in scored.items()
-        }
-        names = list(scored)
-        tests = {
-            other: metrics.compare_systems(
-                scored[names[0]][1], scored[other][1], trials.kind, *sides, costs, **settings
-            )
-            for other in names[1:]
-        }
+    scored = {name: scored_trials(key, path) for name, path in once("SYSTEMS", systems).items()}
+    trials = next(iter(scored.values()))[0]
+    sides = speakers_of(trials, enrol_speakers, test_speakers)
+    settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
+    results = {name: metrics.evaluate(values, trials.kind, costs) for name, (_, values) in scored.items()}
+    intervals = {
+        name: metrics.speaker_bootstrap(values, trials.kind, *sides, costs, **settings)
+        for name, (_, values) in scored.items()
+    }
+    names = list(scored)
+    tests = {
+        other: metrics.compare_systems(scored[names[0]][1], scored[other][1], trials.kind, *sides, costs, **settings)
+        for other in names[1:]
+    }
     if as_json:
         found = {
             "systems": {n: {**r.to_dict(), "intervals": intervals[n].to_dict()} for n, r in results.items()},
@@ -211,6 +256,15 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
     return models, tested
 
 
+def _check_page(path: Path) -> None:
+    """Whether a page, and the folder of what belongs to it, can be written there."""
+    from ..files import check_writable
+    from ..report.page import folder_beside
+
+    check_writable(path)
+    check_folder(folder_beside(path))
+
+
 def _write_page(
     path: Path,
     title: str,
@@ -219,7 +273,7 @@ def _write_page(
     result: Any,
     intervals: Any,
     model: str | None,
-    view_scores: tuple[tuple[str, str], ...],
+    view_scores: dict[str, str],
 ) -> list[Path]:
     from .. import load
     from ..report.page import Report, write_report
@@ -234,6 +288,6 @@ def _write_page(
         loaded = load(model)
         fitted: Any = getattr(loaded, "model", loaded)
         extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
-    single = {view: by_kind(matched(trials, file)) for view, file in view_scores}
+    single = {view: by_kind(matched(trials, file)) for view, file in view_scores.items()}
     page = Report(title, result, by_kind(values), intervals, single, **extra)
     return write_report(page, path)

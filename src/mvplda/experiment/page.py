@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from ..metrics import ScoreCurve
 from ..report import figures as draw
-from ..report.page import Report, files_beside, fold_away, notes_list, write_page, write_pictures
+from ..report.page import Report, fold_away, folder_beside, notes_list, write_page, write_pictures
 from .configuration import to_toml
 from .results import Results, SystemResult
 from .systems import BEST, Scored
@@ -25,7 +25,8 @@ def write_experiment_page(
     results: Results, scored: Mapping[str, Scored], task: Task, path: Path, *, source: str = ""
 ) -> list[Path]:
     """Write the page and, beside it, its pictures."""
-    folder = files_beside(path)
+    folder = folder_beside(path)
+    folder.mkdir(parents=True, exist_ok=True)
     pictures: dict[str, Any] = {
         "systems": ("EER of every system by kind of trial.", lambda axes: _bars(axes, results)),
         "systems-det": (

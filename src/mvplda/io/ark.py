@@ -231,22 +231,26 @@ def _name(path: PathLike, raw: bytes, number: int) -> str:
 
 def write_kaldi(path: PathLike, ids: Sequence[str], X: Vectors) -> None:
     """Write an archive, and a script where the name asks for one."""
-    target = parse_name(path)
-    ark, scp = target.ark, target.scp
-    if STANDARD in (ark, scp):
-        raise ParameterError(f"{path}: archives are written to files, not to standard output")
-    if ark is None:
-        ark = str(Path(str(scp)).with_suffix(".ark"))
+    ark, scp = written_files(path)
+    text = parse_name(path).text
     with whole_files(*([ark] if scp is None else [ark, scp])) as parts:
         with parts[0].open("wb") as file:
             places = []
             for name, row in zip(ids, X, strict=True):
                 file.write(f"{name} ".encode())
                 places.append(file.tell())
-                file.write(text_vector(row) + b"\n" if target.text else BINARY + binary_array(row))
+                file.write(text_vector(row) + b"\n" if text else BINARY + binary_array(row))
         if scp is not None:
             lines = (f"{name} {ark}:{place}\n" for name, place in zip(ids, places, strict=True))
             parts[1].write_bytes("".join(lines).encode())
+
+
+def written_files(path: PathLike) -> tuple[str, str | None]:
+    """The archive that a name asks for, and the script where it asks for one."""
+    target = parse_name(path)
+    if STANDARD in (target.ark, target.scp):
+        raise ParameterError(f"{path}: archives are written to files, not to standard output")
+    return target.ark or str(Path(str(target.scp)).with_suffix(".ark")), target.scp
 
 
 def binary_array(array: NDArray[Any]) -> bytes:

@@ -55,17 +55,18 @@ class Scores:
     """Scores of trials.
 
     enrol, test : (n,) ids of the model and of the test
-    score : (n,) numbers, none of them NaN
+    score : (n,) numbers, none of them NaN; those of float32 stay so, for they have fewer digits
     """
 
     enrol: Names
     test: Names
-    score: NDArray[np.float64]
+    score: NDArray[Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "enrol", np.asarray(self.enrol, dtype=np.str_))
         object.__setattr__(self, "test", np.asarray(self.test, dtype=np.str_))
-        object.__setattr__(self, "score", np.asarray(self.score, dtype=np.float64))
+        score = np.asarray(self.score)
+        object.__setattr__(self, "score", score if score.dtype == np.float32 else score.astype(np.float64))
         shapes = [self.enrol.shape, self.test.shape, self.score.shape]
         if any(shape != (len(self.enrol),) for shape in shapes):
             raise DataError(f"scores have as many models, tests and numbers; got {shapes}")
@@ -170,12 +171,12 @@ def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> N
     """Write scores, all or nothing; ``-`` is standard output.
 
     Without a format, CSV or Parquet by the suffix, else Kaldi's. Text holds the digits that
-    give every number back.
+    give every number back, and no more: at most 9 for those of float32.
     """
     format = format or suffix_format(path) or "kaldi"
     _check_format(format)
     enrol, test = check_ids(scores.enrol.tolist()), check_ids(scores.test.tolist())
-    values = scores.score.tolist()
+    values = scores.score.astype(np.str_).astype(np.float64).tolist()
     if format == "kaldi":
         write_text(path, [f"{e} {t} {s!r}" for e, t, s in zip(enrol, test, values, strict=True)])
     elif format == "nist":

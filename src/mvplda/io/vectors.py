@@ -22,8 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ..extras import need
+from ..files import check_writable
 from . import columnar, numpy_files
-from .ark import is_kaldi, read_kaldi, write_kaldi
+from .ark import is_kaldi, read_kaldi, write_kaldi, written_files
 from .rows import Vectors
 from .text import Names, PathLike, as_names, check_ids, fail, repeated, write_text
 
@@ -117,6 +119,17 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         _writer(path)(path, vectors.ids, vectors.X)
     if vectors.extractor is not None:
         write_text(f"{path}{EXTRACTOR_SUFFIX}", [vectors.extractor])
+
+
+def check_vectors_place(path: PathLike) -> None:
+    """Raise the error now that `write_vectors` would give for this name later: before vectors are made."""
+    if is_kaldi(path):
+        check_writable(*(file for file in written_files(path) if file is not None))
+        return
+    needed = {".parquet": "pyarrow", ".arrow": "pyarrow", ".h5": "h5py", ".hdf5": "h5py"}
+    if (module := needed.get(_suffix(path, ParameterError))) is not None:
+        need(module)
+    check_writable(path)
 
 
 def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:

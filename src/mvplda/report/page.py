@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..exceptions import MissingExtraError, MissingPicturesWarning
 from ..extras import need
 from ..files import write_atomically
 from ..metrics import Evaluation, Intervals
@@ -108,7 +111,8 @@ class Report:
 def write_report(report: Report, path: str | Path) -> list[Path]:
     """Write the page, and beside it PNG and SVG of every picture and the table as Markdown and LaTeX."""
     path = Path(path)
-    folder = files_beside(path)
+    folder = folder_beside(path)
+    folder.mkdir(parents=True, exist_ok=True)
     cells, written = write_pictures(report.pictures(), folder)
     tables = {form: report.result.table(form, intervals=report.intervals) for form in ("markdown", "latex")}
     for form, suffix in (("markdown", "md"), ("latex", "tex")):
@@ -119,24 +123,34 @@ def write_report(report: Report, path: str | Path) -> list[Path]:
     return [path, *written]
 
 
-def files_beside(path: Path) -> Path:
-    """The folder of what belongs to a page, made if need be."""
+def folder_beside(path: Path) -> Path:
+    """The folder of what belongs to a page."""
     folder = path.with_suffix("")
-    folder = folder.with_name(folder.name + "-files")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folder.with_name(folder.name + "-files")
+
+
+@contextmanager
+def pictures_where_possible() -> Iterator[None]:
+    """Draw in the block; where matplotlib is not installed, warn, and go on without what is drawn."""
+    try:
+        yield
+    except MissingExtraError as error:
+        warnings.warn(f"pictures are left out: {error}", MissingPicturesWarning, stacklevel=3)
 
 
 def write_pictures(pictures: Pictures, folder: Path) -> tuple[str, list[Path]]:
     """Pictures as they stand in a page, and as PNG and SVG in a folder."""
     written, cells = [], []
-    for name, (caption, paint) in pictures.items():
-        svg, png = _render(paint)
-        for suffix, data in (("svg", svg.encode()), ("png", png)):
-            file = folder / f"{name}.{suffix}"
-            write_atomically(file, data)
-            written.append(file)
-        cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    with pictures_where_possible():
+        for name, (caption, paint) in pictures.items():
+            svg, png = _render(paint)
+            for suffix, data in (("svg", svg.encode()), ("png", png)):
+                file = folder / f"{name}.{suffix}"
+                write_atomically(file, data)
+                written.append(file)
+            cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    if pictures and not cells:
+        return "<p>There are no pictures here: matplotlib was not installed.</p>", []
     return f'<div class="figures">{"".join(cells)}</div>', written
 
 
