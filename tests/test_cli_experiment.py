@@ -170,7 +170,10 @@ def test_vectors_of_another_extractor_are_refused(folder):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["score", "model.safetensors", "--test", "train.scp", "--trials", "trials"], "no profile 's24-p0'"),
+        (
+            ["score", "model.safetensors", "--test", "train.scp", "--trials", "trials"],
+            "not enrolled, the first is 's24-p0'",
+        ),
         (["evaluate", "spk2utt", "--trials", "trials"], "spk2utt"),
         (["evaluate", "scores", "--trials", "nothing"], "nothing"),
         (["train", "train.scp", "-l", "speaker=model2spk", "-v", "speaker=4", "-o", "no.safetensors"], "model2spk"),

@@ -8,7 +8,7 @@ import sys
 
 import click
 import pytest
-from cli_files import fails, said_by, scoring, training, vector_files
+from cli_files import fails, said_by, scoring, training, vector_files, write_map
 
 from mvplda import MultiviewPLDA, metrics
 from mvplda.cli import main
@@ -116,11 +116,27 @@ def test_a_report_without_matplotlib_has_its_tables(root, tmp_path, no_pictures)
     assert sorted(os.listdir(tmp_path / "page-files")) == ["table.md", "table.tex"]
 
 
-def test_a_report_that_cannot_be_made_leaves_the_table_and_no_folder(root, tmp_path):
+def test_what_a_report_needs_is_read_before_the_work(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "speaker_bootstrap", forbidden)
     wrong = ["--model", root / "scores"]
-    done = said_by(*judging(root), "--report", tmp_path / "page.html", *wrong, code=1)
-    assert "Total" in done.out
+    assert "not a safetensors file" in fails(*judging(root), "--report", tmp_path / "page.html", *wrong)
+    wrong = ["--view-scores", f"speaker={root / 'utt2spk'}", "--view-scores", f"phrase={root / 'scores'}"]
+    assert "utt2spk" in fails(*judging(root), "--report", tmp_path / "page.html", *wrong)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kinds", [["target", "nontarget"], ["TC", "IC"]])
+def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    names = [f"m t{i}" for i in range(6)]
+    write_map(tmp_path / "trials", names, kinds * 3)
+    write_map(tmp_path / "scores", names, ["inf", "-inf", 2, 1, 3, -1])
+    views = [part for view in ("a", "b") for part in ("--view-scores", f"{view}={tmp_path / 'scores'}")]
+    page = ["--report", tmp_path / "page.html"]
+    done = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, *views, code=0)
+    assert "warning" not in done.err
+    assert {"det.svg", "histograms.svg", "calibration.svg"} <= set(os.listdir(tmp_path / "page-files"))
+    assert "views.svg" not in os.listdir(tmp_path / "page-files")
 
 
 def test_an_experiment_and_a_study_without_matplotlib_have_their_tables(root, tmp_path, no_pictures):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import check_folder
+from .options import SEED, check_folder
 
 NEXT = """
 What next (after `. .venv/bin/activate`, where make installed it):
@@ -29,7 +29,7 @@ What next (after `. .venv/bin/activate`, where make installed it):
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     help="Make the speech, the network and the back-ends with this seed; the same seed gives the same table.",
 )

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import KeyValue, check_folder, once
+from .options import SEED, KeyValue, check_folder, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..io.trials import Trials
+    from ..report.page import Report
 
 COSTS = click.option(
     "--cost",
@@ -48,7 +49,7 @@ SPEAKERS = (
     ),
     click.option(
         "--seed",
-        type=click.IntRange(min=0),
+        type=SEED,
         default=0,
         help="Draw the speakers with this seed; the same seed gives the same intervals.",
     ),
@@ -114,7 +115,8 @@ def evaluate(
       mvplda evaluate scores --trials trials
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
-    from .. import metrics
+    from .. import load, metrics
+    from ..report.page import write_report
 
     if report is None and (model is not None or view_scores or title is not None):
         raise click.UsageError("--model, --view-scores and --title are for a page: give --report too")
@@ -124,6 +126,8 @@ def evaluate(
     if report is not None:
         _check_page(report)
     trials, values = scored_trials(key, scores)
+    fitted = None if model is None else getattr(loaded := load(model), "model", loaded)
+    of_views = {view: matched(trials, path) for view, path in single.items()}
     result = metrics.evaluate(values, trials.kind, costs, equal_weights=equal)
     intervals = None
     if test_speakers is not None:
@@ -139,7 +143,8 @@ def evaluate(
     else:
         click.echo(result.table(form, intervals=intervals))
     if report is not None:
-        written = _write_page(report, title or Path(scores).name, trials, values, result, intervals, model, single)
+        page = _page(title or Path(scores).name, trials, values, result, intervals, fitted, of_views)
+        written = write_report(page, report)
         click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 
@@ -265,18 +270,16 @@ def _check_page(path: Path) -> None:
     check_folder(folder_beside(path))
 
 
-def _write_page(
-    path: Path,
+def _page(
     title: str,
     trials: Trials,
     values: NDArray[Any],
     result: Any,
     intervals: Any,
-    model: str | None,
-    view_scores: dict[str, str],
-) -> list[Path]:
-    from .. import load
-    from ..report.page import Report, write_report
+    fitted: Any,
+    of_views: dict[str, NDArray[Any]],
+) -> Report:
+    from ..report.page import Report
 
     kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
 
@@ -284,10 +287,7 @@ def _write_page(
         return {kind: scores[trials.kind == kind] for kind in kinds if (trials.kind == kind).any()}
 
     extra: dict[str, Any] = {}
-    if model is not None:
-        loaded = load(model)
-        fitted: Any = getattr(loaded, "model", loaded)
+    if fitted is not None:
         extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
-    single = {view: by_kind(matched(trials, file)) for view, file in view_scores.items()}
-    page = Report(title, result, by_kind(values), intervals, single, **extra)
-    return write_report(page, path)
+    single = {view: by_kind(scores) for view, scores in of_views.items()}
+    return Report(title, result, by_kind(values), intervals, single, **extra)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import KeyValue, once
+from .options import SEED, KeyValue, Number, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -97,12 +97,12 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--learning-rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     help="Make steps of this size at most.  [default: 0.002; paper: 0.01]",
 )
 @click.option(
     "--hold-out",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Number(0, 1, max_open=True),
     help="Keep this share of a view's classes out of the training, and keep the epoch that tells them apart best.  "
     "[default: 0]",
 )
@@ -115,7 +115,7 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     help="Draw everything with this seed; it gives the same network.  [default: 0]",
 )
 @sound_options

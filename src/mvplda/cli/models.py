@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .options import MODELS, KeyValue, once
+from .options import MODELS, SEED, KeyValue, Number, once
 
 
 @click.command()
@@ -51,7 +51,7 @@ from .options import MODELS, KeyValue, once
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=1e-3,
     help="Stop when an iteration raises the log-likelihood by less than this, in nats a vector.",
 )
@@ -77,7 +77,7 @@ from .options import MODELS, KeyValue, once
 )
 @click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     help="Draw the start and the folds with this seed; the same seed gives the same model.",
 )

@@ -10,10 +10,21 @@ from typing import Any
 
 import click
 
+SEED = click.IntRange(0, 2**32 - 1)
 MODELS = (
     "Make models of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt).  "
     "[default: every vector is a model of its own]"
 )
+
+
+class Number(click.FloatRange):
+    """A number in a range, which NaN is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value} is not a number.", param, ctx)
+        return float(number)
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]

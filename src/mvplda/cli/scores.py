@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exceptions import UnknownClassWarning
-from .options import MODELS, once, question_options
+from ..exceptions import LabelError, UnknownClassWarning
+from .options import MODELS, Number, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,6 +83,13 @@ def score(
     listed = read_trials(trials)
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
+    names = {str(name) for name in enrolled.ids.tolist()}
+    missing = [name for name in dict.fromkeys(listed.enrol.tolist()) if name not in names]
+    if missing:
+        raise LabelError(
+            f"{trials} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
+            f"{len(names)} models, such as {str(enrolled.ids[0])!r}"
+        )
     rows = enrolled.number(listed.enrol)
     columns = test_set.rows(listed.test)
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
@@ -150,7 +157,6 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     """
     import numpy as np
 
-    from ..exceptions import LabelError
     from ..io.lists import read_map
 
     classes = fitted.classes_.get(view)
@@ -196,7 +202,7 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
 )
 @click.option(
     "--prior",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Number(0, 1, min_open=True, max_open=True),
     default=0.5,
     help="Make the calibration best where targets are this probable; pav is the same for all.",
 )

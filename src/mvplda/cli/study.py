@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import KeyValue, check_folder, once
+from .options import SEED, KeyValue, check_folder, once
 
 OUTPUT = click.option(
     "-o",
@@ -15,9 +15,9 @@ OUTPUT = click.option(
     default=Path("study"),
     help="Leave tables and pictures in this folder, which is made if need be.",
 )
-SEED = click.option(
+SEED_OPTION = click.option(
     "--seed",
-    type=click.IntRange(min=0),
+    type=SEED,
     default=0,
     help="Draw what is drawn with this seed; the same seed gives the same table.",
 )
@@ -30,7 +30,7 @@ def study() -> None:
 
 @study.command()
 @OUTPUT
-@SEED
+@SEED_OPTION
 def drawn(output: Path, seed: int) -> None:
     """Vectors drawn from a known model: what every system reaches, the true parameters included.
 
@@ -45,7 +45,7 @@ def drawn(output: Path, seed: int) -> None:
 @study.command()
 @click.argument("images", type=click.Path(exists=True, path_type=Path))
 @OUTPUT
-@SEED
+@SEED_OPTION
 def faces(images: Path, output: Path, seed: int) -> None:
     """Person, pose, expression and eyes in IMAGES: how much each explains; verify the person, ignoring the pose.
 
@@ -89,7 +89,7 @@ def faces(images: Path, output: Path, seed: int) -> None:
     help="Divide the classes to verify into so many parts; each is tested once with models of the others.",
 )
 @OUTPUT
-@SEED
+@SEED_OPTION
 def nuisance(
     vectors: str,
     labels: tuple[tuple[str, str], ...],

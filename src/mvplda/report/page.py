@@ -54,7 +54,7 @@ class Report:
     """What a page shows.
 
     scores : by kind of trial
-    view_scores : of up to two views, their own scores by kind (for the scatter)
+    view_scores : of two views, their own scores by kind (for the scatter, of the kinds TC, TW, IC and IW)
     variance, log_likelihoods : of the model, where it is known
     """
 
@@ -77,14 +77,14 @@ class Report:
             ),
             "histograms": (
                 "Scores by kind of trial; what lies beyond the axis is in its last bars.",
-                lambda axes: draw.score_histograms(axes, self.scores),
+                lambda axes: draw.score_histograms(axes, _finite(self.scores)),
             ),
             "calibration": (
                 "Bayes error over the prior: where the curves part, the scores are not calibrated.",
                 lambda axes: draw.bayes_error_plot(axes, target, others),
             ),
         }
-        if len(self.view_scores) == 2:
+        if len(self.view_scores) == 2 and all(set(draw.KIND_WORDS) <= set(own) for own in self.view_scores.values()):
             found["views"] = ("One view's score against the other's, by kind of trial.", self._scatter)
         if self.variance is not None:
             shares = self.variance
@@ -101,11 +101,18 @@ class Report:
         return found
 
     def _scatter(self, axes: Any) -> None:
-        (first, a), (second, b) = self.view_scores.items()
+        (first, a), (second, b) = ((view, _finite(scores)) for view, scores in self.view_scores.items())
         kinds = list(a)
         x, y = (np.concatenate([part[k] for k in kinds]) for part in (a, b))
         names = np.repeat(kinds, [len(a[k]) for k in kinds])
         draw.scatter_of_kinds(axes, x, y, {k: names == k for k in kinds}, (first, second))
+
+
+def _finite(scores: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Scores for an axis: infinite ones at the ends of the others."""
+    together = np.concatenate(list(scores.values()))
+    ends = together[np.isfinite(together)] if np.isfinite(together).any() else np.zeros(1)
+    return {kind: np.clip(values, ends.min(), ends.max()) for kind, values in scores.items()}
 
 
 def write_report(report: Report, path: str | Path) -> list[Path]:
