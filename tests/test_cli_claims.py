@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 import numpy as np
@@ -104,8 +105,9 @@ def test_a_warning_is_one_line_and_shown_once(root, tmp_path, monkeypatch):
         for _ in range(3):
             warnings.warn("the noise\nwas raised", UserWarning, stacklevel=1)
             warnings.warn("old", DeprecationWarning, stacklevel=1)
+            logging.getLogger("mvplda.datasets").warning("%d cells", 2)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(MultiviewPLDA, "fit", fit)
     done = said_by(*training(root), "-q", "-o", tmp_path / "m.safetensors", code=1)
-    assert done.err.strip() == "mvplda: warning: the noise was raised\n\nAborted!"
+    assert done.err.strip() == "mvplda: warning: the noise was raised\nmvplda: warning: 2 cells\n\nAborted!"

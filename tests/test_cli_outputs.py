@@ -26,7 +26,7 @@ def forbidden(*_, **__):
 
 def judging(root):
     speakers = ["--test-speakers", root / "utt2spk", "--enrol-speakers", root / "utt2spk"]
-    return ["evaluate", root / "scores", "--trials", root / "trials", *speakers, "--resamples", 10]
+    return ["evaluate", root / "scores", "--trials", root / "trials", *speakers]
 
 
 COMMANDS = {

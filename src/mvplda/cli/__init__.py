@@ -69,7 +69,7 @@ def _end(error: Exception) -> NoReturn:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory: {error}"
-    click.echo(f"mvplda: {text}", err=True)
+    click.echo(f"mvplda: {' '.join(text.split())}", err=True)
     sys.exit(1)
 
 

@@ -130,14 +130,14 @@ def experiment(
         usual = "small" if corpus == "synthetic" else "modern"
         settings = read_recipe(recipe or usual, {"name": corpus})
     found: dict[str, Any] = {name: _value(text) for name, text in changes}
-    if settings.corpus["name"] != corpus:
-        raise click.UsageError(f"{config} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
     try:
         settings = settings.with_changes(found)
     except MvpldaError:
         raise
     except (TypeError, AttributeError, ValueError) as error:
         raise ParameterError(f"the settings given by -s do not fit: {error}") from error
+    if settings.corpus["name"] != corpus:
+        raise click.UsageError(f"{config or '-s'} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
     options = {name: value for name, value in settings.corpus.items() if name != "name"}
     if corpus == "synthetic" and not quiet:
         options["progress"] = True

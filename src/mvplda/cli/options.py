@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -88,18 +89,24 @@ def warnings_as_lines() -> Iterator[None]:
     """Show warnings as single lines on standard error, each text once; those for programmers are not shown."""
     shown: set[str] = set()
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+    def say(message: Any) -> None:
         text = " ".join(str(message).split())
         if text not in shown:
             shown.add(text)
             click.echo(f"mvplda: warning: {text}", err=True)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
-            warnings.simplefilter("ignore", category)
-        warnings.showwarning = show  # restored by catch_warnings
-        yield
+    logged = logging.Handler(logging.WARNING)
+    logged.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("mvplda").addHandler(logged)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+                warnings.simplefilter("ignore", category)
+            warnings.showwarning = lambda message, *_, **__: say(message)  # restored by catch_warnings
+            yield
+    finally:
+        logging.getLogger("mvplda").removeHandler(logged)
 
 
 def check_folder(path: Path) -> None:
