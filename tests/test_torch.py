@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from test_scoring import D, any_model
 
+from mvplda.exceptions import UnknownClassWarning
+
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 VIEWS = [{"a": 2}, {"a": 2, "b": 1, "a:b": 1}, {"a": 1, "b": 1, "c": 1}]
@@ -42,9 +44,14 @@ def test_torch_with_known_classes_and_mixed_enrolment():
     mixed = model.llr(model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T), dtype=np.float64)
     expected = model.llr(model.enrol(X, ids, {"b": phrases}), T, dtype=np.float64)
     np.testing.assert_allclose(mixed.numpy(), expected, atol=1e-9)
+    quick = model.llr(model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T))
+    assert quick.dtype == torch.float32
+    np.testing.assert_allclose(quick.numpy(), expected, atol=1e-4)
     known = {"b": np.array([0, 3, 99])}
-    got = model.llr(model.enrol(torch.from_numpy(X), ids), torch.from_numpy(T), known=known, dtype=np.float64)
-    expected = model.llr(model.enrol(X, ids), T, known=known, dtype=np.float64)
+    with pytest.warns(UnknownClassWarning):
+        got = model.llr(model.enrol(torch.from_numpy(X), ids), torch.from_numpy(T), known=known, dtype=np.float64)
+    with pytest.warns(UnknownClassWarning):
+        expected = model.llr(model.enrol(X, ids), T, known=known, dtype=np.float64)
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-9)
 
 

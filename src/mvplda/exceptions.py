@@ -22,9 +22,9 @@ Warnings::
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── ReversedScoresWarning           higher scores came with fewer targets
-    ├── UnknownClassWarning             claimed classes that training did not see
-    ├── MissingPicturesWarning          pictures are left out: matplotlib is not installed
-    └── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
+    ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
+    ├── UnknownClassWarning             some claimed classes were not seen in training
+    └── MissingPicturesWarning          pictures are left out: matplotlib is not installed
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
 """
@@ -98,13 +98,13 @@ class ReversedScoresWarning(MvpldaWarning):
     """A calibration turns the order of the scores round."""
 
 
+class ConstantLayerWarning(MvpldaWarning):
+    """A layer's units hardly change from frame to frame: what lies above it learns nothing."""
+
+
 class UnknownClassWarning(MvpldaWarning):
     """Some claimed classes were not seen in training."""
 
 
 class MissingPicturesWarning(MvpldaWarning):
     """Pictures were left out, because what draws them is not installed."""
-
-
-class ConstantLayerWarning(MvpldaWarning):
-    """A layer's units hardly change from frame to frame: what lies above it learns nothing."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from .exceptions import FileFormatError
+from .kernel.records import Parameters
 
 if TYPE_CHECKING:
     from .estimators.multiview import MultiviewPLDA
@@ -85,8 +86,8 @@ def restore_model(
     kinds: dict[str, type[MultiviewPLDA]] = {c.__name__: c for c in (MultiviewPLDA, PLDA, MultiviewPLDACV)}
     try:
         model = kinds[about["class"]](**about["settings"])
-        model.mean_, model.noise_ = tensors["mean"], tensors["noise"]
-        model.loadings_ = {view: tensors[f"loading/{view}"] for view in about["views"]}
+        loadings = tuple(tensors[f"loading/{view}"] for view in about["views"])
+        model._take(tuple(about["views"]), Parameters(tensors["mean"], loadings, tensors["noise"]))
         model.views_ = {view: int(rank) for view, rank in about["views"].items()}
         model.log_likelihoods_ = tensors["log_likelihoods"]
         model.n_iter_, model.converged_ = about["n_iter"], about["converged"]

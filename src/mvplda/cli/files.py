@@ -89,9 +89,9 @@ def _about_safetensors(file: str) -> dict[str, Any]:
 
 
 def _about_profiles(file: str) -> dict[str, Any]:
-    from ..verification.storage import load_profiles
+    from ..verification.profiles import Profiles
 
-    profiles = load_profiles(file)
+    profiles = Profiles.load(file)
     return {
         "kind": "profiles",
         "profiles": len(profiles),

@@ -205,10 +205,9 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     """
     from .. import load
     from ..files import check_writable
-    from ..verification.storage import save_profiles
     from .scores import enrolled_profiles
 
     check_writable(output)
     profiles = enrolled_profiles(load(model), vectors, models, None, None)
-    save_profiles(profiles, output)
+    profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)

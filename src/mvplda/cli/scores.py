@@ -136,10 +136,10 @@ def read_side(system: Any, path: str) -> Any:
 def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
-    from ..verification.storage import load_profiles
+    from ..verification.profiles import Profiles
 
     if profiles is not None:
-        return load_profiles(profiles)
+        return Profiles.load(profiles)
     vectors = tests if enrol is None else read_side(system, enrol)
     if models is None:
         return system.enrol(vectors.X, vectors.ids)

@@ -425,6 +425,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     # -- helpers -------------------------------------------------------------
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
+        for array in (parameters.mean, parameters.noise, *parameters.loadings):
+            array.flags.writeable = False  # scoring keeps what it made of them
         self.mean_, self.noise_ = parameters.mean, parameters.noise
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
         self.views_ = dict(zip(views, parameters.ranks, strict=True))

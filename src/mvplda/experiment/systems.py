@@ -204,9 +204,11 @@ def best(task: Task, settings: BackendSettings) -> Scored:
     return Scored(_calibrated(tuned, task, known=_claims(task)), tuned.bundle, _described(tuned))
 
 
-def _claims(task: Task) -> dict[str, Any]:
-    """The phrase that an enrolment claims: the second view's class."""
-    return {task.views[1]: task.model_labels[task.views[1]]}
+def _claims(task: Task) -> dict[str, Any] | None:
+    """The phrase that an enrolment claims, the second view's class; None where training has met no such phrase."""
+    view = task.views[1]
+    claimed = task.model_labels[view]
+    return {view: claimed} if np.isin(claimed, task.train_labels[view]).any() else None
 
 
 def _sum(ranks: dict[str, int]) -> str:

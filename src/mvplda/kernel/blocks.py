@@ -49,6 +49,14 @@ class Terms:
     numerator: tuple[Factors, ...]
     denominator: tuple[Factors, ...]
 
+    @property
+    def dtype(self) -> str | None:
+        """Name of the factors' dtype; None where all terms are constant."""
+        for f in (*self.numerator, *self.denominator):
+            if f.left is not None:
+                return str(f.left.dtype).removeprefix("torch.")
+        return None
+
 
 def log_sum(terms: Sequence[Any]) -> Any:
     """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
@@ -119,7 +127,8 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
     binary = [Factors(f.left * out.dtype.type(LOG2_E), f.right, 0.0) for f in _products(terms.denominator)]
 
     def fill_blocks(start: int) -> None:
-        work = [np.zeros((BLOCK_ROWS, BLOCK_COLUMNS), dtype=out.dtype) for _ in range(6)]
+        block = min(BLOCK_ROWS, n_rows - start), min(BLOCK_COLUMNS, n_columns)
+        work = [np.zeros(block, dtype=out.dtype) for _ in range(6)]
         work[5][:] = LOWEST
         for first in range(start, min(start + BAND_ROWS, n_rows), BLOCK_ROWS):
             rows = slice(first, min(first + BLOCK_ROWS, start + BAND_ROWS, n_rows))

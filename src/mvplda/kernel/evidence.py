@@ -5,13 +5,15 @@ side are the function  exp(y'z - z'Nz/2)  up to a constant (docs/math.md, sectio
 
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
-A side that holds several cells is reduced to one of them first: N is then
-another matrix, and nothing else changes.
+A side that holds several cells has the latents of all its classes side by side,
+and the evidence of its cells adds up on them: N is then another matrix, and
+nothing else changes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +54,8 @@ class PairTerm:
 
     value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
 
-    left, right : (r, rho), rho the number of latents that h shares
-    row, column : (r, r) symmetric
+    left, right : (r_e, rho), (r_t, rho), rho the number of latents that h shares
+    row, column : (r_e, r_e), (r_t, r_t) symmetric
     """
 
     left: Array
@@ -61,6 +63,16 @@ class PairTerm:
     row: Array
     column: Array
     constant: float
+
+    @cached_property
+    def diagonals(self) -> dict[str, Array]:
+        """The diagonals of those matrices that have nothing else: of a canonical model with one view, all."""
+        square = {
+            name: m for name in ("left", "right", "row", "column") if (m := getattr(self, name)).shape == (len(m),) * 2
+        }
+        return {
+            name: np.diag(m).copy() for name, m in square.items() if np.count_nonzero(m) == np.count_nonzero(np.diag(m))
+        }
 
 
 def reduce_evidence(N: Array, keep: Index) -> tuple[Array, Array]:
@@ -88,14 +100,13 @@ def log_evidence_matrix(N: Array) -> tuple[Array, float]:
     return (W + W.T) / 2, -float(np.log(np.diag(factor[0])).sum())  # (V1)
 
 
-def pair_term(N_e: Array, N_t: Array, shared: Index) -> PairTerm:
-    """The term of the hypothesis that the two sides share these latents and no others."""
-    r = len(N_e)
-    if len(shared) == 0:
-        zero = np.zeros((r, r))
-        return PairTerm(np.zeros((r, 0)), np.zeros((r, 0)), zero, zero, 0.0)
-    kept_e, M_e = reduce_evidence(N_e, shared)
-    kept_t, M_t = reduce_evidence(N_t, shared)
+def pair_term(N_e: Array, N_t: Array, keep_e: Index, keep_t: Index) -> PairTerm:
+    """The term of sharing latents keep_e of one side, which are latents keep_t of the other, and no others."""
+    if len(keep_e) == 0:
+        (r_e, r_t) = (len(N_e), len(N_t))
+        return PairTerm(np.zeros((r_e, 0)), np.zeros((r_t, 0)), np.zeros((r_e, r_e)), np.zeros((r_t, r_t)), 0.0)
+    kept_e, M_e = reduce_evidence(N_e, keep_e)
+    kept_t, M_t = reduce_evidence(N_t, keep_t)
     joint, k_joint = log_evidence_matrix(kept_e + kept_t)
     own_e, k_e = log_evidence_matrix(kept_e)
     own_t, k_t = log_evidence_matrix(kept_t)
@@ -116,31 +127,3 @@ def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Arra
     """
     N_new = scale.T @ N @ scale
     return (N_new + N_new.T) / 2, scale, scale.T @ (N @ shift), shift, -0.5 * float(shift @ N @ shift)  # (V6)
-
-
-def reduce_cells(
-    G: Array, slices: tuple[slice, ...], cells: NDArray[np.int64], counts: Array, cell: int
-) -> tuple[Array, Array]:
-    """Evidence of a side with several cells on the latents of one of them.
-
-    cells : (m, K) class of every cell in every view, numbered within the side
-    counts : (m,) vectors in every cell
-
-    Returns (r, r) N and the map (m * r, r) from the cells' y, one after the other, to y.
-    """
-    r = len(G)
-    starts, width = [], 0
-    for k, where in enumerate(slices):
-        starts.append(width)
-        width += (int(cells[:, k].max()) + 1) * (where.stop - where.start)
-    place = np.zeros((len(cells), r), dtype=np.int64)  # where every cell's latents stand among all
-    for k, where in enumerate(slices):
-        rank = where.stop - where.start
-        place[:, where] = starts[k] + cells[:, k, None] * rank + np.arange(rank)
-    total = np.zeros((width, width))
-    gather = np.zeros((len(cells) * r, width))
-    for i, n in enumerate(counts):
-        total[np.ix_(place[i], place[i])] += n * G
-        gather[i * r + np.arange(r), place[i]] += 1.0
-    N, M = reduce_evidence(total, place[cell])  # (V5)
-    return N, gather @ M

@@ -8,10 +8,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..exceptions import LabelError, ParameterError
-from ..labels import base_columns, parts_of
+from ..labels import base_columns
 
 Hypothesis = tuple[str, ...]
 """The base views that two sides share, in the model's order."""
@@ -34,24 +33,11 @@ class Question:
         return (*self.numerator, *self.denominator)
 
 
-def shared_latents(views: Mapping[str, int], hypothesis: Hypothesis) -> NDArray[np.int64]:
-    """Numbers of the latents that a hypothesis shares: an interaction is shared when all its parts are."""
-    numbers: list[int] = []
-    start = 0
-    for view, rank in views.items():
-        if set(parts_of(view)) <= set(hypothesis):
-            numbers += range(start, start + rank)
-        start += rank
-    return np.asarray(numbers, dtype=np.int64)
-
-
-def all_hypotheses(views: Mapping[str, int]) -> tuple[Hypothesis, ...]:
-    """All 2^K of them, from everything shared to nothing."""
-    base = base_columns(tuple(views))
-    return tuple(
-        tuple(view for view, same in zip(base, pattern, strict=True) if same)
-        for pattern in product((True, False), repeat=len(base))
-    )
+def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[Hypothesis]:
+    """All that agree with what is given, from everything shared to nothing."""
+    patterns = product((True, False), repeat=len(base))
+    every = [tuple(view for view, same in zip(base, pattern, strict=True) if same) for pattern in patterns]
+    return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
 
 
 def ask(
@@ -59,29 +45,41 @@ def ask(
     same: str | Iterable[str] | None = None,
     given: Mapping[str, str] | None = None,
     priors: Mapping[Any, float] | None = None,
+    labelled: Iterable[str] = (),
 ) -> Question:
     """The question "same in these views?", where others are known or not.
 
-    same : a view or several; None: all views that are not given
+    same : a view or several; None: all views that are neither given nor labelled
     given : {view: "same" or "different"}, what is known
+    labelled : views in which both sides have labels. Where one is asked about by name, its labels are claims;
+        elsewhere they are facts, and the view is no part of any hypothesis
     priors : {hypothesis: weight}; hypotheses that are not named have none, except that a side
         of the ratio where none is named has equal weights
     """
     base = base_columns(tuple(views))
+    asked = [] if same is None else [same] if isinstance(same, str) else list(same)
+    for view in asked:
+        _check_view(view, base, "same")
+    facts = [v for v in base if v in labelled and v not in asked]
     known = dict(given or {})
     for view, what in known.items():
         _check_view(view, base, "given")
+        if view in labelled:
+            raise ParameterError(
+                f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
+            )
         if what not in ("same", "different"):
             raise ParameterError(f"given says 'same' or 'different' of a view; got {what!r} of {view!r}")
-    asked = [v for v in base if v not in known] if same is None else [same] if isinstance(same, str) else list(same)
+    if same is None:
+        asked = [v for v in base if v not in known and v not in facts]
     for view in asked:
-        _check_view(view, base, "same")
         if view in known:
             raise ParameterError(f"view {view!r} is asked about and given at once")
     if not asked:
-        raise ParameterError("there is nothing to ask: every view is given")
-    possible = [h for h in all_hypotheses(views) if all((v in h) == (w == "same") for v, w in known.items())]
-    weights = _weights(possible, base, priors)
+        raise ParameterError("there is nothing to ask: every view is given, or labelled on both sides")
+    free = [v for v in base if v not in facts]
+    possible = possible_hypotheses(free, known)
+    weights = hypothesis_weights(possible, free, priors)
     numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
     denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
     return Question(
@@ -94,9 +92,10 @@ def _check_view(view: str, base: Sequence[str], where: str) -> None:
         raise LabelError(f"{where} names no view of the model: {view!r}; it has {list(base)}")
 
 
-def _weights(
+def hypothesis_weights(
     possible: Sequence[Hypothesis], base: Sequence[str], priors: Mapping[Any, float] | None
 ) -> dict[Hypothesis, float]:
+    """The priors that are named, by hypothesis."""
     weights: dict[Hypothesis, float] = {}
     for key, weight in (priors or {}).items():
         hypothesis = as_hypothesis(key, base)

@@ -29,20 +29,30 @@ def like(array: Any, reference: Any) -> Any:
     return array
 
 
-def join_rows(parts: list[Any]) -> Any:
-    if is_torch(parts[0]):
-        import torch
-
-        return torch.cat(parts)
-    return np.concatenate(parts)
-
-
 def empty(shape: tuple[int, int], dtype: Any, reference: Any) -> Any:
     if is_torch(reference):
         import torch
 
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device)
     return np.empty(shape, dtype=dtype)
+
+
+def dtype_name(array: Any) -> str:
+    return str(array.dtype).removeprefix("torch.")
+
+
+def cast(array: Any, dtype: str) -> Any:
+    """The array in another dtype; itself where it has that one."""
+    if is_torch(array):
+        import torch
+
+        return array.to(getattr(torch, dtype))
+    return array.astype(dtype, copy=False)
+
+
+def largest(array: Any) -> float:
+    """The largest element, 0 of nothing; NaN where one is NaN."""
+    return float(array.max()) if len(array) else 0.0
 
 
 def project(X: Any, space: LatentSpace) -> Any:

@@ -1,30 +1,28 @@
-"""Score matrices of sides whose evidence differs from row to row."""
+"""Score matrices, lists of trials and the best profiles, part by part."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..kernel.blocks import Factors, Terms, evaluate_pairs, fill_matrix, log_sum, relative_to_nothing
+from ..kernel.blocks import Factors, Terms, evaluate_pairs, fill_matrix, relative_to_nothing
 from ..kernel.threads import one_blas_thread
 from ..labels import IntArray
-from .backend import empty, is_torch, like, on_cuda
+from .backend import dtype_name, empty, is_torch, like, on_cuda
 from .terms import Comparison
 
 SCATTER_ELEMENTS = 2**22
-PAIR_CHUNK, MIXED_CHUNK = 2**12, 2**9
+PAIR_CHUNK = 2**12
 
 
 def fill(comparison: Comparison, result: Any, threads: int | None = None) -> Any:
     """Write the LLR of every profile and test into `result`."""
-    if comparison.enrol.mixed or comparison.test.mixed:
-        return fill_mixed(comparison, result)
     with one_blas_thread():
         for rows, columns, terms in comparison.parts():
-            if (len(rows), len(columns)) == tuple(result.shape):
+            if (len(rows), len(columns)) == tuple(result.shape) and terms.dtype in (None, dtype_name(result)):
                 fill_whole(terms, result, threads)
             else:
                 fill_part(terms, result, rows, columns, threads)
@@ -33,38 +31,28 @@ def fill(comparison: Comparison, result: Any, threads: int | None = None) -> Any
 
 def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
     """LLRs of a list of (profile, test), without the matrix."""
-    result = empty((len(pairs), 1), comparison.dtype, comparison.enrol.y)[:, 0]
-    if comparison.enrol.mixed or comparison.test.mixed:
-        return _score_mixed_pairs(comparison, pairs, result)
-    whole = (len(comparison.enrol), len(comparison.test))
+    result = empty((len(pairs), 1), comparison.dtype, comparison.reference)[:, 0]
+    if len(pairs) == 0:
+        return result
     with one_blas_thread():
-        for rows, columns, terms in comparison.parts():
-            if (len(rows), len(columns)) == whole:
-                here, local = None, pairs
-            else:
-                row_at, column_at = np.full(whole[0], -1), np.full(whole[1], -1)
-                row_at[rows], column_at[columns] = np.arange(len(rows)), np.arange(len(columns))
-                local = np.stack([row_at[pairs[:, 0]], column_at[pairs[:, 1]]], axis=1)
-                here = np.flatnonzero((local >= 0).all(axis=1))
-                local = local[here]
-            first, second = np.ascontiguousarray(local.T)
-            for start in range(0, len(local), PAIR_CHUNK):
+        for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
+            rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+            for start in range(0, len(here), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
-                target = some if here is None else like(here[some], result)
-                result[target] = evaluate_pairs(terms, like(first[some], result), like(second[some], result))
+                target = some if len(here) == len(pairs) else like(here[some], result)
+                result[target] = evaluate_pairs(terms, like(rows[some], result), like(columns[some], result))
     return result
 
 
-def _score_mixed_pairs(comparison: Comparison, pairs: IntArray, result: Any) -> Any:
-    """A few pairs at a time, through the small matrix of their profiles and tests."""
-    for start in range(0, len(pairs), MIXED_CHUNK):
-        some = pairs[start : start + MIXED_CHUNK]
-        rows, r = np.unique(some[:, 0], return_inverse=True)
-        columns, c = np.unique(some[:, 1], return_inverse=True)
-        part = replace(comparison, enrol=comparison.enrol.take(rows), test=comparison.test.take(columns))
-        matrix = fill_mixed(part, empty((len(rows), len(columns)), comparison.dtype, comparison.enrol.y))
-        result[start : start + MIXED_CHUNK] = matrix[like(r.reshape(-1), result), like(c.reshape(-1), result)]
-    return result
+def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[Any]]:
+    """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
+    n_tests = comparison.shape[1]
+    numbers = np.full((n_tests, top), -1, dtype=np.int64)
+    scores = np.full((n_tests, top), -np.inf)
+    for rows, columns, terms in comparison.parts():
+        for here, best in _bands(comparison, rows, len(columns), terms, top):
+            numbers[columns], scores[columns] = _merge_best(numbers[columns], scores[columns], here, best, top)
+    return numbers, scores.astype(comparison.dtype)
 
 
 def fill_whole(terms: Terms, result: Any, threads: int | None) -> None:
@@ -83,41 +71,63 @@ def fill_part(terms: Terms, result: Any, rows: IntArray, columns: IntArray, thre
     step = max(1, SCATTER_ELEMENTS // len(columns))
     for start in range(0, len(rows), step):
         some = slice(start, min(start + step, len(rows)))
-        band = empty((some.stop - some.start, len(columns)), _dtype_name(result), result)
-        fill_whole(rows_of(terms, some), band, threads)
-        result[like(rows[some][:, None], result), like(columns[None, :], result)] = band
+        band = empty((some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result)
+        fill_whole(_rows_of(terms, some), band, threads)
+        where = like(rows[some][:, None], result), like(columns[None, :], result)
+        result[where] = band if not is_torch(band) else band.to(result.dtype)
 
 
-def _dtype_name(array: Any) -> str:
-    return str(array.dtype).replace("torch.", "")
-
-
-def rows_of(terms: Terms, rows: slice) -> Terms:
+def _rows_of(terms: Terms, rows: slice) -> Terms:
     def cut(factors: tuple[Factors, ...]) -> tuple[Factors, ...]:
         return tuple(f if f.left is None else Factors(f.left[rows], f.right, f.log_weight) for f in factors)
 
     return Terms(cut(terms.numerator), cut(terms.denominator))
 
 
-def fill_mixed(comparison: Comparison, result: Any) -> Any:
-    """Profiles of several cells: average the likelihoods over which of them the other side meets."""
-    shape = (len(comparison.enrol.kind), len(comparison.test.kind))
-    halves = [empty(shape, np.float64, comparison.enrol.y) for _ in range(2)]
-    for rows, columns, terms in comparison.parts():
-        where = (like(rows[:, None], halves[0]), like(columns[None, :], halves[0]))
-        for half, factors in zip(halves, (terms.numerator, terms.denominator), strict=True):
-            half[where] = log_sum([f.block(slice(None), slice(None)) for f in factors])
-    enrol, test = comparison.enrol, comparison.test
-    averaged = [_log_mean(_log_mean(half, enrol.owner, len(enrol)).T, test.owner, len(test)).T for half in halves]
-    result[:] = like(averaged[0] - averaged[1], result)
-    return result
+def best_of(scores: Any, numbers: IntArray, top: int) -> tuple[IntArray, NDArray[Any]]:
+    """(tests, top) numbers and scores of the best rows of a (rows, tests) matrix."""
+    scores = np.asarray(scores.cpu() if is_torch(scores) else scores).T
+    if top < scores.shape[1]:
+        some = np.argpartition(-scores, top - 1, axis=1)[:, :top]
+    else:
+        some = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
+    values = np.take_along_axis(scores, some, axis=1)
+    order = np.argsort(-values, axis=1, kind="stable")
+    return numbers[np.take_along_axis(some, order, axis=1)], np.take_along_axis(values, order, axis=1)
 
 
-def _log_mean(values: Any, owner: IntArray, size: int) -> NDArray[np.float64]:
-    """log of the mean of exp over the rows of every owner."""
-    values = np.asarray(values.cpu() if is_torch(values) else values)
-    top = np.full((size, values.shape[1]), -np.inf)
-    np.maximum.at(top, owner, values)
-    total = np.zeros_like(top)
-    np.add.at(total, owner, np.exp(values - top[owner]))
-    return np.asarray(top + np.log(total / np.bincount(owner, minlength=size)[:, None]))
+def _bands(
+    comparison: Comparison, rows: IntArray, n_columns: int, terms: Terms, top: int
+) -> Iterator[tuple[IntArray, NDArray[Any]]]:
+    """The best of every band of rows; of all rows at once where the fused kernel fits."""
+    if on_cuda(comparison.reference):
+        fused = _fused_best(terms, min(top, len(rows)))
+        if fused is not None:
+            yield rows[fused[0]], fused[1]
+            return
+    step = max(top, SCATTER_ELEMENTS // n_columns)
+    for start in range(0, len(rows), step):
+        some = slice(start, min(start + step, len(rows)))
+        dtype = terms.dtype or comparison.dtype
+        band = empty((some.stop - some.start, n_columns), dtype, comparison.reference)
+        fill_matrix(_rows_of(terms, some), band)
+        yield best_of(band, rows[some], min(top, band.shape[0]))
+
+
+def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
+    """The best rows by the fused kernel, where it fits."""
+    from .cuda import best_rows, fits
+
+    terms = relative_to_nothing(terms)
+    if not fits(terms):
+        return None
+    numbers, scores = best_rows(terms, top)
+    return numbers.cpu().numpy(), scores.cpu().numpy()
+
+
+def _merge_best(
+    a: IntArray, a_scores: NDArray[Any], b: IntArray, b_scores: NDArray[Any], top: int
+) -> tuple[IntArray, NDArray[Any]]:
+    numbers, scores = np.concatenate([a, b], axis=1), np.concatenate([a_scores, b_scores], axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
+    return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)

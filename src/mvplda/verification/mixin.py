@@ -5,24 +5,28 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kernel.blocks import log_sum
 from ..kernel.evidence import LatentSpace
-from ..kernel.hypotheses import Hypothesis, Question, all_hypotheses, as_hypothesis, ask
+from ..kernel.hypotheses import Hypothesis, Question, ask, hypothesis_weights, possible_hypotheses
 from ..kernel.records import Parameters
 from ..labels import IntArray, base_columns
 from .backend import empty, is_torch
-from .known import KnownClass
-from .matrices import fill, score_pairs
+from .cells import KnownClasses
+from .matrices import best_profiles, fill, score_pairs
+from .names import enrolled_names, match_names
 from .profiles import Enrolment, Profiles, check_sides, make_profiles
-from .ranking import best_profiles
-from .terms import Comparison, Scoring, check_printed
+from .terms import Comparison, Scoring, ScoringState, Side, check_printed
+from .worlds import Naming, Role
+
+Known = Mapping[str, Any] | Iterable[str] | str
 
 
 class Identification(NamedTuple):
@@ -51,13 +55,18 @@ class VerificationMixin:
         ----------
         X : array or torch tensor (n, D)
         ids : (n,) profile of every vector; None makes a profile of each
-        labels : {view: (n,) labels} of views in which the vectors of a profile
-            differ (a speaker enrolled with several phrases); other views are
-            shared within a profile
+        labels : {view: (n,) labels} of some views: vectors of a profile with different labels are of different
+            classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
+            where both have labels; in views without labels all vectors of a profile are of one class
         method : "book" keeps the count of vectors; "average" scores their mean as one vector
         """
-        check_is_fitted(self, "mean_")
-        return make_profiles(X, ids, labels, method, self._space(), self.views_, self._key(), self.missing)
+        state = self._state()
+        if hasattr(X, "columns"):
+            try:
+                validate_data(self, X, reset=False, skip_check_array=True)  # the features' names and their order
+            except ValueError as error:
+                raise DataError(str(error)) from error
+        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing)
 
     def llr(
         self,
@@ -67,7 +76,7 @@ class VerificationMixin:
         same: str | Iterable[str] | None = None,
         given: Mapping[str, str] | None = None,
         priors: Mapping[Any, float] | None = None,
-        known: Mapping[str, Any] | None = None,
+        known: Known | None = None,
         scoring: Scoring = "exact",
         dtype: Any = np.float32,
         out: Any = None,
@@ -78,18 +87,21 @@ class VerificationMixin:
         Parameters
         ----------
         enrol, test : Profiles, or arrays of single vectors
-        same : the view or views in question; None: all that are not given
+        same : the view or views in question; None: all that are neither given nor labelled on both sides.
+            In a view that is labelled on both sides, equal labels are the same class; where it is asked about
+            by name, the test's labels are claims, and the question is whether they are true
         given : {view: "same" or "different"}, what is known of other views
         priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
-        known : {view: class of every profile}; classes seen in training stand for themselves
+        known : views whose classes were seen in training and stand for themselves: {view: class of every
+            profile}, or the names of views in which the profiles have labels
         scoring : "exact", or "paper" for the ratio printed in arXiv 1704.06061
         dtype : of the products and the result; the set-up is float64
         out : array to write into
         threads : default: one a core
         """
         comparison = self._compare(enrol, test, same, given, priors, known, scoring, dtype)
-        shape = (len(comparison.enrol), len(comparison.test))
-        result = empty(shape, dtype, comparison.enrol.y) if out is None else out
+        shape = comparison.shape
+        result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         return fill(comparison, result, threads)
@@ -103,39 +115,44 @@ class VerificationMixin:
         same: str | Iterable[str] | None = None,
         given: Mapping[str, str] | None = None,
         priors: Mapping[Any, float] | None = None,
-        known: Mapping[str, Any] | None = None,
+        known: Known | None = None,
         scoring: Scoring = "exact",
         dtype: Any = np.float32,
     ) -> Any:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         comparison = self._compare(enrol, test, same, given, priors, known, scoring, dtype)
-        pairs = _check_pairs(pairs, len(comparison.enrol), len(comparison.test))
-        return score_pairs(comparison, pairs)
+        return score_pairs(comparison, _check_pairs(pairs, *comparison.shape))
 
     def hypotheses(
-        self, enrol: Any, test: Any, *, priors: Mapping[Any, float] | None = None, dtype: Any = np.float32
+        self,
+        enrol: Any,
+        test: Any,
+        *,
+        given: Mapping[str, str] | None = None,
+        priors: Mapping[Any, float] | None = None,
+        known: Known | None = None,
+        dtype: Any = np.float32,
     ) -> dict[Hypothesis, Any]:
         """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
 
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
-        ("phrase",) is IC and () is IW.
+        ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
         """
-        check_is_fitted(self, "mean_")
-        names = all_hypotheses(self.views_)
-        weights = dict.fromkeys(names, 1.0)
-        if priors is not None:
-            base = base_columns(tuple(self.views_))
-            weights = {**dict.fromkeys(names, 0.0), **{as_hypothesis(k, base): float(w) for k, w in priors.items()}}
-        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)
+        profiles, tests = self._sides(enrol, test)
+        labelled = self._labelled(profiles, tests, known)
+        free = [view for view in base_columns(tuple(self.views_)) if view not in labelled]
+        ask(self.views_, None, given, None, labelled)  # refuses what cannot be given
+        possible = possible_hypotheses(free, given or {})
+        weights = hypothesis_weights(possible, free, priors) or dict.fromkeys(possible, 1.0)
+        if not sum(weights.values()) > 0:
+            raise ParameterError(f"priors give no weight to any hypothesis: {dict(priors or {})}")
         log_ratios = {}
-        with np.errstate(divide="ignore"):
-            logs = {h: float(np.log(w)) for h, w in weights.items()}
-        for name in names:
-            question = Question(dict(self.views_), {name: 0.0}, {(): 0.0})
-            comparison = self._put(question, profiles, tests, None, "exact", np.float64)
-            matrix = empty((len(comparison.enrol), len(comparison.test)), np.float64, comparison.enrol.y)
-            log_ratios[name] = fill(comparison, matrix) + logs[name]
+        for name in possible:
+            question = Question(dict(self.views_), {name: 0.0}, {possible[-1]: 0.0})
+            comparison = self._put(question, profiles, tests, known, "exact", np.float64)
+            matrix = fill(comparison, empty(comparison.shape, np.float64, comparison.reference))
+            weight = weights.get(name, 0.0)
+            log_ratios[name] = matrix + (np.log(weight) if weight > 0 else -np.inf)
         total = log_sum([m + 0 for m in log_ratios.values()])
         return {name: _exp(matrix - total, dtype) for name, matrix in log_ratios.items()}
 
@@ -148,14 +165,15 @@ class VerificationMixin:
         same: str | Iterable[str] | None = None,
         given: Mapping[str, str] | None = None,
         priors: Mapping[Any, float] | None = None,
+        known: Known | None = None,
         dtype: Any = np.float32,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
-        comparison = self._compare(profiles, test, same, given, priors, None, "exact", dtype)
+        comparison = self._compare(profiles, test, same, given, priors, known, "exact", dtype)
         if top < 1:
             raise ParameterError(f"top is at least 1; got {top}")
-        numbers, scores = best_profiles(comparison, min(top, len(comparison.enrol)))
-        return Identification(comparison.enrol.ids[numbers], scores)
+        numbers, scores = best_profiles(comparison, min(top, comparison.shape[0]))
+        return Identification(comparison.enrol.profiles.ids[numbers], scores)
 
     # -- scikit-learn's clothes ---------------------------------------------
 
@@ -193,16 +211,33 @@ class VerificationMixin:
         """Mean, loadings and noise as the kernel's record."""
         return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
 
-    def _space(self) -> LatentSpace:
-        return LatentSpace.of(self.parameters_)
+    def _state(self) -> ScoringState:
+        """What scoring keeps of this model, made anew where its parameters have changed."""
+        check_is_fitted(self, "mean_")
+        p = self.parameters_
+        arrays = (p.mean, p.noise, *p.loadings)
+        state = _STATES.get(self)
+        if state is not None and len(state.arrays) == len(arrays):
+            if all(a is b and not a.flags.writeable for a, b in zip(arrays, state.arrays, strict=True)):
+                return state
+        key = _fingerprint(arrays)
+        if state is None or state.key != key:
+            state = ScoringState(key, arrays, LatentSpace.of(p))
+            _STATES[self] = state
+        return state
 
     def _key(self) -> str:
-        p = self.parameters_
-        noise = p.noise if p.noise.ndim == 1 else np.concatenate([np.diag(p.noise), p.noise.sum(axis=0)])
-        digest = hashlib.blake2b(digest_size=16)
-        for array in (p.mean, noise, *p.loadings):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+        return self._state().key
+
+    def _sides(self, enrol: Any, test: Any) -> tuple[Profiles, Profiles]:
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)
+        key = self._key()
+        check_sides(profiles, key, "enrolled")
+        check_sides(tests, key, "test")
+        if is_torch(profiles.y) != is_torch(tests.y):
+            raise DataError("one side is a torch tensor and the other is not: give both as the same kind")
+        return profiles, tests
 
     def _compare(
         self,
@@ -211,60 +246,83 @@ class VerificationMixin:
         same: str | Iterable[str] | None,
         given: Mapping[str, str] | None,
         priors: Mapping[Any, float] | None,
-        known: Mapping[str, Any] | None,
+        known: Known | None,
         scoring: Scoring,
         dtype: Any,
     ) -> Comparison:
-        check_is_fitted(self, "mean_")
-        question = ask(self.views_, same, given, priors)
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+        profiles, tests = self._sides(enrol, test)
+        question = ask(self.views_, same, given, priors, self._labelled(profiles, tests, known))
         if scoring == "paper":
             check_printed(question)
-        return self._put(question, enrol, test, known, scoring, dtype)
+            if known or profiles.labels or tests.labels:
+                raise ParameterError("scoring='paper' knows neither labels nor known=")
+        return self._put(question, profiles, tests, known, scoring, dtype)
+
+    def _labelled(self, profiles: Profiles, tests: Profiles, known: Known | None) -> list[str]:
+        """Base views in which the classes of both sides have names."""
+        return [view for view in tests.labels if view in profiles.labels or view in _known_views(known)]
 
     def _put(
-        self,
-        question: Question,
-        enrol: Any,
-        test: Any,
-        known: Mapping[str, Any] | None,
-        scoring: Scoring,
-        dtype: Any,
+        self, question: Question, profiles: Profiles, tests: Profiles, known: Known | None, scoring: Scoring, dtype: Any
     ) -> Comparison:
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
-        key = self._key()
-        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)
-        check_sides(profiles, key, "enrolled")
-        check_sides(tests, key, "test")
-        if is_torch(profiles.y) != is_torch(tests.y):
-            raise DataError("one side is a torch tensor and the other is not: give both as the same kind")
-        return Comparison(question, profiles, tests, scoring, self._known(known, profiles, scoring), dtype)
+        labelled = self._labelled(profiles, tests, known)
+        asked = set().union(*question.hypotheses)
+        enrol, test = Side(profiles, {}, "enrolled"), Side(tests, {}, "test")
+        namings = dict.fromkeys(base_columns(tuple(self.views_)), Naming())
+        posteriors = {}
+        for view in dict.fromkeys([*labelled, *_known_views(known)]):
+            training = self._training(view) if view in _known_views(known) else None
+            claims = known.get(view) if isinstance(known, Mapping) else None
+            carried = enrolled_names(profiles, view, claims)
+            role: Role = "plain" if view not in labelled else "claim" if view in asked else "fact"
+            numbers, found = match_names(view, carried, tests.labels.get(view), training)
+            enrol.names[view] = numbers[0]
+            if numbers[1] is not None:
+                test.names[view] = numbers[1]
+            namings[view] = Naming(role, found)
+            if training is not None:
+                posteriors[view] = self._posteriors(view)
+        return Comparison(question, enrol, test, self._state(), namings, posteriors, scoring, dtype)
 
-    def _known(self, known: Mapping[str, Any] | None, enrol: Profiles, scoring: Scoring) -> KnownClass | None:
-        if not known:
-            return None
-        if len(known) > 1 or scoring == "paper" or enrol.mixed:
-            raise ParameterError("known= takes one view, exact scoring, and profiles of one cell each")
-        ((view, claims),) = known.items()
+    def _training(self, view: str) -> NDArray[Any]:
+        """Names of the training classes of a view whose posteriors are kept."""
         if view not in self.class_covariances_:
             raise LabelError(
                 f"the model keeps no class posteriors of a view {view!r}; it does of {list(self.class_covariances_)}"
             )
-        claims = np.asarray(claims)
-        if claims.shape != (len(enrol),):
-            raise LabelError(f"known[{view!r}] names one class a profile: {len(enrol)}; got shape {claims.shape}")
-        names = self.classes_[view]
-        place = np.minimum(np.searchsorted(names, claims), len(names) - 1)
-        claimed = np.where(names[place] == claims, place, -1)
-        n = len(names)
-        return KnownClass(view, claimed, self.class_means_[view][:n], self.class_covariances_[view][:n])
+        return self.classes_[view]
+
+    def _posteriors(self, view: str) -> KnownClasses:
+        kept, state = self.class_covariances_[view], self._state()
+        if view not in state.posteriors or state.posteriors[view][0] is not kept:
+            n = len(self.classes_[view])
+            state.posteriors[view] = kept, KnownClasses.of(self.class_means_[view][:n], kept[:n])
+        return state.posteriors[view][1]
+
+
+_STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
+"""Outside the models, which scoring must leave as they are."""
+
+
+def _fingerprint(arrays: tuple[NDArray[np.float64], ...]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _known_views(known: Known | None) -> tuple[str, ...]:
+    return () if known is None else (known,) if isinstance(known, str) else tuple(known)
 
 
 def _check_pairs(pairs: Any, n_enrol: int, n_test: int) -> IntArray:
     pairs = np.asarray(pairs)
+    if pairs.size == 0 and pairs.ndim <= 2:
+        return np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
         raise DataError(f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}")
     if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test):

@@ -1,20 +1,44 @@
-"""Profiles: what enrolled vectors say about their latents."""
+"""Profiles: what enrolled vectors say about their latents.
+
+A profile is a sum: the evidence of its vectors, cell by cell, with the labels
+that the cells carry. What is the same between two profiles is settled when
+they are compared.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, LabelError, ParameterError
-from ..kernel.evidence import LatentSpace, reduce_cells
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ..files import seal, unseal, write_atomically
+from ..kernel.evidence import LatentSpace
 from ..kernel.records import Array
-from ..labels import IntArray, encode_labels, row_keys
-from .backend import join_rows, like, project, sum_rows
+from ..labels import IntArray, base_columns, encode_labels, row_keys
+from .backend import like, project, sum_rows
 
 Enrolment = Literal["book", "average"]
+
+FORMAT = "mvplda-profiles"
+WHAT = "profile file"
+ARRAYS = ("y", "weights", "owner", "counts")
+
+
+@dataclass(frozen=True)
+class CellLabels:
+    """The labels of the cells in one view.
+
+    names : (C,) class names in sorted order
+    codes : (R,) class of every cell; -1 is a missing label, a class of its own
+    """
+
+    names: NDArray[Any]
+    codes: IntArray
 
 
 @dataclass(frozen=True)
@@ -23,62 +47,104 @@ class Profiles:
 
     ids : (P,) names of the profiles
     counts : (P,) vectors behind every profile
-    y : (R, r) evidence in the latent space, NumPy or torch
-    kind : (R,) which evidence matrix a row has
-    evidence : (kinds, r, r) the distinct matrices N
-    owner : (R,) profile of every row
+    y : (R, r) evidence of every cell in the latent space, NumPy or torch
+    weights : (R,) how many vectors a cell's evidence counts for
+    owner : (R,) profile of every cell, in order
     model : fingerprint of the model that made them
+    labels : of the cells, in the views that the enrolment named
     """
 
     ids: NDArray[Any]
     counts: NDArray[np.int64]
     y: Any
-    kind: IntArray
-    evidence: Array
+    weights: Array
     owner: IntArray
     model: str
+    labels: dict[str, CellLabels] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def mixed(self) -> bool:
-        """Whether some profile holds several cells."""
-        return len(self.kind) > len(self.ids)
-
     def number(self, ids: Any) -> IntArray:
         """Positions of some ids."""
-        order = np.argsort(self.ids, kind="stable")
         wanted = np.atleast_1d(np.asarray(ids))
-        place = np.minimum(np.searchsorted(self.ids, wanted, sorter=order), len(order) - 1)
-        found = order[place]
-        unknown = self.ids[found] != wanted
+        if len(wanted) and len(self) and (wanted.dtype.kind in "US") != (self.ids.dtype.kind in "US"):
+            raise LabelError(f"profiles are called like {self.ids[0].item()!r}; got {wanted[0].item()!r}")
+        order = np.argsort(self.ids, kind="stable")
+        place = np.searchsorted(self.ids, wanted, sorter=order)
+        inside = place < len(order)
+        found = order[np.where(inside, place, 0)] if len(order) else np.zeros(len(wanted), dtype=np.int64)
+        unknown = ~inside
+        unknown[inside] = self.ids[found[inside]] != wanted[inside]
         if unknown.any():
             raise LabelError(f"there is no profile {wanted[unknown].tolist()[0]!r} among {len(self)}")
         return found
 
-    def __getitem__(self, which: slice) -> Profiles:
-        return self.take(np.arange(len(self))[which])
+    def __getitem__(self, which: Any) -> Profiles:
+        """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
+        return self.take(np.atleast_1d(np.arange(len(self))[which]))
 
     def select(self, ids: Any) -> Profiles:
         """Some of the profiles, in the order asked for."""
         return self.take(self.number(ids))
 
-    def take(self, numbers: IntArray) -> Profiles:
-        """Profiles by position."""
-        rows = np.concatenate([np.zeros(0, dtype=np.int64), *(np.flatnonzero(self.owner == i) for i in numbers)])
-        if not self.mixed:
-            rows = np.argsort(self.owner)[numbers]
-        position = {int(p): i for i, p in enumerate(numbers)}
-        owner = np.asarray([position[int(self.owner[r])] for r in rows], dtype=np.int64)
+    def take(self, numbers: Any) -> Profiles:
+        """Profiles by position, repeated where a position is."""
+        numbers = np.arange(len(self))[np.asarray(numbers, dtype=np.int64)]
+        bounds = np.searchsorted(self.owner, np.arange(len(self) + 1))
+        lengths = np.diff(bounds)[numbers]
+        owner = np.repeat(np.arange(len(numbers)), lengths)
+        rows = np.arange(len(owner)) + np.repeat(bounds[numbers] - np.cumsum(lengths) + lengths, lengths)
         return replace(
             self,
             ids=self.ids[numbers],
             counts=self.counts[numbers],
             y=self.y[like(rows, self.y)],
-            kind=self.kind[rows],
+            weights=self.weights[rows],
             owner=owner,
+            labels={view: CellLabels(cells.names, cells.codes[rows]) for view, cells in self.labels.items()},
         )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the profiles to a ``.safetensors`` file, all or nothing."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays |= {f"labels/{view}": cells.codes for view, cells in self.labels.items()}
+        plain = {
+            k: np.ascontiguousarray(v if isinstance(v, np.ndarray) else v.cpu().numpy()) for k, v in arrays.items()
+        }
+        names = {view: cells.names.tolist() for view, cells in self.labels.items()}
+        about = {"ids": self.ids.tolist(), "model": self.model, "labels": names}
+        write_atomically(path, seal(FORMAT, WHAT, plain, about))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Profiles:
+        """Read profiles that `save` wrote."""
+        arrays, about = unseal(path, FORMAT, WHAT)
+        try:
+            labels = {
+                view: CellLabels(np.asarray(names), arrays[f"labels/{view}"]) for view, names in about["labels"].items()
+            }
+            parts = {name: arrays[name] for name in ARRAYS}
+            profiles = cls(ids=np.asarray(about["ids"]), model=about["model"], labels=labels, **parts)
+        except (KeyError, AttributeError, TypeError) as error:
+            raise FileFormatError(f"{path} lacks parts of a {WHAT}: {error}") from error
+        _check_loaded(profiles, path)
+        return profiles
+
+
+def _check_loaded(profiles: Profiles, path: str | os.PathLike[str]) -> None:
+    rows = [len(profiles.y), len(profiles.weights), *(len(cells.codes) for cells in profiles.labels.values())]
+    owner = profiles.owner
+    fits = (
+        profiles.y.ndim == 2
+        and set(rows) == {len(owner)}
+        and len(profiles.counts) == len(profiles)
+        and np.array_equal(np.unique(owner), np.arange(len(profiles)))
+        and (np.diff(owner) >= 0).all()
+        and all(((c.codes >= -1) & (c.codes < len(c.names))).all() for c in profiles.labels.values())
+    )
+    if not fits:
+        raise FileFormatError(f"{path} holds parts that do not make a {WHAT}")
 
 
 def make_profiles(
@@ -87,7 +153,7 @@ def make_profiles(
     labels: Any,
     method: Enrolment,
     space: LatentSpace,
-    views: dict[str, int],
+    views: Mapping[str, int],
     model: str,
     missing: Any = None,
 ) -> Profiles:
@@ -96,21 +162,20 @@ def make_profiles(
         raise ParameterError(f"method is 'book' or 'average'; got {method!r}")
     y = project(X, space)
     n = len(y)
-    if ids is None:
-        names, owner = np.arange(n), np.arange(n)
-    else:
-        names, owner = number_ids(ids, n)
+    names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
     counts = np.bincount(owner, minlength=len(names))
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='book'")
-        return _mixed_profiles(y, names, owner, counts, labels, space, views, model, missing)
+        first, cell, carried = _cells(owner, labels, views, len(names), missing)
+        weights = np.bincount(cell).astype(np.float64)
+        return Profiles(names, counts, sum_rows(y, cell, len(first)), weights, owner[first], model, carried)
     total = y if ids is None else sum_rows(y, owner, len(names))
+    weights = counts.astype(np.float64)
     if method == "average":
-        total = total / like(counts[:, None].astype(np.float64), total)
-    sizes, kind = np.unique(counts if method == "book" else np.ones_like(counts), return_inverse=True)
-    evidence = sizes[:, None, None] * space.gram
-    return Profiles(names, counts, total, kind.reshape(-1), evidence, np.arange(len(names)), model)
+        total = total / like(weights[:, None], total)
+        weights = np.ones_like(weights)
+    return Profiles(names, counts, total, weights, np.arange(len(names)), model)
 
 
 def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
@@ -125,73 +190,26 @@ def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
     return names[order], rank[inverse.reshape(-1)]
 
 
-def _mixed_profiles(
-    y: Any,
-    names: NDArray[Any],
-    owner: IntArray,
-    counts: NDArray[np.int64],
-    labels: Any,
-    space: LatentSpace,
-    views: dict[str, int],
-    model: str,
-    missing: Any,
-) -> Profiles:
-    """Profiles whose vectors differ in the views that `labels` names."""
+def _cells(
+    owner: IntArray, labels: Any, views: Mapping[str, int], n_profiles: int, missing: Any
+) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
+    """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels, None, missing=missing)
     if len(table) != len(owner):
         raise LabelError(f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector")
-    base = [v for v in views if ":" not in v] + [p for v in views if ":" in v for p in v.split(":")]
+    base = base_columns(tuple(views))
     unknown = [v for v in table.views if v not in base]
     if unknown:
-        raise LabelError(f"labels name no view of the model: {unknown[0]!r}; it has {sorted(set(base))}")
-    named = list(table.views)
-    sizes = [len(names), *(len(table.classes[v]) for v in named)]
-    cell_key = row_keys([owner, *(table.codes[v] for v in named)], sizes)
-    _, first, cell = np.unique(cell_key, return_index=True, return_inverse=True)
-    cell = cell.reshape(-1)
-    cell_counts = np.bincount(cell).astype(np.float64)
-    cell_owner = owner[first]
-    codes = {v: table.codes[v][first] for v in named}
-    cell_y = sum_rows(y, cell, len(first))
-    slices, end = [], 0
-    for rank in views.values():
-        slices.append(slice(end, end + rank))
-        end += rank
-    order = np.argsort(cell_owner, kind="stable")
-    bounds = np.searchsorted(cell_owner[order], np.arange(len(names) + 1))
-    alike: dict[tuple[Any, ...], list[IntArray]] = {}  # profiles with the same table of counts
-    for p in range(len(names)):
-        members = order[bounds[p] : bounds[p + 1]]
-        local = _local_classes(members, codes, views)
-        alike.setdefault((local.shape, *local.reshape(-1), *cell_counts[members]), []).append(members)
-    rows, kinds, owners = [], [], []
-    evidence: list[Array] = []
-    for group in alike.values():
-        cells = np.stack(group)  # (profiles, cells of each)
-        flat = cell_y[like(cells.reshape(-1), cell_y)].reshape(len(cells), -1)
-        local = _local_classes(cells[0], codes, views)
-        for i in range(cells.shape[1]):
-            N, gather = reduce_cells(space.gram, tuple(slices), local, cell_counts[cells[0]], i)
-            rows.append(flat @ like(gather, flat))
-            kinds.append(np.full(len(cells), len(evidence)))
-            owners.append(cell_owner[cells[:, i]])
-            evidence.append(N)
-    return Profiles(
-        names, counts, join_rows(rows), np.concatenate(kinds), np.stack(evidence), np.concatenate(owners), model
+        raise LabelError(f"labels name no view of the model: {unknown[0]!r}; it has {sorted(base)}")
+    sizes = [n_profiles, *(len(table.classes[v]) for v in table.views)]
+    _, first, cell = np.unique(
+        row_keys([owner, *(table.codes[v] for v in table.views)], sizes), return_index=True, return_inverse=True
     )
-
-
-def _local_classes(members: IntArray, codes: dict[str, IntArray], views: dict[str, int]) -> IntArray:
-    """(m, K) classes of a profile's cells in every view, numbered within the profile."""
-    columns = []
-    for view in views:
-        parts = [codes[p][members] for p in view.split(":") if p in codes]
-        if not parts:
-            columns.append(np.zeros(len(members), dtype=np.int64))
-        else:
-            rows = np.stack(parts, axis=1)
-            columns.append(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
-    return np.stack(columns, axis=1)
+    carried = {}
+    for view in table.views:
+        names, codes = table.classes[view].names, table.codes[view][first]
+        carried[view] = CellLabels(names, np.where(codes < len(names), codes, -1))
+    return first, cell.reshape(-1), carried
 
 
 def check_sides(profiles: Profiles, model: str, which: str) -> None:

@@ -2,72 +2,373 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import cholesky
 
-from ..exceptions import ParameterError
-from ..kernel.blocks import Factors, Terms
-from ..kernel.evidence import PairTerm, log_evidence_matrix, pair_term
-from ..kernel.hypotheses import Hypothesis, Question, shared_latents
+from ..exceptions import DataError, ParameterError
+from ..kernel.blocks import Factors, Terms, log_sum
+from ..kernel.evidence import Index, LatentSpace, PairTerm, log_evidence_matrix, pair_term
+from ..kernel.hypotheses import Hypothesis, Question
 from ..kernel.records import Array
 from ..labels import IntArray
-from .backend import like
-from .factors import make_factors
-from .known import KnownClass, known_terms, see_tests
+from .backend import cast, empty, largest, like
+from .cells import CellTable, Group, Known, KnownClasses, Standardised, group_profiles, standardise
 from .profiles import Profiles
+from .worlds import Naming, World, enrolled_reading, shared_latents, worlds
 
 Scoring = Literal["exact", "paper"]
+
+KEPT_NUMBERS = 2**24
+"""Matrices of pair terms and factors of tests are kept up to this many numbers each (128 MiB)."""
+
+KEPT_WORLDS = 2**12
+"""What hypotheses leave possible is kept for this many pairs of tables."""
+
+READ_NUMBERS = 2**22
+"""Tests are seen as every known class in chunks of about this many numbers."""
+
+FLOAT32_TERMS = 2.0**16
+"""Terms larger than this are not held in float32: their rounding would show in the LLRs."""
+
+FLOAT64_TERMS = 2.0**52
+"""Terms larger than this are rounded to more than a nat even in float64."""
+
+
+class TermCache:
+    """Pair terms by the sides that they belong to; the oldest go when there are too many."""
+
+    def __init__(self) -> None:
+        self._terms: OrderedDict[Any, PairTerm] = OrderedDict()
+        self._numbers = 0
+
+    def get(self, key: tuple[Any, ...], make: Callable[[], PairTerm]) -> PairTerm:
+        term = self._terms.get(key)
+        if term is not None:
+            return term
+        term = make()
+        self._terms[key] = term
+        self._numbers += _numbers_of(term)
+        while self._numbers > KEPT_NUMBERS and len(self._terms) > 1:
+            _, oldest = self._terms.popitem(last=False)
+            self._numbers -= _numbers_of(oldest)
+        return term
+
+
+def _numbers_of(term: PairTerm) -> int:
+    return sum(matrix.size for matrix in (term.left, term.right, term.row, term.column))
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A world, and the latents that the two sides share in it."""
+
+    world: World
+    keep: tuple[Index, Index]
+    log_weight: float
+
+
+@dataclass
+class ScoringState:
+    """What scoring keeps of a model from call to call.
+
+    key : fingerprint of the model
+    arrays : the parameters that it was made of
+    """
+
+    key: str
+    arrays: tuple[Array, ...]
+    space: LatentSpace
+    terms: TermCache = field(default_factory=TermCache)
+    worlds: dict[tuple[Hypothesis, CellTable, CellTable], list[Linked]] = field(default_factory=dict)
+    posteriors: dict[str, tuple[Any, KnownClasses]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One set of profiles in a comparison.
+
+    names : {view: (cells,) number of every cell's class name}, of the views where names matter
+    """
+
+    profiles: Profiles
+    names: dict[str, IntArray]
+    which: str
+
+
+@dataclass
+class _Enrolled:
+    """Enrolled profiles of one kind."""
+
+    group: Group
+    seen: Standardised
+
+
+@dataclass
+class _Tested:
+    """Tests of one kind, as every training class that they may be of."""
+
+    group: Group
+    y: Any
+    comparison: Comparison
+    _seen: dict[Known, Standardised] = field(default_factory=dict)
+    _halves: dict[Any, _Half] = field(default_factory=dict)
+    _kept: int = 0
+    _best: Any = None
+
+    def as_classes(self, readings: set[Known]) -> None:
+        """Make the readings that a question needs; where there are several, what each makes of the tests."""
+        if readings <= self._seen.keys():
+            return
+        needed = readings | self._seen.keys()
+        alone = len(needed) > 1
+        table, gram, posteriors = self.group.table, self.comparison.state.space.gram, self.comparison.posteriors
+        for reading in needed:
+            if reading not in self._seen or (alone and self._seen[reading].log_evidence is None):
+                self._seen[reading] = standardise(table, gram, self.y, reading, posteriors, alone=alone)
+        if alone:
+            self._best = None
+            for seen in self._seen.values():
+                self._best = seen.log_evidence if self._best is None else _larger(self._best, seen.log_evidence)
+            self._halves, self._kept = {}, 0  # their columns are relative to the best
+
+    def seen(self, reading: Known) -> Standardised:
+        return self._seen[reading]
+
+    def extra(self, reading: Known) -> Any:
+        """Log evidence of the tests as these classes, less the best; 0 where there is only one reading."""
+        return None if self._best is None else self._seen[reading].log_evidence - self._best
+
+    def half(self, term: PairTerm, reading: Known) -> _Half:
+        key = (id(term), reading)
+        half = self._halves.get(key)
+        if half is None:
+            half = _right(term, self._seen[reading].y, self.extra(reading))
+            self._kept += half.values.shape[0] * half.values.shape[1]
+            if self._kept <= KEPT_NUMBERS:
+                self._halves[key] = half
+        return half
+
+
+@dataclass
+class _Half:
+    """One side's factor in float64, and the size of the largest number that it makes."""
+
+    values: Any
+    sizes: Any
+    _cast: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def size(self) -> float:
+        return largest(self.sizes)
+
+    def as_dtype(self, dtype: Any) -> Any:
+        name = np.dtype(dtype).name
+        if name not in self._cast:
+            self._cast[name] = cast(self.values, name)
+        return self._cast[name]
+
+
+def _left(term: PairTerm, y: Any, log_weight: float) -> _Half:
+    """[E, row, 1]"""
+    own = (_times(y, term, "row") * y).sum(1) + (term.constant + log_weight)
+    return _half(_times(y, term, "left"), own, row=True)
+
+
+def _right(term: PairTerm, y: Any, extra: Any) -> _Half:
+    """[T, 1, column]"""
+    own = (_times(y, term, "column") * y).sum(1)
+    return _half(_times(y, term, "right"), own if extra is None else own + extra, row=False)
+
+
+def _half(cross: Any, own: Any, *, row: bool) -> _Half:
+    width = cross.shape[1]
+    values = empty((len(cross), width + 2), np.float64, cross)
+    values[:, :width] = cross
+    values[:, width], values[:, width + 1] = (own, 1.0) if row else (1.0, own)
+    return _Half(values, abs(own) + (cross * cross).sum(1))
+
+
+def _times(y: Any, term: PairTerm, name: str) -> Any:
+    diagonal = term.diagonals.get(name)
+    return y @ like(getattr(term, name), y) if diagonal is None else y * like(diagonal, y)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question put to two sets of profiles."""
+    """A question put to two sets of profiles.
+
+    namings : what is known of the classes' names, by base view
+    posteriors : of training classes, by the views in which they are known
+    """
 
     question: Question
-    enrol: Profiles
-    test: Profiles
+    enrol: Side
+    test: Side
+    state: ScoringState
+    namings: Mapping[str, Naming]
+    posteriors: Mapping[str, KnownClasses]
     scoring: Scoring = "exact"
-    known: KnownClass | None = None
     dtype: Any = np.float32
 
-    def parts(self) -> Iterator[tuple[IntArray, IntArray, Terms]]:
-        """Rows, columns and terms of every part of the matrix that shares its evidence matrices."""
-        for kind_e, rows in _by_kind(self.enrol):
-            for kind_t, columns in _by_kind(self.test):
-                N_e, N_t = self.enrol.evidence[kind_e], self.test.evidence[kind_t]
-                y_e = self.enrol.y[like(rows, self.enrol.y)]
-                y_t = self.test.y[like(columns, self.test.y)]
-                if self.known is None:
-                    yield rows, columns, self._terms(N_e, N_t, y_e, y_t)
-                    continue
-                seen = see_tests(self.known, self.question.views, N_t, y_t)
-                for claimed in np.unique(self.known.claimed[rows]):
-                    some = np.flatnonzero(self.known.claimed[rows] == claimed)
-                    y_some = y_e[like(some, y_e)]
-                    if claimed < 0:
-                        terms = self._terms(N_e, N_t, y_some, y_t)
-                    else:
-                        terms = known_terms(self.question, self.known, int(claimed), N_e, y_some, seen, self.dtype)
-                    yield rows[some], columns, terms
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.enrol.profiles), len(self.test.profiles)
 
-    def _terms(self, N_e: Array, N_t: Array, y_e: Any, y_t: Any) -> Terms:
-        def side(weighted: dict[Hypothesis, float]) -> tuple[Factors, ...]:
+    @property
+    def reference(self) -> Any:
+        """An array of the kind and on the device of the sides."""
+        return self.enrol.profiles.y
+
+    def parts(self) -> Iterator[tuple[IntArray, IntArray, Terms]]:
+        """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
+        enrolled = [self._enrolled(group) for group in self._groups(self.enrol)]
+        for group in self._groups(self.test):
+            readings = 1 + sum(len(known.means) for known in self.posteriors.values())
+            step = len(group.profiles) if readings == 1 else max(256, READ_NUMBERS // (readings * group.table.width))
+            for start in range(0, len(group.profiles), step):
+                chunk = group.cut(slice(start, start + step))
+                tested = self._tested(chunk)
+                for side in enrolled:
+                    yield side.group.profiles, chunk.profiles, self._terms(side, tested)
+
+    def parts_of_pairs(self, pairs: IntArray) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
+        """Of a list of trials: positions in the list, their rows and columns in the terms, and the terms."""
+        groups = [list(self._groups(side)) for side in (self.enrol, self.test)]
+        if len(groups[0]) == len(groups[1]) == 1:
+            terms = self._terms(self._enrolled(groups[0][0]), self._tested(groups[1][0]))
+            yield np.arange(len(pairs)), pairs[:, 0], pairs[:, 1], terms
+            return
+        kind = np.zeros(len(pairs), dtype=np.int64)
+        place = []
+        for side, n, column in zip(groups, self.shape, pairs.T, strict=True):
+            of, at = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+            for i, group in enumerate(side):
+                of[group.profiles], at[group.profiles] = i, np.arange(len(group.profiles))
+            kind = kind * len(side) + of[column]
+            place.append(at[column])
+        order = np.argsort(kind, kind="stable")
+        for here in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+            numbers = divmod(int(kind[here[0]]), len(groups[1]))
+            some, where = [], []
+            for side, number, at in zip(groups, numbers, place, strict=True):
+                used, position = np.unique(at[here], return_inverse=True)
+                some.append(side[number].cut(used))
+                where.append(position.reshape(-1))
+            yield here, where[0], where[1], self._terms(self._enrolled(some[0]), self._tested(some[1]))
+
+    def _groups(self, side: Side) -> Iterator[Group]:
+        return group_profiles(side.profiles, self.question.views, side.names)
+
+    def _enrolled(self, group: Group) -> _Enrolled:
+        y = group.table.gather(self.enrol.profiles.y, group.rows)
+        reading = enrolled_reading(group.table, self.namings)
+        return _Enrolled(group, standardise(group.table, self.state.space.gram, y, reading, self.posteriors))
+
+    def _tested(self, group: Group) -> _Tested:
+        return _Tested(group, group.table.gather(self.test.profiles.y, group.rows), self)
+
+    def _terms(self, enrol: _Enrolled, test: _Tested) -> Terms:
+        tables = enrol.group.table, test.group.table
+        question = self.question
+        possible = {h: self._worlds(h, *tables) for h in question.hypotheses}
+        test.as_classes({linked.world.reading for some in possible.values() for linked in some})
+        halves: list[tuple[_Half, _Half]] = []
+
+        def side(weighted: Mapping[Hypothesis, float]) -> list[tuple[_Half, _Half] | float]:
+            made: list[tuple[_Half, _Half] | float] = []
+            apart: list[tuple[float, World]] = []
+            for h, log_weight in weighted.items():
+                for linked in possible[h]:
+                    weight = log_weight + linked.log_weight
+                    term = self._pair_term(enrol, test, h, linked)
+                    if term is None:
+                        apart.append((weight, linked.world))
+                        continue
+                    pair = _left(term, enrol.seen.y, weight), test.half(term, linked.world.reading)  # (V7)
+                    halves.append(pair)
+                    made.append(pair)
+            if apart:
+                made.append(self._apart(enrol, test, apart, halves))
+            return made
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            sides = side(question.numerator), side(question.denominator)
+            dtype = self._safe_dtype(enrol.group, test.group, halves)
+
+        def factors(parts: list[tuple[_Half, _Half] | float]) -> tuple[Factors, ...]:
             return tuple(
-                make_factors(self._pair_term(N_e, N_t, h), y_e, y_t, weight, self.dtype)
-                for h, weight in weighted.items()
+                Factors(None, None, part)
+                if isinstance(part, float)
+                else Factors(part[0].as_dtype(dtype), part[1].as_dtype(dtype), 0.0)
+                for part in parts
             )
 
-        return Terms(side(self.question.numerator), side(self.question.denominator))
+        return Terms(factors(sides[0]), factors(sides[1]))
 
-    def _pair_term(self, N_e: Array, N_t: Array, hypothesis: Hypothesis) -> PairTerm:
-        views = self.question.views
-        if self.scoring == "paper" and len(hypothesis) == 1:
-            return printed_term(N_e, N_t, _doubled(views, hypothesis))
-        return pair_term(N_e, N_t, shared_latents(views, hypothesis))
+    def _apart(
+        self,
+        enrol: _Enrolled,
+        test: _Tested,
+        apart: list[tuple[float, World]],
+        halves: list[tuple[_Half, _Half]],
+    ) -> tuple[_Half, _Half] | float:
+        """Worlds in which the sides share nothing: one number, or one for every test."""
+        if test.extra(apart[0][1].reading) is None:
+            return float(np.logaddexp.reduce([weight for weight, _ in apart]))
+        column = log_sum([test.extra(world.reading) + weight for weight, world in apart])
+        pair = _half(enrol.seen.y[:, :0], 0.0 * enrol.seen.y[:, 0], row=True), _half(test.y[:, :0], column, row=False)
+        halves.append(pair)
+        return pair
+
+    def _worlds(self, h: Hypothesis, enrol: CellTable, test: CellTable) -> list[Linked]:
+        """What a hypothesis leaves possible; kept where no names play a part."""
+        plain = not self.enrol.names
+        kept = self.state.worlds.get((h, enrol, test)) if plain else None
+        if kept is None:
+            kept = [
+                Linked(world, shared_latents(enrol, test, world), float(np.log(world.weight)))
+                for world in worlds(h, enrol, test, self.namings)
+            ]
+            if plain and len(self.state.worlds) < KEPT_WORLDS:
+                self.state.worlds[h, enrol, test] = kept
+        return kept
+
+    def _pair_term(self, enrol: _Enrolled, test: _Tested, h: Hypothesis, linked: Linked) -> PairTerm | None:
+        seen = enrol.seen, test.seen(linked.world.reading)
+        if self.scoring == "paper" and len(h) == 1:
+            scale = doubled(enrol.group.table, h)
+            return self.state.terms.get(
+                (seen[0].key, seen[1].key, h), lambda: printed_term(seen[0].N(), seen[1].N(), scale)
+            )
+        if len(linked.keep[0]) == 0:
+            return None
+        key = (seen[0].key, seen[1].key, linked.keep[0].tobytes(), linked.keep[1].tobytes())
+        return self.state.terms.get(key, lambda: pair_term(seen[0].N(), seen[1].N(), *linked.keep))
+
+    def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> Any:
+        """The dtype asked for, or float64 where float32 would lose too much; what float64 loses is an error."""
+        for which, side, group, number in (
+            ("enrolled", self.enrol, enrol, 0),
+            ("test", self.test, test, 1),
+        ):
+            for pair in halves:
+                if not pair[number].size <= FLOAT64_TERMS:
+                    sizes = pair[number].sizes
+                    far = np.flatnonzero(~np.asarray((sizes <= FLOAT64_TERMS).tolist()))
+                    rows = group.profiles[far]
+                    some = ", ".join(f"{i} ({side.profiles.ids[i]!s})" for i in rows[:3])
+                    raise DataError(
+                        f"{len(rows)} {which} profile(s) lie too far from the training data to be scored, "
+                        f"rows {some}{', ...' if len(rows) > 3 else ''}: are the vectors scaled as in training?"
+                    )
+        largest_size = max((half.size for pair in halves for half in pair), default=0.0)
+        return np.float64 if largest_size > FLOAT32_TERMS else self.dtype
 
 
 def printed_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
@@ -84,8 +385,8 @@ def printed_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
 
 
-def _doubled(views: dict[str, int], hypothesis: Hypothesis) -> Array:
-    return np.concatenate([np.full(rank, np.sqrt(2.0) if view in hypothesis else 1.0) for view, rank in views.items()])
+def doubled(table: CellTable, hypothesis: Hypothesis) -> Array:
+    return np.concatenate([np.full(rank, np.sqrt(2.0) if view in hypothesis else 1.0) for view, rank in table.views])
 
 
 def check_printed(question: Question) -> None:
@@ -95,6 +396,5 @@ def check_printed(question: Question) -> None:
         raise ParameterError("scoring='paper' is for two views without interaction, and asks for both at once")
 
 
-def _by_kind(profiles: Profiles) -> Iterator[tuple[int, IntArray]]:
-    for kind in np.unique(profiles.kind):
-        yield int(kind), np.flatnonzero(profiles.kind == kind)
+def _larger(a: Any, b: Any) -> Any:
+    return np.maximum(a, b) if isinstance(a, np.ndarray) else a.maximum(b)

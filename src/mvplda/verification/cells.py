@@ -1,0 +1,242 @@
+"""Profiles with the same table of cells, and the latents that such a profile has.
+
+The matrices of a score depend on a profile through its table alone: how many
+vectors every cell holds, and which cells share a class of which view. Profiles
+with equal tables are scored together (docs/math.md, section 9.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..kernel.evidence import Index, log_evidence_matrix, substitute
+from ..kernel.records import Array
+from ..labels import IntArray, base_columns, parts_of
+from .backend import like
+from .profiles import Profiles
+
+Known = tuple[tuple[int, ...], ...]
+"""Training class of every class of a side, by base view; -1 where there is none."""
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """What profiles of one kind have in common.
+
+    views : the model's views with their ranks
+    weights : how many vectors every cell counts for
+    classes : (base views) of (cells), class of every cell, numbered within the profile
+    names : (base views) of (classes), number of every class's name; -1 where it has none
+    """
+
+    views: tuple[tuple[str, int], ...]
+    weights: tuple[float, ...]
+    classes: tuple[tuple[int, ...], ...]
+    names: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def base(self) -> tuple[str, ...]:
+        return base_columns([view for view, _ in self.views])
+
+    @cached_property
+    def blocks(self) -> dict[tuple[int, tuple[int, ...]], slice]:
+        """Where the latents of every class of every view stand: {(view, classes of its parts): slice}."""
+        found: dict[tuple[int, tuple[int, ...]], slice] = {}
+        end = 0
+        for k, (_, rank) in enumerate(self.views):
+            for cell in range(len(self.weights)):
+                key = (k, self._parts(k, cell))
+                if key not in found:
+                    found[key] = slice(end, end + rank)
+                    end += rank
+        return found
+
+    @cached_property
+    def width(self) -> int:
+        return int(max(where.stop for where in self.blocks.values()))
+
+    @cached_property
+    def places(self) -> Index:
+        """(cells, r): which of the side's latents are those of every cell."""
+        views = range(len(self.views))
+        rows = [
+            np.concatenate([np.r_[self.blocks[k, self._parts(k, cell)]] for k in views])
+            for cell in range(len(self.weights))
+        ]
+        return np.stack(rows).astype(np.int64)
+
+    def _parts(self, view: int, cell: int) -> tuple[int, ...]:
+        return tuple(self.classes[self.base.index(part)][cell] for part in parts_of(self.views[view][0]))
+
+    def precision(self, gram: Array) -> Array:
+        """(width, width) N: the cells' evidence matrices, added where their latents stand."""
+        total = np.zeros((self.width, self.width))
+        for place, weight in zip(self.places, self.weights, strict=True):
+            total[np.ix_(place, place)] += weight * gram  # (V5)
+        return total
+
+    def gather(self, y: Any, rows: IntArray) -> Any:
+        """(profiles, width) evidence of profiles, from (profiles, cells) rows of y."""
+        if len(self.weights) == 1:
+            return y[like(rows[:, 0], y)]
+        flat = y[like(rows.reshape(-1), y)].reshape(len(rows), -1)
+        spread = np.zeros((flat.shape[1], self.width))
+        spread[np.arange(len(spread)), self.places.reshape(-1)] = 1.0  # (V5)
+        return flat @ like(spread, flat)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Profiles of one kind: their numbers (p,), and (p, cells) rows of y."""
+
+    table: CellTable
+    profiles: IntArray
+    rows: IntArray
+
+    def cut(self, which: slice | IntArray) -> Group:
+        """Some of the profiles."""
+        return Group(self.table, self.profiles[which], self.rows[which])
+
+
+def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[str, IntArray]) -> Iterator[Group]:
+    """Groups of profiles with equal tables.
+
+    names : {view: (R,) number of every cell's class name, the same on both sides of a comparison}, of the views
+        where it matters which class it is
+    """
+    base = base_columns(tuple(views))
+    ranks = tuple(views.items())
+    if not profiles.labels and not names:  # one cell a profile, and only its weight can differ
+        sizes, kind = np.unique(profiles.weights, return_inverse=True)
+        order, bounds = _sorted_groups(kind.reshape(-1), len(sizes))
+        for i, size in enumerate(sizes):
+            members = order[bounds[i] : bounds[i + 1]]
+            table = CellTable(ranks, (float(size),), ((0,),) * len(base), ((-1,),) * len(base))
+            yield Group(table, members, members[:, None])
+        return
+    codes = {view: names.get(view, _own_codes(profiles, view)) for view in base}
+    order = np.lexsort([profiles.weights, *(codes[v] for v in base[::-1]), profiles.owner])
+    order = order if names else np.lexsort([*(codes[v] for v in base[::-1]), profiles.weights, profiles.owner])
+    starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
+    lengths = np.diff(starts)
+    for length in np.unique(lengths):
+        numbers = np.flatnonzero(lengths == length)
+        rows = order[starts[numbers][:, None] + np.arange(length)]
+        first = {v: _first_alike(codes[v][rows]) for v in base}
+        key = [profiles.weights[rows], *(first[v] for v in base), *(names[v][rows] for v in names)]
+        _, lead, kind = np.unique(np.concatenate(key, axis=1), axis=0, return_index=True, return_inverse=True)
+        members, bounds = _sorted_groups(kind.reshape(-1), len(lead))
+        for i, example in enumerate(lead):
+            some = members[bounds[i] : bounds[i + 1]]
+            classes, called = [], []
+            for v in base:
+                leaders, numbered = np.unique(first[v][example], return_inverse=True)
+                classes.append(tuple(int(c) for c in numbered.reshape(-1)))
+                called.append(tuple(int(names[v][rows[example, j]]) if v in names else -1 for j in leaders))
+            weights = tuple(float(w) for w in profiles.weights[rows[example]])
+            table = CellTable(ranks, weights, tuple(classes), tuple(called))
+            yield Group(table, numbers[some], rows[some])
+
+
+def _own_codes(profiles: Profiles, view: str) -> IntArray:
+    """Codes that tell the classes of a profile apart: missing labels are classes of their own."""
+    if view not in profiles.labels:
+        return np.zeros(len(profiles.owner), dtype=np.int64)
+    codes = profiles.labels[view].codes
+    return np.where(codes < 0, -1 - np.arange(len(codes)), codes)
+
+
+def _first_alike(codes: IntArray) -> IntArray:
+    """(profiles, cells) number of the first cell of the same class."""
+    return np.asarray((codes[:, :, None] == codes[:, None, :]).argmax(axis=2))
+
+
+def _sorted_groups(kind: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    order = np.argsort(kind, kind="stable")
+    return order, np.searchsorted(kind[order], np.arange(size + 1))
+
+
+@dataclass(frozen=True)
+class KnownClasses:
+    """Training posteriors of the classes of one view.
+
+    means, roots : (C, rank), (C, rank, rank) with covariance = root root'
+    alike : (C,) number of the first class with the same covariance
+    """
+
+    means: Array
+    roots: Array
+    alike: IntArray
+
+    @classmethod
+    def of(cls, means: Array, covariances: Array) -> KnownClasses:
+        scale = np.abs(covariances).max(initial=1e-300)
+        alike = np.arange(len(means))
+        leaders: list[int] = []
+        for c, covariance in enumerate(covariances):
+            same = [i for i in leaders if np.abs(covariances[i] - covariance).max() <= 1e-12 * scale]
+            alike[c] = same[0] if same else c
+            leaders += [] if same else [c]
+        roots = np.linalg.cholesky(covariances[alike])
+        return cls(means, np.asarray(roots, dtype=np.float64), alike)
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """Evidence of profiles of one kind, seen from latents that are N(0, I) (docs/math.md, section 9.5).
+
+    key : tells evidence matrices apart
+    N : makes the (width, width) evidence matrix
+    y : (profiles, width)
+    log_evidence : (profiles,) what the profiles are worth on their own, or None where it is not asked for
+    """
+
+    key: tuple[Any, ...]
+    N: Callable[[], Array]
+    y: Any
+    log_evidence: Any
+
+
+def standardise(
+    table: CellTable,
+    gram: Array,
+    y: Any,
+    reading: Known,
+    posteriors: Mapping[str, KnownClasses],
+    *,
+    alone: bool = False,
+) -> Standardised:
+    """Evidence of profiles whose classes are the training classes that `reading` names."""
+    known = _known_blocks(table, reading, posteriors) if posteriors else {}
+    key = (table.weights, table.classes, tuple((where.start, k.alike[c]) for where, (k, c) in known.values()))
+    if not known and not alone:
+        return Standardised(key, lambda: table.precision(gram), y, None)
+    N = table.precision(gram)
+    shift, scale = np.zeros(table.width), np.eye(table.width)
+    for where, (classes, c) in known.values():
+        shift[where], scale[where, where] = classes.means[c], classes.roots[c]
+    N, linear, offset, along, constant = substitute(N, shift, scale)
+    y_new = y @ like(linear, y) - like(offset, y)
+    log_evidence = None
+    if alone:
+        W, log_root = log_evidence_matrix(N)
+        log_evidence = y @ like(along, y) + (constant + log_root) + ((y_new @ like(W, y)) * y_new).sum(1)
+    return Standardised(key, lambda: N, y_new, log_evidence)
+
+
+def _known_blocks(
+    table: CellTable, reading: Known, posteriors: Mapping[str, KnownClasses]
+) -> dict[tuple[int, tuple[int, ...]], tuple[slice, tuple[KnownClasses, int]]]:
+    """The latents whose class was seen in training: where they stand, and which class it is."""
+    found = {}
+    for (k, parts), where in table.blocks.items():
+        view = table.views[k][0]
+        number = reading[table.base.index(view)][parts[0]] if view in posteriors else -1
+        if number >= 0:
+            found[k, parts] = where, (posteriors[view], number)
+    return found
