@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from ..exceptions import ParameterError
 from ..extras import need
+from ..files import whole_files
+from .foreign import foreign
 from .rows import Vectors, stacked
 from .text import LONGEST_ID, STANDARD, PathLike, fail, read_bytes, read_lines
-from .whole import foreign, whole_files
 
 Buffer = bytes | mmap.mmap
 PREFIX = re.compile(r"(ark|scp)((?:,\w+)*):(.*)", re.DOTALL)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import need
+from ..files import whole_files
+from .foreign import foreign
 from .numpy_files import ID_KEYS, VECTOR_KEYS, from_arrays, must_exist
 from .rows import Vectors
 from .text import Names, PathLike, fail
-from .whole import foreign, whole_files
 
 ID_COLUMNS = (*ID_KEYS, "utt_id", "utterance", "uttid", "key", "name", "segmentid")
 VECTOR_COLUMNS = (*VECTOR_KEYS, "vector", "embedding", "xvector")

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..files import whole_files
+from .foreign import foreign
 from .rows import Vectors, stacked
 from .text import Names, PathLike, fail, read_lines
-from .whole import foreign, whole_files
 
 VECTOR_KEYS = ("X", "x", "vectors", "embeddings", "xvectors", "data")
 ID_KEYS = ("ids", "id", "utt", "utts", "utterances", "keys", "names")

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..extras import need
+from ..files import whole_files
+from .foreign import foreign
 from .numpy_files import must_exist
 from .text import STANDARD, Names, PathLike, check_widths, fail, read_lines, write_text
-from .whole import foreign, whole_files
 
 ENROL = ("enrol", "enroll", "enrolment", "enrollment", "model", "modelid")
 TEST = ("test", "segment", "segmentid", "testid", "evaluationfileid", "testsegment")

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from ..io.foreign import foreign
 from ..io.numpy_files import ID_KEYS, VECTOR_KEYS, must_exist
 from ..io.text import fail
-from ..io.whole import foreign
 from .readers import RawBatch, Rows, rows_of_batch
 
 PARSING = Lock()

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..exceptions import LabelError
+from ..io.foreign import foreign
 from ..io.lists import read_map
-from ..io.whole import foreign
 from ..statistics import LabelCodes, label_codes
 from .arrays import PARSING
 from .readers import RawBatch, Reader

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from ..exceptions import LabelError
 from ..extras import need
 from ..io.columnar import FLOAT_TYPE, ID_COLUMNS, VECTOR_COLUMNS
+from ..io.foreign import foreign
 from ..io.numpy_files import must_exist
 from ..io.text import fail
-from ..io.whole import foreign
 from ..statistics import LabelCodes, label_codes
 from .readers import RawBatch, Reader, Rows, rows_of_batch
 

@@ -24,10 +24,11 @@ from ...estimators.multiview import MultiviewPLDA
 from ...estimators.plda import PLDA
 from ...exceptions import ParameterError
 from ...extras import need
+from ...files import whole_files
 from ..columnar import hdf5_arrays
+from ..foreign import foreign
 from ..numpy_files import must_exist
 from ..text import PathLike, fail, problem
-from ..whole import foreign, whole_files
 from .transform import build, model_of, transform_of
 
 SUFFIXES = (".npz", ".h5", ".hdf5")
