@@ -348,8 +348,8 @@ def test_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_scores("-").score.tolist() == SCORES.score.tolist()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b target\n")))
     assert read_trials("-", "kaldi").target.all()
-    with pytest.raises(ParameterError, match="need a format"):
-        read_trials("-")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 a b\n0 a c\n")))
+    assert read_trials("-").target.tolist() == [True, False]
 
 
 def test_match() -> None:

@@ -25,7 +25,7 @@ from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.shards import gather, shard, statistics_of_batches
 from mvplda.shards.pieces import cut as cut_by_rows
-from mvplda.shards.readers import ahead
+from mvplda.shards.shard import ahead
 from mvplda.statistics import merge
 
 BATCH = 2000
@@ -267,9 +267,6 @@ def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
         gather([], views=VIEWS)
     with pytest.raises(FileFormatError, match=r"'\.txt'"):
         gather(tmp_path / "x.txt", views=VIEWS)
-    np.save(tmp_path / "f.npy", np.asfortranarray(np.ones((5, 3))))
-    with pytest.raises(FileFormatError, match="column by column"):
-        gather(tmp_path / "f.npy", views=VIEWS)
 
 
 def test_reading_ahead_hands_errors_on_and_stops() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import LabelError
-from .text import LONGEST_ID, PathLike, check_id, fail, read_lines, write_text
+from .sources import PathLike, fail
+from .text import LONGEST_ID, check_id, read_lines, write_text
 
 
 def _entries(path: PathLike, what: str) -> list[tuple[int, str, str]]:

@@ -19,11 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..exceptions import LabelError
-from ..io.foreign import foreign
+from ..extras import need
+from ..io.batches import Batch, Reader
 from ..io.lists import read_map
+from ..io.numpy_files import PARSING
+from ..io.sources import OnDisk, foreign
+from ..io.text import lines_of
 from ..statistics import LabelCodes, label_codes
-from .arrays import PARSING
-from .readers import RawBatch, Reader
 
 CACHED_LISTS = 8
 
@@ -31,7 +33,7 @@ CACHED_LISTS = 8
 class Source(Protocol):
     """The labels of one view, batch after batch."""
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes: ...
+    def codes(self, batch: Batch, start: int) -> LabelCodes: ...
 
     def finish(self, end: int, last: bool) -> None: ...
 
@@ -70,7 +72,7 @@ class Labels:
                 self._sources[name] = _List(path, name, file, missing)
                 self.ids = True
 
-    def codes(self, batch: RawBatch, start: int) -> dict[str, LabelCodes]:
+    def codes(self, batch: Batch, start: int) -> dict[str, LabelCodes]:
         return {name: source.codes(batch, start) for name, source in self._sources.items()}
 
     def finish(self, end: int, last: bool = True) -> None:
@@ -93,12 +95,10 @@ class _Column:
     def __init__(self, name: str, column: str, missing: Any) -> None:
         self.name, self.column, self.missing = name, column, missing
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
         values = batch.columns[self.column]
         if isinstance(values, np.ndarray):
             return label_codes(values, missing=self.missing)
-        from .tables import arrow_codes
-
         return arrow_codes(self.name, values, self.missing)
 
     def finish(self, end: int, last: bool) -> None:
@@ -121,11 +121,9 @@ class _Rows:
             self.lines = islice(self._read_lines(), start, None)
 
     def _read_lines(self) -> Iterator[str]:
-        with open(self.file, encoding="utf-8-sig") as file:
-            for line in file:
-                yield line.rstrip("\r\n")
+        return (line.decode() for line in lines_of(OnDisk(self.file)))
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
         n = len(batch.X)
         if self.file.suffix == ".npy":
             offset = self.offset + start * self.dtype.itemsize  # read, not mapped: pages that were used would stay
@@ -153,7 +151,7 @@ class _List:
         self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
         self.found, self.rows, self.first = 0, 0, ""
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
         ids = batch.ids
         if ids is None:
             raise LabelError(f"{self.path} has no ids to look up in {self.file}: name their column")
@@ -178,3 +176,16 @@ def _numbered(file: str, missing: Any, size: int, changed: int) -> tuple[Any, di
     values = read_map(file)
     labels = label_codes(np.array([*values.values(), None], dtype=object)[:-1], missing=missing)
     return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
+
+
+def arrow_codes(name: str, column: Any, missing: Any) -> LabelCodes:
+    """Labels of an Arrow column, numbered without making Python objects of the rows."""
+    arrow = need("pyarrow")
+    encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
+    kind = encoded.type.value_type
+    if arrow.types.is_nested(kind) or arrow.types.is_decimal(kind):
+        raise LabelError(f"labels of {name!r} are {kind}; expected text, numbers or dates")
+    labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False), missing=missing)
+    known = np.append(labels.codes, -1)
+    indices = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64()).to_numpy(zero_copy_only=False)
+    return LabelCodes(labels.names, known[indices])

@@ -14,12 +14,13 @@ import numpy as np
 
 from ..engines import Engine, map_reduce
 from ..exceptions import DataError, MvpldaWarning, ParameterError
+from ..io.batches import BATCH_BYTES
+from ..io.vectors import open_vectors
 from ..labels import check_view_names
 from ..progress import Progress
 from ..statistics import SecondMoment
 from ..statistics.accumulator import common_origin
 from .pieces import Piece, cut
-from .readers import BATCH_BYTES, open_shard
 from .shard import BAD, BadShard, Gathered, OnBad, Partial, Plan, combine, shard_result
 
 PathLike = str | os.PathLike[str]
@@ -145,7 +146,7 @@ def _with_origin(plan: Plan, shards: Sequence[Piece]) -> Plan:
     reasons: list[str] = []
     for piece in shards:
         try:
-            reader = open_shard(piece.path, plan.vectors, plan.ids)
+            reader = open_vectors(piece.path, plan.vectors, plan.ids)
             batches = reader.batches(plan.batch_bytes, [], False, piece.rows)
             batch = next((batch for batch in batches if batch.X.size), None)
             batches.close()  # type: ignore[attr-defined]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from ..engines import one_thread_each
 from ..exceptions import DataError, FileFormatError, LabelError
+from ..io.batches import BATCH_BYTES, Batch
+from ..io.vectors import open_vectors
 from ..kernel.records import Array
 from ..labels import base_columns
 from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
 from .labels import Labels
 from .pieces import Piece
-from .readers import BATCH_BYTES, RawBatch, ahead, open_shard
 
+T = TypeVar("T")
 OnBad = Literal["raise", "skip"]
 NAMED_ROWS = 10
 BAD = (FileFormatError, DataError, LabelError, OSError)
@@ -120,7 +123,7 @@ def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, S
     """Statistics of a shard about the common origin, and the files that were read besides it."""
     assert plan.origin is not None
     path = piece.path
-    reader = open_shard(path, plan.vectors, plan.ids)
+    reader = open_vectors(path, plan.vectors, plan.ids)
     labels = Labels(path, reader, base_columns(plan.views), dict(plan.labels), plan.missing, piece.start)
     sums = Accumulator(plan.views, plan.origin, plan.second_moment)
     rows, bad = piece.start, 0
@@ -156,12 +159,20 @@ def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, S
     return statistics, ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named)), files
 
 
-def _labelled(
-    batches: Iterator[RawBatch], labels: Labels, start: int
-) -> Iterator[tuple[RawBatch, dict[str, LabelCodes]]]:
+def _labelled(batches: Iterator[Batch], labels: Labels, start: int) -> Iterator[tuple[Batch, dict[str, LabelCodes]]]:
     for batch in batches:
         yield batch, labels.codes(batch, start)
         start += len(batch.X)
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; while one is used, a second thread makes the next."""
+    with ThreadPoolExecutor(1) as pool:
+        end: Any = object()
+        following = pool.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, items, end)
+            yield item
 
 
 def combine(parts: Sequence[Partial]) -> Partial:
