@@ -13,6 +13,7 @@ from .options import KeyValue, warnings_as_lines
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..io.scores import Scores
     from ..io.trials import Trials
 
 COSTS = click.option(
@@ -122,8 +123,9 @@ def compare(
     if test_speakers is None:
         raise click.UsageError("--test-speakers is needed: the comparison resamples speakers")
     with warnings_as_lines():
-        scored = {name: scored_trials(key, path) for name, path in systems}
-        trials = next(iter(scored.values()))[0]
+        (lead, path), *others = systems
+        trials, values = scored_trials(key, path)  # once: the list may come through a pipe
+        scored = {lead: (trials, values)} | {name: (trials, matched(trials, file)) for name, file in others}
         sides = speakers_of(trials, enrol_speakers, test_speakers)
         settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
         results = {name: metrics.evaluate(values, trials.kind, costs) for name, (_, values) in scored.items()}
@@ -164,7 +166,7 @@ def compare(
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
 
 
-def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:
+def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
     from ..io.trial_files import read_trials
@@ -172,14 +174,17 @@ def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:
     trials = read_trials(key)
     if trials.kind is None or not all(trials.kind):
         raise LabelError(f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW")
-    return trials, matched(trials, scores)
+    return trials, matched(trials, scores, found)
 
 
-def matched(trials: Trials, path: str) -> NDArray[Any]:
-    """The score of every trial; what a score file holds besides is counted on standard error."""
+def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[Any]:
+    """The score of every trial; what a score file holds besides is counted on standard error.
+
+    scores : those of the file, where they were read before
+    """
     from ..io.scores import match, read_scores
 
-    found = match(trials, read_scores(path))
+    found = match(trials, read_scores(path) if scores is None else scores)
     for count, what in ((found.duplicates, "repeat another"), (found.unused, "are of trials that are not in the list")):
         if count:
             click.echo(f"mvplda: {path}: {count} score(s) {what}", err=True)

@@ -106,11 +106,14 @@ def read_side(system: Any, path: str) -> Any:
 def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
+    from ..io.vectors import compare_extractors
     from ..verification.storage import load_profiles
 
     if profiles is not None:
         return load_profiles(profiles)
     vectors = tests if enrol is None else read_side(system, enrol)
+    if tests is not None and enrol is not None and getattr(system, "extractor", None) is None:
+        compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
         return system.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)
@@ -173,8 +176,9 @@ def calibrate(
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
     with warnings_as_lines():
+        found = read_scores(scores)
         if key is not None:
-            trials, values = scored_trials(key, scores)
+            trials, values = scored_trials(key, scores, found)
             kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
             settings = {} if method == "pav" else {"prior": prior}
             calibrator = kinds[method](**settings).fit(values, trials.kind)
@@ -188,7 +192,6 @@ def calibrate(
         else:
             calibrator = load_calibrator(str(source))
         if output is not None:
-            found = read_scores(scores)
             write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)
     if target is None and output is None and model is None:
         click.echo("mvplda: nothing was written: give --save, --into or --output", err=True)

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import ParameterError
+from ..files import STANDARD
 from .batches import Batch, Rows, rows_of_batch
 from .rows import Vectors, stacked
-from .sources import STANDARD, OnDisk, PathLike, fail, is_stream
+from .sources import OnDisk, PathLike, fail, is_stream
 from .text import LONGEST_ID, Names, lines_of
 
 Buffer = bytes | mmap.mmap
@@ -95,6 +96,7 @@ class KaldiReader:
     """
 
     columns: tuple[str, ...] = ()
+    has_ids = True
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
         target = parse_name(path)

@@ -30,10 +30,12 @@ class Reader(Protocol):
     """A file of vectors that was opened.
 
     columns : the names of label columns that it can give
+    has_ids : whether its vectors have ids of their own; else they are row numbers
     files : what is read besides the file itself
     """
 
     columns: tuple[str, ...]
+    has_ids: bool
 
     @property
     def files(self) -> tuple[str, ...]: ...

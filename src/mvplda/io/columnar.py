@@ -40,7 +40,7 @@ class _TableReader:
         with foreign(self.path, self.what):
             schema = self._schema()
             self.field, self.ids = choose_columns(self.path, schema, vectors, ids)
-            self.found = _described(schema)
+            self.has_ids, self.found = self.ids is not None, _described(schema)
             self.columns = tuple(name for name in schema.names if name != self.field.name)
         self._cuts: list[int] | None = None
 

@@ -63,7 +63,8 @@ class NpyReader:
                     f"damaged or not whole: {size} bytes of numbers; shape {shape} of {dtype} needs {expected}",
                 )
         self.id_file = Path(self.path.removesuffix(".gz")).with_suffix(".ids")
-        if self.id_file.exists():
+        self.has_ids = self.id_file.exists()
+        if self.has_ids:
             self.files = (str(self.id_file),)
 
     def cuts(self) -> Sequence[int]:
@@ -72,7 +73,7 @@ class NpyReader:
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
         n, width = self.header.shape
         first, end = rows or (0, n)
-        names = self._names(first) if ids and self.files else None
+        names = self._names(first) if ids and self.has_ids else None
         step = rows_of_batch(batch_bytes, width * self.header.dtype.itemsize)
         with foreign(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
             for start in range(first, end, step):
@@ -118,6 +119,7 @@ class KeyedReader:
         self.key = next((k for k in wanted if k in self.headers and len(self.headers[k].shape) == 2), None)
         self.ids: str | None = None
         self.columns: tuple[str, ...] = ()
+        self.has_ids = True
         if self.key is None:
             odd = [key for key, header in self.headers.items() if not _one_vector(header)]
             if vectors is not None or odd:
@@ -130,6 +132,7 @@ class KeyedReader:
         if ids is not None and ids not in self.headers:
             fail(self.path, f"expected ids in an array {ids!r}; there are {shapes}")
         self.ids = next((k for k in (ID_KEYS if ids is None else (ids,)) if k in self.headers), None)
+        self.has_ids = self.ids is not None
         if self.ids is not None and len(self.headers[self.ids].shape) != 1:
             fail(self.path, f"the ids have shape {self.headers[self.ids].shape}; expected one a vector")
         self.columns = tuple(key for key, header in self.headers.items() if len(header.shape) == 1)

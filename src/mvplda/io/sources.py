@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ..exceptions import FileFormatError, MvpldaError
+from ..files import STANDARD
 
 PathLike = str | os.PathLike[str]
 
-STANDARD = "-"
-"""Stands for standard input or output."""
 GZIP = b"\x1f\x8b"
 
 

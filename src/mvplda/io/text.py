@@ -7,7 +7,6 @@ byte order mark is skipped, and blank lines are passed over but counted.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..exceptions import LabelError
 from ..files import write_atomically
-from .sources import STANDARD, OnDisk, PathLike, fail, read_bytes
+from .sources import OnDisk, PathLike, fail, read_bytes
 
 Names = NDArray[np.str_]
 
@@ -130,12 +129,7 @@ def check_ids(names: Iterable[object]) -> list[str]:
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:
     """Write lines, all or nothing, or to standard output for ``-``."""
-    data = "".join(f"{line}\n" for line in lines).encode()
-    if str(path) == STANDARD:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        write_atomically(path, data)
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:

@@ -15,6 +15,7 @@ There is one reader a format, which gives batches: `read_vectors` takes them all
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownExtractorWarning
 from ..files import check_writable, whole_files
 from . import columnar, numpy_files
 from .ark import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
@@ -34,7 +35,6 @@ from .sources import OnDisk, PathLike, fail, is_stream
 from .text import Names, as_names, check_ids, repeated
 
 EXTRACTOR_SUFFIX = ".extractor"
-ONCE = "every id stands once"
 WHOLE = 2**28
 """Bytes of a batch where all of them are wanted."""
 
@@ -114,7 +114,8 @@ class VectorSet:
 
 
 def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = None) -> Reader:
-    """The reader of a file; the suffix or a Kaldi prefix names the format, of a stream its first bytes.
+    """The reader of a file; the suffix or a Kaldi prefix names the format; of a stream, and of a file without
+    a suffix, the first bytes do.
 
     Parameters
     ----------
@@ -125,7 +126,7 @@ def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = N
     suffix = _suffix(path)
     if suffix in FORMATS:
         return FORMATS[suffix].reader(OnDisk(path), vectors, ids)
-    if not is_stream(path) and not str(path).endswith(".gz"):
+    if suffix and not is_stream(path) and not str(path).endswith(".gz"):
         raise FileFormatError(_unknown(path))
     source = OnDisk(path)
     head = source.head(4096)
@@ -171,6 +172,26 @@ def read_extractor(path: PathLike) -> str | None:
         return note.read_text(encoding="utf-8-sig").strip() or None
     except UnicodeDecodeError as error:
         fail(note, f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it")
+
+
+def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
+    """Refuse what different extractors made; warn where only one of them is known.
+
+    Parameters
+    ----------
+    one, other : a model, or files of vectors, as errors call them
+    of_one, of_other : the names of their extractors
+    """
+    if of_one == of_other:
+        return
+    if of_one is not None and of_other is not None:
+        raise DataError(f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit")
+    known, unknown = (one, other) if of_other is None else (other, one)
+    message = (
+        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
+        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
+    )
+    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
@@ -234,6 +255,26 @@ def _unknown(path: PathLike) -> str:
     return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {Path(path).suffix!r}"
 
 
+def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
+    """Ids as an array; an empty one is an error. `first` is the row of the first of them in the file."""
+    names = as_names(path, ids)
+    empty = int((names == "").sum())
+    if empty:
+        fail(path, f"{empty} id(s) are empty; the first is entry {first + int((names == '').argmax()) + 1}")
+    return names
+
+
+def check_once(path: PathLike, names: Names, first: int = 0) -> None:
+    """An id that stands twice is an error that names it and both places."""
+    count, again = repeated(names.tolist())
+    if count:
+        places = " and ".join(str(first + place + 1) for place in np.flatnonzero(names == again)[:2])
+        fail(
+            path,
+            f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places}); every id stands once",
+        )
+
+
 def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:
     """A vector set, or an error about ids and numbers that names the file."""
     array = np.asarray(X)
@@ -246,14 +287,8 @@ def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    names = as_names(path, ids)
-    empty = int((names == "").sum())
-    if empty:
-        fail(path, f"{empty} id(s) are empty; the first is entry {int((names == '').argmax()) + 1}")
-    count, first = repeated(names.tolist())
-    if count:
-        places = " and ".join(str(place + 1) for place in np.flatnonzero(names == first)[:2])
-        fail(path, f"{count} id(s) repeat an earlier one, the first is {first!r} (entries {places}); {ONCE}")
+    names = checked_names(path, ids)
+    check_once(path, names)
     finite = np.isfinite(array).all(axis=1)
     if not finite.all():
         which = names[int((~finite).argmax())]

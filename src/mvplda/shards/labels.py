@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,6 +28,15 @@ from ..io.text import lines_of
 from ..statistics import LabelCodes, label_codes
 
 CACHED_LISTS = 8
+UNLISTED = -2
+
+
+class Unlisted(NamedTuple):
+    """Vectors that a list of labels does not name."""
+
+    file: str
+    vectors: int
+    first: str
 
 
 class Source(Protocol):
@@ -74,6 +83,12 @@ class Labels:
 
     def codes(self, batch: Batch, start: int) -> dict[str, LabelCodes]:
         return {name: source.codes(batch, start) for name, source in self._sources.items()}
+
+    @property
+    def unlisted(self) -> dict[str, Unlisted]:
+        """By view, the list that does not name all ids, how many of them, and the first."""
+        lists = {name: source for name, source in self._sources.items() if isinstance(source, _List)}
+        return {n: Unlisted(str(s.file), s.unlisted, s.first_unlisted) for n, s in lists.items() if s.unlisted}
 
     def finish(self, end: int, last: bool = True) -> None:
         """Whether the labels fit, now that all rows before `end` were read, which are the last of the file or not."""
@@ -149,7 +164,8 @@ class _List:
         self.path, self.name, self.file = path, name, file
         state = os.stat(file)
         self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
-        self.found, self.rows, self.first = 0, 0, ""
+        self.rows, self.first = 0, ""
+        self.unlisted, self.first_unlisted = 0, ""
 
     def codes(self, batch: Batch, start: int) -> LabelCodes:
         ids = batch.ids
@@ -158,12 +174,15 @@ class _List:
         if self.rows == 0 and len(ids):
             self.first = ids[0]
         self.rows += len(ids)
-        codes = np.fromiter((self.numbers.get(name, -1) for name in ids), dtype=np.int64, count=len(ids))
-        self.found += int((codes >= 0).sum())
-        return LabelCodes(self.names, codes)
+        codes = np.fromiter((self.numbers.get(name, UNLISTED) for name in ids), dtype=np.int64, count=len(ids))
+        unlisted = codes == UNLISTED
+        if not self.unlisted and unlisted.any():
+            self.first_unlisted = ids[int(unlisted.argmax())]
+        self.unlisted += int(unlisted.sum())
+        return LabelCodes(self.names, np.where(unlisted, -1, codes))
 
     def finish(self, end: int, last: bool) -> None:
-        if self.rows and not self.found:
+        if self.rows and self.unlisted == self.rows:
             raise LabelError(
                 f"{self.file} lists none of the {self.rows} ids of {self.path} for view {self.name!r}: "
                 f"the first is {self.first!r}, the file begins with {next(iter(self.numbers), '')!r}"
