@@ -164,7 +164,7 @@ def test_vectors_of_another_extractor_are_refused(folder):
     ok("score", "one.safetensors", "--test", "one.npz", "--trials", "one-trials", "-o", "one-scores", folder=folder)
     done = mvplda("score", "one.safetensors", "--test", "two.npz", "--trials", "one-trials", folder=folder)
     assert done.returncode == 1
-    assert "extractor 'net-2', the model is for 'net-1'" in done.stderr
+    assert "extractor 'net-2', the model by 'net-1'" in done.stderr
 
 
 @pytest.mark.parametrize(

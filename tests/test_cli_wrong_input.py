@@ -39,9 +39,9 @@ def put(command, where, what):
     ("name", "words"),
     [
         ("gone.npz", "there is no file"),
-        ("noise", "vectors are kept in files ending in"),
+        ("noise", "noise"),
         ("noise.npz", "noise.npz"),
-        ("utt2spk", "vectors are kept in files ending in"),
+        ("utt2spk", "utt2spk"),
         ("folder", "folder"),
         ("nan.npz", "NaN or infinity, the first is 'u0'"),
         ("none.npz", "holds no vectors"),

@@ -20,6 +20,8 @@ Warnings::
     ├── DisconnectedDesignWarning       parts of the data share no class of a view
     ├── NoiseFlooredWarning             noise variances were raised to the floor
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
+    ├── UnlabelledWarning               a list of labels does not name every vector
+    ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── ReversedScoresWarning           higher scores came with fewer targets
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
@@ -88,6 +90,14 @@ class NoiseFlooredWarning(MvpldaWarning):
 
 class LikelihoodFellWarning(MvpldaWarning):
     """An iteration lowered the log-likelihood."""
+
+
+class UnlabelledWarning(MvpldaWarning):
+    """A list of labels does not name every vector: those that it leaves out are classes of their own."""
+
+
+class UnknownExtractorWarning(MvpldaWarning):
+    """Vectors of unknown origin meet a model, or vectors, of a known one: nobody can tell whether they fit."""
 
 
 class SeparableScoresWarning(MvpldaWarning):

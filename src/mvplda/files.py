@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
+STANDARD = "-"
+"""Stands for standard input or output."""
 DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
@@ -229,7 +232,7 @@ def check_writable(*targets: str | os.PathLike[str]) -> None:
     """
     for target in targets:
         path = Path(target)
-        if str(path) == "-":
+        if str(path) == STANDARD:
             continue
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
@@ -249,7 +252,8 @@ def whole_files(*targets: str | os.PathLike[str]) -> Iterator[list[Path]]:
     """Temporary files to write, which take the places of the targets when the block ends well.
 
     After an error the temporary files are gone and the targets are as they were. A link stays a
-    link: what it points to is written. Devices and pipes, which cannot be replaced, get a copy.
+    link: what it points to is written. Devices, pipes and standard output (``-``), which cannot
+    be replaced, get a copy.
     """
     check_writable(*targets)
     paths = [Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target)) for target in targets]
@@ -268,7 +272,10 @@ def whole_files(*targets: str | os.PathLike[str]) -> Iterator[list[Path]]:
             with part.open("rb") as file:
                 os.fsync(file.fileno())
         for part, path, copied in zip(temporary, paths, straight, strict=True):
-            if copied:
+            if str(path) == STANDARD:
+                sys.stdout.buffer.write(part.read_bytes())
+                sys.stdout.buffer.flush()
+            elif copied:
                 with part.open("rb") as source, path.open("wb") as sink:
                     shutil.copyfileobj(source, sink)
             else:
@@ -290,7 +297,8 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
 
 def _written_straight(path: Path) -> bool:
     """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
-    return str(path).startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
+    name = str(path)
+    return name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
 
 
 def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:

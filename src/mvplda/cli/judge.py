@@ -13,6 +13,7 @@ from .options import SEED, KeyValue, check_folder, once
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..io.scores import Scores
     from ..io.trials import Trials
     from ..report.page import Report
 
@@ -174,18 +175,19 @@ def compare(
         raise click.UsageError("give at least two systems, NAME=SCORES each")
     if test_speakers is None:
         raise click.UsageError("--test-speakers is needed: the comparison resamples speakers")
-    scored = {name: scored_trials(key, path) for name, path in once("SYSTEMS", systems).items()}
-    trials = next(iter(scored.values()))[0]
+    (lead, path), *others = once("SYSTEMS", systems).items()
+    trials, values = scored_trials(key, path)  # once: the list may come through a pipe
+    scored = {lead: values} | {name: matched(trials, file) for name, file in others}
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-    results = {name: metrics.evaluate(values, trials.kind, costs) for name, (_, values) in scored.items()}
+    results = {name: metrics.evaluate(values, trials.kind, costs) for name, values in scored.items()}
     intervals = {
         name: metrics.speaker_bootstrap(values, trials.kind, *sides, costs, **settings)
-        for name, (_, values) in scored.items()
+        for name, values in scored.items()
     }
     names = list(scored)
     tests = {
-        other: metrics.compare_systems(scored[names[0]][1], scored[other][1], trials.kind, *sides, costs, **settings)
+        other: metrics.compare_systems(scored[lead], scored[other], trials.kind, *sides, costs, **settings)
         for other in names[1:]
     }
     if as_json:
@@ -214,7 +216,7 @@ def compare(
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
 
 
-def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:
+def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
     from ..io.trial_files import read_trials
@@ -222,14 +224,17 @@ def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:
     trials = read_trials(key)
     if trials.kind is None or not all(trials.kind):
         raise LabelError(f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW")
-    return trials, matched(trials, scores)
+    return trials, matched(trials, scores, found)
 
 
-def matched(trials: Trials, path: str) -> NDArray[Any]:
-    """The score of every trial; what a score file holds besides is counted on standard error."""
+def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[Any]:
+    """The score of every trial; what a score file holds besides is counted on standard error.
+
+    scores : those of the file, where they were read before
+    """
     from ..io.scores import match, read_scores
 
-    found = match(trials, read_scores(path))
+    found = match(trials, read_scores(path) if scores is None else scores)
     for count, what in ((found.duplicates, "repeat another"), (found.unused, "are of trials that are not in the list")):
         if count:
             click.echo(f"mvplda: {path}: {count} score(s) {what}", err=True)

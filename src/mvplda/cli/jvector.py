@@ -208,10 +208,10 @@ def extract(
       mvplda jvector extract extractor.safetensors ann.wav bob.wav -o vectors.npz
     """
     from ..audio import FeatureSettings
-    from ..io.vectors import VectorSet, check_vectors_place, write_vectors
+    from ..io.vectors import VectorSet, check_vectors_writable, write_vectors
     from ..jvector import Extractor
 
-    check_vectors_place(output)
+    check_vectors_writable(output)
     network = Extractor.load(extractor)
     settings = FeatureSettings.from_dict(network.feature_settings)
     found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, progress=not quiet)

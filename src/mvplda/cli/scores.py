@@ -136,11 +136,14 @@ def read_side(system: Any, path: str) -> Any:
 def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
+    from ..io.vectors import compare_extractors
     from ..verification.profiles import Profiles
 
     if profiles is not None:
         return Profiles.load(profiles)
     vectors = tests if enrol is None else read_side(system, enrol)
+    if tests is not None and enrol is not None and getattr(system, "extractor", None) is None:
+        compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
         return system.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)
@@ -248,8 +251,9 @@ def calibrate(
     check_writable(*(path for path in (target, model) if path is not None))
     if output is not None:
         check_scores_place(output, form=form)
+    found = read_scores(scores)  # once: they may come through a pipe
     if key is not None:
-        trials, values = scored_trials(key, scores)
+        trials, values = scored_trials(key, scores, found)
         kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
         settings = {} if method == "pav" else {"prior": prior}
         calibrator = kinds[method](**settings).fit(values, trials.kind)
@@ -263,5 +267,4 @@ def calibrate(
     else:
         calibrator = load_calibrator(str(source))
     if output is not None:
-        found = read_scores(scores)
         write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)

@@ -64,10 +64,12 @@ def stats(
       mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
+    from ..files import check_writable
     from ..shards import gather
     from ..statistics import SufficientStatistics, merge
     from ..statistics.storage import holds_statistics, save_statistics
 
+    check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
     rest = [path for path in shards if path not in files]
     if not files and not rest:

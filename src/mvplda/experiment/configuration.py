@@ -17,7 +17,7 @@ from ..audio.settings import FeatureSettings
 from ..checks import known_names
 from ..exceptions import FileFormatError, ParameterError
 from ..files import write_atomically
-from ..io.text import read_bytes
+from ..io.sources import read_bytes
 from ..jvector.settings import (
     KINDS,
     ModernNetwork,
