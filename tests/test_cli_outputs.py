@@ -164,7 +164,8 @@ def test_a_full_device_is_one_line(root, command):
             [sys.executable, "-m", "mvplda", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert done.returncode == 1
-    assert done.stderr == "mvplda: No space left on device\n"
+    assert done.stderr.startswith("mvplda: No space left on device")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", [["--help"], ["score"]])
