@@ -82,6 +82,7 @@ def end_to_end(report, out: torch.Tensor) -> dict[str, float]:
     many = many + 0.1 * torch.randn_like(many)
     enrolled = model.enrol(many)
     report("model.llr, one vector a side, out=", lambda: model.llr(enrolled, enrolled, out=out))
+    report("model.llr, tests as vectors, out=", lambda: model.llr(enrolled, many, out=out))
     report("model.identify, top 10", lambda: model.identify(enrolled, enrolled, top=10))
     return errors
 

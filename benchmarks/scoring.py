@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ QUOTED = {
 QUOTED_BARE = 8.9e7 / 0.25
 QUOTED_LISTS = {"DCA-PLDA": 1e6 / 1.7, "hyperion": 1e6 / 3.7, "SpeechBrain": 1e6 / 4.0, "Kaldi": 1e6 / 11.7}
 QUOTED_BARE_LIST = 4.6e6
+LATENCY = (512, {"speaker": 150, "phrase": 29})
 
 
 def fitted(views: dict[str, int], dimension: int) -> tuple[MultiviewPLDA, np.ndarray]:
@@ -39,6 +41,11 @@ def fitted(views: dict[str, int], dimension: int) -> tuple[MultiviewPLDA, np.nda
 
 def wall(rows: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     return best_of(rows, rounds, time.perf_counter)
+
+
+def fresh(profiles: Any) -> Any:
+    """The same profiles, without what scoring has kept of them."""
+    return replace(profiles, kept={})
 
 
 def sides(model: MultiviewPLDA, X: np.ndarray, profiles: int, tests: int) -> tuple[Any, Any]:
@@ -61,10 +68,11 @@ def matrix_case(views: dict[str, int], widths: tuple[int, ...], profiles: int, t
     seconds = wall(
         {
             "bare products": bare,
-            "mvplda, out=": lambda: model.llr(enrol, test, out=out, threads=1),
-            "mvplda, fresh result": lambda: model.llr(enrol, test, threads=1),
-            "mvplda, out=, two threads": lambda: model.llr(enrol, test, out=out, threads=2),
-            "mvplda, float64, out=": lambda: model.llr(enrol, test, dtype=np.float64, threads=1),
+            "mvplda, out=": lambda: model.llr(fresh(enrol), fresh(test), out=out, threads=1),
+            "mvplda, out=, the same profiles again": lambda: model.llr(enrol, test, out=out, threads=1),
+            "mvplda, fresh result": lambda: model.llr(fresh(enrol), fresh(test), threads=1),
+            "mvplda, out=, two threads": lambda: model.llr(fresh(enrol), fresh(test), out=out, threads=2),
+            "mvplda, float64, out=": lambda: model.llr(fresh(enrol), fresh(test), dtype=np.float64, threads=1),
         },
         rounds,
     )
@@ -98,12 +106,50 @@ def list_case(views: dict[str, int], width: int, profiles: int, tests: int, tria
             np.einsum("ij,ij->i", left.take(some[:, 0], 0), right.take(some[:, 1], 0))
 
     rows = {"bare indexing and dot": indexed, "bare take and dot": taken}
-    seconds = wall({**rows, "mvplda": lambda: model.llr_trials(enrol, test, pairs)}, rounds)
+    seconds = wall({**rows, "mvplda": lambda: model.llr_trials(fresh(enrol), fresh(test), pairs)}, rounds)
     return {
         "case": f"a list of {trials} trials, ranks {'+'.join(map(str, views.values()))}",
         "seconds": seconds,
         "LLR a second": {name: trials / s for name, s in seconds.items()},
         "times the bare work": {name: seconds["mvplda"] / seconds[name] for name in rows},
+    }
+
+
+def latency_case(dimension: int, views: dict[str, int], rounds: int) -> dict:
+    """One trial at a time, as a log-in asks: milliseconds, the best and the median of many."""
+    rng = np.random.default_rng(4)
+    root = rng.normal(size=(dimension, dimension)) / np.sqrt(dimension)
+    loadings = {view: 0.2 * rng.normal(size=(dimension, rank)) for view, rank in views.items()}
+    model = MultiviewPLDA.from_parameters(np.zeros(dimension), loadings, root @ root.T + np.eye(dimension))
+    X = model.sample({view: np.arange(4) for view in views}, random_state=0)
+    profile, vector = model.enrol(X[:3], [0, 0, 0]), X[3:]
+    rows: dict[str, Callable[[], object]] = {
+        "enrol one vector": lambda: model.enrol(vector),
+        "one profile against one vector": lambda: model.llr(profile, vector),
+        "the four probabilities": lambda: model.hypotheses(profile, vector),
+    }
+    figures = {}
+    for name, call in rows.items():
+        times = []
+        for _ in range(100 * rounds):
+            start = time.perf_counter()
+            call()
+            times.append(1e3 * (time.perf_counter() - start))
+        figures[name] = {"best": min(times), "median": float(np.median(times))}
+    ranks = "+".join(map(str, views.values()))
+    return {"case": f"single trials, D = {dimension}, ranks {ranks}, full noise", "milliseconds": figures}
+
+
+def identify_case(profiles: int, views: dict[str, int], rounds: int) -> dict:
+    """One test against many profiles that are kept, as 1:N does."""
+    model, X = fitted(views, 200)
+    rng = np.random.default_rng(5)
+    enrol = model.enrol(X[rng.integers(0, len(X), profiles)])
+    model.identify(enrol, X[:1], same="speaker")
+    seconds = wall({"identify": lambda: model.identify(enrol, X[:1], same="speaker")}, 3 * rounds)["identify"]
+    return {
+        "case": f"the ten best of {profiles} profiles, ranks {'+'.join(map(str, views.values()))}",
+        "milliseconds": 1e3 * seconds,
     }
 
 
@@ -119,7 +165,9 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
             model, X = fitted(views, 200)
             enrol, test = sides(model, X, size, size)
             out = np.zeros((size, size), dtype=np.float32)
-            seconds = wall({"s": lambda m=model, e=enrol, t=test, o=out: m.llr(e, t, out=o, threads=1)}, rounds)["s"]
+            seconds = wall(
+                {"s": lambda m=model, e=enrol, t=test, o=out: m.llr(fresh(e), fresh(t), out=o, threads=1)}, rounds
+            )["s"]
             row[name] = size * size / seconds
         growth.append(row)
     return {
@@ -127,6 +175,11 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         "two views": matrix_case(joint, (40, 20, 20), profiles, tests, rounds),
         "list, one view": list_case(one, 100, profiles, tests, trials, rounds),
         "list, two views": list_case(joint, 80, profiles, tests, trials, rounds),
+        "single trials": latency_case(*((60, {"speaker": 15, "phrase": 5}) if quick else LATENCY), rounds),
+        "one test against many": [
+            identify_case(n, {"speaker": 100, "phrase": 20}, rounds)
+            for n in ((1000,) if quick else (100_000, 1_000_000))
+        ],
         "LLR a second by size": growth,
         "peers quoted, share of their bare product (one view)": {n: v / QUOTED_BARE for n, v in QUOTED.items()},
         "peers quoted, lists, share of bare indexing and dot": {

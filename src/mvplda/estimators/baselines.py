@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -10,41 +11,46 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..exceptions import DataError, LabelError
+from ..exceptions import DataError, LabelError, ParameterError
 from ..kernel.records import Array
 from ..labels import label_columns
 from ..statistics import as_vectors
 from ..verification.profiles import Profiles, number_ids
+from ..verification.scorer import MatrixScorer, fingerprint
 from .plda import PLDA
 
 
-class CosineProfiles:
-    """Mean directions of enrolled vectors."""
+class CosineScorer(MatrixScorer, BaseEstimator):
+    """Cosine of the angle between the mean of a profile and a test.
 
-    def __init__(self, ids: NDArray[Any], counts: NDArray[np.int64], directions: Array) -> None:
-        self.ids, self.counts, self.directions = ids, counts, directions
+    The same calls as `MultiviewPLDA`; the score is a similarity, not a likelihood ratio, and
+    knows no views.
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-class CosineScorer(BaseEstimator):
-    """Cosine of the angle between the mean of a profile and a test, after centring.
-
-    The same calls as `MultiviewPLDA`; the score is a similarity, not a likelihood ratio.
+    Parameters
+    ----------
+    centre : bool
+        Take the mean of the training vectors off first.
 
     Attributes
     ----------
-    mean_ : (D,) of the training vectors
+    mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
     """
 
+    FITTED = ("mean_",)
+
+    def __init__(self, centre: bool = True) -> None:
+        self.centre = centre
+
     def fit(self, X: Any, y: Any = None) -> Self:
-        self.mean_ = as_vectors(X).mean(axis=0, dtype=np.float64)
+        vectors = as_vectors(X)
+        self.mean_ = vectors.mean(axis=0, dtype=np.float64) if self.centre else np.zeros(vectors.shape[1])
         return self
 
-    def enrol(self, X: Any, ids: Any = None) -> CosineProfiles:
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
         """Average the vectors of every profile."""
         check_is_fitted(self, "mean_")
+        if labels is not None:
+            raise ParameterError("cosine knows no views: leave labels out")
         vectors = as_vectors(X)
         if vectors.shape[1] != len(self.mean_):
             raise DataError(f"X has {vectors.shape[1]} features, but this scorer is expecting {len(self.mean_)}")
@@ -54,15 +60,27 @@ class CosineScorer(BaseEstimator):
         if not np.isfinite(sums).all():
             raise DataError("Input X contains NaN or infinity")
         length = np.linalg.norm(sums, axis=1, keepdims=True)
-        return CosineProfiles(names, np.bincount(owner), sums / np.where(length > 0, length, 1.0))
+        counts = np.bincount(owner)
+        directions = sums / np.where(length > 0, length, 1.0)
+        return Profiles(names, counts, directions, np.ones(len(names)), np.arange(len(names)), self._key())
 
-    def llr(self, enrol: Any, test: Any, *, dtype: Any = np.float32) -> NDArray[Any]:
-        """Cosines (profiles, tests), of profiles or of arrays of single vectors."""
-        sides = [side if isinstance(side, CosineProfiles) else self.enrol(side) for side in (enrol, test)]
-        return np.asarray(sides[0].directions.astype(dtype) @ sides[1].directions.astype(dtype).T)
+    def _key(self) -> str:
+        return fingerprint((self.mean_,))
+
+    def _matrix(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+        self._refuse_views(same)
+        return np.asarray(enrol.y.astype(dtype) @ test.y.astype(dtype).T)
+
+    def _pairs(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+        self._refuse_views(same)
+        return np.asarray(np.einsum("ij,ij->i", enrol.y, test.y), dtype=dtype)
+
+    def _refuse_views(self, same: tuple[str, ...] | None) -> None:
+        if same is not None:
+            raise ParameterError("cosine knows no views: leave same out")
 
 
-class CascadeScorer(BaseEstimator):
+class CascadeScorer(MatrixScorer, BaseEstimator):
     """Independent one-view PLDA models, their scores fused: the usual text-dependent system.
 
     Every view gets its own PLDA, which takes the other views for noise. Were the scores
@@ -74,6 +92,10 @@ class CascadeScorer(BaseEstimator):
     views : dict of {view: rank}
     settings : dict or None
         Passed to every `PLDA`.
+
+    Attributes
+    ----------
+    models_ : dict of {view: PLDA}
     """
 
     def __init__(self, views: Mapping[str, int | None], settings: Mapping[str, Any] | None = None) -> None:
@@ -89,22 +111,56 @@ class CascadeScorer(BaseEstimator):
         }
         return self
 
-    def enrol(self, X: Any, ids: Any = None) -> dict[str, Profiles]:
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
+        """Profiles of every model, their evidence side by side."""
         check_is_fitted(self, "models_")
-        return {view: model.enrol(X, ids) for view, model in self.models_.items()}
+        if labels is not None:
+            raise ParameterError("a cascade takes every profile as one class of each view: leave labels out")
+        parts = [model.enrol(X, ids) for model in self.models_.values()]
+        return replace(parts[0], y=np.concatenate([part.y for part in parts], axis=1), model=self._key(), kept={})
 
-    def llr(self, enrol: Any, test: Any, *, same: str | None = None, dtype: Any = np.float32) -> NDArray[Any]:
-        """Fused LLR of "same in every view", or the LLR of one view."""
-        check_is_fitted(self, "models_")
-        sides = [side if isinstance(side, dict) else self.enrol(side) for side in (enrol, test)]
-        wanted = list(self.models_) if same is None else [same]
-        if not set(wanted) <= set(self.models_):
-            raise LabelError(f"there is no view {same!r}; there are {list(self.models_)}")
-        ratios = [self.models_[view].llr(sides[0][view], sides[1][view], dtype=np.float64) for view in wanted]
-        if len(ratios) == 1:
-            return np.asarray(ratios[0], dtype=dtype)
-        total = np.sum(ratios, axis=0)
-        # sum over all subsets of exp(sum of the subset) = product of (1 + exp), less the full subset
-        everything = np.sum([np.logaddexp(0.0, r) for r in ratios], axis=0)
-        others = everything + np.log(-np.expm1(np.minimum(total - everything, -1e-300)))
-        return np.asarray(total - others + np.log(2.0 ** len(ratios) - 1), dtype=dtype)
+    def _key(self) -> str:
+        return "+".join(model._key() for model in self.models_.values())
+
+    def _part(self, profiles: Profiles, view: str) -> Profiles:
+        """The profiles as one view's model made them."""
+        start = 0
+        for name, model in self.models_.items():
+            width = sum(model.views_.values())
+            if name == view:
+                return replace(profiles, y=profiles.y[:, start : start + width], model=model._key(), kept={})
+            start += width
+        raise LabelError(f"there is no view {view!r}; there are {list(self.models_)}")
+
+    def _matrix(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+        ratios = [
+            self.models_[view].llr(self._part(enrol, view), self._part(test, view), dtype=np.float64)
+            for view in self._asked(same)
+        ]
+        return np.asarray(fuse(ratios), dtype=dtype)
+
+    def _pairs(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+        both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
+        ratios = [
+            self.models_[view].llr_trials(self._part(enrol, view), self._part(test, view), both, dtype=np.float64)
+            for view in self._asked(same)
+        ]
+        return np.asarray(fuse(ratios), dtype=dtype)
+
+    def _asked(self, same: Iterable[str] | None) -> list[str]:
+        asked = list(self.models_) if same is None else list(same)
+        unknown = [view for view in asked if view not in self.models_]
+        if unknown:
+            raise LabelError(f"there is no view {unknown[0]!r}; there are {list(self.models_)}")
+        return asked
+
+
+def fuse(ratios: list[Array]) -> Array:
+    """LLR of "same in every view" from independent LLRs of the views."""
+    if len(ratios) == 1:
+        return ratios[0]
+    total = np.sum(ratios, axis=0)
+    # sum over all subsets of exp(sum of the subset) = product of (1 + exp), less the full subset
+    everything = np.sum([np.logaddexp(0.0, r) for r in ratios], axis=0)
+    others = everything + np.log(-np.expm1(np.minimum(total - everything, -1e-300)))
+    return np.asarray(total - others + np.log(2.0 ** len(ratios) - 1))

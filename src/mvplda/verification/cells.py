@@ -80,23 +80,29 @@ class CellTable:
             total[np.ix_(place, place)] += weight * gram  # (V5)
         return total
 
-    def gather(self, y: Any, rows: IntArray) -> Any:
-        """(profiles, width) evidence of profiles, from (profiles, cells) rows of y."""
-        if len(self.weights) == 1:
-            return y[like(rows[:, 0], y)]
-        flat = y[like(rows.reshape(-1), y)].reshape(len(rows), -1)
-        spread = np.zeros((flat.shape[1], self.width))
-        spread[np.arange(len(spread)), self.places.reshape(-1)] = 1.0  # (V5)
-        return flat @ like(spread, flat)
-
 
 @dataclass(frozen=True)
 class Group:
-    """Profiles of one kind: their numbers (p,), and (p, cells) rows of y."""
+    """Profiles of one kind: their numbers (p,), and (p, cells) rows of y.
+
+    whole : these are all profiles, in their order, of one cell each
+    """
 
     table: CellTable
     profiles: IntArray
     rows: IntArray
+    whole: bool = False
+
+    def gather(self, y: Any) -> Any:
+        """(profiles, width) evidence of the profiles, from the cells' y."""
+        if self.whole:
+            return y
+        if len(self.table.weights) == 1:
+            return y[like(self.rows[:, 0], y)]
+        flat = y[like(self.rows.reshape(-1), y)].reshape(len(self.rows), -1)
+        spread = np.zeros((flat.shape[1], self.table.width))
+        spread[np.arange(len(spread)), self.table.places.reshape(-1)] = 1.0  # (V5)
+        return flat @ like(spread, flat)
 
     def cut(self, which: slice | IntArray) -> Group:
         """Some of the profiles."""
@@ -112,11 +118,18 @@ def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[
     base = base_columns(tuple(views))
     ranks = tuple(views.items())
     if not profiles.labels and not names:  # one cell a profile, and only its weight can differ
-        sizes, kind = np.unique(profiles.weights, return_inverse=True)
+        unnamed = ((-1,),) * len(base)
+        weights = profiles.weights
+        if (weights == weights[0]).all():
+            every = np.arange(len(weights))
+            table = CellTable(ranks, (float(weights[0]),), ((0,),) * len(base), unnamed)
+            yield Group(table, every, every[:, None], whole=True)
+            return
+        sizes, kind = np.unique(weights, return_inverse=True)
         order, bounds = _sorted_groups(kind.reshape(-1), len(sizes))
         for i, size in enumerate(sizes):
             members = order[bounds[i] : bounds[i + 1]]
-            table = CellTable(ranks, (float(size),), ((0,),) * len(base), ((-1,),) * len(base))
+            table = CellTable(ranks, (float(size),), ((0,),) * len(base), unnamed)
             yield Group(table, members, members[:, None])
         return
     codes = {view: names.get(view, _own_codes(profiles, view)) for view in base}
@@ -138,8 +151,8 @@ def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[
                 leaders, numbered = np.unique(first[v][example], return_inverse=True)
                 classes.append(tuple(int(c) for c in numbered.reshape(-1)))
                 called.append(tuple(int(names[v][rows[example, j]]) if v in names else -1 for j in leaders))
-            weights = tuple(float(w) for w in profiles.weights[rows[example]])
-            table = CellTable(ranks, weights, tuple(classes), tuple(called))
+            counts = tuple(float(w) for w in profiles.weights[rows[example]])
+            table = CellTable(ranks, counts, tuple(classes), tuple(called))
             yield Group(table, numbers[some], rows[some])
 
 

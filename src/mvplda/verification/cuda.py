@@ -86,9 +86,20 @@ def _split(x: Any, *, left: bool) -> tuple[Any, Any]:
 
 
 def _prepare(f: Factors) -> tuple[Any, Any, Any, Any, Any]:
-    left, unit_l = _split(f.left[:, :-2], left=True)
-    right, unit_r = _split(f.right[:, :-2], left=False)
+    left, unit_l = _kept_split(f.left, left=True)
+    right, unit_r = _kept_split(f.right, left=False)
     return left, right, f.left[:, -2].contiguous(), f.right[:, -1].contiguous(), unit_l * unit_r
+
+
+def _kept_split(side: Any, *, left: bool) -> tuple[Any, Any]:
+    """The parts of a factor, made once for as long as the factor lives."""
+    name = "_mvplda_left" if left else "_mvplda_right"
+    kept = getattr(side, name, None)
+    if kept is None:
+        kept = _split(side[:, :-2], left=left)
+        setattr(side, name, kept)
+    result: tuple[Any, Any] = kept
+    return result
 
 
 class JointScorer:

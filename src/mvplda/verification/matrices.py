@@ -47,11 +47,18 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
 def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[Any]]:
     """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
     n_tests = comparison.shape[1]
-    numbers = np.full((n_tests, top), -1, dtype=np.int64)
-    scores = np.full((n_tests, top), -np.inf)
+    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
+    scores: NDArray[Any] = np.empty((n_tests, 0))
     for rows, columns, terms in comparison.parts():
         for here, best in _bands(comparison, rows, len(columns), terms, top):
-            numbers[columns], scores[columns] = _merge_best(numbers[columns], scores[columns], here, best, top)
+            if len(columns) == n_tests and not numbers.shape[1]:
+                numbers, scores = here, best  # the first of all tests
+                continue
+            if numbers.shape[1] < top:
+                more = ((0, 0), (0, top - numbers.shape[1]))
+                numbers = np.pad(numbers, more, constant_values=-1)
+                scores = np.pad(scores, more, constant_values=-np.inf)
+            numbers[columns], scores[columns] = merge_best(numbers[columns], scores[columns], here, best, top)
     return numbers, scores.astype(comparison.dtype)
 
 
@@ -125,7 +132,7 @@ def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
     return numbers.cpu().numpy(), scores.cpu().numpy()
 
 
-def _merge_best(
+def merge_best(
     a: IntArray, a_scores: NDArray[Any], b: IntArray, b_scores: NDArray[Any], top: int
 ) -> tuple[IntArray, NDArray[Any]]:
     numbers, scores = np.concatenate([a, b], axis=1), np.concatenate([a_scores, b_scores], axis=1)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,23 +16,17 @@ from ..kernel.blocks import log_sum
 from ..kernel.evidence import LatentSpace
 from ..kernel.hypotheses import Hypothesis, Question, ask, hypothesis_weights, possible_hypotheses
 from ..kernel.records import Parameters
-from ..labels import IntArray, base_columns
+from ..labels import base_columns
 from .backend import empty, is_torch
 from .cells import KnownClasses
 from .matrices import best_profiles, fill, score_pairs
 from .names import enrolled_names, match_names
 from .profiles import Enrolment, Profiles, check_sides, make_profiles
+from .scorer import Identification, check_pairs, check_top, fingerprint
 from .terms import Comparison, Scoring, ScoringState, Side, check_printed
 from .worlds import Naming, Role
 
 Known = Mapping[str, Any] | Iterable[str] | str
-
-
-class Identification(NamedTuple):
-    """The best profiles for every test, best first: names and LLRs, both (tests, top)."""
-
-    ids: NDArray[Any]
-    scores: NDArray[Any]
 
 
 class VerificationMixin:
@@ -121,7 +114,7 @@ class VerificationMixin:
     ) -> Any:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         comparison = self._compare(enrol, test, same, given, priors, known, scoring, dtype)
-        return score_pairs(comparison, _check_pairs(pairs, *comparison.shape))
+        return score_pairs(comparison, check_pairs(pairs, *comparison.shape))
 
     def hypotheses(
         self,
@@ -170,9 +163,7 @@ class VerificationMixin:
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
         comparison = self._compare(profiles, test, same, given, priors, known, "exact", dtype)
-        if top < 1:
-            raise ParameterError(f"top is at least 1; got {top}")
-        numbers, scores = best_profiles(comparison, min(top, comparison.shape[0]))
+        numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
         return Identification(comparison.enrol.profiles.ids[numbers], scores)
 
     # -- scikit-learn's clothes ---------------------------------------------
@@ -220,7 +211,7 @@ class VerificationMixin:
         if state is not None and len(state.arrays) == len(arrays):
             if all(a is b and not a.flags.writeable for a, b in zip(arrays, state.arrays, strict=True)):
                 return state
-        key = _fingerprint(arrays)
+        key = fingerprint(arrays)
         if state is None or state.key != key:
             state = ScoringState(key, arrays, LatentSpace.of(p))
             _STATES[self] = state
@@ -308,26 +299,8 @@ _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
 """Outside the models, which scoring must leave as they are."""
 
 
-def _fingerprint(arrays: tuple[NDArray[np.float64], ...]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
 def _known_views(known: Known | None) -> tuple[str, ...]:
     return () if known is None else (known,) if isinstance(known, str) else tuple(known)
-
-
-def _check_pairs(pairs: Any, n_enrol: int, n_test: int) -> IntArray:
-    pairs = np.asarray(pairs)
-    if pairs.size == 0 and pairs.ndim <= 2:
-        return np.zeros((0, 2), dtype=np.int64)
-    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise DataError(f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}")
-    if len(pairs) and (pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test):
-        raise DataError(f"a pair names a row outside the {n_enrol} profiles and {n_test} tests")
-    return np.asarray(pairs, dtype=np.int64)
 
 
 def _exp(matrix: Any, dtype: Any) -> Any:

@@ -41,7 +41,7 @@ class CellLabels:
     codes: IntArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Profiles:
     """Enrolled sides, ready to be scored. One row of `y` is one cell of one profile.
 
@@ -52,6 +52,7 @@ class Profiles:
     owner : (R,) profile of every cell, in order
     model : fingerprint of the model that made them
     labels : of the cells, in the views that the enrolment named
+    kept : what scoring made of them, to be used again
     """
 
     ids: NDArray[Any]
@@ -61,6 +62,7 @@ class Profiles:
     owner: IntArray
     model: str
     labels: dict[str, CellLabels] = field(default_factory=dict)
+    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -103,6 +105,7 @@ class Profiles:
             weights=self.weights[rows],
             owner=owner,
             labels={view: CellLabels(cells.names, cells.codes[rows]) for view, cells in self.labels.items()},
+            kept={},
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -124,7 +127,7 @@ class Profiles:
             labels = {
                 view: CellLabels(np.asarray(names), arrays[f"labels/{view}"]) for view, names in about["labels"].items()
             }
-            parts = {name: arrays[name] for name in ARRAYS}
+            parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
             profiles = cls(ids=np.asarray(about["ids"]), model=about["model"], labels=labels, **parts)
         except (KeyError, AttributeError, TypeError) as error:
             raise FileFormatError(f"{path} lacks parts of a {WHAT}: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +29,9 @@ KEPT_NUMBERS = 2**24
 
 KEPT_WORLDS = 2**12
 """What hypotheses leave possible is kept for this many pairs of tables."""
+
+MADE_TIMES = 6
+"""Factors of profiles are kept with them up to so many times the size of their evidence."""
 
 READ_NUMBERS = 2**22
 """Tests are seen as every known class in chunks of about this many numbers."""
@@ -72,6 +75,11 @@ class Linked:
     keep: tuple[Index, Index]
     log_weight: float
 
+    @property
+    def apart(self) -> bool:
+        """The sides share nothing."""
+        return len(self.keep[0]) == 0
+
 
 @dataclass
 class ScoringState:
@@ -101,28 +109,19 @@ class Side:
     which: str
 
 
-@dataclass
-class _Enrolled:
-    """Enrolled profiles of one kind."""
+class _Kind:
+    """Profiles of one kind on one side of a comparison, as every training class that they may be of."""
 
-    group: Group
-    seen: Standardised
-
-
-@dataclass
-class _Tested:
-    """Tests of one kind, as every training class that they may be of."""
-
-    group: Group
-    y: Any
-    comparison: Comparison
-    _seen: dict[Known, Standardised] = field(default_factory=dict)
-    _halves: dict[Any, _Half] = field(default_factory=dict)
-    _kept: int = 0
-    _best: Any = None
+    def __init__(self, comparison: Comparison, side: Side, group: Group) -> None:
+        self.comparison, self.side, self.group = comparison, side, group
+        self.y = group.gather(side.profiles.y)
+        self._seen: dict[Known, Standardised] = {}
+        self._best: Any = None
+        self._halves: dict[Any, _Half] = {}
+        self._kept = 0
 
     def as_classes(self, readings: set[Known]) -> None:
-        """Make the readings that a question needs; where there are several, what each makes of the tests."""
+        """Make the readings that a question needs; where there are several, what each makes of the vectors."""
         if readings <= self._seen.keys():
             return
         needed = readings | self._seen.keys()
@@ -141,57 +140,70 @@ class _Tested:
         return self._seen[reading]
 
     def extra(self, reading: Known) -> Any:
-        """Log evidence of the tests as these classes, less the best; 0 where there is only one reading."""
+        """Log evidence as these classes, less the best; None where there is only one reading."""
         return None if self._best is None else self._seen[reading].log_evidence - self._best
 
-    def half(self, term: PairTerm, reading: Known) -> _Half:
-        key = (id(term), reading)
-        half = self._halves.get(key)
+    def half(self, key: tuple[Any, ...], reading: Known, make: Callable[[], tuple[Any, Any]]) -> _Half:
+        """A factor of this side, made once a comparison; once for all where nothing but the profiles is in it."""
+        lasting = self.group.whole and not self.comparison.posteriors
+        halves = self.side.profiles.kept.setdefault("halves", {}) if lasting else self._halves
+        half = halves.get((key, reading))
         if half is None:
-            half = _right(term, self._seen[reading].y, self.extra(reading))
-            self._kept += half.values.shape[0] * half.values.shape[1]
-            if self._kept <= KEPT_NUMBERS:
-                self._halves[key] = half
+            half = _Half(make)
+            size = half.shape[0] * half.shape[1]
+            if lasting:
+                room = max(MADE_TIMES * self.y.shape[0] * self.y.shape[1], 4 * size)
+                if size + sum(h.shape[0] * h.shape[1] for h in halves.values()) > room:
+                    halves.clear()
+                halves[key, reading] = half
+            elif self._kept + size <= KEPT_NUMBERS:
+                self._kept += size
+                halves[key, reading] = half
         return half
 
 
-@dataclass
 class _Half:
-    """One side's factor in float64, and the size of the largest number that it makes."""
+    """One side's factor of one term, in the dtypes that were asked for.
 
-    values: Any
-    sizes: Any
-    _cast: dict[str, Any] = field(default_factory=dict)
+    shape : of the factor
+    size : the largest number that it can bring into a score
+    """
 
-    @cached_property
-    def size(self) -> float:
-        return largest(self.sizes)
+    def __init__(self, make: Callable[[], tuple[Any, Any]]) -> None:
+        self._make = make
+        self._values, sizes = make()
+        self._cast: dict[str, Any] = {}
+        self.shape, self.size = tuple(self._values.shape), largest(sizes)
+
+    def sizes(self) -> Any:
+        return self._make()[1]
 
     def as_dtype(self, dtype: Any) -> Any:
         name = np.dtype(dtype).name
         if name not in self._cast:
-            self._cast[name] = cast(self.values, name)
+            values = self._make()[0] if self._values is None else self._values
+            self._cast[name], self._values = cast(values, name), None
         return self._cast[name]
 
 
-def _left(term: PairTerm, y: Any, log_weight: float) -> _Half:
-    """[E, row, 1]"""
+def _left(term: PairTerm, y: Any, log_weight: float) -> tuple[Any, Any]:
+    """[E, row, 1], and the sizes of its rows."""
     own = (_times(y, term, "row") * y).sum(1) + (term.constant + log_weight)
-    return _half(_times(y, term, "left"), own, row=True)
+    return _with_own(_times(y, term, "left"), own, row=True)
 
 
-def _right(term: PairTerm, y: Any, extra: Any) -> _Half:
-    """[T, 1, column]"""
+def _right(term: PairTerm, y: Any, extra: Any) -> tuple[Any, Any]:
+    """[T, 1, column], and the sizes of its rows."""
     own = (_times(y, term, "column") * y).sum(1)
-    return _half(_times(y, term, "right"), own if extra is None else own + extra, row=False)
+    return _with_own(_times(y, term, "right"), own if extra is None else own + extra, row=False)
 
 
-def _half(cross: Any, own: Any, *, row: bool) -> _Half:
+def _with_own(cross: Any, own: Any, *, row: bool) -> tuple[Any, Any]:
     width = cross.shape[1]
     values = empty((len(cross), width + 2), np.float64, cross)
     values[:, :width] = cross
     values[:, width], values[:, width + 1] = (own, 1.0) if row else (1.0, own)
-    return _Half(values, abs(own) + (cross * cross).sum(1))
+    return values, abs(own) + (cross * cross).sum(1)
 
 
 def _times(y: Any, term: PairTerm, name: str) -> Any:
@@ -229,11 +241,8 @@ class Comparison:
         """Profiles, tests and terms of every part of the matrix whose sides have equal tables."""
         enrolled = [self._enrolled(group) for group in self._groups(self.enrol)]
         for group in self._groups(self.test):
-            readings = 1 + sum(len(known.means) for known in self.posteriors.values())
-            step = len(group.profiles) if readings == 1 else max(256, READ_NUMBERS // (readings * group.table.width))
-            for start in range(0, len(group.profiles), step):
-                chunk = group.cut(slice(start, start + step))
-                tested = self._tested(chunk)
+            for chunk in self._chunks(group):
+                tested = _Kind(self, self.test, chunk)
                 for side in enrolled:
                     yield side.group.profiles, chunk.profiles, self._terms(side, tested)
 
@@ -241,7 +250,7 @@ class Comparison:
         """Of a list of trials: positions in the list, their rows and columns in the terms, and the terms."""
         groups = [list(self._groups(side)) for side in (self.enrol, self.test)]
         if len(groups[0]) == len(groups[1]) == 1:
-            terms = self._terms(self._enrolled(groups[0][0]), self._tested(groups[1][0]))
+            terms = self._terms(self._enrolled(groups[0][0]), _Kind(self, self.test, groups[1][0]))
             yield np.arange(len(pairs)), pairs[:, 0], pairs[:, 1], terms
             return
         kind = np.zeros(len(pairs), dtype=np.int64)
@@ -260,24 +269,40 @@ class Comparison:
                 used, position = np.unique(at[here], return_inverse=True)
                 some.append(side[number].cut(used))
                 where.append(position.reshape(-1))
-            yield here, where[0], where[1], self._terms(self._enrolled(some[0]), self._tested(some[1]))
+            yield here, where[0], where[1], self._terms(self._enrolled(some[0]), _Kind(self, self.test, some[1]))
 
-    def _groups(self, side: Side) -> Iterator[Group]:
-        return group_profiles(side.profiles, self.question.views, side.names)
+    def _groups(self, side: Side) -> list[Group]:
+        if side.names:
+            return list(group_profiles(side.profiles, self.question.views, side.names))
+        kept = side.profiles.kept
+        if "groups" not in kept:
+            kept["groups"] = list(group_profiles(side.profiles, self.question.views, {}))
+        return list(kept["groups"])
 
-    def _enrolled(self, group: Group) -> _Enrolled:
-        y = group.table.gather(self.enrol.profiles.y, group.rows)
-        reading = enrolled_reading(group.table, self.namings)
-        return _Enrolled(group, standardise(group.table, self.state.space.gram, y, reading, self.posteriors))
+    def _chunks(self, group: Group) -> Iterator[Group]:
+        """Tests, as many at a time as can be seen as every known class at once."""
+        readings = 1 + sum(len(known.means) for known in self.posteriors.values())
+        step = max(256, READ_NUMBERS // (readings * group.table.width))
+        if readings == 1 or step >= len(group.profiles):
+            yield group
+            return
+        for start in range(0, len(group.profiles), step):
+            yield group.cut(slice(start, start + step))
 
-    def _tested(self, group: Group) -> _Tested:
-        return _Tested(group, group.table.gather(self.test.profiles.y, group.rows), self)
+    def _enrolled(self, group: Group) -> _Kind:
+        kind = _Kind(self, self.enrol, group)
+        kind.as_classes({enrolled_reading(group.table, self.namings)})
+        return kind
 
-    def _terms(self, enrol: _Enrolled, test: _Tested) -> Terms:
+    def _terms(self, enrol: _Kind, test: _Kind) -> Terms:
         tables = enrol.group.table, test.group.table
+        own = enrolled_reading(tables[0], self.namings)
         question = self.question
         possible = {h: self._worlds(h, *tables) for h in question.hypotheses}
         test.as_classes({linked.world.reading for some in possible.values() for linked in some})
+        # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
+        apart = [w + x.log_weight for h, w in question.denominator.items() for x in possible[h] if x.apart]
+        shift = -float(np.logaddexp.reduce(apart)) if apart and self.scoring == "exact" else 0.0
         halves: list[tuple[_Half, _Half]] = []
 
         def side(weighted: Mapping[Hypothesis, float]) -> list[tuple[_Half, _Half] | float]:
@@ -285,14 +310,17 @@ class Comparison:
             apart: list[tuple[float, World]] = []
             for h, log_weight in weighted.items():
                 for linked in possible[h]:
-                    weight = log_weight + linked.log_weight
-                    term = self._pair_term(enrol, test, h, linked)
-                    if term is None:
+                    weight = log_weight + linked.log_weight + shift
+                    reading = linked.world.reading
+                    key, make = self._pair_term(enrol.seen(own), test.seen(reading), h, linked)
+                    if make is None:
                         apart.append((weight, linked.world))
                         continue
-                    pair = _left(term, enrol.seen.y, weight), test.half(term, linked.world.reading)  # (V7)
-                    halves.append(pair)
-                    made.append(pair)
+                    term = self.state.terms.get(key, make)
+                    left = enrol.half((key, weight), own, partial(_left, term, enrol.seen(own).y, weight))
+                    right = test.half((key,), reading, partial(_right, term, test.seen(reading).y, test.extra(reading)))
+                    halves.append((left, right))  # (V7)
+                    made.append((left, right))
             if apart:
                 made.append(self._apart(enrol, test, apart, halves))
             return made
@@ -313,16 +341,21 @@ class Comparison:
 
     def _apart(
         self,
-        enrol: _Enrolled,
-        test: _Tested,
+        enrol: _Kind,
+        test: _Kind,
         apart: list[tuple[float, World]],
         halves: list[tuple[_Half, _Half]],
     ) -> tuple[_Half, _Half] | float:
         """Worlds in which the sides share nothing: one number, or one for every test."""
         if test.extra(apart[0][1].reading) is None:
-            return float(np.logaddexp.reduce([weight for weight, _ in apart]))
+            total = float(np.logaddexp.reduce([weight for weight, _ in apart]))
+            return 0.0 if abs(total) < 1e-15 else total
         column = log_sum([test.extra(world.reading) + weight for weight, world in apart])
-        pair = _half(enrol.seen.y[:, :0], 0.0 * enrol.seen.y[:, 0], row=True), _half(test.y[:, :0], column, row=False)
+        zeros = 0.0 * enrol.y[:, 0]
+        pair = (
+            _Half(lambda: _with_own(enrol.y[:, :0], zeros, row=True)),
+            _Half(lambda: _with_own(test.y[:, :0], column, row=False)),
+        )
         halves.append(pair)
         return pair
 
@@ -339,17 +372,19 @@ class Comparison:
                 self.state.worlds[h, enrol, test] = kept
         return kept
 
-    def _pair_term(self, enrol: _Enrolled, test: _Tested, h: Hypothesis, linked: Linked) -> PairTerm | None:
-        seen = enrol.seen, test.seen(linked.world.reading)
+    def _pair_term(
+        self, e: Standardised, t: Standardised, h: Hypothesis, linked: Linked
+    ) -> tuple[tuple[Any, ...], Callable[[], PairTerm] | None]:
+        """What a pair term is kept under, and how it is made; nothing where the sides share nothing."""
         if self.scoring == "paper" and len(h) == 1:
-            scale = doubled(enrol.group.table, h)
-            return self.state.terms.get(
-                (seen[0].key, seen[1].key, h), lambda: printed_term(seen[0].N(), seen[1].N(), scale)
+            scale = np.concatenate(
+                [np.full(rank, np.sqrt(2.0) if view in h else 1.0) for view, rank in self.question.views.items()]
             )
-        if len(linked.keep[0]) == 0:
-            return None
-        key = (seen[0].key, seen[1].key, linked.keep[0].tobytes(), linked.keep[1].tobytes())
-        return self.state.terms.get(key, lambda: pair_term(seen[0].N(), seen[1].N(), *linked.keep))
+            return (e.key, t.key, h), lambda: printed_term(e.N(), t.N(), scale)
+        keep = linked.keep
+        if linked.apart:
+            return (), None
+        return (e.key, t.key, keep[0].tobytes(), keep[1].tobytes()), lambda: pair_term(e.N(), t.N(), *keep)
 
     def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> Any:
         """The dtype asked for, or float64 where float32 would lose too much; what float64 loses is an error."""
@@ -359,7 +394,7 @@ class Comparison:
         ):
             for pair in halves:
                 if not pair[number].size <= FLOAT64_TERMS:
-                    sizes = pair[number].sizes
+                    sizes = pair[number].sizes()
                     far = np.flatnonzero(~np.asarray((sizes <= FLOAT64_TERMS).tolist()))
                     rows = group.profiles[far]
                     some = ", ".join(f"{i} ({side.profiles.ids[i]!s})" for i in rows[:3])
@@ -383,10 +418,6 @@ def printed_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     joint = scale[:, None] * joint * scale
     root = cholesky(2 * joint, lower=True)
     return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
-
-
-def doubled(table: CellTable, hypothesis: Hypothesis) -> Array:
-    return np.concatenate([np.full(rank, np.sqrt(2.0) if view in hypothesis else 1.0) for view, rank in table.views])
 
 
 def check_printed(question: Question) -> None:
