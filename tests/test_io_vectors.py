@@ -259,6 +259,14 @@ def test_files_that_are_not_there(tmp_path: Path, name: str) -> None:
         write_vectors(tmp_path / "none" / name, VectorSet(np.array(["a"]), np.ones((1, 2))))
 
 
+def test_a_script_with_an_absurd_offset(tmp_path: Path) -> None:
+    path = small(tmp_path, "x.scp")
+    for offset in ("9" * 18, "9" * 5000):
+        path.write_text(f"a {tmp_path}/x.ark:{offset}\n")
+        with pytest.raises((FileFormatError, FileNotFoundError), match=r"x\.scp, line 1"):
+            read_vectors(path)
+
+
 def test_an_empty_script(tmp_path: Path) -> None:
     (tmp_path / "x.scp").write_text("\n \r\n")
     with pytest.raises(FileFormatError, match="the script is empty"):
