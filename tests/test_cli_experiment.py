@@ -165,6 +165,23 @@ def test_vectors_of_another_extractor_are_refused(folder):
     done = mvplda("score", "one.safetensors", "--test", "two.npz", "--trials", "one-trials", folder=folder)
     assert done.returncode == 1
     assert "extractor 'net-2', the model by 'net-1'" in done.stderr
+    done = ok("score", "one.safetensors", "--test", "train.scp", "--trials", "one-trials", folder=folder)
+    assert "warning: the model has the extractor 'net-1', train.scp has no note of its own" in done.stderr
+
+
+def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
+    from mvplda.io.vectors import read_vectors
+
+    vectors = read_vectors(folder / "train.scp")
+    for name, extractor in (("left", "net-1"), ("right", "net-2"), ("bare", None)):
+        write_vectors(folder / f"{name}.npz", VectorSet(vectors.ids, vectors.X, extractor))
+    ok("train", "bare.npz", "-l", "speaker=utt2spk", "-v", "speaker=4", "-o", "bare.safetensors", "-q", folder=folder)
+    (folder / "pairs").write_text("s00-p0-0 s00-p0-1 target\ns00-p0-0 s01-p0-1 nontarget\n")
+    common = ("score", "bare.safetensors", "--test", "left.npz", "--trials", "pairs", "--enrol")
+    done = mvplda(*common, "right.npz", folder=folder)
+    assert done.returncode == 1
+    assert "right.npz was made by extractor 'net-2', the vectors of the tests by 'net-1'" in done.stderr
+    assert "bare.npz has no note of its own" in ok(*common, "bare.npz", folder=folder).stderr
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,11 @@ def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -
         load(path)
 
 
+def test_a_folder_in_place_of_a_model(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="is a folder; a file was expected"):
+        load(tmp_path)
+
+
 def test_no_file_and_no_folder(model: MultiviewPLDA, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no file .*none"):
         load(tmp_path / "none")

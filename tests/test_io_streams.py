@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import io
 import os
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +77,17 @@ def test_vectors_from_streams(vectors: VectorSet, tmp_path: Path, name: str, str
     found = read_vectors(stream((tmp_path / name).read_bytes()))
     np.testing.assert_array_equal(found.X, vectors.X)
     assert found.ids.tolist() == ([str(i) for i in range(90)] if name == "x.npy" else vectors.ids.tolist())
+
+
+def test_copies_of_streams_do_not_stay(
+    vectors: VectorSet, tmp_path: Path, stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    write_vectors(tmp_path / "x.ark", vectors)
+    read_vectors(stream((tmp_path / "x.ark").read_bytes()))
+    gc.collect()
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 @pytest.mark.parametrize("prefix", ["ark:", "ark,t:"])

@@ -207,6 +207,8 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
 
 def _read(path: str | os.PathLike[str], tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, str]]:
     path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(f"{path} is a folder; a file was expected")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:

@@ -52,9 +52,10 @@ def stats(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, arrow, npy, npz, scp, ark), however large, for mvplda train.
+    """Sum up SHARDS (parquet, arrow, npy, npz, h5, scp, ark), however large, for mvplda train.
 
-    SHARDS may also be statistics files, which are added as they are.
+    SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
+    one shard or in two that share a list of labels, is an error: it would be counted twice.
 
     \b
     Examples:

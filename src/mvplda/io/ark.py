@@ -14,6 +14,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,13 +80,8 @@ def looks_like_archive(head: bytes) -> bool:
 # -- reading -------------------------------------------------------------
 
 
-class Entry(NamedTuple):
-    """A vector that was found: its id, its archive, its place there, and how errors call it."""
-
-    name: str
-    archive: str
-    place: int
-    where: str
+Entry = tuple[str, str, int, int]
+"""A vector that was found: its id, its archive, its place there, and the number of its line or entry."""
 
 
 class KaldiReader:
@@ -121,7 +117,7 @@ class KaldiReader:
             X = self._vectors(some, width)
             width = X.shape[1]
             step = rows_of_batch(batch_bytes, width * X.itemsize)
-            yield Batch(X, [entry.name for entry in some])
+            yield Batch(X, [name for name, _, _, _ in some])
             for data in self.opened.values():
                 if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                     data.madvise(mmap.MADV_DONTNEED)
@@ -146,13 +142,13 @@ class KaldiReader:
             if where.endswith("]"):
                 fail(self.path, f"{name!r} asks for a part of a matrix, {where!r}; expected a vector", number)
             archive, colon, offset = where.rpartition(":")
-            if not colon or not (offset.isascii() and offset.isdecimal()):
+            if not colon or not (offset.isascii() and offset.isdecimal() and len(offset) < 19):
                 archive, offset = where, "0"
             if archive not in self.opened:
                 found = _find(self.path, archive, name, number)
                 self.places[archive] = str(found)
                 self.opened[archive] = _mapped(OnDisk(found))
-            yield Entry(name, archive, int(offset), f"{self.path}, line {number} ({name!r} in {where})")
+            yield name, archive, int(offset), number
 
     def _of_archive(self) -> Iterator[Entry]:
         data = self.opened[self.path] = _mapped(self.source)
@@ -163,22 +159,31 @@ class KaldiReader:
             if end < 0:
                 fail(self.path, f"entry {number} (byte {place}): the file ends, or turns to noise, within an id")
             name = _name(self.path, data[place:end], number)
-            where = f"{self.path}, entry {number} ({name!r})"
-            yield Entry(name, self.path, end + 1, where)
-            place = end_of_vector(data, end + 1, where)
+            entry = name, self.path, end + 1, number
+            yield entry
+            head = _plain_header(data, end + 1)
+            behind = end + 1 + head[1] if head is not None else len(data) + 1
+            place = behind if behind <= len(data) else end_of_vector(data, end + 1, self._where(entry))
+
+    def _where(self, entry: Entry) -> str:
+        """How errors call an entry."""
+        name, archive, place, number = entry
+        if self.scp is None:
+            return f"{self.path}, entry {number} ({name!r})"
+        return f"{self.path}, line {number} ({name!r} in {archive}:{place})"
 
     def _vectors(self, entries: Sequence[Entry], width: int | None) -> NDArray[Any]:
         parts: list[NDArray[Any]] = []
-        for archive, group in groupby(entries, key=lambda entry: entry.archive):
+        for archive, group in groupby(entries, key=itemgetter(1)):
             some = list(group)
             data = self.opened[archive]
-            X = _gathered(data, [entry.place for entry in some])
+            X = _gathered(data, [place for _, _, place, _ in some])
             if X is None:
-                rows = [read_vector(data, entry.place, entry.where) for entry in some]
-                X = stacked(self.path, [entry.name for entry in some], rows, width)
+                rows = [read_vector(data, entry[2], self._where(entry)) for entry in some]
+                X = stacked(self.path, [name for name, _, _, _ in some], rows, width)
             parts.append(X)
             if width is not None and X.shape[1] != width:
-                fail(self.path, f"the vector of {some[0].name!r} has width {X.shape[1]}; those before have {width}")
+                fail(self.path, f"the vector of {some[0][0]!r} has width {X.shape[1]}; those before have {width}")
             width = X.shape[1]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -302,15 +307,21 @@ def read_text(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int]:
     return array[0] if len(rows) == 1 else array.reshape(len(rows), -1) if rows else np.empty(0), end + 1
 
 
-def _gathered(data: Buffer, places: Sequence[int]) -> NDArray[Any] | None:
-    """Binary vectors at these places, where all have one header; else None."""
-    head = bytes(data[places[0] : places[0] + 10])
+def _plain_header(data: Buffer, place: int) -> tuple[str, int] | None:
+    """Type and bytes, with its header, of a binary vector of floats; None where something else stands."""
+    head = data[place : place + 10]
     if len(head) < 10 or head[:2] != BINARY or head[2:4] not in (b"FV", b"DV") or head[4:6] != b" \4":
         return None
-    dtype = np.dtype(FLOATS[head[2:4]])
-    size = 10 + int(struct.unpack("<i", head[6:])[0]) * dtype.itemsize
-    if size <= 10 or max(places) + size > len(data):
+    count = int.from_bytes(head[6:], "little", signed=True)
+    return (FLOATS[head[2:4]], 10 + count * (4 if head[2:4] == b"FV" else 8)) if count > 0 else None
+
+
+def _gathered(data: Buffer, places: Sequence[int]) -> NDArray[Any] | None:
+    """Binary vectors at these places, where all have one header; else None."""
+    head = _plain_header(data, places[0])
+    if head is None or max(places) + head[1] > len(data):
         return None
+    dtype, size = np.dtype(head[0]), head[1]
     raw = np.frombuffer(data, dtype=np.uint8)
     rows = np.lib.stride_tricks.sliding_window_view(raw, size)[np.array(places)]
     if not (rows[:, :10] == rows[0, :10]).all():

@@ -10,11 +10,12 @@ import os
 import shutil
 import sys
 import tempfile
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..exceptions import FileFormatError, MvpldaError
 from ..files import STANDARD
@@ -82,7 +83,6 @@ class OnDisk:
     def __init__(self, path: PathLike) -> None:
         must_exist(path)
         self.name = self.file = str(path)
-        self._copy: IO[bytes] | None = None
         if is_stream(path):
             source: Any = sys.stdin.buffer if self.name == STANDARD else open(path, "rb")  # noqa: SIM115
             self._keep(source)
@@ -93,10 +93,11 @@ class OnDisk:
                 self._keep(packed)
 
     def _keep(self, source: Any) -> None:
-        copy = tempfile.NamedTemporaryFile(prefix="mvplda-")  # noqa: SIM115
-        shutil.copyfileobj(source, copy)
-        copy.flush()
-        self._copy, self.file = copy, copy.name
+        handle, name = tempfile.mkstemp(prefix="mvplda-")
+        weakref.finalize(self, os.unlink, name)
+        with os.fdopen(handle, "wb") as copy:
+            shutil.copyfileobj(source, copy)
+        self.file = name
 
     def head(self, size: int) -> bytes:
         """The first bytes."""

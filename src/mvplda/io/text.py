@@ -21,7 +21,8 @@ Names = NDArray[np.str_]
 
 LONGEST_ID = 1000
 BLANKS = " \t\n\r\v\f"
-NOT_TEXT = "not a text file: it holds zero bytes"
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark."""
 
 
 def read_lines(path: PathLike) -> list[bytes]:
@@ -29,29 +30,30 @@ def read_lines(path: PathLike) -> list[bytes]:
     return split_lines(path, read_bytes(path))
 
 
-def split_lines(path: PathLike, data: bytes) -> list[bytes]:
-    """Lines of text that was read from a file."""
-    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+def split_lines(path: PathLike, data: bytes, first: int = 1) -> list[bytes]:
+    """Lines of text that was read from a file, of which the first has this number."""
+    data = data.removeprefix(MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        fail(path, f"not UTF-8 text ({error.reason}): convert the file", data.count(b"\n", 0, error.start) + 1)
+        fail(path, f"not UTF-8 text ({error.reason}): convert the file", first + data.count(b"\n", 0, error.start))
     if b"\0" in data:
-        fail(path, NOT_TEXT, data.count(b"\n", 0, data.index(b"\0")) + 1)
+        line = first + data.count(b"\n", 0, data.index(b"\0"))
+        fail(path, "not a text file: it holds zero bytes", line)
     return data.split(b"\n")
 
 
 def lines_of(source: OnDisk) -> Iterator[bytes]:
     """The lines of a text file one by one, for files that are not held in memory whole."""
     number = 0
-    with open(source.file, encoding="utf-8-sig", newline=None) as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if "\0" in line:
-                    fail(source.name, NOT_TEXT, number)
-                yield line.removesuffix("\n").encode()
-        except UnicodeDecodeError as error:
-            fail(source.name, f"not UTF-8 text ({error.reason}) behind line {number}: convert the file")
+    with open(source.file, "rb") as file:
+        for raw in file:
+            whole = (raw if number else raw.removeprefix(MARK)).removesuffix(b"\n").removesuffix(b"\r")
+            for line in whole.split(b"\r") if b"\r" in whole else (whole,):
+                number += 1
+                if not line.isascii() or b"\0" in line:
+                    split_lines(source.name, line, number)
+                yield line
 
 
 def filled_lines(path: PathLike, lines: Iterable[bytes], count: int) -> list[bytes]:

@@ -59,7 +59,7 @@ def gather(
 
     Parameters
     ----------
-    paths : the shards, each .parquet, .arrow, .npy, .npz, .scp or .ark
+    paths : the shards, each of a format that `mvplda.io.read_vectors` reads; streams are copied first
     labels : per label column a column of the table, or a file (see `mvplda.shards.labels`)
     views : the views, interactions included (default: every column of `labels`)
     vectors, ids : columns of tables; default: by their usual names
