@@ -70,8 +70,8 @@ def scored(folder):
 
 def test_three_lines_from_kaldi_files_to_a_report(scored):
     done = ok("evaluate", "scores", "--trials", "trials", "--test-speakers", "utt2spk", "--enrol-speakers", "model2spk",
-              "--resamples", "50", "--model", "model.safetensors", "--view-scores", "speaker=scores.speaker",
-              "--view-scores", "phrase=scores.phrase", "--report", "report.html", folder=scored)  # fmt: skip
+              "--model", "model.safetensors", "--view-scores", "speaker=scores.speaker", "--view-scores",
+              "phrase=scores.phrase", "--report", "report.html", folder=scored)  # fmt: skip
     assert "EER" in done.stdout
     assert "Total" in done.stdout
     page = (scored / "report.html").read_text()
@@ -123,6 +123,10 @@ def test_questions_enrolment_file_calibration_and_comparison(scored):
     text = ok("compare", "known=known", "open=scores", "--trials", "trials", "--test-speakers", "utt2spk",
               "--enrol-speakers", "model2spk", "--resamples", "50", folder=scored).stdout  # fmt: skip
     assert "known against open" in text
+    head, *rows = text.splitlines()[:3]
+    assert re.split("  +", head) == ["EER, %", "IW", "IC", "TW", "Total", "Cllr"]
+    for row in rows:
+        assert re.fullmatch(r"(known|open )(  +[0-9.]+ \[[0-9.]+, [0-9.]+\]){4}  +[0-9.]+", row)
 
 
 def test_conversion_round_trip_and_info(scored):

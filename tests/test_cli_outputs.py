@@ -117,7 +117,7 @@ def test_a_report_without_matplotlib_has_its_tables(root, tmp_path, no_pictures)
 
 
 def test_what_a_report_needs_is_read_before_the_work(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "speaker_bootstrap", forbidden)
+    monkeypatch.setattr(metrics, "speaker_intervals", forbidden)
     wrong = ["--model", root / "scores"]
     assert "not a safetensors file" in fails(*judging(root), "--report", tmp_path / "page.html", *wrong)
     wrong = ["--view-scores", f"speaker={root / 'utt2spk'}", "--view-scores", f"phrase={root / 'scores'}"]

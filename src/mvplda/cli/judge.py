@@ -40,19 +40,7 @@ SPEAKERS = (
     click.option(
         "--test-speakers",
         help="Read which speaker every test is of from this file (test id, speaker, as in utt2spk); "
-        "speakers are resampled for the intervals.",
-    ),
-    click.option(
-        "--resamples",
-        type=click.IntRange(min=2),
-        default=1000,
-        help="Draw the speakers this many times with replacement; more make the intervals steadier, and take longer.",
-    ),
-    click.option(
-        "--seed",
-        type=SEED,
-        default=0,
-        help="Draw the speakers with this seed; the same seed gives the same intervals.",
+        "intervals over speakers need it.",
     ),
 )
 
@@ -99,8 +87,6 @@ def evaluate(
     costs: tuple[str, ...],
     enrol_speakers: str | None,
     test_speakers: str | None,
-    resamples: int,
-    seed: int,
     equal: bool,
     model: str | None,
     view_scores: tuple[tuple[str, str], ...],
@@ -133,9 +119,7 @@ def evaluate(
     intervals = None
     if test_speakers is not None:
         sides = speakers_of(trials, enrol_speakers, test_speakers)
-        intervals = metrics.speaker_bootstrap(
-            values, trials.kind, *sides, costs, equal_weights=equal, n_resamples=resamples, random_state=seed
-        )
+        intervals = metrics.speaker_intervals(values, trials.kind, *sides, costs, equal_weights=equal)
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -154,6 +138,18 @@ def evaluate(
 @TRIALS
 @COSTS
 @speaker_options
+@click.option(
+    "--resamples",
+    type=click.IntRange(min=2),
+    default=1000,
+    help="Draw the speakers this many times to test the differences; more make the tests steadier, and take longer.",
+)
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw the speakers with this seed; the same seed gives the same tests.",
+)
 @JSON
 def compare(
     systems: tuple[tuple[str, str], ...],
@@ -170,6 +166,7 @@ def compare(
     Example: mvplda compare ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
     from .. import metrics
+    from ..metrics.tables import aligned
 
     if len(systems) < 2:
         raise click.UsageError("give at least two systems, NAME=SCORES each")
@@ -181,10 +178,7 @@ def compare(
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
     results = {name: metrics.evaluate(values, trials.kind, costs) for name, values in scored.items()}
-    intervals = {
-        name: metrics.speaker_bootstrap(values, trials.kind, *sides, costs, **settings)
-        for name, values in scored.items()
-    }
+    intervals = {name: metrics.speaker_intervals(values, trials.kind, *sides, costs) for name, values in scored.items()}
     names = list(scored)
     tests = {
         other: metrics.compare_systems(scored[lead], scored[other], trials.kind, *sides, costs, **settings)
@@ -198,19 +192,20 @@ def compare(
         click.echo(json.dumps(found, indent=2))
         return
     kinds = list(results[names[0]].rows)
-    width = max(map(len, names)) + 2
-    click.echo(f"{'EER, %':{width}}" + "".join(f"{kind:>21}" for kind in kinds) + f"{'Cllr':>9}")
+    lines = [["EER, %", *kinds, "Cllr"]]
     for name, result in results.items():
-        cells = ""
+        cells = []
         for kind in kinds:
-            ends = intervals[name].intervals[kind]["eer"]
-            cells += f"{100 * result[kind].eer:7.2f} [{100 * ends.low:5.2f},{100 * ends.high:5.2f}]"
-        click.echo(f"{name:{width}}{cells}{result['Total'].cllr:9.3f}")
+            ends = intervals[name].intervals.get(kind, {}).get("eer")
+            cell = "-" if ends is None else f"{100 * ends.estimate:.2f} [{100 * ends.low:.2f}, {100 * ends.high:.2f}]"
+            cells.append(cell)
+        lines.append([name, *cells, f"{result['Total'].cllr:.3f}"])
+    click.echo("\n".join(aligned(lines)))
     click.echo(next(iter(intervals.values())).definition())
     for other, test in tests.items():
         click.echo(f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:")
-        for kind in kinds:
-            paired = test.tests[kind]["eer"]
+        for kind, measures in test.tests.items():
+            paired = measures["eer"]
             better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(paired.verdict, "undecided")
             span = f"{100 * paired.difference:+.2f} [{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")

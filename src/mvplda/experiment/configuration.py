@@ -44,7 +44,7 @@ class EvaluationSettings:
 
     systems : by name; none named: all
     costs : operating points of minDCF
-    resamples : of speakers, for intervals; 0 leaves them out
+    resamples : of speakers, for the comparison with the baseline; 0 leaves it and all intervals out
     """
 
     systems: tuple[str, ...] = ()

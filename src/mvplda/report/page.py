@@ -72,7 +72,8 @@ class Report:
         others = np.concatenate([v for k, v in self.scores.items() if k != self.result.target])
         found: dict[str, tuple[str, Callable[[Any], None]]] = {
             "det": (
-                "Detection error trade-off: misses against false alarms at every threshold, on probit axes.",
+                "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
+                "ends, in a square, where a single error is left: how far it goes tells how many trials there are.",
                 lambda axes: draw.det_curves(axes, self.scores, self.result),
             ),
             "histograms": (
