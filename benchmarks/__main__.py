@@ -9,7 +9,7 @@ from typing import Any
 import click
 from threadpoolctl import threadpool_limits
 
-from . import crossed, joint, mixed_models, scale, scoring, statistics_io, train
+from . import crossed, interval_coverage, joint, mixed_models, scale, scoring, statistics_io, train
 from .report import PLOTS, draw, lines_of, write
 from .timing import ROOT
 
@@ -21,6 +21,7 @@ BENCHMARKS: dict[str, Any] = {
     "crossed": crossed,
     "mixed": mixed_models,
     "io": statistics_io,
+    "intervals": interval_coverage,
 }
 
 
@@ -34,7 +35,7 @@ BENCHMARKS: dict[str, Any] = {
 def main(
     names: tuple[str, ...], quick: bool, rounds: int, peer_python: str, output: Path | None, pictures: bool
 ) -> None:
-    """Speed and memory: NAMES, or all. Writes a JSON file of each, and a picture.
+    """Speed, memory and honesty: NAMES, or all. Writes a JSON file of each, and a picture.
 
     \b
       train    PLDA against other packages and the bare product (seconds)
@@ -44,6 +45,7 @@ def main(
       crossed  two views with many classes each: exact against variational (minutes)
       mixed    crossed random effects against a mixed-model package
       io       statistics of files, GB/s by format (minutes)
+      intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
 
     On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
     """

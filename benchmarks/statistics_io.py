@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from mvplda.io.batches import BATCH_BYTES
 from mvplda.io.lists import write_map
-from mvplda.io.vectors import VectorSet, write_vectors
+from mvplda.io.vectors import VectorSet, open_vectors, write_vectors
 from mvplda.shards import gather
-from mvplda.shards.readers import BATCH_BYTES, open_shard
 
 from .timing import extra_memory, in_another_process
 
@@ -117,7 +117,7 @@ def bare_product(block: Any, times: int) -> None:
 
 
 def read_alone(path: Path) -> None:
-    for batch in open_shard(str(path)).batches(BATCH_BYTES, [], False):
+    for batch in open_vectors(str(path)).batches(BATCH_BYTES, [], False):
         assert len(batch.X)
 
 

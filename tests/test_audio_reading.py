@@ -229,3 +229,12 @@ def test_compressed_sphere_says_how_to_unpack_it(tmp_path: Path) -> None:
 def test_a_rate_is_positive(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="rate"):
         read_audio(tmp_path / "x.wav", rate=0)
+
+
+def test_a_name_that_is_no_utf8(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", tone(), 16000)
+    try:
+        odd = (tmp_path / "a.wav").rename(tmp_path / os.fsdecode(b"caf\xe9.wav"))
+    except (OSError, UnicodeError):
+        pytest.skip("this file system takes UTF-8 names only")
+    assert len(read_audio(odd)) == 16000

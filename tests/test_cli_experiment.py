@@ -70,8 +70,8 @@ def scored(folder):
 
 def test_three_lines_from_kaldi_files_to_a_report(scored):
     done = ok("evaluate", "scores", "--trials", "trials", "--test-speakers", "utt2spk", "--enrol-speakers", "model2spk",
-              "--resamples", "50", "--model", "model.safetensors", "--view-scores", "speaker=scores.speaker",
-              "--view-scores", "phrase=scores.phrase", "--report", "report.html", folder=scored)  # fmt: skip
+              "--model", "model.safetensors", "--view-scores", "speaker=scores.speaker", "--view-scores",
+              "phrase=scores.phrase", "--report", "report.html", folder=scored)  # fmt: skip
     assert "EER" in done.stdout
     assert "Total" in done.stdout
     page = (scored / "report.html").read_text()
@@ -123,6 +123,10 @@ def test_questions_enrolment_file_calibration_and_comparison(scored):
     text = ok("compare", "known=known", "open=scores", "--trials", "trials", "--test-speakers", "utt2spk",
               "--enrol-speakers", "model2spk", "--resamples", "50", folder=scored).stdout  # fmt: skip
     assert "known against open" in text
+    head, *rows = text.splitlines()[:3]
+    assert re.split("  +", head) == ["EER, %", "IW", "IC", "TW", "Total", "Cllr"]
+    for row in rows:
+        assert re.fullmatch(r"(known|open )(  +[0-9.]+ \[[0-9.]+, [0-9.]+\]){4}  +[0-9.]+", row)
 
 
 def test_conversion_round_trip_and_info(scored):
@@ -164,13 +168,33 @@ def test_vectors_of_another_extractor_are_refused(folder):
     ok("score", "one.safetensors", "--test", "one.npz", "--trials", "one-trials", "-o", "one-scores", folder=folder)
     done = mvplda("score", "one.safetensors", "--test", "two.npz", "--trials", "one-trials", folder=folder)
     assert done.returncode == 1
-    assert "extractor 'net-2', the model is for 'net-1'" in done.stderr
+    assert "extractor 'net-2', the model by 'net-1'" in done.stderr
+    done = ok("score", "one.safetensors", "--test", "train.scp", "--trials", "one-trials", folder=folder)
+    assert "warning: the model has the extractor 'net-1', train.scp has no note of its own" in done.stderr
+
+
+def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
+    from mvplda.io.vectors import read_vectors
+
+    vectors = read_vectors(folder / "train.scp")
+    for name, extractor in (("left", "net-1"), ("right", "net-2"), ("bare", None)):
+        write_vectors(folder / f"{name}.npz", VectorSet(vectors.ids, vectors.X, extractor))
+    ok("train", "bare.npz", "-l", "speaker=utt2spk", "-v", "speaker=4", "-o", "bare.safetensors", "-q", folder=folder)
+    (folder / "pairs").write_text("s00-p0-0 s00-p0-1 target\ns00-p0-0 s01-p0-1 nontarget\n")
+    common = ("score", "bare.safetensors", "--test", "left.npz", "--trials", "pairs", "--enrol")
+    done = mvplda(*common, "right.npz", folder=folder)
+    assert done.returncode == 1
+    assert "right.npz was made by extractor 'net-2', the vectors of the tests by 'net-1'" in done.stderr
+    assert "bare.npz has no note of its own" in ok(*common, "bare.npz", folder=folder).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["score", "model.safetensors", "--test", "train.scp", "--trials", "trials"], "no profile 's24-p0'"),
+        (
+            ["score", "model.safetensors", "--test", "train.scp", "--trials", "trials"],
+            "not enrolled, the first is 's24-p0'",
+        ),
         (["evaluate", "spk2utt", "--trials", "trials"], "spk2utt"),
         (["evaluate", "scores", "--trials", "nothing"], "nothing"),
         (["train", "train.scp", "-l", "speaker=model2spk", "-v", "speaker=4", "-o", "no.safetensors"], "model2spk"),

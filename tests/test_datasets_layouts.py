@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
+import os
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from mvplda.datasets import load_corpus, table
+from mvplda.datasets import corpus_of_vectors, load_corpus, table
 from mvplda.datasets.audiomnist import TRAINING_SPEAKERS
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.io import EnrolmentList, Trials, write_rsr2015_enrolment, write_trials
+from mvplda.io.text import check_ids
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "audiomnist"
 
@@ -170,6 +172,21 @@ def test_arabic_commands_without_lists_are_split_by_seed(tmp_path):
         load_corpus("arabic-commands", arabic_tree(tmp_path / "one", speakers=[1]))
 
 
+def listed(names) -> bool:
+    """Whether a list can hold these names."""
+    return check_ids(names) == [str(name) for name in names]
+
+
+def test_ids_of_arabic_commands_can_be_listed_and_labels_keep_their_names(tmp_path):
+    corpus = load_corpus("arabic-commands", arabic_tree(tmp_path))
+    assert "zoom_in/00000001_NO_01" in corpus.ids
+    assert listed(corpus.ids.tolist())
+    assert listed(corpus.models.tolist())
+    assert set(corpus.labels["phrase"]) == {"left", "zoom in"}
+    row = corpus.ids.tolist().index("zoom_in/00000001_NO_01")
+    assert corpus.clips[row].path == tmp_path / "dataset" / "zoom in" / "00000001_NO_01.wav"
+
+
 # RSR2015
 
 
@@ -304,6 +321,37 @@ def test_folder_patterns(tmp_path, name, pattern):
     assert (len(corpus.protocol.enrol), len(corpus.protocol.test)) == (2, 4)
     assert (corpus.sessions is None) == (pattern is None)
     assert all(clip.path.is_file() for clip in corpus.clips)
+
+
+@pytest.mark.parametrize("phrase", ["two words", "a\ttab", "two\nlines", os.fsdecode(b"caf\xe9")])
+def test_names_that_no_list_can_hold_make_ids_that_it_can(tmp_path, phrase):
+    touch(*(tmp_path / s / phrase / f"{k} .wav" for s in ("ann", "bob b", "cat") for k in range(5)))
+    corpus = load_corpus("folder", tmp_path)
+    assert listed(corpus.ids.tolist())
+    assert listed(corpus.models.tolist())
+    assert set(corpus.labels["phrase"]) == {phrase}
+    assert set(corpus.labels["speaker"]) == {"ann", "bob b", "cat"}
+    assert all(clip.path.is_file() for clip in corpus.clips)
+
+
+def test_two_names_of_one_id_are_both_named(tmp_path):
+    touch(*(tmp_path / s / "hi" / f"{k}.wav" for s in ("ann b", "ann_b", "cat") for k in range(5)))
+    with pytest.raises(LabelError, match=r"'ann b/hi/0' and 'ann_b/hi/0' would both be called 'ann_b/hi/0'"):
+        load_corpus("folder", tmp_path)
+    lines = [f"{s}/hi/{k}.wav,u{s[3]}{k},{s},hi" for s in ("ann b", "ann_b") for k in range(5)]
+    rest = [f"cat/hi/{k}.wav,c{k},cat,hi" for k in range(5)]
+    (tmp_path / "index.csv").write_text("\n".join(["path,id,speaker,phrase", *lines, *rest]) + "\n")
+    with pytest.raises(LabelError, match=r"'u 0' and 'u_0' would both be called"):  # ids of their own
+        load_corpus("folder", tmp_path)
+    (tmp_path / "index.csv").write_text((tmp_path / "index.csv").read_text().replace(",u ", ",v"))
+    with pytest.raises(LabelError, match="'ann b-hi' and 'ann_b-hi' would both be called 'ann_b-hi'"):  # enrolments
+        load_corpus("folder", tmp_path, training=["cat"])
+
+
+def test_ids_of_vectors_are_what_they_are():
+    ids = [f"{s} {k}" for s in "abc" for k in range(5)]
+    corpus = corpus_of_vectors(ids, {"speaker": [name[0] for name in ids], "phrase": ["hi"] * 15})
+    assert corpus.ids.tolist() == ids
 
 
 def test_folder_of_three_views(tmp_path):

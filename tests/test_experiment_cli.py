@@ -233,6 +233,34 @@ def test_vectors_of_something_else(small, tmp_path):
     )
 
 
+def test_keywords_with_blanks_and_a_configuration_for_both_commands(tmp_path):
+    """From sound to a table where words are called as in Arabic Speech Commands; then the same network again."""
+    people = [f"{number:08d}" for number in range(1, 7)]
+    hum(tmp_path / "hum", people, sessions=4)
+    for speaker in people:
+        for k, word in enumerate(("zoom in", "zoom out")):
+            (tmp_path / "dataset" / word).mkdir(parents=True, exist_ok=True)
+            for session in range(4):
+                file = tmp_path / "hum" / speaker / f"tune{k}_{session}.wav"
+                file.rename(tmp_path / "dataset" / word / f"{speaker}_NO_{session:02d}.wav")
+    small = {**TINY, "variants.voices": "[]", "evaluation.systems": '["cosine"]', "evaluation.resamples": 0}
+    ok("arabic-commands", tmp_path, tmp_path / "out", **small)
+    assert "zoom_in/00000001_NO_00" in read_vectors(tmp_path / "out" / "vectors.npz").ids
+    words = Extractor.load(tmp_path / "out" / "extractor.safetensors").classes["phrase"]
+    assert list(words) == ["zoom in", "zoom out"]
+
+    config = ["--config", tmp_path / "out" / "configuration.toml", "--epochs", 1, "--monitor", "speaker"]
+    pattern = ["--pattern", "{phrase}/{speaker}_NO_{session}.wav"]
+    net = tmp_path / "net.safetensors"
+    done = mvplda("jvector", "train", tmp_path / "dataset", *pattern, *config, "-q", "-o", net)
+    assert done.exit_code == 0, done.output
+    assert Extractor.load(net).network == Extractor.load(tmp_path / "out" / "extractor.safetensors").network
+    assert Extractor.load(net).feature_settings["mel_bins"] == 20
+    done = mvplda("jvector", "extract", net, tmp_path / "dataset", "-q", "-o", tmp_path / "again.npz")
+    assert done.exit_code == 0, done.output
+    assert set(read_vectors(tmp_path / "again.npz").ids) == set(read_vectors(tmp_path / "out" / "vectors.npz").ids)
+
+
 @pytest.mark.slow
 def test_exact_beats_printed_on_synthetic_speech(tmp_path):
     """The claim of the whole: on speech, with a network of our own, on speakers that it has not seen."""

@@ -195,3 +195,22 @@ def test_files_that_are_none(tmp_path):
     path.write_text("[training]\nepochs = 'x'\n")
     with pytest.raises(ParameterError, match=r"run\.toml: epochs is a whole number"):
         read_configuration(path)
+
+
+def test_a_file_without_a_corpus_is_for_any_and_options_win(tmp_path):
+    (tmp_path / "a.toml").write_text('[network]\nhidden = 16\n[training]\nepochs = 3\nclip = "none"\n')
+    (tmp_path / "a.json").write_text('{"network": {"hidden": 16}, "training": {"epochs": 3, "clip": null}}')
+    found = [
+        read_configuration(tmp_path / name, {"network": {"kind": "paper"}, "training": {"epochs": 5}}, corpus="folder")
+        for name in ("a.toml", "a.json")
+    ]
+    assert found[0] == found[1]
+    assert found[0].corpus == {"name": "folder"}
+    assert (found[0].network.hidden, found[0].training.epochs, found[0].training.clip) == (16, 5, None)
+    (tmp_path / "b.json").write_text('{"corpus": {"name": "rsr2015"}}')
+    assert read_configuration(tmp_path / "b.json", corpus="folder").corpus["name"] == "rsr2015"
+    assert read_configuration(None, {"training": {"epochs": 5}}).training.epochs == 5
+    for text, words in (("[1]", "holds no sections"), ("{", "is no JSON"), ('{"network": 3}', "section of settings")):
+        (tmp_path / "b.json").write_text(text)
+        with pytest.raises((FileFormatError, ParameterError), match=words):
+            read_configuration(tmp_path / "b.json", {"network": {"kind": "paper"}})

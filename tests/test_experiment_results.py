@@ -20,7 +20,7 @@ from mvplda.experiment.compare import run_systems
 from mvplda.experiment.page import write_experiment_page
 from mvplda.experiment.systems import SYSTEMS, systems_named
 from mvplda.experiment.task import Task
-from mvplda.metrics import PairedTest, compare_systems, eer, evaluate, speaker_bootstrap
+from mvplda.metrics import PairedTest, compare_systems, eer, evaluate, speaker_intervals
 
 FEW = systems_named(("cosine", "plda-cell", "jplda-exact", "best"))
 
@@ -109,23 +109,37 @@ def test_the_claim_is_a_share_of_the_baselines_error(task, done):
 def test_listed_trials_give_the_intervals_of_the_matrix(task, done):
     results, scored, _ = done
     people = task.model_labels["speaker"], task.test_labels["speaker"]
-    expected = speaker_bootstrap(scored["best"].scores, task.kinds, *people, n_resamples=40, random_state=0)
+    expected = speaker_intervals(scored["best"].scores, task.kinds, *people)
     found = results["best"].intervals
     assert found.n_speakers == expected.n_speakers
     for kind, row in expected.intervals.items():
+        assert set(found.intervals[kind]) == set(row)
         for name, interval in row.items():
             assert vars(found.intervals[kind][name]) == pytest.approx(vars(interval))
 
 
-def test_of_too_many_trials_some_are_drawn(task, done, monkeypatch):
-    """Only for the intervals: the error rates stay those of all trials."""
-    monkeypatch.setattr(compare, "MOST_TRIALS", 700)
-    results, _, _ = run(task)
-    assert results["best"].evaluation == done[0]["best"].evaluation
-    few, all_ = (r["best"].intervals.intervals["Total"]["eer"] for r in (results, done[0]))
-    assert few.low < all_.high
-    assert few.high > all_.low
-    assert few.estimate != all_.estimate
+def test_of_too_many_trials_some_are_drawn_and_stand_for_all(task, done, monkeypatch):
+    """The error rates stay those of all trials, and so do the shares of the kinds in Total."""
+    most = 150
+    counts = {kind: int(mask.sum()) for kind, mask in task.kinds.items()}
+    assert max(counts.values()) > 5 * most > most > min(counts.values())
+    monkeypatch.setattr(compare, "MOST_TRIALS", most)
+    results, scored, _ = run(task)
+    for name in ("plda-cell", "best"):
+        assert results[name].evaluation == done[0][name].evaluation
+    drawn = compare._Drawn.of(task)
+    for kind, mask in drawn.kinds.items():
+        assert mask.sum() == min(counts[kind], most)
+        assert drawn.weights[kind] * mask.sum() == pytest.approx(counts[kind])
+    people = [side.copy() for side in drawn.people]
+    own = scored["plda-cell"].scores.reshape(-1)[drawn.where]
+    expected = speaker_intervals(own, drawn.kinds, *people, weights=drawn.weights).intervals["Total"]["eer"]
+    unweighted = speaker_intervals(own, drawn.kinds, *people).intervals["Total"]["eer"]
+    found = results["plda-cell"].intervals.intervals["Total"]["eer"]
+    whole = done[0]["plda-cell"].evaluation["Total"].eer
+    assert found == expected
+    assert abs(found.estimate - whole) < 0.5 * abs(unweighted.estimate - whole)
+    assert results.comparison.tests["Total"]["eer"].b == pytest.approx(found.estimate)
 
 
 def test_a_kind_without_trials_is_a_dash(without_tw, tmp_path):
@@ -192,6 +206,31 @@ def test_systems_of_two_views_are_left_out_of_three():
         run(task, [SYSTEMS["jplda-printed"]])
 
 
+def test_columns_of_long_names_stay_apart(tmp_path):
+    """Three views make kinds such as speaker+channel; every table keeps its columns apart and in line."""
+    corpus, vectors = drawn(
+        {"speaker": 20, "phrase": 2, "channel": 2}, sessions=4, training=10, noise=2.0, views=("speaker", "phrase")
+    )
+    sexes = np.where(np.isin(corpus.labels["speaker"], np.unique(corpus.labels["speaker"])[::2]), "f", "m")
+    task = Task.of(in_groups(corpus, sexes), vectors)
+    results, _, said = run(task, [SYSTEMS["cosine"], SYSTEMS["plda-cell"], SYSTEMS["best"]])
+    assert "speaker+channel" in results.kinds
+    table, spans, groups = (part.splitlines() for part in
+                            (results.table(), results.intervals_table(), results.groups_table()))  # fmt: skip
+    assert table[0].split()[2:] == [*results.kinds, "minDCF", "Cllr", "minCllr", "s"]
+    assert spans[0].split()[2:] == results.kinds
+    assert groups[0].split()[3:] == results.kinds
+    assert said == table[: len(said)]
+    for lines in (table[:4], spans, groups[:4]):
+        assert len({len(line) for line in lines}) == 1
+        ends = {match.end() for match in re.finditer(r"\S+", lines[0])}
+        for line in lines[1:]:
+            cells = re.split(r"  +", line.strip())
+            assert len(cells) == 1 + len(lines[0].split()) - (3 if "%," in lines[0] else 2)
+            assert {match.end() for match in re.finditer(r"[\d\]-]+(?=  |$)", line)} <= ends
+    assert len({line.index("  0.") for line in results.claim().splitlines()[1:] if "  0." in line}) <= 1
+
+
 def test_the_page_stands_alone(task, done, tmp_path):
     results, scored, _ = done
     results = replace(results, notes=("utt7: <truncated>",))
@@ -234,11 +273,15 @@ def population_eer(mean, noise, spread):
 
 
 def test_a_ratio_interval_by_hand():
-    """Two bootstraps with one seed draw the same speakers: their ratios are the paired ratios."""
+    """Draw the same speakers, weigh their trials, and take both systems' EER of the same draw."""
     (a, b), same, who, test = simulate(np.random.default_rng(0))
     found = compare_systems(a, b, same, who, test, n_resamples=200, random_state=5).tests["Total"]["eer"]
-    draws = [speaker_bootstrap(s, same, who, test, n_resamples=200, random_state=5) for s in (a, b)]
-    ratios = draws[0].replicates["Total"][:, 0] / draws[1].replicates["Total"][:, 0]
+    rng, ratios = np.random.default_rng(5), []
+    for _ in range(200):
+        times = np.bincount(rng.integers(len(who), size=len(who)), minlength=len(who))
+        weight = np.where(same, times[:, None], times[:, None] * times[test][None, :])
+        ours, theirs = (eer(*(np.repeat(s[m], weight[m]) for m in (same, ~same))) for s in (a, b))
+        ratios.append(ours / theirs)
     assert (found.ratio_low, found.ratio_high) == pytest.approx(tuple(np.quantile(ratios, [0.025, 0.975])))
     assert found.ratio == pytest.approx(eer(a[same], a[~same]) / eer(b[same], b[~same]))
     assert found.ratio_low < found.ratio < found.ratio_high < 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,11 @@ def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -
         load(path)
 
 
+def test_a_folder_in_place_of_a_model(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match="is a folder; a file was expected"):
+        load(tmp_path)
+
+
 def test_no_file_and_no_folder(model: MultiviewPLDA, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no file .*none"):
         load(tmp_path / "none")
@@ -150,3 +156,86 @@ def test_the_file_has_ordinary_permissions(model: MultiviewPLDA, tmp_path: Path)
     finally:
         os.umask(old)
     assert (tmp_path / "m").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_pipe_is_written_and_stays_a_pipe(model: MultiviewPLDA, path: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    pipe = tmp_path / "out" / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        model.save(pipe)
+        received = os.read(reader, 10**6)
+    finally:
+        os.close(reader)
+    assert received == path.read_bytes()
+    assert pipe.is_fifo()
+    assert [p.name for p in pipe.parent.iterdir()] == ["pipe"]
+
+
+def test_a_device_stays_a_device(model: MultiviewPLDA, tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    try:
+        os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        with device.open("wb") as file:
+            file.write(b"x")
+    except PermissionError:
+        pytest.skip("devices can be made and used by root alone, and not in every container")
+    model.save(device)
+    assert device.is_char_device()
+    assert [p.name for p in tmp_path.iterdir()] == ["null"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_a_link(model: MultiviewPLDA, path: Path, exists: bool, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "real", tmp_path / "link"
+    if exists:
+        target.write_bytes(b"old")
+    link.symlink_to(target)
+    model.save(link)
+    assert link.is_symlink()
+    assert target.read_bytes() == path.read_bytes()
+    assert [p.name for p in target.parent.iterdir()] == ["real"]
+
+
+def test_permissions_of_a_file_that_was_there_are_kept(model: MultiviewPLDA, path: Path) -> None:
+    path.chmod(0o600)
+    model.save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_long_name_can_be_written(model: MultiviewPLDA, tmp_path: Path) -> None:
+    model.save(tmp_path / ("é" * 127))
+    assert [p.name for p in tmp_path.iterdir()] == ["é" * 127]
+
+
+def test_two_saves_give_the_same_bytes(model: MultiviewPLDA, tmp_path: Path) -> None:
+    for k in range(20):  # the order of the metadata was drawn anew for every save
+        model.save(tmp_path / f"{k}")
+    assert len({(tmp_path / f"{k}").read_bytes() for k in range(20)}) == 1
+
+
+def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
+    files.check_writable("-", tmp_path / "new", tmp_path / "another")
+    with pytest.raises(FileNotFoundError, match=r"no folder .*missing to write m in"):
+        files.check_writable(tmp_path / "missing" / "m")
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        files.check_writable(tmp_path / "new", tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "m")
+    with pytest.raises(FileNotFoundError, match=r"no folder .*gone"):
+        files.check_writable(tmp_path / "link")
+    assert [p.name for p in tmp_path.iterdir()] == ["link"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_changed(tmp_path: Path) -> None:
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(PermissionError, match="may not be changed"):
+        files.check_writable(tmp_path / "locked" / "m")
+
+
+def test_a_description_that_is_nested_too_deeply(path: Path) -> None:
+    rewrite(path, model="[" * 100_000)
+    with pytest.raises(FileFormatError, match="nested too deeply"):
+        load(path)

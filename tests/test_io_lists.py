@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mvplda.exceptions import FileFormatError, LabelError, MvpldaError, ParameterError
+from mvplda.exceptions import FileFormatError, LabelError, MvpldaError, ParameterError, UnlabelledWarning
 from mvplda.io import (
     EnrolmentList,
     Scores,
@@ -149,7 +149,8 @@ def test_what_lines_cannot_hold_is_not_written(tmp_path: Path) -> None:
 def test_labels_of_views(tmp_path: Path) -> None:
     speakers = put(tmp_path, "u1 s1\nu2 s2\n", "utt2spk")
     phrases = put(tmp_path, "u2 open the door\n", "utt2phrase")
-    labels = read_labels({"speaker": speakers, "phrase": phrases}, ["u2", "u1"])
+    with pytest.warns(UnlabelledWarning, match="1 of 2 vectors have no label of view .phrase.*the first is .u1"):
+        labels = read_labels({"speaker": speakers, "phrase": phrases}, ["u2", "u1"])
     assert labels["speaker"].tolist() == ["s2", "s1"]
     assert labels["phrase"].tolist() == ["open the door", None]
     with pytest.raises(LabelError, match=r"utt2phrase lists none of the 1 ids for view 'phrase': the first is 'u1'"):
@@ -348,8 +349,8 @@ def test_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_scores("-").score.tolist() == SCORES.score.tolist()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b target\n")))
     assert read_trials("-", "kaldi").target.all()
-    with pytest.raises(ParameterError, match="need a format"):
-        read_trials("-")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 a b\n0 a c\n")))
+    assert read_trials("-").target.tolist() == [True, False]
 
 
 def test_match() -> None:

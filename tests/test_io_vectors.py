@@ -16,8 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
+from mvplda.exceptions import (
+    DataError,
+    FileFormatError,
+    LabelError,
+    MvpldaError,
+    ParameterError,
+    UnknownExtractorWarning,
+)
+from mvplda.io.ark import read_vector
+from mvplda.io.vectors import VectorSet, check_vectors_writable, compare_extractors, read_vectors, write_vectors
 
 NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5", "x.hdf5"]
 IDS = ["spk1-utt1", "Ünï-语音", "a\u00a0b", "d/e.f:3"]
@@ -251,6 +259,14 @@ def test_files_that_are_not_there(tmp_path: Path, name: str) -> None:
         write_vectors(tmp_path / "none" / name, VectorSet(np.array(["a"]), np.ones((1, 2))))
 
 
+def test_a_script_with_an_absurd_offset(tmp_path: Path) -> None:
+    path = small(tmp_path, "x.scp")
+    for offset in ("9" * 18, "9" * 5000):
+        path.write_text(f"a {tmp_path}/x.ark:{offset}\n")
+        with pytest.raises((FileFormatError, FileNotFoundError), match=r"x\.scp, line 1"):
+            read_vectors(path)
+
+
 def test_an_empty_script(tmp_path: Path) -> None:
     (tmp_path / "x.scp").write_text("\n \r\n")
     with pytest.raises(FileFormatError, match="the script is empty"):
@@ -312,3 +328,93 @@ def test_an_unknown_suffix(tmp_path: Path) -> None:
         read_vectors(tmp_path / "x.mat")
     with pytest.raises(ParameterError, match=r"files ending in \.scp"):
         write_vectors(tmp_path / "x.mat", VectorSet(np.array(["a"]), np.ones((1, 2))))
+
+
+# -- the note of the extractor ------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*NAMES, "ark:{}/x.ark", "ark,scp:{}/x.ark,{}/x.scp"])
+def test_a_note_belongs_to_its_vectors(tmp_path: Path, name: str) -> None:
+    path = name.replace("{}", str(tmp_path)) if "{}" in name else str(tmp_path / name)
+    noted = VectorSet(np.array(["a", "b"]), np.ones((2, 3)), "net-1")
+    write_vectors(path, noted)
+    assert read_vectors(path).extractor == "net-1"
+    write_vectors(path, VectorSet(noted.ids, noted.X, "net-2"))
+    assert read_vectors(path).extractor == "net-2"
+    write_vectors(path, VectorSet(noted.ids, noted.X))
+    assert read_vectors(path).extractor is None
+    assert not list(tmp_path.glob("*.extractor"))
+
+
+def test_an_archive_written_anew_with_its_script_loses_its_note(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "x.ark", VectorSet(np.array(["a"]), np.ones((1, 3)), "net-1"))
+    write_vectors(tmp_path / "x.scp", VectorSet(np.array(["a"]), np.ones((1, 3))))
+    assert read_vectors(tmp_path / "x.ark").extractor is None
+
+
+def test_a_note_that_cannot_be_written_leaves_the_old_vectors(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "x.npz", VectorSet(np.array(["a"]), np.ones((1, 3))))
+    before = (tmp_path / "x.npz").read_bytes()
+    (tmp_path / "x.npz.extractor").mkdir()
+    with pytest.raises(IsADirectoryError, match="is a folder"):
+        write_vectors(tmp_path / "x.npz", VectorSet(np.array(["b"]), np.ones((1, 3)), "net-1"))
+    assert (tmp_path / "x.npz").read_bytes() == before
+
+
+def test_a_note_that_is_no_text(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "x.npz", VectorSet(np.array(["a"]), np.ones((1, 3)), "net-1"))
+    (tmp_path / "x.npz.extractor").write_bytes(b"net-\xff")
+    with pytest.raises(FileFormatError, match=r"x\.npz\.extractor: expected the name of an extractor as UTF-8"):
+        read_vectors(tmp_path / "x.npz")
+    (tmp_path / "x.npz.extractor").write_bytes(b" \n")
+    assert read_vectors(tmp_path / "x.npz").extractor is None
+
+
+def test_extractors_are_compared(tmp_path: Path) -> None:
+    compare_extractors("a", "net-1", "b", "net-1")
+    compare_extractors("a", None, "b", None)
+    with pytest.raises(DataError, match="b was made by extractor 'net-2', a by 'net-1'"):
+        compare_extractors("a", "net-1", "b", "net-2")
+    for sides in (("a", "net-1", "b", None), ("b", None, "a", "net-1")):
+        with pytest.warns(UnknownExtractorWarning, match="a has the extractor 'net-1', b has no note of its own"):
+            compare_extractors(*sides)
+
+
+def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
+    check_vectors_writable(f"ark,scp:{tmp_path}/x.ark,{tmp_path}/x.scp")
+    with pytest.raises(FileNotFoundError, match=r"no folder .*none to write x\.ark"):
+        check_vectors_writable(f"ark:{tmp_path}/none/x.ark")
+    (tmp_path / "x.ids").mkdir()
+    with pytest.raises(IsADirectoryError, match=r"x\.ids is a folder"):
+        check_vectors_writable(tmp_path / "x.npy")
+    with pytest.raises(ParameterError, match=r"files ending in \.scp"):
+        check_vectors_writable(tmp_path / "x.mat")
+
+
+# -- compressed archives -------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [2, 3, 4, 5, 6, 7])
+def test_compressed_entries_are_what_kaldiio_makes_of_them(tmp_path: Path, method: int) -> None:
+    X = np.random.default_rng(0).uniform(0, 1, size=(30, 9)).astype(np.float32)
+    kaldiio.save_ark(str(tmp_path / "x.ark"), {f"u{i}": X[i : i + 1] for i in range(30)}, compression_method=method)
+    expected = np.concatenate([row for _, row in kaldiio.load_ark(str(tmp_path / "x.ark"))])
+    np.testing.assert_allclose(read_vectors(tmp_path / "x.ark").X, expected, rtol=1e-6)
+
+
+def test_an_entry_is_read_without_the_rest_of_the_archive(tmp_path: Path) -> None:
+    """The time for an archive grows with its length, not with its square."""
+    kaldiio.save_ark(str(tmp_path / "x.ark"), {f"u{i}": np.ones((1, 64)) for i in range(200)}, compression_method=3)
+
+    class Counted(bytes):
+        copied = 0
+
+        def __getitem__(self, key: Any) -> Any:
+            found = super().__getitem__(key)
+            Counted.copied += len(found) if isinstance(found, bytes) else 1
+            return found
+
+    data = Counted((tmp_path / "x.ark").read_bytes())
+    place = data.index(b"\0B")
+    read_vector(data, place, "x")
+    assert Counted.copied < 300

@@ -156,7 +156,7 @@ def test_wrong_calls_end_in_one_line(corpus, extractor, tmp_path):
         "jvector", "train", corpus / "wav.scp", "--config", tmp_path / "odd.toml", "-o", out
     )
     (tmp_path / "odd.toml").write_text("network = 3")
-    assert "tables network" in fails(
+    assert "network is a section" in fails(
         "jvector", "train", corpus / "wav.scp", "--config", tmp_path / "odd.toml", "-o", out
     )
     assert "truncated" in fails("jvector", "extract", corpus / "wav.scp", corpus / "wav.scp", "-o", tmp_path / "x.npz")
@@ -168,6 +168,47 @@ def test_wrong_calls_end_in_one_line(corpus, extractor, tmp_path):
     )  # fmt: skip
     assert "no sound files" in fails("jvector", "extract", extractor, tmp_path, "-o", tmp_path / "x.npz")
     assert not out.exists()
+
+
+def test_a_sound_file_or_several_are_a_source(corpus, extractor, tmp_path):
+    files = [corpus / "sound" / "spk0" / "tune0_0.wav", corpus / "sound" / "spk1" / "tune1_1.wav"]
+    mvplda("jvector", "extract", extractor, corpus / "sound", "-q", "-o", tmp_path / "all.npz")
+    everything = read_vectors(tmp_path / "all.npz")
+    mvplda("jvector", "extract", extractor, *files, "-q", "-o", tmp_path / "two.npz")
+    two = read_vectors(tmp_path / "two.npz")
+    assert two.ids.tolist() == ["tune0_0", "tune1_1"]
+    np.testing.assert_allclose(two.X, everything.select(["spk0/tune0_0", "spk1/tune1_1"]).X, atol=1e-5)
+    mvplda("jvector", "extract", extractor, files[0], "-q", "-o", tmp_path / "one.npz")
+    np.testing.assert_allclose(read_vectors(tmp_path / "one.npz").X, two.X[:1], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("noise.bin", "Expected a list of ids and sound files (wav.scp), a folder, a sound file"),
+        ("gone.wav", "there is no sound file"),
+        ("gone", "there is no file"),
+        ("spk0/tune0_0.wav spk1/tune0_0.wav", "the first is 'tune0_0'"),
+    ],
+)
+def test_a_source_that_is_none_says_what_was_expected(corpus, extractor, tmp_path, name, words):
+    (corpus / "sound" / "noise.bin").write_bytes(bytes(range(256)))
+    sources = [str(corpus / "sound" / part) for part in name.split()]
+    done = CliRunner().invoke(main, ["jvector", "extract", str(extractor), *sources, "-o", str(tmp_path / "x.npz")])
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1), done.output
+    assert words in done.stderr
+
+
+def test_labels_are_looked_at_before_sound_is_read(corpus, tmp_path, monkeypatch):
+    def forbidden(*_, **__):
+        raise AssertionError("frames were made of utterances without labels")
+
+    monkeypatch.setattr("mvplda.audio.extract_features", forbidden)
+    out = ["-o", str(tmp_path / "net.safetensors")]
+    for labels in ([], ["-l", f"speaker={tmp_path / 'nofile'}"], ["-l", f"speaker={corpus / 'other'}"]):
+        (corpus / "other").write_text("nobody spk0\n")
+        done = CliRunner().invoke(main, ["jvector", "train", str(corpus / "wav.scp"), *labels, *out])
+        assert isinstance(done.exception, SystemExit), done.exception
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The bootstrap over speakers: its weights, its coverage, and the paired test."""
+"""Trials under drawn speakers, and the paired test."""
 
 from __future__ import annotations
 
@@ -6,27 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
+from evaluation_problems import simulate
 
-from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.metrics import compare_systems, evaluate, speaker_bootstrap, trial_kinds
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.metrics import compare_systems, evaluate, trial_kinds
 from mvplda.metrics.costs import detection_costs
 from mvplda.metrics.resampling import measure_names, speaker_codes, weighted_curves
-
-
-def simulate(rng, speakers=30, tests=4, mean=4.0, noise=1.0):
-    """Scores with effects of the speakers on both sides; the EER of the population is known."""
-    who, spread = np.arange(speakers), 0.7
-    test = np.repeat(who, tests)
-    same = who[:, None] == test[None, :]
-    own, enrolled, tested = rng.normal(0, spread, (3, speakers))
-    effect = np.where(same, mean + own[:, None], enrolled[:, None] + tested[test][None, :])
-    return effect + rng.normal(0, noise, same.shape), same, who, test
-
-
-def population_eer(mean=4.0, noise=1.0, spread=0.7):
-    """Phi(-mean / (s1 + s0)): the threshold where both Gaussian tails are equal."""
-    return ndtr(-mean / (np.hypot(spread, noise) + np.sqrt(2 * spread**2 + noise**2)))
 
 
 @pytest.mark.parametrize("equal_weights", [False, True])
@@ -53,41 +38,6 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
     for kind, curve in curves.items():
         found = dict(zip(measure_names(costs), curve.measure(np.append(drawn, 1.0)), strict=True))
         assert found == pytest.approx(expected[kind].flat(), abs=1e-12)
-
-
-def test_estimates_are_those_of_evaluate_and_draws_repeat():
-    scores, same, enrol, test = simulate(np.random.default_rng(1))
-    found = speaker_bootstrap(scores, same, enrol, test, n_resamples=50, random_state=3)
-    expected = evaluate(scores, same)["Total"].flat()
-    assert {name: item.estimate for name, item in found.intervals["Total"].items()} == pytest.approx(expected)
-    for item in found.intervals["Total"].values():
-        assert item.low <= item.high
-        assert item.standard_error > 0
-    rows, columns = (np.broadcast_to(x, scores.shape).reshape(-1) for x in (enrol[:, None], test[None, :]))
-    flat = speaker_bootstrap(scores.reshape(-1), same.reshape(-1), rows, columns, n_resamples=50, random_state=3)
-    assert flat.to_dict() == found.to_dict()
-    json.dumps(found.to_dict(), allow_nan=False)
-
-
-@pytest.mark.slow
-def test_intervals_cover_the_population_and_trials_alone_would_not():
-    rng = np.random.default_rng(5)
-    truth, hits, estimates, errors, naive = population_eer(), 0, [], [], []
-    n = 80
-    for _ in range(n):
-        scores, same, enrol, test = simulate(rng)
-        item = speaker_bootstrap(scores, same, enrol, test, n_resamples=120, random_state=rng).intervals["Total"]["eer"]
-        hits += item.low <= truth <= item.high
-        estimates.append(item.estimate)
-        errors.append(item.standard_error)
-        # drawing trials is drawing speakers of one trial each
-        trial = np.arange(same.sum() + (~same).sum())
-        flat = np.concatenate([scores[same], scores[~same]])
-        alone = speaker_bootstrap(flat, trial < same.sum(), trial, trial, n_resamples=10, random_state=rng)
-        naive.append(alone.intervals["Total"]["eer"].standard_error)
-    assert 0.84 <= hits / n <= 1
-    assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.3)
-    assert np.mean(naive) < 0.8 * np.std(estimates)
 
 
 def test_paired_test_finds_the_better_system_and_only_then():
@@ -121,35 +71,39 @@ def test_paired_p_values_are_not_too_small_when_nothing_differs():
 
 def test_progress_is_shown_on_request(capsys):
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
-    speaker_bootstrap(scores, same, enrol, test, n_resamples=20, random_state=0)
+    compare_systems(scores, scores, same, enrol, test, n_resamples=20, random_state=0)
     assert capsys.readouterr().err == ""
-    speaker_bootstrap(scores, same, enrol, test, n_resamples=20, random_state=0, verbose=True)
+    compare_systems(scores, scores, same, enrol, test, n_resamples=20, random_state=0, verbose=True)
     assert "bootstrap over speakers 20/20" in capsys.readouterr().err
 
 
-def test_infinite_costs_are_kept_and_not_averaged():
+def test_draws_repeat():
+    rng = np.random.default_rng(1)
+    scores, same, enrol, test = simulate(rng)
+    other = scores + rng.normal(0, 0.5, scores.shape)
+    first, again, otherwise = (
+        compare_systems(scores, other, same, enrol, test, n_resamples=50, random_state=seed).to_dict()
+        for seed in (3, 3, 4)
+    )
+    assert first == again != otherwise
+
+
+def test_infinite_costs_are_undecided():
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
     scores[0, 0] = -np.inf  # a target, rejected for certain
-    found = speaker_bootstrap(scores, same, enrol, test, n_resamples=40, random_state=0).intervals["Total"]
-    assert found["cllr"].estimate == found["cllr"].high == np.inf
-    assert np.isfinite(found["min_cllr"].high)
     paired = compare_systems(scores, scores, same, enrol, test, n_resamples=40, random_state=0).tests["Total"]["cllr"]
     assert paired.verdict == "undecided"
+    assert np.isnan(paired.difference)
 
 
-def test_what_cannot_be_drawn():
+def test_what_cannot_be_compared():
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
-    with pytest.raises(LabelError, match="test_speakers must label every trial"):
-        speaker_bootstrap(scores, same, enrol, test[1:])
-    with pytest.raises(LabelError, match="one type"):
-        speaker_bootstrap(scores, same, enrol, test.astype(str))
-    with pytest.raises(DataError, match="at least two speakers"):
-        speaker_bootstrap([1.0, 0.0], ["TC", "TW"], ["a", "a"], ["a", "a"])
+    alone = [1.0, 0.0]
     with pytest.raises(DataError, match="too few speakers"):
-        speaker_bootstrap([1.0, 0.0], ["TC", "IC"], ["a", "a"], ["a", "b"], n_resamples=50, random_state=0)
+        compare_systems(alone, alone, ["TC", "IC"], ["a", "a"], ["a", "b"], n_resamples=50, random_state=0)
     with pytest.raises(DataError, match="same trials"):
         compare_systems(scores, scores[1:], same, enrol, test)
-    with pytest.raises(ParameterError, match="level"):
-        speaker_bootstrap(scores, same, enrol, test, level=95)
     with pytest.raises(ParameterError, match="at least 2"):
-        speaker_bootstrap(scores, same, enrol, test, n_resamples=1)
+        compare_systems(scores, scores, same, enrol, test, n_resamples=1)
+    with pytest.raises(ParameterError, match="level"):
+        compare_systems(scores, scores, same, enrol, test, level=95)

@@ -10,7 +10,7 @@ from problems import speakers_and_phrases
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from mvplda.exceptions import LabelError, ParameterError
+from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening, standard_chain
 
 
@@ -138,3 +138,12 @@ def test_fewer_vectors_than_columns_have_the_same_axes() -> None:
     np.testing.assert_allclose(few.variances_, variances[::-1][:5])
     np.testing.assert_allclose(np.abs(np.sum(few.matrix_ * axes[:, ::-1][:, :5], axis=0)), 1.0)
     np.testing.assert_allclose(np.cov(Whitening(dim=11).fit_transform(X).T), np.eye(11), atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e307])
+@pytest.mark.parametrize("step", [Whitening(), Reduction(3)])
+def test_vectors_whose_squares_overflow_are_refused(X: np.ndarray, step: Any, scale: float) -> None:
+    with pytest.raises(DataError, match="too large"):
+        clone(step).fit(X * scale)
+    with pytest.raises(DataError, match="too large"):
+        clone(step).fit(X[:4] * scale)

@@ -28,6 +28,7 @@ from .files import (
     unseal,
     write_atomically,
 )
+from .io.vectors import compare_extractors
 from .kernel.records import Array
 from .parts import CALIBRATORS, TRANSFORMERS, Tensors, put_together, take_apart
 from .verification.profiles import Enrolment, Profiles
@@ -198,9 +199,9 @@ class Bundle(BaseEstimator):
         return bundle
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
-        """Refuse vectors that another extractor made; what is not known is not refused."""
-        if self.extractor is not None and extractor is not None and extractor != self.extractor:
-            raise DataError(f"{where} was made by extractor {extractor!r}, the model is for {self.extractor!r}")
+        """Refuse vectors that another extractor than the model's made; warn where it is not known what made them."""
+        if self.extractor is not None:
+            compare_extractors("the model", self.extractor, where, extractor)
 
     def check(self) -> None:
         """Whether the parts fit each other: widths from step to step, and scores for the calibrator."""

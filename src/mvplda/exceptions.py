@@ -20,10 +20,13 @@ Warnings::
     ├── DisconnectedDesignWarning       parts of the data share no class of a view
     ├── NoiseFlooredWarning             noise variances were raised to the floor
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
+    ├── UnlabelledWarning               a list of labels does not name every vector
+    ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── ReversedScoresWarning           higher scores came with fewer targets
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
-    └── UnknownClassWarning             some claimed classes were not seen in training
+    ├── UnknownClassWarning             some claimed classes were not seen in training
+    └── MissingPicturesWarning          pictures are left out: matplotlib is not installed
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
 """
@@ -89,6 +92,14 @@ class LikelihoodFellWarning(MvpldaWarning):
     """An iteration lowered the log-likelihood."""
 
 
+class UnlabelledWarning(MvpldaWarning):
+    """A list of labels does not name every vector: those that it leaves out are classes of their own."""
+
+
+class UnknownExtractorWarning(MvpldaWarning):
+    """Vectors of unknown origin meet a model, or vectors, of a known one: nobody can tell whether they fit."""
+
+
 class SeparableScoresWarning(MvpldaWarning):
     """A calibration has no finite optimum, because its training scores do not overlap."""
 
@@ -103,3 +114,7 @@ class ConstantLayerWarning(MvpldaWarning):
 
 class UnknownClassWarning(MvpldaWarning):
     """Some claimed classes were not seen in training."""
+
+
+class MissingPicturesWarning(MvpldaWarning):
+    """Pictures were left out, because what draws them is not installed."""

@@ -13,7 +13,6 @@ EXTRAS = {
     "espeakng_loader": "synthetic",
     "h5py": "hdf5",
     "kaldi_native_fbank": "audio",
-    "kaldiio": "kaldi",
     "PIL": "plot",
     "matplotlib": "plot",
     "onnx": "onnx",

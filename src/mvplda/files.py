@@ -5,15 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
+import shutil
+import stat
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from .exceptions import FileFormatError
 from .kernel.records import Parameters
@@ -28,6 +32,14 @@ BUNDLE_FORMAT = "mvplda-bundle"
 VERSION = 1
 KEPT_CLASSES = 10_000
 """Views with at most so many classes keep their training posteriors in the file (for known classes)."""
+TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+STANDARD = "-"
+"""Stands for standard input or output."""
+DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
+"""Names of open descriptors: links that lead to no name that could be replaced."""
 
 
 def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
@@ -96,13 +108,37 @@ def restore_model(
 
 def seal(format: str, what: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> bytes:
     """The bytes of a file: tensors, a description under the key `what`, version and fingerprint."""
-    metadata = {
-        "format": format,
-        "version": str(VERSION),
-        what: json.dumps(about),
-        "fingerprint": fingerprint(tensors, about),
+    return b"".join(sealed_pieces(format, what, tensors, about))
+
+
+def sealed_pieces(
+    format: str, what: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]
+) -> Iterator[bytes | memoryview]:
+    """The bytes that `seal` gives, piece by piece, without a copy of the tensors.
+
+    The same contents always give the same bytes. The library of safetensors writes its
+    metadata in an order that it draws anew every time.
+    """
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "format": format,
+            "version": str(VERSION),
+            what: json.dumps(about),
+            "fingerprint": fingerprint(tensors, about),
+        }
     }
-    return bytes(save(tensors, metadata=metadata))
+    place = 0
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # large items first: all are aligned
+    for name in order:
+        array = tensors[name]
+        ends = [place, place + array.nbytes]
+        header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": ends}
+        place = ends[1]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in order:
+        yield np.asarray(tensors[name], dtype=tensors[name].dtype.newbyteorder("<"), order="C").data
 
 
 def unseal(path: str | os.PathLike[str], format: str, what: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -121,6 +157,8 @@ def unseal(path: str | os.PathLike[str], format: str, what: str) -> tuple[dict[s
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
     except (KeyError, ValueError) as error:
         raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
+    except RecursionError as error:
+        raise FileFormatError(f"{path} is damaged: its description is nested too deeply for a {what}") from error
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
@@ -169,6 +207,8 @@ def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
 
 def _read(path: str | os.PathLike[str], tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, str]]:
     path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(f"{path} is a folder; a file was expected")
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
@@ -187,28 +227,80 @@ def fingerprint(tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> str:
     return digest.hexdigest()
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write beside the target, then rename over it."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} in")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".", suffix=".part")
+def check_writable(*targets: str | os.PathLike[str]) -> None:
+    """Raise the error now that writing there would give later: before long work, not after it.
+
+    ``-`` stands for standard output and can always be written.
+    """
+    for target in targets:
+        path = Path(target)
+        if str(path) == STANDARD:
+            continue
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
+        if _written_straight(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(f"{path} may not be written")
+            continue
+        folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(f"{path} cannot be written: its folder {folder} may not be changed")
+
+
+@contextmanager
+def whole_files(*targets: str | os.PathLike[str]) -> Iterator[list[Path]]:
+    """Temporary files to write, which take the places of the targets when the block ends well.
+
+    After an error the temporary files are gone and the targets are as they were. A link stays a
+    link: what it points to is written. Devices, pipes and standard output (``-``), which cannot
+    be replaced, get a copy.
+    """
+    check_writable(*targets)
+    paths = [Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target)) for target in targets]
+    straight = [_written_straight(path) for path in paths]
+    temporary: list[Path] = []
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        for path, copied in zip(paths, straight, strict=True):
+            folder = Path(tempfile.gettempdir()) if copied else path.parent
+            part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"  # names of files end at 255 bytes
+            temporary.append(part)
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if copied else 0o666))
+            if path.is_file():
+                os.chmod(part, stat.S_IMODE(path.stat().st_mode))
+        yield temporary
+        for part in temporary:
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+        for part, path, copied in zip(temporary, paths, straight, strict=True):
+            if str(path) == STANDARD:
+                sys.stdout.buffer.write(part.read_bytes())
+                sys.stdout.buffer.flush()
+            elif copied:
+                with part.open("rb") as source, path.open("wb") as sink:
+                    shutil.copyfileobj(source, sink)
+            else:
+                os.replace(part, path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written") from error
+    finally:
+        for part in temporary:
+            part.unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file, all or nothing."""
+    with whole_files(path) as (part,):
+        part.write_bytes(data)
+
+
+def _written_straight(path: Path) -> bool:
+    """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
+    name = str(path)
+    return name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
 
 
 def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:

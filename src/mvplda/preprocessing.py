@@ -178,11 +178,18 @@ class Reduction(_Affine):
         return self
 
 
+LARGEST = 1e150
+"""What lies further from the mean has squares that float64 cannot sum."""
+
+
 def _principal_axes(X: NDArray[Any], kept: int) -> tuple[Array, Array, Array]:
     """Mean, variances descending, and at least `kept` axes as columns, each with its largest entry positive."""
     n, D = X.shape
-    mean = X.mean(axis=0, dtype=np.float64)
-    centred = X.astype(np.float64) - mean
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = X.mean(axis=0, dtype=np.float64)
+        centred = X.astype(np.float64) - mean
+    if not np.abs(centred).max() <= LARGEST:
+        raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
     if kept < n < D:  # fewer vectors than columns: n axes are all that there are, and cheaper from n products
         squares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
         variances, left = np.maximum(squares[:0:-1], 0.0), left[:, :0:-1]

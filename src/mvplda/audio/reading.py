@@ -165,7 +165,7 @@ def _open(path: Path) -> Any:
             )
         if path.stat().st_size == 0:
             raise AudioError(f"{path} is empty: it has no bytes")
-        return soundfile.SoundFile(path)
+        return soundfile.SoundFile(os.fsencode(path))  # names need not be UTF-8
     except (RuntimeError, OSError) as error:
         raise AudioError(f"{path} is damaged or not a sound file: {getattr(error, 'error_string', error)}") from error
     except TypeError as error:  # soundfile takes the suffix .raw to mean samples without a header

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .options import warnings_as_lines
+from .options import SEED, check_folder
 
 NEXT = """
 What next (after `. .venv/bin/activate`, where make installed it):
@@ -20,9 +20,20 @@ What next (after `. .venv/bin/activate`, where make installed it):
 
 
 @click.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("demo-output"), help="Folder.")
-@click.option("--seed", default=0, help="Of the speech, the network and the back-ends.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("demo-output"),
+    help="Leave everything in this folder, which is made if need be.",
+)
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Make the speech, the network and the back-ends with this seed; the same seed gives the same table.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown.")
 def demo(output: Path, seed: int, quiet: bool) -> None:
     """Synthetic speakers say pass-phrases; a network is trained; every system is judged; a page shows it.
 
@@ -32,10 +43,10 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
     from ..experiment.configuration import read_recipe
     from ..experiment.run import run_experiment
 
-    with warnings_as_lines():
-        settings = read_recipe("small", {"name": "synthetic", "seed": seed})
-        settings = settings.with_changes({"training.seed": seed, "backend.seed": seed})
-        click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
-        corpus = load_corpus("synthetic", output / "speech", seed=seed, progress=not quiet)
-        run_experiment(corpus, settings, output, cache=output / "features", progress=not quiet, say=click.echo)
+    check_folder(output)
+    settings = read_recipe("small", {"name": "synthetic", "seed": seed})
+    settings = settings.with_changes({"training.seed": seed, "backend.seed": seed})
+    click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
+    corpus = load_corpus("synthetic", output / "speech", seed=seed, progress=not quiet)
+    run_experiment(corpus, settings, output, cache=output / "features", progress=not quiet, say=click.echo)
     click.echo(NEXT.format(output=output))

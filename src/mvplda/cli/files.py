@@ -27,9 +27,9 @@ def info(file: str, as_json: bool) -> None:
       mvplda info stats.safetensors --json
       mvplda info xvector.scp
     """
-    from ..io.vectors import SUFFIXES
+    from ..io.sources import is_stream
 
-    about = _about_vectors(file) if file.endswith(SUFFIXES) or ":" in file[:6] else _about_safetensors(file)
+    about = _about_vectors(file) if _names_vectors(file) or is_stream(file) else _about_safetensors(file)
     if as_json:
         click.echo(json.dumps(about, indent=2))
         return
@@ -40,6 +40,13 @@ def info(file: str, as_json: bool) -> None:
                 click.echo(f"  {key}: {_shown(item)}")
         else:
             click.echo(f"{name}: {_shown(value)}")
+
+
+def _names_vectors(file: str) -> bool:
+    from ..io.ark import is_kaldi
+    from ..io.vectors import SUFFIXES
+
+    return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
 
 
 def _shown(value: Any) -> str:
@@ -201,15 +208,18 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
       mvplda convert trials trials.csv --as trials
       mvplda convert kaldi.plda model.safetensors --as plda
     """
-    from ..io.vectors import SUFFIXES
+    from ..files import check_writable
 
     if what is None:
-        what = "vectors" if source.endswith(SUFFIXES) and target.endswith(SUFFIXES) else None
+        what = "vectors" if _names_vectors(source) and _names_vectors(target) else None
         if what is None:
             raise click.UsageError("say what the file holds: --as vectors, trials, scores or plda")
+    if what != "vectors":
+        check_writable(target)
     if what == "vectors":
-        from ..io.vectors import read_vectors, write_vectors
+        from ..io.vectors import check_vectors_writable, read_vectors, write_vectors
 
+        check_vectors_writable(target)
         write_vectors(target, read_vectors(source))
     elif what == "trials":
         from ..io.trial_files import read_trials, write_trials

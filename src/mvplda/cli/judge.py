@@ -8,22 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import KeyValue, warnings_as_lines
+from .options import SEED, KeyValue, check_folder, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..io.scores import Scores
     from ..io.trials import Trials
+    from ..report.page import Report
 
 COSTS = click.option(
-    "--cost", "costs", multiple=True, default=("default",), help="Preset, or C_miss,C_fa,P_target. May be repeated."
+    "--cost",
+    "costs",
+    multiple=True,
+    default=("default",),
+    help="Show the detection cost at this operating point: the name of a preset, or C_miss,C_fa,P_target. "
+    "May be repeated.",
 )
-TRIALS = click.option("--trials", "key", required=True, help="Trials with their key.")
+TRIALS = click.option(
+    "--trials",
+    "key",
+    required=True,
+    help="Judge the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full.")
 SPEAKERS = (
-    click.option("--enrol-speakers", help="Map of model id to speaker; default: the model id."),
-    click.option("--test-speakers", help="Map of test id to speaker (utt2spk); needed for intervals."),
-    click.option("--resamples", default=1000, help="Bootstrap resamples of speakers."),
-    click.option("--seed", default=0, help="Of the bootstrap."),
+    click.option(
+        "--enrol-speakers",
+        help="Read which speaker every model is of from this file (model id, speaker).  [default: the model id]",
+    ),
+    click.option(
+        "--test-speakers",
+        help="Read which speaker every test is of from this file (test id, speaker, as in utt2spk); "
+        "intervals over speakers need it.",
+    ),
 )
 
 
@@ -38,14 +56,30 @@ def speaker_options(command: Any) -> Any:
 @TRIALS
 @COSTS
 @speaker_options
-@click.option("--equal", is_flag=True, help="Add a row in which every kind of impostor weighs the same.")
-@click.option("--model", help="Model file, for the variance and convergence pictures.")
-@click.option("--view-scores", multiple=True, type=KeyValue(), help="VIEW=SCORES of single views, for the scatter.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write a page, with pictures and tables beside it.")
-@click.option("--title", help="Of the page; default: the name of the score file.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, everything in it.")
+@click.option("--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same.")
 @click.option(
-    "--format", "form", type=click.Choice(["text", "markdown", "latex", "csv"]), default="text", help="Of the table."
+    "--model", help="Show in the report how much of the variance every view of this model explains, and how EM went."
+)
+@click.option(
+    "--view-scores",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=SCORES: show in the report the scores of two single views against each other "
+    "(`mvplda score --per-view` writes them). Give one for either view.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Write a page to this file, and pictures and tables in several formats to a folder beside it.",
+)
+@click.option("--title", help="Give the page this title.  [default: the name of the score file]")
+@JSON
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "latex", "csv"]),
+    default="text",
+    help="Print the table in this format.",
 )
 def evaluate(
     scores: str,
@@ -53,8 +87,6 @@ def evaluate(
     costs: tuple[str, ...],
     enrol_speakers: str | None,
     test_speakers: str | None,
-    resamples: int,
-    seed: int,
     equal: bool,
     model: str | None,
     view_scores: tuple[tuple[str, str], ...],
@@ -70,22 +102,24 @@ def evaluate(
       mvplda evaluate scores --trials trials
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
-    from .. import metrics
+    from .. import load, metrics
+    from ..report.page import write_report
 
-    with warnings_as_lines():
-        trials, values = scored_trials(key, scores)
-        result = metrics.evaluate(values, trials.kind, costs, equal_weights=equal)
-        intervals = None
-        if test_speakers is not None:
-            sides = speakers_of(trials, enrol_speakers, test_speakers)
-            intervals = metrics.speaker_bootstrap(
-                values, trials.kind, *sides, costs, equal_weights=equal, n_resamples=resamples, random_state=seed
-            )
-        if report is not None:
-            written = _write_page(
-                report, title or Path(scores).name, trials, values, result, intervals, model, view_scores
-            )
-            click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+    if report is None and (model is not None or view_scores or title is not None):
+        raise click.UsageError("--model, --view-scores and --title are for a page: give --report too")
+    single = once("--view-scores", view_scores)
+    if single and len(single) != 2:
+        raise click.UsageError("--view-scores shows one view against another: give it once for either of two views")
+    if report is not None:
+        _check_page(report)
+    trials, values = scored_trials(key, scores)
+    fitted = None if model is None else getattr(loaded := load(model), "model", loaded)
+    of_views = {view: matched(trials, path) for view, path in single.items()}
+    result = metrics.evaluate(values, trials.kind, costs, equal_weights=equal)
+    intervals = None
+    if test_speakers is not None:
+        sides = speakers_of(trials, enrol_speakers, test_speakers)
+        intervals = metrics.speaker_intervals(values, trials.kind, *sides, costs, equal_weights=equal)
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -93,6 +127,10 @@ def evaluate(
         click.echo(json.dumps(found, indent=2))
     else:
         click.echo(result.table(form, intervals=intervals))
+    if report is not None:
+        page = _page(title or Path(scores).name, trials, values, result, intervals, fitted, of_views)
+        written = write_report(page, report)
+        click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
 
 @click.command()
@@ -100,7 +138,19 @@ def evaluate(
 @TRIALS
 @COSTS
 @speaker_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, everything in it.")
+@click.option(
+    "--resamples",
+    type=click.IntRange(min=2),
+    default=1000,
+    help="Draw the speakers this many times to test the differences; more make the tests steadier, and take longer.",
+)
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw the speakers with this seed; the same seed gives the same tests.",
+)
+@JSON
 def compare(
     systems: tuple[tuple[str, str], ...],
     key: str,
@@ -116,28 +166,24 @@ def compare(
     Example: mvplda compare ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
     from .. import metrics
+    from ..metrics.tables import aligned
 
     if len(systems) < 2:
         raise click.UsageError("give at least two systems, NAME=SCORES each")
     if test_speakers is None:
         raise click.UsageError("--test-speakers is needed: the comparison resamples speakers")
-    with warnings_as_lines():
-        scored = {name: scored_trials(key, path) for name, path in systems}
-        trials = next(iter(scored.values()))[0]
-        sides = speakers_of(trials, enrol_speakers, test_speakers)
-        settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-        results = {name: metrics.evaluate(values, trials.kind, costs) for name, (_, values) in scored.items()}
-        intervals = {
-            name: metrics.speaker_bootstrap(values, trials.kind, *sides, costs, **settings)
-            for name, (_, values) in scored.items()
-        }
-        names = list(scored)
-        tests = {
-            other: metrics.compare_systems(
-                scored[names[0]][1], scored[other][1], trials.kind, *sides, costs, **settings
-            )
-            for other in names[1:]
-        }
+    (lead, path), *others = once("SYSTEMS", systems).items()
+    trials, values = scored_trials(key, path)  # once: the list may come through a pipe
+    scored = {lead: values} | {name: matched(trials, file) for name, file in others}
+    sides = speakers_of(trials, enrol_speakers, test_speakers)
+    settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
+    results = {name: metrics.evaluate(values, trials.kind, costs) for name, values in scored.items()}
+    intervals = {name: metrics.speaker_intervals(values, trials.kind, *sides, costs) for name, values in scored.items()}
+    names = list(scored)
+    tests = {
+        other: metrics.compare_systems(scored[lead], scored[other], trials.kind, *sides, costs, **settings)
+        for other in names[1:]
+    }
     if as_json:
         found = {
             "systems": {n: {**r.to_dict(), "intervals": intervals[n].to_dict()} for n, r in results.items()},
@@ -146,25 +192,26 @@ def compare(
         click.echo(json.dumps(found, indent=2))
         return
     kinds = list(results[names[0]].rows)
-    width = max(map(len, names)) + 2
-    click.echo(f"{'EER, %':{width}}" + "".join(f"{kind:>21}" for kind in kinds) + f"{'Cllr':>9}")
+    lines = [["EER, %", *kinds, "Cllr"]]
     for name, result in results.items():
-        cells = ""
+        cells = []
         for kind in kinds:
-            ends = intervals[name].intervals[kind]["eer"]
-            cells += f"{100 * result[kind].eer:7.2f} [{100 * ends.low:5.2f},{100 * ends.high:5.2f}]"
-        click.echo(f"{name:{width}}{cells}{result['Total'].cllr:9.3f}")
+            ends = intervals[name].intervals.get(kind, {}).get("eer")
+            cell = "-" if ends is None else f"{100 * ends.estimate:.2f} [{100 * ends.low:.2f}, {100 * ends.high:.2f}]"
+            cells.append(cell)
+        lines.append([name, *cells, f"{result['Total'].cllr:.3f}"])
+    click.echo("\n".join(aligned(lines)))
     click.echo(next(iter(intervals.values())).definition())
     for other, test in tests.items():
         click.echo(f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:")
-        for kind in kinds:
-            paired = test.tests[kind]["eer"]
+        for kind, measures in test.tests.items():
+            paired = measures["eer"]
             better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(paired.verdict, "undecided")
             span = f"{100 * paired.difference:+.2f} [{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
 
 
-def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:
+def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
     from ..io.trial_files import read_trials
@@ -172,14 +219,17 @@ def scored_trials(key: str, scores: str) -> tuple[Trials, NDArray[Any]]:
     trials = read_trials(key)
     if trials.kind is None or not all(trials.kind):
         raise LabelError(f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW")
-    return trials, matched(trials, scores)
+    return trials, matched(trials, scores, found)
 
 
-def matched(trials: Trials, path: str) -> NDArray[Any]:
-    """The score of every trial; what a score file holds besides is counted on standard error."""
+def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[Any]:
+    """The score of every trial; what a score file holds besides is counted on standard error.
+
+    scores : those of the file, where they were read before
+    """
     from ..io.scores import match, read_scores
 
-    found = match(trials, read_scores(path))
+    found = match(trials, read_scores(path) if scores is None else scores)
     for count, what in ((found.duplicates, "repeat another"), (found.unused, "are of trials that are not in the list")):
         if count:
             click.echo(f"mvplda: {path}: {count} score(s) {what}", err=True)
@@ -211,18 +261,25 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
     return models, tested
 
 
-def _write_page(
-    path: Path,
+def _check_page(path: Path) -> None:
+    """Whether a page, and the folder of what belongs to it, can be written there."""
+    from ..files import check_writable
+    from ..report.page import folder_beside
+
+    check_writable(path)
+    check_folder(folder_beside(path))
+
+
+def _page(
     title: str,
     trials: Trials,
     values: NDArray[Any],
     result: Any,
     intervals: Any,
-    model: str | None,
-    view_scores: tuple[tuple[str, str], ...],
-) -> list[Path]:
-    from .. import load
-    from ..report.page import Report, write_report
+    fitted: Any,
+    of_views: dict[str, NDArray[Any]],
+) -> Report:
+    from ..report.page import Report
 
     kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
 
@@ -230,10 +287,7 @@ def _write_page(
         return {kind: scores[trials.kind == kind] for kind in kinds if (trials.kind == kind).any()}
 
     extra: dict[str, Any] = {}
-    if model is not None:
-        loaded = load(model)
-        fitted: Any = getattr(loaded, "model", loaded)
+    if fitted is not None:
         extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
-    single = {view: by_kind(matched(trials, file)) for view, file in view_scores}
-    page = Report(title, result, by_kind(values), intervals, single, **extra)
-    return write_report(page, path)
+    single = {view: by_kind(scores) for view, scores in of_views.items()}
+    return Report(title, result, by_kind(values), intervals, single, **extra)

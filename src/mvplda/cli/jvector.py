@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import KeyValue, warnings_as_lines
+from .options import SEED, KeyValue, Number, once
 
 if TYPE_CHECKING:
-    from ..audio.batch import Extracted
+    from numpy.typing import NDArray
+
+    from ..audio import Extracted, FeatureSet, FeatureSettings
     from ..datasets.corpus import Clip
 
 
@@ -19,9 +21,13 @@ SOURCE = """\b
 SOURCE is one of:
   wav.scp      lines of an id and a sound file
   a folder     of sound files; the id is the path without its suffix
+  sound        a file such as a.wav or a.flac; the id is its name without the suffix
   a table      .csv, .tsv or .parquet with a column path, and one a view; index.csv in a folder
   frames       .safetensors that FeatureSet.save wrote
+
+Blanks in ids become underscores, for lists could not hold them; labels keep theirs.
 """
+EXPECTED = "a list of ids and sound files (wav.scp), a folder, a sound file, a table (.csv, .tsv, .parquet) or frames"
 
 
 @click.group()
@@ -41,15 +47,17 @@ def jvector() -> None:
 def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How sound is read."""
     for option in (
-        click.option("-q", "--quiet", is_flag=True, help="No progress."),
-        click.option("--device", help="auto, cpu or cuda.  [default: auto: the GPU where there is one]"),
-        click.option("--workers", type=int, help="Processes that read sound; default: one a core."),
-        click.option("--cache", help="Folder to keep frames in, so that the next run need not make them."),
+        click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown."),
+        click.option("--device", help="Compute on auto, cpu or cuda.  [default: auto, the GPU where there is one]"),
+        click.option(
+            "--workers", type=click.IntRange(min=1), help="Read sound in so many processes.  [default: one a core]"
+        ),
+        click.option("--cache", help="Keep frames in this folder, so that the next run need not make them."),
         click.option(
             "--on-error",
             type=click.Choice(["raise", "skip"]),
             default="raise",
-            help="Stop at a damaged file, or name and skip it.",
+            help="Stop at a sound file that cannot be used, or name it and go on without it.",
         ),
     ):
         command = option(command)
@@ -58,26 +66,58 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @jvector.command(epilog=SOURCE)
 @click.argument("source")
-@click.option("-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=FILE such as utt2spk, once a view.")
-@click.option("--pattern", help="Labels from the names under a folder, such as {speaker}/{phrase}_{session}.wav.")
-@click.option("-o", "--output", required=True, help="Extractor file to write.")
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (utterance id, class). Give one for "
+    "every view.",
+)
+@click.option(
+    "--pattern", help="Take the labels from the names under a folder, such as {speaker}/{phrase}_{session}.wav."
+)
+@click.option("-o", "--output", required=True, help="Write the extractor to this file.")
 @click.option(
     "--network",
     type=click.Choice(["modern", "paper"]),
-    help="modern: convolutions and attention. paper: sigmoid layers on stacked frames.  [default: modern]",
+    help="Train convolutions with attention (modern), or sigmoid layers on stacked frames (paper).  [default: modern]",
 )
 @click.option("--rbm", is_flag=True, help="Pre-train the paper's layers with restricted Boltzmann machines.")
-@click.option("--config", help="TOML or JSON with tables network, training and features; options that are given win.")
-@click.option("--epochs", type=int, help="At most so many.  [default: 30]")
-@click.option("--batch", type=int, help="Utterances a step, frames for the paper's network.  [default: 64; paper: 256]")
-@click.option("--learning-rate", type=float, help="The highest.  [default: 0.002; paper: 0.01]")
 @click.option(
-    "--hold-out", type=float, help="Share of a view's classes kept out, to choose the epoch by.  [default: 0]"
+    "--config",
+    help="Take the tables network, training and features from this file (TOML, or JSON by its suffix); the "
+    "configuration that `mvplda experiment` leaves is one. Options that are given win.",
 )
-@click.option("--monitor", help="The view whose classes are held out; default: the first.")
-@click.option("--patience", type=int, help="Stop after so many epochs without a lower held-out error.")
-@click.option("--checkpoint", help="File that is written every epoch; where it is there, the training goes on from it.")
-@click.option("--seed", type=int, help="Of everything that is drawn.  [default: 0]")
+@click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs.  [default: 30]")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="Take so many utterances a step, or frames for the paper's network.  [default: 64; paper: 256]",
+)
+@click.option(
+    "--learning-rate",
+    type=Number(min=0, min_open=True),
+    help="Make steps of this size at most.  [default: 0.002; paper: 0.01]",
+)
+@click.option(
+    "--hold-out",
+    type=Number(0, 1, max_open=True),
+    help="Keep this share of a view's classes out of the training, and keep the epoch that tells them apart best.  "
+    "[default: 0]",
+)
+@click.option("--monitor", help="Hold out classes of this view.  [default: the first]")
+@click.option(
+    "--patience", type=click.IntRange(min=1), help="Stop after so many epochs without a lower held-out error."
+)
+@click.option(
+    "--checkpoint", help="Write the state to this file every epoch; where it is there, the training goes on from it."
+)
+@click.option(
+    "--seed",
+    type=SEED,
+    help="Draw everything with this seed; it gives the same network.  [default: 0]",
+)
 @sound_options
 def train(
     source: str,
@@ -104,28 +144,34 @@ def train(
     """
     from dataclasses import replace
 
-    from ..jvector import PaperNetwork, Pretraining, default_training, network_from_dict, train, training_from_dict
-    from ..jvector.settings import training_to_dict
+    from ..experiment.configuration import read_configuration
+    from ..experiment.extraction import Variants
+    from ..files import check_writable
+    from ..io.lists import read_labels
+    from ..jvector import PaperNetwork, Pretraining, train
 
-    given = _configuration(config)
-    with warnings_as_lines():
-        chosen = {} if network is None else {"kind": network}
-        settings = network_from_dict({"kind": "modern", **given["network"], **chosen})
-        if rbm:
-            if not isinstance(settings, PaperNetwork):
-                raise click.UsageError("--rbm is of the paper's network: add --network paper")
-            settings = replace(settings, pretraining=settings.pretraining or Pretraining())
-        wanted = {name: value for name, value in {**changes, "device": device}.items() if value is not None}
-        plain = training_to_dict(default_training(settings)) | given["training"] | wanted
-        training = training_from_dict(plain)
-        if not training.hold_out and (training.patience is not None or training.monitor is not None):
-            raise click.UsageError("--patience and --monitor go by classes that are held out: add --hold-out 0.2")
-        found, classes = _sound(
-            source, given["features"], pattern, cache=cache, on_error=on_error, workers=workers, quiet=quiet
-        )
-        classes = _labels(dict(labels), classes, found)
-        extractor = train(found.features, classes, settings, training, progress=not quiet)
-        extractor.save(output)
+    check_writable(output, *([] if changes["checkpoint"] is None else [changes["checkpoint"]]))
+    wanted = {name: value for name, value in {**changes, "device": device}.items() if value is not None}
+    settings = read_configuration(config, {"network": {} if network is None else {"kind": network}, "training": wanted})
+    body, training = settings.network, settings.training
+    if rbm:
+        if not isinstance(body, PaperNetwork):
+            raise click.UsageError("--rbm is of the paper's network: add --network paper")
+        body = replace(body, pretraining=body.pretraining or Pretraining())
+    if not training.hold_out and (training.patience is not None or training.monitor is not None):
+        raise click.UsageError("--patience and --monitor go by classes that are held out: add --hold-out 0.2")
+    if settings.variants != Variants():
+        click.echo(f"mvplda: the voices and copies of {config} are made by `mvplda experiment` only", err=True)
+    listed = _listed([source], pattern)
+    classes = listed.labels | read_labels(once("--labels", labels), listed.ids)
+    if not classes:
+        raise click.UsageError("say what the labels are: -l VIEW=FILE, or --pattern for a folder")
+    found = listed.frames(settings.features, cache=cache, on_error=on_error, workers=workers, progress=not quiet)
+    place = {name: row for row, name in enumerate(listed.ids)}
+    rows = [place[str(name)] for name in found.features.ids]  # those that were not skipped
+    classes = {view: column[rows] for view, column in classes.items()}
+    extractor = train(found.features, classes, body, training, progress=not quiet)
+    extractor.save(output)
     _tell_skipped(found)
     if not quiet:
         errors = [record["held_out_eer"] for record in extractor.history if "held_out_eer" in record]
@@ -135,12 +181,17 @@ def train(
 
 @jvector.command(epilog=SOURCE)
 @click.argument("extractor")
-@click.argument("source")
-@click.option("-o", "--output", required=True, help="Vectors to write: .scp, .ark, .npz, .npy, .parquet, .h5.")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .arrow, .h5.",
+)
 @sound_options
 def extract(
     extractor: str,
-    source: str,
+    sources: tuple[str, ...],
     output: str,
     on_error: str,
     cache: str | None,
@@ -154,17 +205,18 @@ def extract(
     Examples:
       mvplda jvector extract extractor.safetensors wav.scp -o vectors.scp
       mvplda jvector extract extractor.safetensors recordings -o vectors.parquet --on-error skip
+      mvplda jvector extract extractor.safetensors ann.wav bob.wav -o vectors.npz
     """
-    from ..io.vectors import VectorSet, write_vectors
+    from ..audio import FeatureSettings
+    from ..io.vectors import VectorSet, check_vectors_writable, write_vectors
     from ..jvector import Extractor
 
-    with warnings_as_lines():
-        network = Extractor.load(extractor)
-        found, _ = _sound(
-            source, network.feature_settings, None, cache=cache, on_error=on_error, workers=workers, quiet=quiet
-        )
-        X = network.extract(found.features, device=device or "auto", progress=not quiet)
-        write_vectors(output, VectorSet(found.features.ids, X, network.name))
+    check_vectors_writable(output)
+    network = Extractor.load(extractor)
+    settings = FeatureSettings.from_dict(network.feature_settings)
+    found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, progress=not quiet)
+    X = network.extract(found.features, device=device or "auto", progress=not quiet)
+    write_vectors(output, VectorSet(found.features.ids, X, network.name))
     _tell_skipped(found)
     if not quiet:
         click.echo(f"wrote {len(X)} vectors of {network.dimension} numbers to {output}", err=True)
@@ -172,93 +224,90 @@ def extract(
 
 @jvector.command()
 @click.argument("extractor")
-@click.option("-o", "--output", required=True, help="ONNX file to write.")
+@click.option("-o", "--output", required=True, help="Write the graph to this file, such as extractor.onnx.")
 def export(extractor: str, output: str) -> None:
     """Write an extractor as an ONNX graph: frames and lengths in, vectors out.
 
     Example: mvplda jvector export extractor.safetensors -o extractor.onnx
     """
+    from ..files import check_writable
     from ..jvector import Extractor, export_onnx
 
-    with warnings_as_lines():
-        difference = export_onnx(Extractor.load(extractor), output)
+    check_writable(output)
+    difference = export_onnx(Extractor.load(extractor), output)
     click.echo(f"wrote {output}; onnxruntime and torch differ by {difference:.1e} of the largest value", err=True)
 
 
-def _configuration(path: str | None) -> dict[str, Any]:
-    """The tables network, training and features of a file; those that it lacks are empty."""
-    import json
-    import tomllib
+class _Listed(NamedTuple):
+    """Ids, labels, and where the sound or the frames of utterances lie."""
 
-    from ..exceptions import FileFormatError, ParameterError
+    ids: list[str]
+    labels: dict[str, NDArray[Any]]
+    clips: list[Clip]
+    features: FeatureSet | None = None
 
-    tables: dict[str, Any] = {"network": {}, "training": {}, "features": {}}
-    if path is None:
-        return tables
-    text = Path(path).read_text(encoding="utf-8")
-    try:
-        read = json.loads(text) if path.endswith(".json") else tomllib.loads(text)
-    except ValueError as error:
-        raise FileFormatError(f"{path} is neither TOML nor, ending in .json, JSON: {error}") from error
-    for name, table in read.items() if isinstance(read, dict) else [("", None)]:
-        if name not in tables or not isinstance(table, dict):
-            raise ParameterError(f"{path} has tables network, training and features; got {name!r}")
-        tables[name] = table
-    return tables
+    def frames(self, settings: FeatureSettings, **options: Any) -> Extracted:
+        from ..audio import Extracted, extract_features
+
+        if self.features is not None:
+            return Extracted(self.features)
+        return extract_features(self.ids, self.clips, settings, **options)
 
 
-def _sound(
-    source: str, settings: Any, pattern: str | None, *, quiet: bool, **options: Any
-) -> tuple[Extracted, dict[str, Any]]:
-    """Frames of a source, and its own labels by view and id, where it has some."""
-    from ..audio import Extracted, FeatureSet, FeatureSettings, extract_features
+def _listed(sources: Sequence[str], pattern: str | None = None) -> _Listed:
+    """What some sources list, labels only where there is one."""
+    from ..audio import FeatureSet
+    from ..datasets.enrolment import safe_ids
+    from ..exceptions import DataError
+    from ..io.text import repeated
 
-    if source.endswith(".safetensors"):
-        return Extracted(FeatureSet.load(source)), {}
-    ids, clips, labels = _listed(source, pattern)
-    found = extract_features(ids, clips, FeatureSettings.from_dict(settings), progress=not quiet, **options)
-    return found, {view: dict(zip(ids, column, strict=True)) for view, column in labels.items()}
+    if len(sources) == 1 and sources[0].endswith(".safetensors"):
+        features = FeatureSet.load(sources[0])
+        return _Listed([str(name) for name in features.ids], {}, [], features)
+    parts = [_read_source(source, pattern) for source in sources]
+    ids = safe_ids(name for part in parts for name in part.ids)
+    count, first = repeated(ids)
+    if count:
+        raise DataError(
+            f"{count} utterance(s) have the id of another, the first is {first!r}: give the folder that holds them, "
+            "or a list of ids and sound files"
+        )
+    return _Listed(ids, parts[0].labels if len(parts) == 1 else {}, [clip for part in parts for clip in part.clips])
 
 
-def _listed(source: str, pattern: str | None) -> tuple[list[str], Sequence[Clip], dict[str, Any]]:
-    """Ids, places of sound and labels of a list, a table or a folder."""
+def _read_source(source: str, pattern: str | None) -> _Listed:
+    """What a list, a table, a sound file or a folder says."""
     import numpy as np
 
     from ..datasets.corpus import Clip
-    from ..datasets.layout import match_files, sound_files, without_suffix
+    from ..datasets.layout import SOUND, match_files, sound_files, without_suffix
     from ..datasets.tables import read_table
-    from ..exceptions import DataError
+    from ..exceptions import DataError, FileFormatError
     from ..io.lists import read_map
 
     place = Path(source)
+    if pattern is not None and not place.is_dir():
+        raise click.UsageError(f"--pattern takes labels from the names under a folder; {source} is none")
     index = place / "index.csv" if place.is_dir() and pattern is None else place
     if index.is_file() and index.suffix in (".csv", ".tsv", ".parquet"):
         table = read_table(index)
-        return table.ids.tolist(), table.clips, dict(table.labels)
+        return _Listed(table.ids.tolist(), dict(table.labels), list(table.clips))
+    if place.suffix.lower() in SOUND and not place.is_dir():
+        return _Listed([place.stem], {}, [Clip(place)])
     if not place.is_dir():
-        entries = read_map(source)
-        return list(entries), [Clip(Path(path)) for path in entries.values()], {}
+        try:
+            entries = read_map(source)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error}. Expected {EXPECTED}") from error
+        return _Listed(list(entries), {}, [Clip(Path(path)) for path in entries.values()])
     if pattern is not None:
         matched = match_files(place, pattern, what=source)
         views = {field: column for field, column in matched.fields.items() if field != "session"}
-        return without_suffix(matched.paths).tolist(), matched.clips, views
+        return _Listed(without_suffix(matched.paths).tolist(), views, list(matched.clips))
     files = np.array(sound_files(place), dtype=np.str_)
     if not len(files):
         raise DataError(f"there are no sound files under {source}")
-    return without_suffix(files).tolist(), [Clip(place / name) for name in files.tolist()], {}
-
-
-def _labels(paths: dict[str, str], own: dict[str, Any], found: Extracted) -> dict[str, Any]:
-    """Labels of the utterances that have frames: from files, and else the source's own."""
-    import numpy as np
-
-    from ..io.lists import read_labels
-
-    if not paths and not own:
-        raise click.UsageError("say what the labels are: -l VIEW=FILE, or --pattern for a folder")
-    names = [str(name) for name in found.features.ids]
-    labels = {view: np.array([of[name] for name in names], dtype=object) for view, of in own.items()}
-    return labels | read_labels(paths, names)
+    return _Listed(without_suffix(files).tolist(), {}, [Clip(place / name) for name in files.tolist()])
 
 
 def _tell_skipped(found: Extracted) -> None:

@@ -6,13 +6,18 @@ from typing import Any
 
 import click
 
-from .options import KeyValue, warnings_as_lines
+from .options import MODELS, SEED, KeyValue, Number, once
 
 
 @click.command()
 @click.argument("vectors")
 @click.option(
-    "-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=FILE such as utt2spk, once a view; not for statistics."
+    "-l",
+    "--labels",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
+    "view; a vector that FILE does not list has no label in that view. Statistics have their own.",
 )
 @click.option(
     "-v",
@@ -21,40 +26,62 @@ from .options import KeyValue, warnings_as_lines
     multiple=True,
     required=True,
     type=KeyValue(),
-    help="VIEW=RANK, or VIEW=auto; A:B is the interaction of A and B.",
+    help="VIEW=RANK: model this view with so many dimensions, or choose them on held-out classes with VIEW=auto. "
+    "A:B is the interaction of A and B and needs no labels of its own.",
 )
-@click.option("-o", "--output", required=True, help="Model file to write.")
+@click.option("-o", "--output", required=True, help="Write the model to this file.")
 @click.option(
     "--noise",
     type=click.Choice(["diagonal", "full", "isotropic"]),
     default="diagonal",
-    help="Covariance of what no view explains.",
+    help="Give what no view explains a covariance of this shape; full fits best and needs the most vectors.",
 )
 @click.option(
     "--shrinkage",
-    help="Share of the total variance in the noise, 0 to below 1, or auto.  [default: 0; auto with an auto rank]",
+    help="Mix this share of the total variance, from 0 to below 1, into the noise, which steadies it where classes "
+    "are few; auto chooses the share on held-out classes.  [default: 0; auto where a rank is auto]",
 )
-@click.option("--reduce", type=int, help="Keep so many principal components, whitened.")
-@click.option("--whiten", is_flag=True, help="Whiten the vectors first.")
-@click.option("--length-norm", is_flag=True, help="Scale vectors to one length, after whitening.")
-@click.option("--iterations", default=100, help="Of EM, at most.")
-@click.option("--tolerance", default=1e-3, help="Stop below this gain, nat a vector.")
+@click.option(
+    "--reduce", type=click.IntRange(min=1), help="Keep only so many principal components of the vectors, whitened."
+)
+@click.option("--whiten", is_flag=True, help="Give the vectors zero mean and unit covariance first.")
+@click.option("--length-norm", is_flag=True, help="Scale all vectors to one length, after whitening.")
+@click.option(
+    "--iterations", type=click.IntRange(min=1), default=100, help="Stop after this many EM iterations at the latest."
+)
+@click.option(
+    "--tolerance",
+    type=Number(min=0),
+    default=1e-3,
+    help="Stop when an iteration raises the log-likelihood by less than this, in nats a vector.",
+)
 @click.option(
     "--algorithm",
     type=click.Choice(["auto", "exact", "variational", "paper"]),
     default="auto",
-    help="exact: refuses what does not fit. variational: a lower bound, for two views with many classes each. "
-    "auto: exact where that is quick, else variational. paper: the formulas as printed in arXiv 1704.06061.",
+    help="Solve the model by this algorithm. exact refuses what does not fit in memory; variational maximises a lower "
+    "bound, for two views with many classes each; auto takes exact where that is quick, else variational; paper uses "
+    "the formulas as printed in arXiv 1704.06061.",
 )
-@click.option("--folds", default=5, help="Of held-out classes, where a rank or the shrinkage is auto.")
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=5,
+    help="Hold classes out in so many folds, where a rank or the shrinkage is auto.",
+)
 @click.option(
     "--criterion",
     type=click.Choice(["likelihood", "cllr"]),
     default="cllr",
-    help="What an auto rank or shrinkage is chosen by.",
+    help="Choose an auto rank or shrinkage by the likelihood of held-out classes, or by the cost of their scores.",
 )
-@click.option("--seed", default=0, help="Of the start, and of the folds.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress, no summary.")
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw the start and the folds with this seed; the same seed gives the same model.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor a summary; warnings are still shown.")
 def train(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
@@ -88,16 +115,19 @@ def train(
     from ..bundle import Bundle
     from ..estimators.cross_validation import MultiviewPLDACV
     from ..estimators.multiview import MultiviewPLDA
+    from ..exceptions import DataError
+    from ..files import check_writable
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
     from ..preprocessing import standard_chain
     from ..statistics import SufficientStatistics
     from ..statistics.storage import holds_statistics
 
-    ranks: dict[str, Any] = {name: _rank(value) for name, value in views}
+    ranks: dict[str, Any] = {name: _rank(value) for name, value in once("--view", views).items()}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and algorithm == "paper":
         raise click.UsageError("--algorithm paper has nothing to choose: give ranks, and no --shrinkage auto")
+    share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
     common: dict[str, Any] = {
         "algorithm": algorithm,
         "noise": noise,
@@ -106,6 +136,7 @@ def train(
         "random_state": seed,
         "verbose": 0 if quiet else 1,
     }
+    check_writable(output)
     gathered = holds_statistics(vectors)
     if gathered and (automatic or labels or reduce is not None or whiten or length_norm):
         raise click.UsageError(
@@ -113,24 +144,21 @@ def train(
         )
     if not gathered and not labels:
         raise click.UsageError("name the labels: --labels speaker=utt2spk")
-    with warnings_as_lines():
-        if gathered:
-            share = 0.0 if shrinkage is None else _share(shrinkage)
-            fitted = MultiviewPLDA(ranks, noise_shrinkage=share, **common)
-            fitted.fit_statistics(SufficientStatistics.load(vectors))
-            Bundle(None, fitted).save(output)
-            if not quiet:
-                click.echo(str(fitted.diagnostics_), err=True)
-            return
+    model: MultiviewPLDA
+    if gathered:
+        model = MultiviewPLDA(ranks, noise_shrinkage=share, **common)
+        model.fit_statistics(SufficientStatistics.load(vectors))
+        Bundle(None, model).save(output)
+    else:
         data = read_vectors(vectors)
-        table = read_labels(dict(labels), data.ids)
-        model: MultiviewPLDA
+        if len(data) < 2:
+            raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
+        table = read_labels(once("--labels", labels), data.ids)
         if automatic:
             if shrinkage not in (None, "auto"):
-                common["noise_shrinkages"] = (_share(str(shrinkage)),)
+                common["noise_shrinkages"] = (share,)
             model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **common)
         else:
-            share = 0.0 if shrinkage is None else _share(shrinkage)
             model = MultiviewPLDA(ranks, noise_shrinkage=share, **common)
         chain = None
         if reduce is not None or whiten or length_norm:
@@ -153,18 +181,21 @@ def _rank(text: str) -> int | str:
 
 def _share(text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
         raise click.BadParameter(
-            f"expected a number from 0 to 1, or auto; got {text!r}", param_hint="--shrinkage"
-        ) from None
+            f"expected a number from 0 to below 1, or auto; got {text!r}", param_hint="--shrinkage"
+        )
+    return value
 
 
 @click.command()
 @click.argument("model")
 @click.argument("vectors")
-@click.option("--models", help="Enrolment list: model id, then ids of its vectors (spk2utt). Default: one vector each.")
-@click.option("-o", "--output", required=True, help="Profile file to write.")
+@click.option("--models", help=MODELS)
+@click.option("-o", "--output", required=True, help="Write the profiles to this file.")
 def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     """Make profiles of VECTORS with MODEL, to be scored later (mvplda score --profiles).
 
@@ -173,9 +204,10 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
     from .. import load
+    from ..files import check_writable
     from .scores import enrolled_profiles
 
-    with warnings_as_lines():
-        profiles = enrolled_profiles(load(model), vectors, models, None, None)
-        profiles.save(output)
+    check_writable(output)
+    profiles = enrolled_profiles(load(model), vectors, models, None, None)
+    profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)

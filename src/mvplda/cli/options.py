@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
+
+SEED = click.IntRange(0, 2**32 - 1)
+MODELS = (
+    "Make models of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt).  "
+    "[default: every vector is a model of its own]"
+)
+
+
+class Number(click.FloatRange):
+    """A number in a range, which NaN is not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value} is not a number.", param, ctx)
+        return float(number)
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
@@ -24,6 +42,15 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return key, rest
 
 
+def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """NAME=VALUE pairs by name; a name that stands twice is a wrong call."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise click.BadParameter(f"{name} is given twice: {found[name]} and {value}", param_hint=option)
+    return found
+
+
 def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What is asked of every trial."""
     for option in (
@@ -31,15 +58,27 @@ def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--scoring",
             type=click.Choice(["exact", "paper"]),
             default="exact",
-            help="The likelihood ratio that follows from the model, or the one that the paper printed.",
+            help="Use the likelihood ratio that follows from the model (exact), or the one that the paper printed.",
         ),
         click.option(
             "--known",
             type=KeyValue(),
-            help="VIEW=FILE: the class that every model claims (model id, class); seen classes stand for themselves.",
+            help="VIEW=FILE: take as known which class of VIEW every model claims, as FILE lists it (model id, class). "
+            "What training learnt of the claimed class then sharpens the score; a claim that training did not see is "
+            "scored as if it were not known, and counted in a warning.",
         ),
-        click.option("--given", multiple=True, type=KeyValue(), help="VIEW=same or VIEW=different: what is known."),
-        click.option("--same", multiple=True, help="The view or views in question; default: all that are not given."),
+        click.option(
+            "--given",
+            multiple=True,
+            type=KeyValue(),
+            help="VIEW=same or VIEW=different: take as known that both sides of every trial agree, or differ, in VIEW.",
+        ),
+        click.option(
+            "--same",
+            multiple=True,
+            help="Ask whether both sides are the same in this view, whatever the other views are; may be repeated.  "
+            "[default: every view that is not given]",
+        ),
     ):
         command = option(command)
     return command
@@ -47,16 +86,36 @@ def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show warnings as single lines on standard error."""
+    """Show warnings as single lines on standard error, each text once; those for programmers are not shown."""
+    shown: set[str] = set()
 
-    def show(message: Warning | str, *_: Any, **__: Any) -> None:
-        click.echo(f"mvplda: warning: {message}", err=True)
+    def say(message: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            shown.add(text)
+            click.echo(f"mvplda: warning: {text}", err=True)
 
-    shown = warnings.showwarning
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        warnings.showwarning = show
-        try:
+    logged = logging.Handler(logging.WARNING)
+    logged.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("mvplda").addHandler(logged)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+                warnings.simplefilter("ignore", category)
+            warnings.showwarning = lambda message, *_, **__: say(message)  # restored by catch_warnings
             yield
-        finally:
-            warnings.showwarning = shown
+    finally:
+        logging.getLogger("mvplda").removeHandler(logged)
+
+
+def check_folder(path: Path) -> None:
+    """Whether results can be written to a folder, which need not be there yet; nothing is made."""
+    from ..files import check_writable
+
+    place = path
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise NotADirectoryError(f"{place} is a file, not a folder: nothing can be written to {path}")
+    check_writable(place / "any")

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import question_options, warnings_as_lines
+from ..exceptions import LabelError, UnknownClassWarning
+from .options import MODELS, Number, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMATS = click.Choice(["kaldi", "nist", "csv", "parquet"])
+FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["kaldi", "nist", "csv", "parquet"]),
+    help="Write the scores in this format.  [default: csv or parquet where the name ends so, else kaldi]",
+)
 
 
 @click.command()
 @click.argument("model")
-@click.option("--enrol", help="Vectors of the models; default: the test vectors.")
-@click.option("--models", help="Enrolment list: model id, then ids of its vectors (spk2utt). Default: one vector each.")
-@click.option("--profiles", help="Profiles that `mvplda enrol` wrote, in place of --enrol and --models.")
-@click.option("--test", "tests", required=True, help="Vectors of the tests.")
-@click.option("--trials", required=True, help="Trial list.")
-@click.option("-o", "--output", default="-", help="Where the scores go; - is standard output.")
-@click.option("--format", "form", type=FORMATS, default="kaldi", help="Of the scores.")
-@click.option("--per-view", is_flag=True, help="Also write OUTPUT.VIEW with the LLR of every single view.")
-@click.option("--raw", is_flag=True, help="The model's own LLR, even if a calibrator is saved with it.")
+@click.option("--enrol", help="Make the models of these vectors.  [default: those of --test]")
+@click.option("--models", help=MODELS)
+@click.option("--profiles", help="Score these profiles, which `mvplda enrol` wrote, in place of --enrol and --models.")
+@click.option("--test", "tests", required=True, help="Read the vectors of the tests from this file.")
+@click.option(
+    "--trials", required=True, help="Score the trials of this list (model id, test id), and write them in its order."
+)
+@click.option("-o", "--output", default="-", help="Write the scores to this file; - is standard output.")
+@FORMAT
+@click.option(
+    "--per-view",
+    is_flag=True,
+    help="Also write OUTPUT.VIEW for every view: how much that view alone speaks for the same class on both sides.",
+)
+@click.option(
+    "--raw", is_flag=True, help="Write the model's own likelihood ratios, even if a calibration is saved with it."
+)
 @question_options
 def score(
     model: str,
@@ -34,7 +49,7 @@ def score(
     tests: str,
     trials: str,
     output: str,
-    form: str,
+    form: str | None,
     per_view: bool,
     raw: bool,
     same: tuple[str, ...],
@@ -52,45 +67,60 @@ def score(
     import numpy as np
 
     from .. import load
-    from ..exceptions import LabelError
-    from ..io.lists import read_map
     from ..io.scores import Scores, write_scores
     from ..io.trial_files import read_trials
     from ..labels import base_columns
 
     if per_view and output == "-":
         raise click.UsageError("--per-view needs --output: it writes one more file a view")
-    with warnings_as_lines():
-        system = load(model)
-        listed = read_trials(trials)
-        test_set = read_side(system, tests)
-        enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
-        rows = enrolled.number(listed.enrol)
-        columns = test_set.rows(listed.test)
-        claims: dict[str, NDArray[Any]] | None = None
-        if known is not None:
-            claimed = read_map(known[1])
-            missing = [name for name in enrolled.ids.tolist() if name not in claimed]
-            if missing:
-                raise LabelError(f"{known[1]} does not name the class of model {missing[0]!r}")
-            claims = {known[0]: _like_classes([claimed[n] for n in enrolled.ids.tolist()], system, known[0])}
-        needed, columns = np.unique(columns, return_inverse=True)
-        sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
-        question: dict[str, Any] = {"given": dict(given) or None, "scoring": scoring}
-        plain = not same and not given and known is None and scoring == "exact"
-        if not plain and not raw and getattr(system, "calibrator", None) is not None:
-            click.echo(
-                "mvplda: the model's calibration is for another question: these scores are not calibrated", err=True
-            )
-        if plain and not raw and getattr(system, "calibrator", None) is not None:
-            values = system.calibrated(sides[0], sides[1], pairs=sides[2])
-        else:
+    if profiles is not None and (enrol is not None or models is not None):
+        raise click.UsageError("--profiles are models that are ready: leave out --enrol and --models")
+    check_scores_place(output, form=form)
+    system = load(model)
+    fitted = getattr(system, "model", system)
+    single = {view: f"{output}.{view}" for view in base_columns(tuple(fitted.views_))} if per_view else {}
+    check_scores_place(*single.values(), form=form)
+    listed = read_trials(trials)
+    test_set = read_side(system, tests)
+    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
+    names = {str(name) for name in enrolled.ids.tolist()}
+    missing = [name for name in dict.fromkeys(listed.enrol.tolist()) if name not in names]
+    if missing:
+        raise LabelError(
+            f"{trials} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
+            f"{len(names)} models, such as {str(enrolled.ids[0])!r}"
+        )
+    rows = enrolled.number(listed.enrol)
+    columns = test_set.rows(listed.test)
+    claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
+    needed, columns = np.unique(columns, return_inverse=True)
+    sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
+    question: dict[str, Any] = {"given": once("--given", given) or None, "scoring": scoring}
+    plain = not same and not given and known is None and scoring == "exact"
+    calibrated = not raw and getattr(system, "calibrator", None) is not None
+    if calibrated and not plain:
+        click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
+    if calibrated and plain:
+        values = system.calibrated(sides[0], sides[1], pairs=sides[2])
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
             values = system.llr_trials(*sides, same=same or None, known=claims, **question)
-        write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
-        fitted = getattr(system, "model", system)
-        for view in base_columns(tuple(fitted.views_)) if per_view else ():
-            single = np.asarray(system.llr_trials(*sides, same=view))
-            write_scores(f"{output}.{view}", Scores(listed.enrol, listed.test, single), form)
+    write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
+    for view, path in single.items():
+        alone = np.asarray(system.llr_trials(*sides, same=view))
+        write_scores(path, Scores(listed.enrol, listed.test, alone), form)
+
+
+def check_scores_place(*paths: str, form: str | None) -> None:
+    """Whether scores can be written there, before they are made."""
+    from ..extras import need
+    from ..files import check_writable
+    from ..io.tables import suffix_format
+
+    check_writable(*paths)
+    if any((form or suffix_format(path)) == "parquet" for path in paths):
+        need("pyarrow")
 
 
 def read_side(system: Any, path: str) -> Any:
@@ -106,11 +136,14 @@ def read_side(system: Any, path: str) -> Any:
 def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
+    from ..io.vectors import compare_extractors
     from ..verification.profiles import Profiles
 
     if profiles is not None:
         return Profiles.load(profiles)
     vectors = tests if enrol is None else read_side(system, enrol)
+    if tests is not None and enrol is not None and getattr(system, "extractor", None) is None:
+        compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
         return system.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)
@@ -119,32 +152,70 @@ def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profil
     return system.enrol(vectors.select(members).X, owners)
 
 
-def _like_classes(names: list[str], system: Any, view: str) -> NDArray[Any]:
-    """Class names read from text, as the type that the model's classes have."""
+def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any) -> dict[str, Any]:
+    """The class of a view that every model claims, as the model's classes are written.
+
+    Models that no trial uses need no claim. A claim that is no class of the fitted model is
+    counted in a warning; where none is, the file cannot be the one that was meant.
+    """
     import numpy as np
 
-    classes = getattr(system, "model", system).classes_.get(view)
-    array = np.asarray(names)
-    if classes is not None and classes.dtype.kind in "iuf":
-        try:
-            return array.astype(classes.dtype)
-        except ValueError:
-            return array.astype(object)
-    return array
+    from ..io.lists import read_map
+
+    classes = fitted.classes_.get(view)
+    if classes is None:
+        raise LabelError(f"--known: the model knows no classes of a view {view!r}; it does of {list(fitted.classes_)}")
+    listed = read_map(path)
+    names = [str(name) for name in models.tolist()]
+    wanted = [names[number] for number in used.tolist()]
+    missing = [name for name in wanted if name not in listed]
+    if missing:
+        raise LabelError(
+            f"{path} says nothing of {len(missing)} of the {len(wanted)} models in the trials, the first is "
+            f"{missing[0]!r}; expected lines of a model id and the class of {view!r} that it claims"
+        )
+    by_text = {str(name): name for name in classes.tolist()}
+    unknown = [name for name in wanted if listed[name] not in by_text]
+    if unknown:
+        some = ", ".join(map(repr, list(by_text)[:3]))
+        said = (
+            f"{path}: {len(unknown)} of {len(wanted)} models claim a class of {view!r} that the model was not trained "
+            f"with, such as {listed[unknown[0]]!r}; it knows {len(by_text)} classes, such as {some}"
+        )
+        if len(unknown) == len(wanted):
+            raise LabelError(said)
+        warnings.warn(f"{said}. They are scored as if the class were not known", UnknownClassWarning, stacklevel=2)
+    # Numbers that no class has stand for texts that no class has: all claims are of one type.
+    other = classes.max() + 1 if classes.dtype.kind in "iuf" else None
+    claims = [listed.get(name, str(classes[0])) for name in names]
+    return {view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])}
 
 
 @click.command()
 @click.argument("scores")
-@click.option("--trials", "key", help="Trials with their key, to train on.")
 @click.option(
-    "--method", type=click.Choice(["linear", "pav", "kind"]), default="linear", help="kind: every kind alike."
+    "--trials", "key", help="Train a calibration on SCORES and the key of this trial list (target, nontarget, TC ...)."
 )
-@click.option("--prior", default=0.5, help="Where the calibration is to be best.")
-@click.option("--save", "target", help="Where the calibrator goes.")
-@click.option("--into", "model", help="A model file that is to hold the calibrator; `mvplda score` then applies it.")
-@click.option("--load", "source", help="A calibrator to apply, in place of --trials.")
-@click.option("-o", "--output", help="Where the calibrated scores go; - is standard output.")
-@click.option("--format", "form", type=FORMATS, default="kaldi", help="Of the scores.")
+@click.option(
+    "--method",
+    type=click.Choice(["linear", "pav", "kind"]),
+    default="linear",
+    help="Train a straight line (linear), any rising curve (pav), or a line for which every kind of non-target "
+    "weighs the same, however many trials it has (kind).",
+)
+@click.option(
+    "--prior",
+    type=Number(0, 1, min_open=True, max_open=True),
+    default=0.5,
+    help="Make the calibration best where targets are this probable; pav is the same for all.",
+)
+@click.option("--save", "target", help="Write the calibration to this file.")
+@click.option(
+    "--into", "model", help="Save the calibration in this model file; `mvplda score` then applies it by itself."
+)
+@click.option("--load", "source", help="Apply this calibration, which --save wrote, in place of training one.")
+@click.option("-o", "--output", help="Write the calibrated SCORES to this file; - is standard output.")
+@FORMAT
 def calibrate(
     scores: str,
     key: str | None,
@@ -154,7 +225,7 @@ def calibrate(
     model: str | None,
     source: str | None,
     output: str | None,
-    form: str,
+    form: str | None,
 ) -> None:
     """Make scores natural-log likelihood ratios: train on SCORES with a key, or apply to them.
 
@@ -166,29 +237,34 @@ def calibrate(
     """
     from ..bundle import Bundle, load
     from ..calibration import KindCalibrator, LinearCalibrator, PAVCalibrator
+    from ..files import check_writable
     from ..io.scores import Scores, read_scores, write_scores
     from ..parts import load_calibrator, save_calibrator
     from .judge import scored_trials
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
-    with warnings_as_lines():
-        if key is not None:
-            trials, values = scored_trials(key, scores)
-            kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
-            settings = {} if method == "pav" else {"prior": prior}
-            calibrator = kinds[method](**settings).fit(values, trials.kind)
-            if target is not None:
-                save_calibrator(calibrator, target)
-            if model is not None:
-                system = load(model)
-                bundle = system if isinstance(system, Bundle) else Bundle(None, system)
-                bundle.calibrator = calibrator
-                bundle.save(model)
-        else:
-            calibrator = load_calibrator(str(source))
-        if output is not None:
-            found = read_scores(scores)
-            write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)
+    if source is not None and (target is not None or model is not None):
+        raise click.UsageError("--save and --into are for a calibration that is trained: give --trials, not --load")
     if target is None and output is None and model is None:
-        click.echo("mvplda: nothing was written: give --save, --into or --output", err=True)
+        raise click.UsageError("say what to write: --save, --into or --output")
+    check_writable(*(path for path in (target, model) if path is not None))
+    if output is not None:
+        check_scores_place(output, form=form)
+    found = read_scores(scores)  # once: they may come through a pipe
+    if key is not None:
+        trials, values = scored_trials(key, scores, found)
+        kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
+        settings = {} if method == "pav" else {"prior": prior}
+        calibrator = kinds[method](**settings).fit(values, trials.kind)
+        if target is not None:
+            save_calibrator(calibrator, target)
+        if model is not None:
+            system = load(model)
+            bundle = system if isinstance(system, Bundle) else Bundle(None, system)
+            bundle.calibrator = calibrator
+            bundle.save(model)
+    else:
+        calibrator = load_calibrator(str(source))
+    if output is not None:
+        write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)

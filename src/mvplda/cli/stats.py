@@ -52,9 +52,10 @@ def stats(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, arrow, npy, npz, scp, ark), however large, for mvplda train.
+    """Sum up SHARDS (parquet, arrow, npy, npz, h5, scp, ark), however large, for mvplda train.
 
-    SHARDS may also be statistics files, which are added as they are.
+    SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
+    one shard or in two that share a list of labels, is an error: it would be counted twice.
 
     \b
     Examples:
@@ -64,10 +65,12 @@ def stats(
       mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
+    from ..files import check_writable
     from ..shards import gather
     from ..statistics import SufficientStatistics, merge
     from ..statistics.storage import holds_statistics, save_statistics
 
+    check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
     rest = [path for path in shards if path not in files]
     if not files and not rest:

@@ -6,10 +6,21 @@ from pathlib import Path
 
 import click
 
-from .options import KeyValue, warnings_as_lines
+from .options import SEED, KeyValue, check_folder, once
 
-OUTPUT = click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("study"), help="Folder.")
-SEED = click.option("--seed", default=0, help="Of folds and of what is left out.")
+OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("study"),
+    help="Leave tables and pictures in this folder, which is made if need be.",
+)
+SEED_OPTION = click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw what is drawn with this seed; the same seed gives the same table.",
+)
 
 
 @click.group()
@@ -19,7 +30,7 @@ def study() -> None:
 
 @study.command()
 @OUTPUT
-@SEED
+@SEED_OPTION
 def drawn(output: Path, seed: int) -> None:
     """Vectors drawn from a known model: what every system reaches, the true parameters included.
 
@@ -27,13 +38,14 @@ def drawn(output: Path, seed: int) -> None:
     """
     from ..experiment.drawn import run
 
+    check_folder(output)
     run(output, seed, click.echo)
 
 
 @study.command()
 @click.argument("images", type=click.Path(exists=True, path_type=Path))
 @OUTPUT
-@SEED
+@SEED_OPTION
 def faces(images: Path, output: Path, seed: int) -> None:
     """Person, pose, expression and eyes in IMAGES: how much each explains; verify the person, ignoring the pose.
 
@@ -43,20 +55,41 @@ def faces(images: Path, output: Path, seed: int) -> None:
     """
     from ..experiment.faces import study_faces
 
-    with warnings_as_lines():
-        study_faces(images, output, seed=seed, say=click.echo)
+    check_folder(output)
+    study_faces(images, output, seed=seed, say=click.echo)
 
 
 @study.command()
 @click.argument("vectors")
-@click.option("-l", "--labels", multiple=True, required=True, type=KeyValue(), help="VIEW=FILE such as utt2spk.")
-@click.option("--verify", required=True, help="The view in question.")
-@click.option("--ignore", required=True, help="The view that must not matter.")
-@click.option("--keep", multiple=True, type=int, help="Ignored classes a training class is seen with; may be repeated.")
-@click.option("--components", default=150, help="Principal components.")
-@click.option("--folds", default=4, help="Of the classes to verify; each is tested once.")
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    required=True,
+    type=KeyValue(),
+    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
+    "view.",
+)
+@click.option("--verify", required=True, help="Ask whether two vectors are of one class of this view.")
+@click.option("--ignore", required=True, help="Keep this view from mattering.")
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Train with so many ignored classes a verified class; may be repeated.  "
+    "[default: all, half of them, two and one]",
+)
+@click.option(
+    "--components", type=click.IntRange(min=1), default=150, help="Keep so many principal components of the vectors."
+)
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=4,
+    help="Divide the classes to verify into so many parts; each is tested once with models of the others.",
+)
 @OUTPUT
-@SEED
+@SEED_OPTION
 def nuisance(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
@@ -78,24 +111,26 @@ def nuisance(
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
     from ..report.figures import figure, save_figure
+    from ..report.page import pictures_where_possible
 
-    with warnings_as_lines():
-        data = read_vectors(vectors)
-        table = read_labels(dict(labels), data.ids)
-        result = study_nuisance(
-            data.X,
-            table,
-            verify=verify,
-            ignore=ignore,
-            keep=keep or None,
-            components=components,
-            folds=folds,
-            seed=seed,
-            say=click.echo,
-        )
-        output.mkdir(parents=True, exist_ok=True)
-        click.echo("\n" + result.table())
-        (output / "nuisance.txt").write_text(result.table() + "\n", encoding="utf-8")
+    check_folder(output)
+    data = read_vectors(vectors)
+    table = read_labels(once("--labels", labels), data.ids)
+    result = study_nuisance(
+        data.X,
+        table,
+        verify=verify,
+        ignore=ignore,
+        keep=keep or None,
+        components=components,
+        folds=folds,
+        seed=seed,
+        say=click.echo,
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    click.echo("\n" + result.table())
+    (output / "nuisance.txt").write_text(result.table() + "\n", encoding="utf-8")
+    with pictures_where_possible():
         fig, axes = figure(6.5, 5)
         draw_errors(axes, result)
         click.echo(f"\nwrote {save_figure(fig, output / 'nuisance.png')}")

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..exceptions import LabelError
-from ..io.text import fail, read_lines
+from ..io.sources import fail
+from ..io.text import read_lines
 from .corpus import Corpus
 from .enrolment import named
 from .layout import folder_with, match_files, without_suffix

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import DataError, LabelError
+from ..io.text import check_ids
 from ..io.trials import Trials, patterns
 from .enrolment import Enrolments, IntArray, StringArray, enrolments, named, split_classes
 
@@ -63,7 +64,7 @@ class Corpus:
     Attributes
     ----------
     name : the data set's name
-    ids : (n,) unique names of the utterances
+    ids : (n,) unique names of the utterances; those of sound hold no blanks, for lists have to hold them
     labels : view -> (n,) classes
     clips : n places of sound, or None where vectors come from elsewhere
     protocol : who is trained on, enrolled and tested
@@ -86,6 +87,8 @@ class Corpus:
         if len(np.unique(self.ids)) != n:
             names, counts = np.unique(self.ids, return_counts=True)
             raise DataError(f"{self.name}: the utterance {names[counts > 1][0]!r} is there {counts.max()} times")
+        if self.clips is not None:
+            check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
         for view, classes in self.labels.items():
             if len(classes) != n:
                 raise LabelError(f"{self.name}: {n} utterances but {len(classes)} labels in view {view!r}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -11,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import DataError, LabelError, ParameterError
+from ..io.text import BLANKS, check_ids
 
 StringArray = NDArray[Any]
 IntArray = NDArray[np.int64]
 
+UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
+"""What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
 NAMED = 5
 """So many of the things left out are named in a message."""
 
@@ -88,7 +92,7 @@ def cells_of(labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]) ->
     order = np.argsort(cell.reshape(-1), kind="stable")
     bounds = np.searchsorted(cell.reshape(-1)[order], np.arange(cells.shape[1] + 1))
     joiner = _joiner(columns)
-    names = [joiner.join(str(column[order[start]]) for column in columns) for start in bounds[:-1]]
+    names = safe_ids([joiner.join(str(column[order[start]]) for column in columns) for start in bounds[:-1]])
     return {name: rows[order[start:stop]] for name, (start, stop) in zip(names, pairwise(bounds), strict=True)}
 
 
@@ -133,6 +137,28 @@ def split_classes(classes: Any, training: int | float, seed: int = 0) -> tuple[S
         )
     drawn = np.random.default_rng(seed).permutation(len(names))
     return names[np.sort(drawn[:number])], names[np.sort(drawn[number:])]
+
+
+def safe_ids(names: Iterable[Any]) -> list[str]:
+    """Names as ids that every list file can hold: blanks, and what is no Unicode text, become underscores.
+
+    Two names that become the same id are an error that names both, for one of them would be lost.
+
+    Examples
+    --------
+    >>> safe_ids(["zoom in/0001", "left/0001"])
+    ['zoom_in/0001', 'left/0001']
+    """
+    texts = [str(name) for name in names]
+    ids = [UNSAFE.sub("_", text) for text in texts]
+    whose: dict[str, str] = {}
+    for name, text in zip(ids, texts, strict=True):
+        other = whose.setdefault(name, text)
+        if other != text:
+            raise LabelError(
+                f"{other!r} and {text!r} would both be called {name!r}, for an id holds no blanks: rename one of them"
+            )
+    return check_ids(ids)
 
 
 def named(names: Sequence[Any], number: int = NAMED) -> str:

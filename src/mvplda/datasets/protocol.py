@@ -11,7 +11,7 @@ from ..exceptions import DataError, LabelError, ParameterError
 from ..io.text import repeated
 from ..io.trials import Trials
 from .corpus import Clip, Corpus, IntArray, Protocol, StringArray
-from .enrolment import cells_of, enrolments, named, session_order, split_classes
+from .enrolment import cells_of, enrolments, named, safe_ids, session_order, split_classes
 
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is said."""
@@ -42,7 +42,12 @@ def build_corpus(
     limit: int | None = None,
     source: str = "",
 ) -> Corpus:
-    """A corpus with the protocol that `make_protocol` makes, of at most `limit` sessions a cell, the first ones."""
+    """A corpus with the protocol that `make_protocol` makes, of at most `limit` sessions a cell, the first ones.
+
+    Ids of sound are made such that lists can hold them (see `safe_ids`), ids of vectors are what they are.
+    """
+    if clips is not None:
+        ids = np.array(safe_ids(ids.tolist()))
     if limit is not None:
         if limit < 1:
             raise ParameterError(f"the number of sessions to use is at least 1; got {limit}")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..exceptions import DataError, LabelError
+from ..io.sources import fail
 from ..io.tables import column_of, plain, read_parquet_columns, read_separated
-from ..io.text import fail
 from .corpus import Clip, Corpus, StringArray
 from .enrolment import named
 from .layout import without_suffix

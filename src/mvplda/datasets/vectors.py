@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..exceptions import LabelError, ParameterError
-from ..io.lists import read_groups, read_labels
+from ..io.lists import read_groups, read_map
 from ..io.trial_files import read_trials
 from ..io.trials import Trials
 from .corpus import Corpus, StringArray
@@ -78,11 +78,11 @@ def corpus_of_vectors(
 
 def _column(view: str, values: Any, names: StringArray) -> StringArray:
     if isinstance(values, (str, os.PathLike)):
-        found = read_labels({view: values}, names)[view]
-        unknown = [str(name) for name, value in zip(names, found, strict=True) if value is None]
+        found = read_map(values)
+        unknown = [name for name in names.tolist() if name not in found]
         if unknown:
             raise LabelError(f"{os.fspath(values)}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
-        return found.astype(np.str_)
+        return np.array([found[name] for name in names.tolist()], dtype=np.str_)
     column = np.array([str(value) for value in values], dtype=np.str_)
     if len(column) != len(names):
         raise LabelError(f"{len(column)} values of {view!r} for {len(names)} ids; expected as many")

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import DataError, ParameterError
-from ..metrics import Comparison, Evaluation, Intervals, compare_systems, evaluate, speaker_bootstrap
+from ..metrics import Comparison, Evaluation, Intervals, compare_systems, evaluate, speaker_intervals
 from .results import Results, SystemResult
 from .systems import BASELINE, BEST, BackendSettings, Scored, System, run_system
 from .task import Task
 
 MOST_TRIALS = 2_000_000
-"""Of a kind with more trials, so many are drawn for the intervals; error rates are of all."""
+"""Of a kind with more trials, so many stand for all in intervals and comparison; error rates are of all."""
 
 
 def run_systems(
@@ -38,7 +38,7 @@ def run_systems(
     ----------
     task : vectors, labels, protocol
     systems, settings : which, and their sizes
-    resamples : of speakers, for the intervals; 0 leaves them out
+    resamples : of speakers, for the comparison; 0 leaves it and the intervals out
     say : takes lines of text
     """
     kinds = task.kinds
@@ -60,7 +60,7 @@ def run_systems(
         intervals = None
         if drawn is not None:
             try:
-                intervals = drawn.intervals(found.scores, costs, resamples)
+                intervals = drawn.intervals(found.scores, costs)
             except DataError as error:
                 drawn = None
                 say(f"no intervals: {error}")
@@ -79,37 +79,43 @@ def run_systems(
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Trials for the bootstrap, the same for every system.
+    """Trials for intervals and comparison, the same for every system.
 
     where : (n,) places in the matrix of scores
     kinds : (n,) masks
+    weights : how many trials one of a kind stands for
     people : (n,) numbers of the enrolled and of the tested speaker
     """
 
     where: NDArray[np.int64]
     kinds: dict[str, NDArray[np.bool_]]
+    weights: dict[str, float]
     people: tuple[NDArray[np.int32], NDArray[np.int32]]
 
     @classmethod
     def of(cls, task: Task) -> _Drawn:
         rng = np.random.default_rng(0)
-        places = [np.flatnonzero(mask) for mask in task.kinds.values()]
-        places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in places]
+        every = [np.flatnonzero(mask) for mask in task.kinds.values()]
+        places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in every]
+        shares = [len(p) / max(len(some), 1) for p, some in zip(every, places, strict=True)]
         where = np.concatenate(places)
         number = np.repeat(np.arange(len(places)), [len(p) for p in places])
         sides = [labels[task.views[0]] for labels in (task.model_labels, task.test_labels)]
         codes = np.unique(np.concatenate(sides), return_inverse=True)[1].astype(np.int32)
         models, tests = codes[: len(sides[0])], codes[len(sides[0]) :]
         row, column = np.divmod(where, len(tests))
-        return cls(where, {kind: number == i for i, kind in enumerate(task.kinds)}, (models[row], tests[column]))
+        kinds = {kind: number == i for i, kind in enumerate(task.kinds)}
+        return cls(where, kinds, dict(zip(task.kinds, shares, strict=True)), (models[row], tests[column]))
 
-    def intervals(self, scores: NDArray[Any], costs: tuple[str, ...], resamples: int) -> Intervals:
+    def intervals(self, scores: NDArray[Any], costs: tuple[str, ...]) -> Intervals:
         own = scores.reshape(-1)[self.where]
-        return speaker_bootstrap(own, self.kinds, *self.people, costs, n_resamples=resamples, random_state=0)
+        return speaker_intervals(own, self.kinds, *self.people, costs, weights=self.weights)
 
     def compare(self, ours: NDArray[Any], theirs: NDArray[Any], costs: tuple[str, ...], resamples: int) -> Comparison:
         a, b = (scores.reshape(-1)[self.where] for scores in (ours, theirs))
-        return compare_systems(a, b, self.kinds, *self.people, costs, n_resamples=resamples, random_state=0)
+        return compare_systems(
+            a, b, self.kinds, *self.people, costs, weights=self.weights, n_resamples=resamples, random_state=0
+        )
 
 
 def _by_group(

@@ -17,6 +17,7 @@ from ..audio.settings import FeatureSettings
 from ..checks import known_names
 from ..exceptions import FileFormatError, ParameterError
 from ..files import write_atomically
+from ..io.sources import read_bytes
 from ..jvector.settings import (
     KINDS,
     ModernNetwork,
@@ -43,7 +44,7 @@ class EvaluationSettings:
 
     systems : by name; none named: all
     costs : operating points of minDCF
-    resamples : of speakers, for intervals; 0 leaves them out
+    resamples : of speakers, for the comparison with the baseline; 0 leaves it and all intervals out
     """
 
     systems: tuple[str, ...] = ()
@@ -212,17 +213,39 @@ def _without_none(value: Any) -> Any:
     return value
 
 
-def read_configuration(path: str | Path) -> Configuration:
-    """A configuration from a TOML file."""
-    try:
-        with open(path, "rb") as file:
-            values = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise FileFormatError(f"{path} is no TOML: {error}") from error
+def read_configuration(
+    path: str | Path | None, over: Mapping[str, Mapping[str, Any]] | None = None, *, corpus: str | None = None
+) -> Configuration:
+    """A configuration from a TOML file, or from a JSON file by its suffix.
+
+    Parameters
+    ----------
+    path : the file; None for the defaults alone
+    over : {section: values} that win over those of the file
+    corpus : name of the data set, where the file names none
+    """
+    values = {} if path is None else _read(Path(path))
+    usual = {} if corpus is None else {"corpus": {"name": corpus}}
+    winning = over or {}
+    for section in {**usual, **winning}:
+        own = values.get(section, {})
+        if isinstance(own, Mapping):  # else from_dict says what is wrong
+            values[section] = {**usual.get(section, {}), **own, **winning.get(section, {})}
     try:
         return Configuration.from_dict(values)
     except (ParameterError, TypeError) as error:
-        raise ParameterError(f"{path}: {error}") from error
+        raise ParameterError(str(error) if path is None else f"{path}: {error}") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    text = read_bytes(path)
+    try:
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text.decode())
+    except ValueError as error:
+        raise FileFormatError(f"{path} is no {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
+    if not isinstance(values, dict):
+        raise FileFormatError(f"{path} holds no sections: expected {', '.join(SECTIONS)}")
+    return values
 
 
 def recipes() -> list[str]:

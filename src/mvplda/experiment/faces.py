@@ -16,6 +16,7 @@ from ..exceptions import DataError, FileFormatError, MvpldaWarning
 from ..extras import need
 from ..preprocessing import Reduction
 from ..report.figures import figure, save_figure, variance_bars
+from ..report.page import pictures_where_possible
 from .nuisance import NuisanceResult, draw_errors, study_nuisance
 
 VIEWS = ("person", "pose", "expression", "eyes")
@@ -92,7 +93,8 @@ def study_faces(
     text += f"\nimages: {SOURCE}\n"
     (output / "faces.txt").write_text(text, encoding="utf-8")
     say("\n" + text)
-    say(f"wrote {_draw(model, reduction, small.shape[1:], result, output / 'faces.png')}")
+    with pictures_where_possible():
+        say(f"wrote {_draw(model, reduction, small.shape[1:], result, output / 'faces.png')}")
     return result
 
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from ..metrics import ScoreCurve
 from ..report import figures as draw
-from ..report.page import Report, files_beside, fold_away, notes_list, write_page, write_pictures
+from ..report.page import Report, fold_away, folder_beside, notes_list, write_page, write_pictures
 from .configuration import to_toml
 from .results import Results, SystemResult
 from .systems import BEST, Scored
@@ -25,11 +24,13 @@ def write_experiment_page(
     results: Results, scored: Mapping[str, Scored], task: Task, path: Path, *, source: str = ""
 ) -> list[Path]:
     """Write the page and, beside it, its pictures."""
-    folder = files_beside(path)
+    folder = folder_beside(path)
+    folder.mkdir(parents=True, exist_ok=True)
     pictures: dict[str, Any] = {
         "systems": ("EER of every system by kind of trial.", lambda axes: _bars(axes, results)),
         "systems-det": (
-            "Every system against all impostors: misses against false alarms, on probit axes.",
+            "Every system against all impostors: misses against false alarms, on probit axes. "
+            "A curve ends, in a square, where a single error is left: beyond, the trials tell nothing.",
             lambda axes: _det(axes, results, scored, task),
         ),
     }
@@ -91,11 +92,8 @@ def _det(axes: Any, results: Results, scored: Mapping[str, Scored], task: Task) 
     for i, system in enumerate(results.systems):
         scores = scored[system.name].scores
         curve = ScoreCurve(scores[kinds[target]], {"Total": scores[others]})
-        _, miss, false_alarm = curve.steps()
-        low = 0.5 / max(curve.n_targets, curve.n_nontargets)
-        x, y = (ndtri(np.clip(rate, low, 1 - low)) for rate in (false_alarm, miss))
         colour = draw.SYSTEM_COLOURS[i % len(draw.SYSTEM_COLOURS)]
-        axes.plot(x, y, color=colour, label=system.title.strip(), linewidth=2.4 if system.name == BEST else 1.2)
+        draw.det_curve(axes, curve, colour, system.title.strip(), 2.4 if system.name == BEST else 1.2)
     draw.det_axes(axes)
     axes.legend(fontsize="x-small", loc="upper right")
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..files import write_atomically
 from ..metrics import Comparison, Evaluation, Interval, Intervals
+from ..metrics.tables import aligned
 
 NAME_WIDTH = 32
 
@@ -51,7 +52,7 @@ class Results:
     """All systems on one corpus.
 
     summary : the corpus and its protocol in words
-    comparison : the last system against the baseline, on the same resamples of speakers
+    comparison : the best system against the baseline, on the same resamples of speakers
     configuration : what made it, as plain values
     """
 
@@ -79,10 +80,11 @@ class Results:
 
     def table(self) -> str:
         """The paper's table, for a terminal."""
-        head = f"{'EER, %':{NAME_WIDTH}}" + "".join(f"{kind:>8}" for kind in self.kinds)
         cost = next(iter(self.systems[0].evaluation.costs)).name
-        lines = [head + f"{'minDCF':>9}{'Cllr':>8}{'minCllr':>9}{'s':>7}"]
-        lines += [self.line(system) for system in self.systems]
+        lines = [
+            self._row("EER, %", [heading for heading, _ in self._columns]),
+            *(self.line(system) for system in self.systems),
+        ]
         counts = ", ".join(
             f"{kind} {row.n_nontargets}" for kind, row in self.systems[0].evaluation.rows.items() if kind != "Total"
         )
@@ -93,10 +95,20 @@ class Results:
     def line(self, system: SystemResult) -> str:
         """One row of `table`."""
         total = system.evaluation["Total"]
-        cells = "".join(f"{_percent(system.evaluation[kind].eer):>8}" for kind in self.kinds)
         cost = next(iter(total.min_dcf.values()))
         cllr = _cost(total.cllr) if system.llr and math.isfinite(total.cllr) else "-"
-        return f"{system.title:{NAME_WIDTH}}{cells}{cost:9.3f}{cllr:>8}{total.min_cllr:9.3f}{system.seconds:7.1f}"
+        errors = [_percent(system.evaluation[kind].eer) for kind in self.kinds]
+        return self._row(system.title, [*errors, f"{cost:.3f}", cllr, f"{total.min_cllr:.3f}", f"{system.seconds:.1f}"])
+
+    @property
+    def _columns(self) -> list[tuple[str, int]]:
+        """Headings of `table` and their widths, which cannot wait for the last system: lines are shown one by one."""
+        least = [*((kind, 6) for kind in self.kinds), ("minDCF", 7), ("Cllr", 6), ("minCllr", 7), ("s", 5)]
+        return [(heading, max(width, len(heading))) for heading, width in least]
+
+    def _row(self, name: str, cells: list[str]) -> str:
+        columns = zip(cells, self._columns, strict=True)
+        return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{width}}" for cell, (_, width) in columns)
 
     def claim(self) -> str:
         """The best system's errors as shares of the baseline's, with intervals."""
@@ -105,34 +117,29 @@ class Results:
         ours, theirs = (self[name].title.strip() for name in self.compared)
         level = 100 * self.comparison.level
         lines = [f"{ours} against {theirs}: EER as a share, with its {level:g} % interval over speakers"]
+        width = max(6, *map(len, self.comparison.tests))
         for kind, tests in self.comparison.tests.items():
             test = tests["eer"]
             word = {"A": "better", "B": "worse"}.get(test.verdict, "undecided")
             lines.append(
-                f"  {kind:>6}  {_number(test.ratio)}  [{_number(test.ratio_low)}, {_number(test.ratio_high)}]  "
+                f"  {kind:>{width}}  {_number(test.ratio)}  [{_number(test.ratio_low)}, {_number(test.ratio_high)}]  "
                 f"p = {test.p_value:.3f}  {word}"
             )
         return "\n".join(lines)
 
     def intervals_table(self) -> str:
         """EER with intervals, one row a system."""
-        rows = [
-            f"{system.title:{NAME_WIDTH}}" + "".join(f"{system.shown(kind):>22}" for kind in self.kinds)
-            for system in self.systems
-        ]
-        return "\n".join([f"{'EER, %':{NAME_WIDTH}}" + "".join(f"{kind:>22}" for kind in self.kinds), *rows])
+        rows = [[system.title, *map(system.shown, self.kinds)] for system in self.systems]
+        return "\n".join(aligned([["EER, %", *self.kinds], *rows]))
 
     def groups_table(self) -> str:
         """EER of every group, one row a system; nothing where there are no groups."""
-        lines = []
+        parts = []
         for group in dict.fromkeys(group for system in self.systems for group in system.groups):
-            lines += ["", f"{f'EER, %, {group}':{NAME_WIDTH}}" + "".join(f"{kind:>8}" for kind in self.kinds)]
-            for system in self.systems:
-                rows = system.groups[group].rows
-                lines.append(
-                    f"{system.title:{NAME_WIDTH}}" + "".join(f"{_percent(rows[kind].eer):>8}" for kind in self.kinds)
-                )
-        return "\n".join(lines[1:])
+            found = [(system.title, system.groups[group].rows) for system in self.systems]
+            rows = [[title, *(_percent(rows[kind].eer) for kind in self.kinds)] for title, rows in found]
+            parts.append("\n".join(aligned([[f"EER, %, {group}", *self.kinds], *rows])))
+        return "\n\n".join(parts)
 
     def markdown(self) -> str:
         """The table for a README."""

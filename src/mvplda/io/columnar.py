@@ -1,99 +1,237 @@
-"""Vectors in Parquet, Arrow and HDF5 files."""
+"""Vectors in Parquet, Arrow and HDF5 files.
+
+Fixed-size binary and fixed-shape tensors become arrays without a copy; fixed-size lists as
+well where they have no nulls, but Parquet decodes them value by value, which is slow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..extras import need
-from .numpy_files import ID_KEYS, VECTOR_KEYS, from_arrays, must_exist
+from .batches import Batch, Rows, rows_of_batch
+from .numpy_files import ID_KEYS, VECTOR_KEYS, Header, KeyedReader
 from .rows import Vectors
-from .text import Names, PathLike, fail
-from .whole import foreign, whole_files
+from .sources import OnDisk, PathLike, fail, foreign
+from .text import Names
 
 ID_COLUMNS = (*ID_KEYS, "utt_id", "utterance", "uttid", "key", "name", "segmentid")
 VECTOR_COLUMNS = (*VECTOR_KEYS, "vector", "embedding", "xvector")
 FLOAT_TYPE = b"dtype"
 """Metadata of a fixed-size binary column: ``<f4`` (also where absent) or ``<f8``."""
+STREAM_BYTES = 4 * 2**20
 
 
-def read_parquet(path: PathLike) -> tuple[Sequence[str], NDArray[Any]]:
-    """A column of ids and one of vectors."""
-    must_exist(path)
-    parquet = need("pyarrow.parquet")
-    with foreign(path, "a Parquet file"):
-        return _from_table(path, parquet.ParquetFile(path).read())
+class _TableReader:
+    """What is common to tables: a column of vectors, one of ids, and others."""
+
+    what = "a table"
+    files: tuple[str, ...] = ()
+
+    def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
+        self.source, self.path = source, source.name
+        with foreign(self.path, self.what):
+            schema = self._schema()
+            self.field, self.ids = choose_columns(self.path, schema, vectors, ids)
+            self.has_ids, self.found = self.ids is not None, _described(schema)
+            self.columns = tuple(name for name in schema.names if name != self.field.name)
+        self._cuts: list[int] | None = None
+
+    def _schema(self) -> Any:
+        raise NotImplementedError
+
+    def _lengths(self) -> list[int]:
+        """Rows of every part of the file that can be read by itself."""
+        raise NotImplementedError
+
+    def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def cuts(self) -> Sequence[int]:
+        if self._cuts is None:
+            with foreign(self.path, self.what):
+                self._cuts = list(accumulate(self._lengths()))
+        return self._cuts
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+        wanted = [self.field.name, *dict.fromkeys(columns)]
+        if ids and self.ids is None:
+            fail(
+                self.path,
+                f"expected a column of ids, text or whole numbers, called {ID_COLUMNS[1]!r} or named by you; "
+                f"{self.found}",
+            )
+        if ids and self.ids not in wanted:
+            wanted.append(str(self.ids))
+        step = rows_of_batch(batch_bytes, row_bytes(self.field.type))
+        row, parts = 0, None
+        if rows is not None:
+            row, cuts = rows[0], [0, *self.cuts()]
+            parts = range(bisect_right(cuts, rows[0]) - 1, bisect_left(cuts, rows[1]))
+        with foreign(self.path, self.what):
+            for batch in self._record_batches(step, wanted, parts):
+                batch.validate(full=True)  # offsets and lengths of a damaged file would lead out of its memory
+                for start in range(0, batch.num_rows, step):
+                    some = batch.slice(start, step)
+                    X = as_rows(self.path, some.column(self.field.name), self.field)
+                    names = self._names(some.column(self.ids), row) if ids else None
+                    yield Batch(X, names, {name: some.column(name) for name in columns})
+                    row += some.num_rows
+
+    def _names(self, column: Any, first: int) -> list[str]:
+        names = column.to_pylist()
+        if column.null_count:
+            fail(self.path, f"the id of row {first + names.index(None)}, counted from 0, is null")
+        return [str(name) for name in names]
 
 
-def read_arrow(path: PathLike) -> tuple[Sequence[str], NDArray[Any]]:
-    """A column of ids and one of vectors, in an IPC file or stream."""
-    must_exist(path)
-    arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
-    with foreign(path, "an Arrow file"):
-        with open(path, "rb") as file:
-            filed = file.read(6) == b"ARROW1"
-        with arrow.OSFile(str(path)) as source:
-            table = (ipc.open_file(source) if filed else ipc.open_stream(source)).read_all()
-            return _from_table(path, table)
+class ParquetReader(_TableReader):
+    what = "a Parquet file"
 
-
-def _from_table(path: PathLike, table: Any) -> tuple[Sequence[str], NDArray[Any]]:
-    types = need("pyarrow").types
-    fields = {field.name: field.type for field in table.schema}
-    texts = [n for n, t in fields.items() if types.is_string(t) or types.is_large_string(t) or types.is_integer(t)]
-    wide = [n for n, t in fields.items() if _is_vectors(types, t)]
-    found = f"the columns are {', '.join(f'{name} ({kind})' for name, kind in fields.items())}"
-    identity = _choose(texts, ID_COLUMNS)
-    vectors = _choose(wide, VECTOR_COLUMNS)
-    if identity is None:
-        fail(path, f"expected a column of ids as text, called {ID_COLUMNS[1]!r}; {found}")
-    if vectors is None:
-        fail(
-            path, f"expected one column of vectors (lists or fixed-size binary), called {VECTOR_COLUMNS[0]!r}; {found}"
+    def _open(self) -> Any:
+        parquet = need("pyarrow.parquet")
+        # buffered streams: a row group is never read whole
+        return parquet.ParquetFile(
+            self.source.file, pre_buffer=False, buffer_size=STREAM_BYTES, page_checksum_verification=True
         )
-    ids = [None if name is None else str(name) for name in table.column(identity).to_pylist()]
-    if None in ids:
-        fail(path, f"{ids.count(None)} id(s) are null; the first is row {ids.index(None) + 1}")
-    names = [str(name) for name in ids]
-    column = table.column(vectors).combine_chunks()
-    if column.null_count:
-        first = names[int(np.asarray(column.is_null()).argmax())]
-        fail(path, f"{column.null_count} vector(s) are null; the first is {first!r}")
-    field = table.schema.field(vectors)
-    return names, _as_rows(path, names, column, (field.metadata or {}).get(FLOAT_TYPE, b"<f4"))
+
+    def _schema(self) -> Any:
+        with self._open() as file:
+            return file.schema_arrow
+
+    def _lengths(self) -> list[int]:
+        with self._open() as file:
+            return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+
+    def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
+        groups = None if parts is None else list(parts)
+        with self._open() as file:
+            yield from file.iter_batches(batch_size=step, row_groups=groups, columns=columns, use_threads=False)
 
 
-def _choose(columns: list[str], preferred: Sequence[str]) -> str | None:
+class ArrowReader(_TableReader):
+    """Record batches are read one at a time, not mapped: what was used is not held."""
+
+    what = "an Arrow file"
+
+    def _filed(self) -> bool:
+        return self.source.head(6) == b"ARROW1"
+
+    def _schema(self) -> Any:
+        arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
+        with arrow.OSFile(self.source.file) as source:
+            return (ipc.open_file(source) if self._filed() else ipc.open_stream(source)).schema
+
+    def _lengths(self) -> list[int]:
+        arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
+        if not self._filed():
+            return []
+        with arrow.memory_map(self.source.file) as source:  # of a map nothing but the headers is read
+            file = ipc.open_file(source)
+            return [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
+
+    def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
+        arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
+        with arrow.OSFile(self.source.file) as source:
+            if self._filed():
+                file = ipc.open_file(source)
+                for i in range(file.num_record_batches) if parts is None else parts:
+                    yield file.get_batch(i)
+            else:
+                yield from ipc.open_stream(source)
+
+
+def choose_columns(path: str, schema: Any, vectors: str | None, ids: str | None) -> tuple[Any, str | None]:
+    """The field of the vectors, and the column of ids if there is one."""
+    types = need("pyarrow").types
+    wide = [f.name for f in schema if is_vectors(f.type)]
+    found = _described(schema)
+    if vectors is not None and vectors not in wide:
+        fail(path, f"expected vectors in a column {vectors!r}; {found}")
+    chosen = _chosen(wide, VECTOR_COLUMNS if vectors is None else (vectors,))
+    if chosen is None:
+        fail(path, f"expected one column of vectors, called {VECTOR_COLUMNS[0]!r} or named by you; {found}")
+    if ids is not None and ids not in schema.names:
+        fail(path, f"expected ids in a column {ids!r}; {found}")
+    texts = [f.name for f in schema if types.is_string(f.type) or types.is_large_string(f.type)]
+    whole = [f.name for f in schema if types.is_integer(f.type)]
+    return schema.field(chosen), ids if ids is not None else _chosen([*texts, *whole], ID_COLUMNS)
+
+
+def _chosen(columns: list[str], preferred: Sequence[str]) -> str | None:
     named = [name for name in preferred if name in columns]
     return named[0] if named else columns[0] if len(columns) == 1 else None
 
 
-def _is_vectors(types: Any, kind: Any) -> bool:
+def _described(schema: Any) -> str:
+    return f"the columns are {', '.join(f'{f.name} ({f.type})' for f in schema)}"
+
+
+def is_vectors(kind: Any) -> bool:
+    """Whether a column of this Arrow type can hold vectors."""
+    arrow = need("pyarrow")
+    types = arrow.types
+    if isinstance(kind, arrow.FixedShapeTensorType):
+        return len(kind.shape) == 1 and bool(types.is_floating(kind.value_type))
     if types.is_fixed_size_binary(kind):
         return True
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return bool(is_list and types.is_floating(kind.value_type))
 
 
-def _as_rows(path: PathLike, names: Sequence[str], column: Any, stored: bytes) -> NDArray[Any]:
+def row_bytes(kind: Any) -> int:
+    """Bytes of one vector, as far as the type tells."""
+    arrow = need("pyarrow")
+    if isinstance(kind, arrow.FixedShapeTensorType):
+        return int(np.prod(kind.shape)) * int(kind.value_type.bit_width) // 8
+    if arrow.types.is_fixed_size_binary(kind):
+        return int(kind.byte_width)
+    size = kind.list_size if arrow.types.is_fixed_size_list(kind) else 512
+    return int(size) * int(kind.value_type.bit_width) // 8
+
+
+def as_rows(path: str, column: Any, field: Any) -> NDArray[Any]:
+    """A column of vectors as an array; a null is a row of NaN."""
     arrow, compute = need("pyarrow"), need("pyarrow.compute")
-    n = len(names)
-    if n == 0:
-        return np.empty((0, 0))
-    if arrow.types.is_fixed_size_binary(column.type):
-        dtype = np.dtype(stored.decode())
-        if dtype not in (np.float32, np.float64) or column.type.byte_width % dtype.itemsize:
-            fail(path, f"vectors of {column.type.byte_width} bytes; expected a multiple of {dtype.itemsize}")
-        return np.frombuffer(b"".join(column.to_pylist()), dtype=dtype).reshape(n, -1)
-    widths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
-    if (widths != widths[0]).any():
-        odd = int((widths != widths[0]).argmax())
-        fail(path, f"the vector of {names[odd]!r} has width {widths[odd]}; those before have {widths[0]}")
-    flat = column.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat).reshape(n, int(widths[0]))
+    if isinstance(field.type, arrow.FixedShapeTensorType):
+        column = column.storage
+    n, kind = len(column), column.type
+    if arrow.types.is_fixed_size_binary(kind):
+        dtype = np.dtype((field.metadata or {}).get(FLOAT_TYPE, b"<f4").decode())
+        if dtype.kind != "f" or kind.byte_width % dtype.itemsize:
+            fail(path, f"vectors of {kind.byte_width} bytes; expected a multiple of {dtype.itemsize}, for {dtype}")
+        width = kind.byte_width // dtype.itemsize
+        buffer = column.buffers()[1]
+        X = np.frombuffer(buffer, dtype, count=n * width, offset=column.offset * kind.byte_width) if n else np.empty(0)
+        X = X.reshape(n, width)
+    elif arrow.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        values = column.values.slice(column.offset * width, n * width)
+        X = values.to_numpy(zero_copy_only=False).reshape(n, width)
+    else:
+        widths = compute.list_value_length(column.drop_null()).to_numpy(zero_copy_only=False)
+        if len(set(widths.tolist())) > 1:
+            fail(path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
+        if len(widths) == 0:
+            return np.empty((n, 0))  # all null: they have no width
+        width = int(widths[0])
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        if column.null_count == 0:
+            return np.asarray(flat).reshape(n, width)
+        X = np.full((n, width), np.nan, dtype=flat.dtype)
+        X[column.is_valid().to_numpy(zero_copy_only=False)] = flat.reshape(-1, width)
+        return X
+    if column.null_count:
+        X = X.copy()
+        X[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return X
 
 
 def _table(ids: Names, X: Vectors) -> Any:
@@ -103,27 +241,42 @@ def _table(ids: Names, X: Vectors) -> Any:
     return arrow.table({"id": arrow.array(ids.tolist(), type=arrow.string()), "vector": vectors})
 
 
-def write_parquet(path: PathLike, ids: Names, X: Vectors) -> None:
-    parquet = need("pyarrow.parquet")
-    with whole_files(path) as (part,):
-        parquet.write_table(_table(ids, X), part)
+def write_parquet(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    need("pyarrow.parquet").write_table(_table(ids, X), parts[0], write_page_checksum=True)
 
 
-def write_arrow(path: PathLike, ids: Names, X: Vectors) -> None:
+def write_arrow(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
     ipc, table = need("pyarrow.ipc"), _table(ids, X)
-    with whole_files(path) as (part,), part.open("wb") as file, ipc.new_file(file, table.schema) as writer:
+    with parts[0].open("wb") as file, ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 
 
-def read_hdf5(path: PathLike) -> tuple[Sequence[str], NDArray[Any]]:
-    """Datasets X and ids (or one of their other names), or one vector a dataset."""
-    must_exist(path)
-    arrays = hdf5_arrays(path)
-    return from_arrays(path, arrays)
+class Hdf5Reader(KeyedReader):
+    what = "an HDF5 file"
+
+    def _headers(self) -> dict[str, Header]:
+        h5py = need("h5py")
+        headers: dict[str, Header] = {}
+
+        def collect(name: str, item: Any) -> None:
+            if isinstance(item, h5py.Dataset):
+                headers[name] = Header(item.shape, item.dtype)
+
+        with h5py.File(self.source.file, "r") as file:
+            file.visititems(collect)
+        return headers
+
+    def _arrays(self, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+        return read_hdf5_arrays(self.source.file, keys)
+
+    def _slices(self, key: str, step: int) -> Iterator[NDArray[Any]]:
+        with need("h5py").File(self.source.file, "r") as file:
+            for start in range(0, self.headers[key].shape[0], step):
+                yield np.asarray(file[key][start : start + step])
 
 
-def hdf5_arrays(path: PathLike) -> dict[str, NDArray[Any]]:
-    """Every dataset of an HDF5 file by its path."""
+def read_hdf5_arrays(path: PathLike, keys: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Datasets of an HDF5 file by their paths, all or some."""
     h5py = need("h5py")
     arrays: dict[str, NDArray[Any]] = {}
 
@@ -131,13 +284,16 @@ def hdf5_arrays(path: PathLike) -> dict[str, NDArray[Any]]:
         if isinstance(item, h5py.Dataset):
             arrays[name] = np.asarray(item.asstr()[()] if h5py.check_string_dtype(item.dtype) else item[()])
 
-    with foreign(path, "an HDF5 file"), h5py.File(path, "r") as file:
-        file.visititems(collect)
+    with h5py.File(path, "r") as file:
+        if keys is None:
+            file.visititems(collect)
+        for key in keys or ():
+            collect(key, file[key])
     return arrays
 
 
-def write_hdf5(path: PathLike, ids: Names, X: Vectors) -> None:
+def write_hdf5(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
     h5py = need("h5py")
-    with whole_files(path) as (part,), h5py.File(part, "w") as file:
+    with h5py.File(parts[0], "w") as file:
         file.create_dataset("X", data=X)
         file.create_dataset("ids", data=np.array(ids.tolist(), dtype=object), dtype=h5py.string_dtype())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import LabelError
-from .text import LONGEST_ID, PathLike, check_id, fail, read_lines, write_text
+from ..exceptions import LabelError, UnlabelledWarning
+from .sources import PathLike, fail
+from .text import LONGEST_ID, check_id, read_lines, write_text
 
 
 def _entries(path: PathLike, what: str) -> list[tuple[int, str, str]]:
@@ -96,7 +98,7 @@ def groups_of(values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, NDArray[Any]]:
-    """Labels of every view, aligned with the ids; None where a file does not list an id.
+    """Labels of every view, aligned with the ids; None, and a warning, where a file does not list an id.
 
     Parameters
     ----------
@@ -113,5 +115,16 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, 
                 f"{path} lists none of the {len(names)} ids for view {view!r}: the first is {names[0]!r}, "
                 f"the file begins with {next(iter(values))!r}"
             )
+        missing = [name for name, value in zip(names, column, strict=True) if value is None]
+        if missing:
+            warnings.warn(unlabelled(view, str(path), len(missing), len(names), missing[0]), stacklevel=2)
         labels[view] = column
     return labels
+
+
+def unlabelled(view: str, where: str, count: int, total: int, first: str) -> UnlabelledWarning:
+    """What is said of vectors that a list does not name."""
+    return UnlabelledWarning(
+        f"{count} of {total} vectors have no label of view {view!r} in {where}, the first is {first!r}; "
+        "each of them is taken for a class of its own"
+    )

@@ -1,76 +1,247 @@
-"""Vectors in ``.npy`` and ``.npz`` files. No pickle."""
+"""Vectors in ``.npy`` and ``.npz`` files, and in whatever else holds named arrays. No pickle."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .batches import Batch, Rows, rows_of_batch
 from .rows import Vectors, stacked
-from .text import Names, PathLike, fail, read_lines
-from .whole import foreign, whole_files
+from .sources import OnDisk, PathLike, fail, foreign
+from .text import Names, lines_of
 
 VECTOR_KEYS = ("X", "x", "vectors", "embeddings", "xvectors", "data")
 ID_KEYS = ("ids", "id", "utt", "utts", "utterances", "keys", "names")
+PARSING = Lock()
+"""NumPy parses headers with `ast`, which in some versions of Python fails when two threads are at it."""
 
 
-def must_exist(path: PathLike) -> None:
-    if Path(path).is_dir():
-        fail(path, "this is a folder; a file was expected")
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no file {path}")
+class Header(NamedTuple):
+    """What is known of an array before it is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool = False
 
 
-def read_npy(path: PathLike) -> tuple[Sequence[str], NDArray[Any]]:
-    """(n, D) array; ids from the sibling ``.ids`` file, one a line, else row numbers."""
-    must_exist(path)
-    with foreign(path, "a NumPy array"):
-        X = np.array(np.load(path, mmap_mode="r", allow_pickle=False))  # a map notices a file that is too short
-    names = Path(path).with_suffix(".ids")
-    if not names.exists():
-        return [str(row) for row in range(len(X) if X.ndim else 0)], X
-    ids = [line.decode().strip(" \t\r") for line in read_lines(names)]
-    while ids and not ids[-1]:
-        ids.pop()
-    if X.ndim == 2 and len(ids) != len(X):
-        fail(names, f"{len(ids)} ids for the {len(X)} vectors of {path}; expected as many")
-    return ids, X
+def read_header(file: Any) -> Header:
+    """The header of the array that begins here."""
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    with PARSING:
+        shape, fortran, dtype = read(file)
+    return Header(shape, dtype, fortran and len(shape) > 1 and min(shape) > 1)
 
 
-def read_npz(path: PathLike) -> tuple[Sequence[str], NDArray[Any]]:
-    """Arrays X and ids (or one of their other names), or one vector a key."""
-    must_exist(path)
-    with foreign(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    return from_arrays(path, arrays)
+class NpyReader:
+    """An array (n, D). Ids in a file of the same name ending in ``.ids``, one a line, else row numbers."""
+
+    columns: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+    def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
+        self.source, self.path = source, source.name
+        with foreign(self.path, "a NumPy array"):
+            with open(source.file, "rb") as file:
+                self.header = read_header(file)
+                self.offset = file.tell()
+            shape, dtype = self.header.shape, self.header.dtype
+            _check_vectors(self.path, self.header)
+            size = os.stat(source.file).st_size - self.offset
+            expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
+            if size != expected:
+                fail(
+                    self.path,
+                    f"damaged or not whole: {size} bytes of numbers; shape {shape} of {dtype} needs {expected}",
+                )
+        self.id_file = Path(self.path.removesuffix(".gz")).with_suffix(".ids")
+        self.has_ids = self.id_file.exists()
+        if self.has_ids:
+            self.files = (str(self.id_file),)
+
+    def cuts(self) -> Sequence[int]:
+        return range(1, self.header.shape[0] + 1)
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+        n, width = self.header.shape
+        first, end = rows or (0, n)
+        names = self._names(first) if ids and self.has_ids else None
+        step = rows_of_batch(batch_bytes, width * self.header.dtype.itemsize)
+        with foreign(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
+            for start in range(first, end, step):
+                stop = min(start + step, end)
+                numbers = range(start, stop)
+                some = list(map(str, numbers)) if names is None else list(islice(names, len(numbers)))
+                if len(some) < len(numbers):
+                    self._miscounted(start + len(some))
+                yield Batch(self._rows(file, start, stop), some if ids else None)
+        if names is not None and end == n and (more := sum(map(bool, names))):
+            self._miscounted(n + more)
+
+    def _rows(self, file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
+        (n, width), dtype = self.header.shape, self.header.dtype
+        if self.header.fortran:
+            table = np.memmap(self.source.file, dtype, "r", self.offset, (n, width), order="F")
+            return np.array(table[start:stop], dtype=dtype.newbyteorder("="), order="C")
+        file.seek(self.offset + start * width * dtype.itemsize)  # read, not mapped: pages that were used would stay
+        return _filled(self.path, file, (stop - start, width), dtype)
+
+    def _names(self, first: int) -> Iterator[str]:
+        lines = (line.decode().strip(" \t") for line in lines_of(OnDisk(self.id_file)))
+        return islice(lines, first, None)
+
+    def _miscounted(self, count: int) -> NoReturn:
+        fail(self.id_file, f"{count} ids for the {self.header.shape[0]} vectors of {self.path}; expected as many")
 
 
-def from_arrays(path: PathLike, arrays: dict[str, NDArray[Any]]) -> tuple[Sequence[str], NDArray[Any]]:
-    """Ids and vectors from named arrays."""
-    if not arrays:
-        fail(path, "the file holds no arrays")
-    vectors = next((arrays[key] for key in VECTOR_KEYS if key in arrays and arrays[key].ndim == 2), None)
-    if vectors is not None:
-        ids = next((arrays[key] for key in ID_KEYS if key in arrays), None)
-        if ids is None:
-            return [str(row) for row in range(len(vectors))], vectors
-        if ids.ndim != 1:
-            fail(path, f"the ids have shape {ids.shape}; expected one a vector")
-        return [_text(path, name) for name in ids.tolist()], vectors
-    rows = {key: array.reshape(-1) for key, array in arrays.items() if array.ndim == 1 or array.shape[:1] == (1,)}
-    if len(rows) != len(arrays):
-        odd = next(key for key in arrays if key not in rows)
-        fail(
-            path,
-            f"expected an array {VECTOR_KEYS[0]!r} (n, D), or one vector a key; {odd!r} has shape {arrays[odd].shape}",
-        )
-    for key, row in rows.items():
-        if row.dtype.kind not in "fiu":
-            fail(path, f"{key!r} holds {row.dtype}; expected a vector of floats")
-    return list(rows), stacked(path, list(rows), list(rows.values()))
+class KeyedReader:
+    """Named arrays: vectors (n, D) and beside them ids and labels (n,); or one vector a key."""
+
+    what = "a file of named arrays"
+    files: tuple[str, ...] = ()
+
+    def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
+        self.source, self.path = source, source.name
+        with foreign(self.path, self.what):
+            self.headers = self._headers()
+        if not self.headers:
+            fail(self.path, "the file holds no arrays")
+        shapes = ", ".join(f"{key} {header.shape}" for key, header in self.headers.items())
+        wanted = VECTOR_KEYS if vectors is None else (vectors,)
+        self.key = next((k for k in wanted if k in self.headers and len(self.headers[k].shape) == 2), None)
+        self.ids: str | None = None
+        self.columns: tuple[str, ...] = ()
+        self.has_ids = True
+        if self.key is None:
+            odd = [key for key, header in self.headers.items() if not _one_vector(header)]
+            if vectors is not None or odd:
+                fail(
+                    self.path,
+                    f"expected an array {wanted[0]!r} (n, D), or one vector of floats a key; there are {shapes}",
+                )
+            return
+        _check_vectors(self.path, self.headers[self.key])
+        if ids is not None and ids not in self.headers:
+            fail(self.path, f"expected ids in an array {ids!r}; there are {shapes}")
+        self.ids = next((k for k in (ID_KEYS if ids is None else (ids,)) if k in self.headers), None)
+        self.has_ids = self.ids is not None
+        if self.ids is not None and len(self.headers[self.ids].shape) != 1:
+            fail(self.path, f"the ids have shape {self.headers[self.ids].shape}; expected one a vector")
+        self.columns = tuple(key for key, header in self.headers.items() if len(header.shape) == 1)
+
+    def _headers(self) -> dict[str, Header]:
+        raise NotImplementedError
+
+    def _arrays(self, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+        """Whole arrays."""
+        raise NotImplementedError
+
+    def _slices(self, key: str, step: int) -> Iterator[NDArray[Any]]:
+        """The rows of an array (n, D), so many at a time."""
+        raise NotImplementedError
+
+    def cuts(self) -> Sequence[int]:
+        return ()
+
+    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+        with foreign(self.path, self.what):
+            yield from self._one_a_key(batch_bytes) if self.key is None else self._table(batch_bytes, columns, ids)
+
+    def _one_a_key(self, batch_bytes: int) -> Iterator[Batch]:
+        keys = iter(self.headers)
+        header = next(iter(self.headers.values()))
+        width: int | None = None
+        while some := list(islice(keys, rows_of_batch(batch_bytes, int(np.prod(header.shape)) * 8))):
+            arrays = self._arrays(some)
+            X = stacked(self.path, some, [arrays[key].reshape(-1) for key in some], width)
+            width = X.shape[1]
+            yield Batch(X, some)
+
+    def _table(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
+        assert self.key is not None
+        (n, width), dtype, _ = self.headers[self.key]
+        listed = [self.ids] if ids and self.ids is not None else []
+        arrays = self._arrays([*columns, *listed])
+        for key, array in arrays.items():
+            if len(array) != n:
+                fail(self.path, f"{len(array)} values of {key!r} for {n} vectors; expected as many")
+        names = [_text(self.path, name) for key in listed for name in arrays[key].tolist()]
+        start = 0
+        for X in self._slices(self.key, rows_of_batch(batch_bytes, width * dtype.itemsize)):
+            some = slice(start, start + len(X))
+            numbered = names[some] if listed else [str(row) for row in range(start, start + len(X))]
+            yield Batch(X, numbered if ids else None, {column: arrays[column][some] for column in columns})
+            start += len(X)
+
+
+class NpzReader(KeyedReader):
+    """X is streamed where it is stored row by row; other arrays are read whole."""
+
+    what = "a NumPy archive"
+
+    def _headers(self) -> dict[str, Header]:
+        headers = {}
+        with zipfile.ZipFile(self.source.file) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as file:
+                    headers[name.removesuffix(".npy")] = read_header(file)
+        return headers
+
+    def _arrays(self, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
+        return read_npz_arrays(self.source.file, keys)
+
+    def _slices(self, key: str, step: int) -> Iterator[NDArray[Any]]:
+        header = self.headers[key]
+        n, width = header.shape
+        if header.fortran:
+            whole = self._arrays([key])[key]
+            for start in range(0, n, step):
+                yield np.ascontiguousarray(whole[start : start + step])
+            return
+        with zipfile.ZipFile(self.source.file) as archive, archive.open(f"{key}.npy") as file:
+            read_header(file)
+            for start in range(0, n, step):
+                yield _filled(self.path, file, (min(step, n - start), width), header.dtype)
+            if file.read(1):  # also makes zipfile compare its checksum
+                fail(self.path, f"the array {key!r} is longer than its shape says")
+
+
+def read_npz_arrays(path: PathLike, keys: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+    """Arrays of an archive, all or some."""
+    with PARSING, np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in (archive.files if keys is None else keys)}
+
+
+def _check_vectors(path: PathLike, header: Header) -> None:
+    if header.dtype.hasobject:
+        fail(path, "the array holds Python objects, which are not read; expected numbers")
+    if len(header.shape) != 2 or header.dtype.kind not in "fiu":
+        fail(path, f"expected vectors (n, D) of floats; got shape {header.shape} of {header.dtype}")
+
+
+def _one_vector(header: Header) -> bool:
+    return (len(header.shape) == 1 or (len(header.shape) == 2 and header.shape[0] == 1)) and header.dtype.kind in "fiu"
+
+
+def _filled(path: str, file: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The next rows of a file."""
+    array = np.empty(shape, dtype=dtype)
+    view = array.reshape(-1).view(np.uint8).data
+    place = 0
+    while place < len(view):
+        got = file.readinto(view[place:])
+        if not got:
+            fail(path, f"damaged or not whole: the file ends {len(view) - place} bytes too early")
+        place += got
+    return array.astype(dtype.newbyteorder("="), copy=False)
 
 
 def _text(path: PathLike, name: object) -> str:
@@ -82,13 +253,17 @@ def _text(path: PathLike, name: object) -> str:
         fail(path, f"the id {name!r} is not UTF-8")
 
 
-def write_npy(path: PathLike, ids: Names, X: Vectors) -> None:
-    with whole_files(path, Path(path).with_suffix(".ids")) as (array, names):
-        with array.open("wb") as file:
-            np.save(file, X, allow_pickle=False)
-        names.write_bytes("".join(f"{name}\n" for name in ids.tolist()).encode())
+def write_npy(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    """The array, and the file of ids."""
+    with parts[0].open("wb") as file:
+        np.save(file, X, allow_pickle=False)
+    parts[1].write_bytes("".join(f"{name}\n" for name in ids.tolist()).encode())
 
 
-def write_npz(path: PathLike, ids: Names, X: Vectors) -> None:
-    with whole_files(path) as (archive,), archive.open("wb") as file:
-        np.savez(file, X=X, ids=ids)
+def write_npz(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
+    write_npz_arrays(parts[0], {"X": X, "ids": ids})
+
+
+def write_npz_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 
 from ..exceptions import LabelError
+from .sources import PathLike, fail
 from .tables import column_of, needed, read_separated
-from .text import Names, PathLike, as_names, check_id, fail, read_lines, repeated, write_text
+from .text import Names, as_names, check_id, read_lines, repeated, write_text
 
 SPEAKER = ("speakerid", "speaker", "spk", "spkid")
 PHRASE = ("phraseid", "phrase", "sentence", "sentenceid")

@@ -19,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import DataError, LabelError, ParameterError
+from .sources import PathLike, fail, problem, read_bytes
 from .tables import (
     ENROL,
     SCORE,
     TEST,
     column_of,
+    is_parquet,
     needed,
     plain,
     read_parquet_columns,
@@ -31,20 +33,7 @@ from .tables import (
     suffix_format,
     write_table,
 )
-from .text import (
-    STANDARD,
-    Names,
-    PathLike,
-    as_names,
-    check_ids,
-    fail,
-    line_of,
-    problem,
-    read_fields,
-    read_head,
-    read_lines,
-    write_text,
-)
+from .text import Names, as_names, check_ids, fields_of, filled_lines, line_of, split_lines, write_text
 from .trials import Trials
 
 FORMATS = ("kaldi", "nist", "csv", "parquet")
@@ -55,17 +44,18 @@ class Scores:
     """Scores of trials.
 
     enrol, test : (n,) ids of the model and of the test
-    score : (n,) numbers, none of them NaN
+    score : (n,) numbers, none of them NaN; those of float32 stay so, for they have fewer digits
     """
 
     enrol: Names
     test: Names
-    score: NDArray[np.float64]
+    score: NDArray[Any]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "enrol", np.asarray(self.enrol, dtype=np.str_))
         object.__setattr__(self, "test", np.asarray(self.test, dtype=np.str_))
-        object.__setattr__(self, "score", np.asarray(self.score, dtype=np.float64))
+        score = np.asarray(self.score)
+        object.__setattr__(self, "score", score if score.dtype == np.float32 else score.astype(np.float64))
         shapes = [self.enrol.shape, self.test.shape, self.score.shape]
         if any(shape != (len(self.enrol),) for shape in shapes):
             raise DataError(f"scores have as many models, tests and numbers; got {shapes}")
@@ -115,28 +105,30 @@ def match(trials: Trials, scores: Scores) -> Matched:
 
 
 def read_scores(path: PathLike, format: str | None = None) -> Scores:
-    """Read scores; ``-`` is standard input, in Kaldi's format where none is named."""
-    if format is None:
-        format = "kaldi" if str(path) == STANDARD else detect_format(path)
-    _check_format(format)
+    """Read scores from a file, a pipe or ``-``, standard input; without a format, it is seen from the contents."""
+    if format is not None:
+        _check_format(format)
+    data = read_bytes(path)
+    if format == "parquet" or (format is None and (suffix_format(path) == "parquet" or is_parquet(data))):
+        header, columns = read_parquet_columns(path, data)
+        enrol, test, score = (columns[needed(path, header, names)] for names in (ENROL, TEST, SCORE))
+        return Scores(as_names(path, map(str, enrol)), as_names(path, map(str, test)), _numbers(path, score))
+    lines = split_lines(path, data)
+    format = _seen_format(path, lines) if format is None else format
     if format == "kaldi":
-        rows = read_fields(path, [3], "'enrol test score'")
+        rows = fields_of(path, lines, [3], "'enrol test score'")
         enrol, test, score = zip(*rows, strict=True)
-        return Scores(as_names(path, enrol), as_names(path, test), _numbers(path, score, 0))
-    if format == "parquet":
-        header, columns = read_parquet_columns(path)
-    else:
-        header, columns = read_separated(path, "," if format == "csv" else "\t")
+        return Scores(as_names(path, enrol), as_names(path, test), _numbers(path, score, lines))
+    header, columns = read_separated(path, "," if format == "csv" else "\t", lines)
     enrol, test, score = (columns[needed(path, header, names)] for names in (ENROL, TEST, SCORE))
-    numbers = _numbers(path, score, None if format == "parquet" else 1)
-    return Scores(as_names(path, map(str, enrol)), as_names(path, map(str, test)), numbers)
+    return Scores(as_names(path, enrol), as_names(path, test), _numbers(path, score, lines, 1))
 
 
-def detect_format(path: PathLike) -> str:
-    """The format of a score file, from its suffix and header."""
+def _seen_format(path: PathLike, lines: Sequence[bytes]) -> str:
+    """The format of a score file in text, from its suffix and header."""
     if (known := suffix_format(path)) is not None:
         return known
-    line = read_head(path, 100)[0].decode()
+    line = filled_lines(path, lines, 1)[0].decode()
     for separator, format in (("\t", "nist"), (",", "csv")):
         header = line.split(separator)
         if len(header) > 2 and column_of(header, ENROL) is not None and column_of(header, SCORE) is not None:
@@ -146,7 +138,9 @@ def detect_format(path: PathLike) -> str:
     return "kaldi"
 
 
-def _numbers(path: PathLike, values: Sequence[Any], header: int | None) -> NDArray[np.float64]:
+def _numbers(
+    path: PathLike, values: Sequence[Any], lines: Sequence[bytes] | None = None, header: int = 0
+) -> NDArray[np.float64]:
     try:
         numbers = np.array([float(value) for value in values], dtype=np.float64)
         wrong = int(np.isnan(numbers).argmax()) if np.isnan(numbers).any() else None
@@ -154,7 +148,7 @@ def _numbers(path: PathLike, values: Sequence[Any], header: int | None) -> NDArr
         wrong = next(k for k, value in enumerate(values) if not _is_number(value))
     if wrong is None:
         return numbers
-    line = wrong + 1 if header is None else line_of(read_lines(path), wrong + header)
+    line = wrong + 1 if lines is None else line_of(lines, wrong + header)
     value = values[wrong].decode() if isinstance(values[wrong], bytes) else values[wrong]
     raise problem(path, f"{str(value)[:40]!r} is the score; expected a number", line)
 
@@ -170,12 +164,12 @@ def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> N
     """Write scores, all or nothing; ``-`` is standard output.
 
     Without a format, CSV or Parquet by the suffix, else Kaldi's. Text holds the digits that
-    give every number back.
+    give every number back, and no more: at most 9 for those of float32.
     """
     format = format or suffix_format(path) or "kaldi"
     _check_format(format)
     enrol, test = check_ids(scores.enrol.tolist()), check_ids(scores.test.tolist())
-    values = scores.score.tolist()
+    values = scores.score.astype(np.str_).astype(np.float64).tolist()
     if format == "kaldi":
         write_text(path, [f"{e} {t} {s!r}" for e, t, s in zip(enrol, test, values, strict=True)])
     elif format == "nist":

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..extras import need
-from .numpy_files import must_exist
-from .text import STANDARD, Names, PathLike, check_widths, fail, read_lines, write_text
-from .whole import foreign, whole_files
+from ..files import whole_files
+from .sources import PathLike, fail, foreign, read_bytes
+from .text import Names, check_widths, read_lines, write_text
 
 ENROL = ("enrol", "enroll", "enrolment", "enrollment", "model", "modelid")
 TEST = ("test", "segment", "segmentid", "testid", "evaluationfileid", "testsegment")
@@ -40,9 +40,14 @@ def needed(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
     return place
 
 
-def read_separated(path: PathLike, separator: str | None) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Header and columns of a text table; the separator is ``,``, a tab, or None for any blanks."""
-    lines = read_lines(path)
+def read_separated(
+    path: PathLike, separator: str | None, lines: Sequence[bytes] | None = None
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Header and columns of a text table; the separator is ``,``, a tab, or None for any blanks.
+
+    lines : those of the file, where they were read before
+    """
+    lines = read_lines(path) if lines is None else lines
     if separator == ",":
         rows = _comma_rows(path, lines)
     else:
@@ -72,12 +77,16 @@ def _comma_rows(path: PathLike, lines: Sequence[bytes]) -> list[list[str]]:
     return rows
 
 
-def read_parquet_columns(path: PathLike) -> tuple[list[str], list[Any]]:
-    """Header and columns of a Parquet table; text columns as lists, numbers as arrays."""
-    must_exist(path)
-    parquet = need("pyarrow.parquet")
+def read_parquet_columns(path: PathLike, data: bytes | None = None) -> tuple[list[str], list[Any]]:
+    """Header and columns of a Parquet table, as lists.
+
+    data : the bytes of the file, where they were read before
+    """
+    arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
+    data = read_bytes(path) if data is None else data
     with foreign(path, "a Parquet file"):
-        table = parquet.ParquetFile(path).read()
+        table = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True).read()
+        table.validate(full=True)
         if table.num_rows == 0:
             fail(path, "the table has no rows")
         for name, column in zip(table.column_names, table.columns, strict=True):
@@ -92,7 +101,7 @@ def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None
         arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
         table = arrow.table({k: arrow.array(_listed(v)) for k, v in columns.items()})
         with whole_files(path) as (part,):
-            parquet.write_table(table, part)
+            parquet.write_table(table, part, write_page_checksum=True)
         return
     rows = zip(*(_texts(values) for values in columns.values()), strict=True)
     if format == "tsv":
@@ -116,6 +125,8 @@ def _texts(values: Any) -> list[str]:
 
 def suffix_format(path: PathLike) -> str | None:
     """The format that a suffix names beyond doubt."""
-    if str(path) == STANDARD:
-        return None
-    return {".parquet": "parquet", ".csv": "csv"}.get(Path(path).suffix.lower())
+    return {".parquet": "parquet", ".csv": "csv"}.get(Path(str(path).removesuffix(".gz")).suffix.lower())
+
+
+def is_parquet(data: bytes) -> bool:
+    return data.startswith(b"PAR1")

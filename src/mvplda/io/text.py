@@ -1,86 +1,70 @@
 """Text files of the field: read whole, split on ASCII whitespace, errors with file and line.
 
 Kaldi separates fields with ASCII blanks, so an id may hold any other character: a
-no-break space or an ideographic space is part of it. Lines end in LF or CRLF, a
+no-break space or an ideographic space is part of it. Lines end in LF, CRLF or CR, a
 byte order mark is skipped, and blank lines are passed over but counted.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import FileFormatError, LabelError
+from ..exceptions import LabelError
 from ..files import write_atomically
+from .sources import OnDisk, PathLike, fail, read_bytes
 
-PathLike = str | os.PathLike[str]
 Names = NDArray[np.str_]
 
-STANDARD = "-"
-"""Stands for standard input or output."""
 LONGEST_ID = 1000
 BLANKS = " \t\n\r\v\f"
-
-
-def problem(path: PathLike, reason: str, line: int | None = None) -> FileFormatError:
-    """The error that names the file, and the line counted from 1."""
-    where = f"{path}, line {line}" if line is not None else f"{path}"
-    return FileFormatError(f"{where}: {reason}")
-
-
-def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
-    """Raise the error that names the file and the line."""
-    raise problem(path, reason, line)
-
-
-def read_bytes(path: PathLike) -> bytes:
-    """Everything in a file, or from standard input for ``-``."""
-    if str(path) == STANDARD:
-        return sys.stdin.buffer.read()
-    file = Path(path)
-    if file.is_dir():
-        fail(path, "this is a folder; a file was expected")
-    if not file.exists():
-        raise FileNotFoundError(f"there is no file {path}")
-    return file.read_bytes()
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark."""
 
 
 def read_lines(path: PathLike) -> list[bytes]:
     """Lines of a UTF-8 text file without their ends; text that is no UTF-8 is an error."""
-    return _lines_of(path, read_bytes(path))
+    return split_lines(path, read_bytes(path))
 
 
-def read_head(path: PathLike, count: int = 1000) -> list[bytes]:
-    """The first lines of a text file that are not blank."""
-    if not Path(path).is_file():
-        return read_lines(path)  # for the error about what it is instead
-    with open(path, "rb") as file:
-        lines = _lines_of(path, b"".join(islice(file, count)))
-    filled = [line for line in lines if line.strip()]
-    if not filled:
-        fail(path, "the file is empty, or begins with blank lines")
-    return filled
-
-
-def _lines_of(path: PathLike, data: bytes) -> list[bytes]:
-    data = data.removeprefix(b"\xef\xbb\xbf")
+def split_lines(path: PathLike, data: bytes, first: int = 1) -> list[bytes]:
+    """Lines of text that was read from a file, of which the first has this number."""
+    data = data.removeprefix(MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        fail(path, f"not UTF-8 text ({error.reason}): convert the file", data.count(b"\n", 0, error.start) + 1)
+        fail(path, f"not UTF-8 text ({error.reason}): convert the file", first + data.count(b"\n", 0, error.start))
     if b"\0" in data:
-        fail(path, "not a text file: it holds zero bytes", data.count(b"\n", 0, data.index(b"\0")) + 1)
-    return data.replace(b"\r\n", b"\n").split(b"\n")
+        line = first + data.count(b"\n", 0, data.index(b"\0"))
+        fail(path, "not a text file: it holds zero bytes", line)
+    return data.split(b"\n")
 
 
-def read_fields(path: PathLike, widths: Sequence[int], expected: str) -> list[list[bytes]]:
+def lines_of(source: OnDisk) -> Iterator[bytes]:
+    """The lines of a text file one by one, for files that are not held in memory whole."""
+    number = 0
+    with open(source.file, "rb") as file:
+        for raw in file:
+            whole = (raw if number else raw.removeprefix(MARK)).removesuffix(b"\n").removesuffix(b"\r")
+            for line in whole.split(b"\r") if b"\r" in whole else (whole,):
+                number += 1
+                if not line.isascii() or b"\0" in line:
+                    split_lines(source.name, line, number)
+                yield line
+
+
+def filled_lines(path: PathLike, lines: Iterable[bytes], count: int) -> list[bytes]:
+    """The first lines that are not blank."""
+    filled = list(islice((line for line in lines if line.strip()), count))
+    if not filled:
+        fail(path, "the file is empty")
+    return filled
+
+
+def fields_of(path: PathLike, lines: Iterable[bytes], widths: Sequence[int], expected: str) -> list[list[bytes]]:
     """Fields of every line that is not blank; all lines have one of the widths, the same one.
 
     Parameters
@@ -88,7 +72,7 @@ def read_fields(path: PathLike, widths: Sequence[int], expected: str) -> list[li
     widths : numbers of fields that a line may have
     expected : what a line should hold, for the error
     """
-    rows = [line.split() for line in read_lines(path)]
+    rows = [line.split() for line in lines]
     check_widths(path, rows, widths, expected)
     return [row for row in rows if row]
 
@@ -147,12 +131,7 @@ def check_ids(names: Iterable[object]) -> list[str]:
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:
     """Write lines, all or nothing, or to standard output for ``-``."""
-    data = "".join(f"{line}\n" for line in lines).encode()
-    if str(path) == STANDARD:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-    else:
-        write_atomically(path, data)
+    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:

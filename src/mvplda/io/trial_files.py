@@ -22,11 +22,13 @@ import numpy as np
 
 from ..exceptions import LabelError, ParameterError
 from .protocols import rsr2015_utterance
+from .sources import PathLike, fail, problem, read_bytes
 from .tables import (
     ENROL,
     KIND,
     TEST,
     column_of,
+    is_parquet,
     needed,
     plain,
     read_parquet_columns,
@@ -34,20 +36,7 @@ from .tables import (
     suffix_format,
     write_table,
 )
-from .text import (
-    STANDARD,
-    Names,
-    PathLike,
-    as_names,
-    check_ids,
-    fail,
-    line_of,
-    problem,
-    read_fields,
-    read_head,
-    read_lines,
-    write_text,
-)
+from .text import Names, as_names, check_ids, fields_of, filled_lines, line_of, split_lines, write_text
 from .trials import Trials, kinds_of
 
 FORMATS = ("kaldi", "voxceleb", "sdsv", "rsr2015", "nist", "csv", "parquet")
@@ -77,37 +66,35 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
 
     Parameters
     ----------
-    path : file, or ``-`` for standard input (then the format must be named)
+    path : file, pipe, or ``-`` for standard input
     format : one of kaldi, voxceleb, sdsv, rsr2015, nist, csv, parquet; None looks into the file
     views : the views of which kinds in a CSV or Parquet file are patterns
     """
-    if format is None:
-        if str(path) == STANDARD:
-            raise ParameterError(f"trials from standard input need a format: one of {', '.join(FORMATS)}")
-        format = detect_format(path)
-    _check_format(format)
-    if format in ("kaldi", "voxceleb"):
-        return _read_plain(path, format, views)
-    if format == "rsr2015":
-        return _read_rsr2015(path)
-    if format == "parquet":
-        header, columns = read_parquet_columns(path)
+    if format is not None:
+        _check_format(format)
+    data = read_bytes(path)
+    lines: list[bytes] | None = None
+    if format == "parquet" or (format is None and (suffix_format(path) == "parquet" or is_parquet(data))):
+        header, columns = read_parquet_columns(path, data)
         columns = [[str(int(v)) if isinstance(v, bool) else str(v) for v in column] for column in columns]
     else:
-        header, columns = read_separated(path, {"csv": ",", "nist": "\t", "sdsv": None}[format])
+        lines = split_lines(path, data)
+        format = _seen_format(path, lines) if format is None else format
+        if format in ("kaldi", "voxceleb"):
+            return _plain_trials(path, lines, format, views)
+        if format == "rsr2015":
+            return _rsr2015_trials(path, lines)
+        header, columns = read_separated(path, {"csv": ",", "nist": "\t", "sdsv": None}[format], lines)
     enrol, test = needed(path, header, ENROL), needed(path, header, TEST)
     key = column_of(header, KIND)
-    first = 0 if format == "parquet" else 1
-    kind = None if key is None else _kinds(path, columns[key], views, None if first == 0 else read_lines, first)
+    kind = None if key is None else _kinds(path, columns[key], views, lines, 1)
     return Trials(as_names(path, columns[enrol]), as_names(path, columns[test]), kind, tuple(views))
 
 
-def detect_format(path: PathLike) -> str:
-    """The format of a trial list, from its suffix, header and fields; an ambiguous list is an error."""
+def _seen_format(path: PathLike, every: Sequence[bytes]) -> str:
+    """The format of a trial list in text, from its suffix, header and fields; an ambiguous list is an error."""
     known = suffix_format(path)
-    if known == "parquet":
-        return known
-    lines = read_head(path)
+    lines = filled_lines(path, every, 1000)
     line = lines[0].decode()
     by_comma = [field.strip() for field in line.split(",")]
     if len(by_comma) > 1 and column_of(by_comma, ENROL) is not None and column_of(by_comma, TEST) is not None:
@@ -135,25 +122,24 @@ def detect_format(path: PathLike) -> str:
     raise problem(path, f"not a trial list that is known ({', '.join(FORMATS)}): the first line is {line[:80]!r}", 1)
 
 
-def _read_plain(path: PathLike, format: str, views: Sequence[str]) -> Trials:
+def _plain_trials(path: PathLike, lines: Sequence[bytes], format: str, views: Sequence[str]) -> Trials:
     if format == "voxceleb":
-        rows = read_fields(path, [3], "'1 enrol test' or '0 enrol test'")
+        rows = fields_of(path, lines, [3], "'1 enrol test' or '0 enrol test'")
         key, enrol, test = zip(*rows, strict=True)
         for number, value in enumerate(key):
             if value not in (b"0", b"1"):
-                fail(path, f"{value.decode()[:40]!r} is the key; expected 1 or 0", line_of(read_lines(path), number))
+                fail(path, f"{value.decode()[:40]!r} is the key; expected 1 or 0", line_of(lines, number))
         kind = np.where(np.array(key) == b"1", "target", "nontarget")
         return Trials(as_names(path, enrol), as_names(path, test), kind)
-    rows = read_fields(path, [2, 3], "'enrol test' or 'enrol test target|nontarget'")
+    rows = fields_of(path, lines, [2, 3], "'enrol test' or 'enrol test target|nontarget'")
     columns = list(zip(*rows, strict=True))
     kinds = None
     if len(columns) == 3:
-        kinds = _kinds(path, [value.decode() for value in columns[2]], views, read_lines, 0)
+        kinds = _kinds(path, [value.decode() for value in columns[2]], views, lines, 0)
     return Trials(as_names(path, columns[0]), as_names(path, columns[1]), kinds, tuple(views))
 
 
-def _read_rsr2015(path: PathLike) -> Trials:
-    lines = read_lines(path)
+def _rsr2015_trials(path: PathLike, lines: Sequence[bytes]) -> Trials:
     enrol, test, kind = [], [], []
     expected = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW"
     named = {tuple(b"Y" if k == place else b"N" for k in range(4)): mark for place, mark in enumerate(MARKS)}
@@ -179,7 +165,9 @@ def _read_rsr2015(path: PathLike) -> Trials:
     return Trials(as_names(path, enrol), as_names(path, [tests[name] for name in test]), np.array(kind))
 
 
-def _kinds(path: PathLike, values: Iterable[Any], views: Sequence[str], lines: Any, header: int) -> Names:
+def _kinds(
+    path: PathLike, values: Iterable[Any], views: Sequence[str], lines: Sequence[bytes] | None, header: int
+) -> Names:
     listed = list(values)
     exact = {name: name for name in kinds_of(views)}
     spelled = {value: exact.get(value) or SPELLINGS.get(str(value).strip().lower()) for value in set(listed)}
@@ -187,7 +175,7 @@ def _kinds(path: PathLike, values: Iterable[Any], views: Sequence[str], lines: A
     wrong = [listed.index(value) for value, kind in spelled.items() if kind is None]
     if wrong:
         entry = min(wrong)
-        line = line_of(lines(path), entry + header) if lines else entry + 1
+        line = line_of(lines, entry + header) if lines is not None else entry + 1
         hint = "" if views else "; patterns of views need views=(...)"
         expected = f"expected one of {', '.join(kinds_of(views))}{hint}"
         fail(path, f"{str(listed[entry])[:40]!r} is the kind; {expected}", line)

@@ -8,27 +8,56 @@
 ``.arrow``           binary of 32-bit floats)
 ``.h5``, ``.hdf5``   datasets ``X`` and ``ids``, or one vector a dataset
 ==================== ======================================================================
+
+Each may be compressed with gzip. The format of a stream (``-``, a pipe) is seen from its first bytes.
+There is one reader a format, which gives batches: `read_vectors` takes them all, `mvplda.shards` one by one.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownExtractorWarning
+from ..extras import need
+from ..files import check_writable, whole_files
 from . import columnar, numpy_files
-from .ark import is_kaldi, read_kaldi, write_kaldi
+from .ark import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
+from .batches import Reader
 from .rows import Vectors
-from .text import Names, PathLike, as_names, check_ids, fail, repeated, write_text
+from .sources import OnDisk, PathLike, fail, is_stream
+from .text import Names, as_names, check_ids, repeated
 
 EXTRACTOR_SUFFIX = ".extractor"
-SUFFIXES = (".scp", ".ark", ".npy", ".npz", ".parquet", ".arrow", ".h5", ".hdf5")
+WHOLE = 2**28
+"""Bytes of a batch where all of them are wanted."""
+
+
+class Format(NamedTuple):
+    """Who reads and who writes files with a suffix, and how such a file begins."""
+
+    reader: Callable[[OnDisk, str | None, str | None], Reader]
+    write: Callable[[Sequence[Path], Names, Vectors], None]
+    magic: tuple[bytes, ...]
+
+
+HDF5 = Format(columnar.Hdf5Reader, columnar.write_hdf5, (b"\x89HDF",))
+FORMATS = {
+    ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
+    ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),
+    ".parquet": Format(columnar.ParquetReader, columnar.write_parquet, (b"PAR1",)),
+    ".arrow": Format(columnar.ArrowReader, columnar.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
+    ".h5": HDF5,
+    ".hdf5": HDF5,
+}
+SUFFIXES = (".scp", ".ark", *FORMATS)
 
 
 @dataclass(frozen=True)
@@ -85,8 +114,31 @@ class VectorSet:
         return VectorSet(self.ids[rows], self.X[rows], self.extractor)
 
 
+def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = None) -> Reader:
+    """The reader of a file; the suffix or a Kaldi prefix names the format; of a stream, and of a file without
+    a suffix, the first bytes do.
+
+    Parameters
+    ----------
+    vectors, ids : their columns in a table, their arrays in a file of named arrays; default: by their usual names
+    """
+    if is_kaldi(path):
+        return KaldiReader(path)
+    suffix = _suffix(path)
+    if suffix in FORMATS:
+        return FORMATS[suffix].reader(OnDisk(path), vectors, ids)
+    if suffix and not is_stream(path) and not str(path).endswith(".gz"):
+        raise FileFormatError(_unknown(path))
+    source = OnDisk(path)
+    head = source.head(4096)
+    for format in FORMATS.values():
+        if head.startswith(format.magic):
+            return format.reader(source, vectors, ids)
+    return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
+
+
 def read_vectors(path: PathLike) -> VectorSet:
-    """Read vectors and ids; the suffix or a Kaldi prefix names the format.
+    """Read vectors and ids; the suffix or a Kaldi prefix names the format, of a stream its first bytes.
 
     Raises
     ------
@@ -94,16 +146,61 @@ def read_vectors(path: PathLike) -> VectorSet:
         The file is truncated, empty or of another kind; vectors differ in width or are not
         finite; ids repeat. The error names the file and the first entry at fault.
     """
-    vectors = checked(path, *(read_kaldi(path) if is_kaldi(path) else _reader(path)(path)))
-    note = Path(f"{path}{EXTRACTOR_SUFFIX}")
-    return replace(vectors, extractor=note.read_text(encoding="utf-8").strip()) if note.is_file() else vectors
+    ids: list[str] = []
+    parts: list[NDArray[Any]] = []
+    width = 0
+    for batch in open_vectors(path).batches(WHOLE, (), True):
+        found = batch.X.shape[1]
+        names = list(batch.ids or ())
+        if found and width and found != width:
+            fail(path, f"the vector of {names[0]!r} has width {found}; those before have {width}")
+        width = width or found
+        ids += names
+        parts.append(batch.X)
+    if not ids:
+        fail(path, "the file holds no vectors")
+    parts = [X if X.shape[1] else np.full((len(X), width), np.nan) for X in parts]  # vectors that are null
+    vectors = checked(path, ids, parts[0] if len(parts) == 1 else np.concatenate(parts))
+    return replace(vectors, extractor=read_extractor(path))
+
+
+def read_extractor(path: PathLike) -> str | None:
+    """The name of what made these vectors, where a note beside them tells."""
+    note = _note(_main_file(path))
+    if is_stream(path) or not note.is_file():
+        return None
+    try:
+        return note.read_text(encoding="utf-8-sig").strip() or None
+    except UnicodeDecodeError as error:
+        fail(note, f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it")
+
+
+def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
+    """Refuse what different extractors made; warn where only one of them is known.
+
+    Parameters
+    ----------
+    one, other : a model, or files of vectors, as errors call them
+    of_one, of_other : the names of their extractors
+    """
+    if of_one == of_other:
+        return
+    if of_one is not None and of_other is not None:
+        raise DataError(f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit")
+    known, unknown = (one, other) if of_other is None else (other, one)
+    message = (
+        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
+        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
+    )
+    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     """Write vectors and ids, all or nothing; the suffix or a Kaldi prefix names the format.
 
     ``x.scp`` writes ``x.ark`` beside it, and ``x.ark`` alone no ``.scp``. ``x.npy`` writes
-    ``x.ids`` beside it. The name of the extractor, where there is one, goes to ``PATH.extractor``.
+    ``x.ids`` beside it. The name of the extractor goes to ``PATH.extractor``; where there is none,
+    a note that was there is removed, since it told about other vectors.
     """
     check_ids(vectors.ids.tolist())
     count, first = repeated(vectors.ids.tolist())
@@ -111,12 +208,75 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         raise LabelError(f"{count} id(s) repeat an earlier one, the first is {first!r}: nothing was written to {path}")
     if not np.isfinite(vectors.X).all():
         raise DataError(f"some vectors are not finite: nothing was written to {path}")
+    files = written_files(path)
+    notes = [] if vectors.extractor is None else [_note(_main_file(path))]
+    with whole_files(*files, *notes) as parts:
+        if is_kaldi(path):
+            write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
+        else:
+            FORMATS[_suffix(path)].write(parts[: len(files)], vectors.ids, vectors.X)
+        for part in parts[len(files) :]:
+            part.write_text(f"{vectors.extractor}\n", encoding="utf-8")
+        for file in files:
+            _note(file).unlink(missing_ok=True)  # before the vectors change: a note must not vouch for others
+
+
+def check_vectors_writable(path: PathLike) -> None:
+    """Raise the error now that `write_vectors` would give for this place: before long work, not after it."""
+    check_writable(*written_files(path))
+    module = {".parquet": "pyarrow", ".arrow": "pyarrow", ".h5": "h5py", ".hdf5": "h5py"}.get(Path(path).suffix.lower())
+    if module is not None:
+        need(module)
+
+
+def written_files(path: PathLike) -> list[Path]:
+    """The files that `write_vectors` writes under a name, besides the note of the extractor."""
     if is_kaldi(path):
-        write_kaldi(path, vectors.ids.tolist(), vectors.X)
-    else:
-        _writer(path)(path, vectors.ids, vectors.X)
-    if vectors.extractor is not None:
-        write_text(f"{path}{EXTRACTOR_SUFFIX}", [vectors.extractor])
+        return kaldi_files(path)
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise ParameterError(_unknown(path))
+    return [Path(path), Path(path).with_suffix(".ids")] if suffix == ".npy" else [Path(path)]
+
+
+def _main_file(path: PathLike) -> PathLike:
+    """What one names to read the vectors: the script where there is one."""
+    if not is_kaldi(path):
+        return path
+    target = parse_name(path)
+    return str(target.scp or target.ark)
+
+
+def _note(file: PathLike) -> Path:
+    return Path(f"{file}{EXTRACTOR_SUFFIX}")
+
+
+def _suffix(path: PathLike) -> str:
+    return Path(str(path).removesuffix(".gz")).suffix.lower()
+
+
+def _unknown(path: PathLike) -> str:
+    return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {Path(path).suffix!r}"
+
+
+def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
+    """Ids as an array; an empty one is an error. `first` is the row of the first of them in the file."""
+    names = as_names(path, ids)
+    empty = int((names == "").sum())
+    if empty:
+        fail(path, f"{empty} id(s) are empty; the first is entry {first + int((names == '').argmax()) + 1}")
+    return names
+
+
+def check_once(path: PathLike, names: Names, first: int = 0) -> None:
+    """An id that stands twice is an error that names it and both places."""
+    count, again = repeated(names.tolist())
+    if count:
+        places = " and ".join(str(first + place + 1) for place in np.flatnonzero(names == again)[:2])
+        fail(
+            path,
+            f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places}); every id stands once",
+        )
 
 
 def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:
@@ -131,44 +291,10 @@ def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    names = as_names(path, ids)
-    empty = int((names == "").sum())
-    if empty:
-        fail(path, f"{empty} id(s) are empty; the first is entry {int((names == '').argmax()) + 1}")
-    count, first = repeated(names.tolist())
-    if count:
-        fail(path, f"{count} id(s) repeat an earlier one, the first is {first!r}; every id stands once")
+    names = checked_names(path, ids)
+    check_once(path, names)
     finite = np.isfinite(array).all(axis=1)
     if not finite.all():
         which = names[int((~finite).argmax())]
         fail(path, f"{int((~finite).sum())} vector(s) hold NaN or infinity, the first is {str(which)!r}")
     return VectorSet(names, array)
-
-
-def _reader(path: PathLike) -> Callable[[PathLike], tuple[Sequence[str] | Names, Any]]:
-    return {
-        ".npy": numpy_files.read_npy,
-        ".npz": numpy_files.read_npz,
-        ".parquet": columnar.read_parquet,
-        ".arrow": columnar.read_arrow,
-        ".h5": columnar.read_hdf5,
-        ".hdf5": columnar.read_hdf5,
-    }[_suffix(path, FileFormatError)]
-
-
-def _writer(path: PathLike) -> Callable[[PathLike, Names, Vectors], None]:
-    return {
-        ".npy": numpy_files.write_npy,
-        ".npz": numpy_files.write_npz,
-        ".parquet": columnar.write_parquet,
-        ".arrow": columnar.write_arrow,
-        ".h5": columnar.write_hdf5,
-        ".hdf5": columnar.write_hdf5,
-    }[_suffix(path, ParameterError)]
-
-
-def _suffix(path: PathLike, error: type[Exception]) -> str:
-    suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
-        raise error(f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {suffix!r}")
-    return suffix

@@ -51,7 +51,9 @@ def read_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any]) ->
     except FileFormatError:
         raise
     except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime and end-of-file errors
-        raise FileFormatError(f"{path} is truncated or not a checkpoint: {error}; remove it to start anew") from error
+        raise FileFormatError(
+            f"{path} is truncated or not a checkpoint of a j-vector training: remove it to start anew"
+        ) from error
     for name, value in setting.items():
         if state["setting"].get(name) != value:
             what = "other data" if name == "data" else f"{name} = {state['setting'].get(name)!r}, not {value!r}"

@@ -6,11 +6,12 @@ alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 curves, hull : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
 costs : operating points by name, minDCF, actDCF, Bayes error over the prior
 kinds : kinds of trials, and the table by kind
-bootstrap : intervals over speakers, and whether one system beats another
+intervals : confidence intervals over speakers
+bootstrap : whether one system beats another
 histogram : the same from counts, for scores that do not fit in memory
 """
 
-from .bootstrap import Comparison, Interval, Intervals, PairedTest, compare_systems, speaker_bootstrap
+from .bootstrap import Comparison, PairedTest, compare_systems
 from .costs import (
     PRESETS,
     BayesErrorRates,
@@ -25,6 +26,7 @@ from .curves import ScoreCurve, cllr, convex_hull, eer, min_cllr
 from .evaluation import Evaluation, Measures, evaluate
 from .histogram import Bounds, ScoreHistogram
 from .hull import Hull
+from .intervals import Interval, Intervals, speaker_intervals
 from .kinds import eer_by_kind, trial_kinds
 
 __all__ = [
@@ -53,6 +55,6 @@ __all__ = [
     "evaluate",
     "min_cllr",
     "min_dcf",
-    "speaker_bootstrap",
+    "speaker_intervals",
     "trial_kinds",
 ]

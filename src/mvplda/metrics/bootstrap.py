@@ -1,75 +1,28 @@
-"""Confidence intervals over speakers, and whether one system beats another.
+"""Whether one system beats another: a paired bootstrap over speakers.
 
 What is drawn, and what a drawn trial weighs, is told in :mod:`mvplda.metrics.resampling`.
 
-The intervals are bias-corrected percentiles. A convex hull flatters the scores that it
-was drawn around, and the hull of a resample, with its repeated trials, does so twice;
-plain percentiles therefore lie too low. With z0 the normal quantile of the share of
-replicates below the estimate, the interval goes from the replicates' quantile
-Phi(2 z0 - z) to Phi(2 z0 + z), z being that of the level. In a paired difference the
-flattery cancels, and its interval is of plain percentiles, in step with the p-value.
+A convex hull flatters the scores that it was drawn around, and the hull of a resample,
+with its repeated trials, does so twice. In a difference of two systems the flattery
+cancels, so its interval is of plain percentiles, in step with the p-value; that of a
+single system's error rate does not (:mod:`mvplda.metrics.intervals`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from ..exceptions import DataError, ParameterError
 from ..kernel.records import Array
 from ..progress import Progress
-from .costs import DetectionCost, detection_costs
+from .costs import detection_costs
+from .intervals import Costs, check_level, plain
 from .resampling import WeightedCurve, measure_names, speaker_codes, weighted_curves
-
-Costs = str | DetectionCost | Iterable[str | DetectionCost]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A measure, its confidence interval and its standard error."""
-
-    estimate: float
-    low: float
-    high: float
-    standard_error: float
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """Intervals by kind and measure (``eer``, ``min_dcf/default``, ...).
-
-    replicates : by kind, (n_resamples, measures) in the order of ``measures``
-    """
-
-    intervals: dict[str, dict[str, Interval]]
-    measures: list[str]
-    replicates: dict[str, Array]
-    level: float
-    n_resamples: int
-    n_speakers: int
-
-    def definition(self) -> str:
-        """What the intervals are, in one sentence."""
-        return (
-            f"[low, high]: {100 * self.level:g} % bias-corrected bootstrap interval, {self.n_resamples} resamples "
-            f"of the {self.n_speakers} speakers."
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the replicates; what is not finite is None."""
-        kinds = {kind: {name: _plain(item) for name, item in row.items()} for kind, row in self.intervals.items()}
-        return {
-            "level": self.level,
-            "n_resamples": self.n_resamples,
-            "n_speakers": self.n_speakers,
-            "definition": self.definition(),
-            "kinds": kinds,
-        }
 
 
 @dataclass(frozen=True)
@@ -121,14 +74,10 @@ class Comparison:
             "n_resamples": self.n_resamples,
             "n_speakers": self.n_speakers,
             "kinds": {
-                kind: {name: {**_plain(test), "verdict": test.verdict} for name, test in row.items()}
+                kind: {name: {**plain(test), "verdict": test.verdict} for name, test in row.items()}
                 for kind, row in self.tests.items()
             },
         }
-
-
-def _plain(record: Interval | PairedTest) -> dict[str, float | None]:
-    return {name: float(value) if math.isfinite(value) else None for name, value in vars(record).items()}
 
 
 def _draw(
@@ -154,26 +103,20 @@ def _draw(
 
 
 def _check_settings(level: float, n_resamples: int) -> None:
-    if not 0 < level < 1:
-        raise ParameterError(f"the level of an interval must be in (0, 1), such as 0.95; got {level}")
+    check_level(level)
     if n_resamples < 2:
         raise ParameterError(f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}")
 
 
-def _quantiles(values: Array, level: float, kind: str, estimate: float | None = None) -> tuple[float, float]:
-    """Percentiles of the replicates that had both targets and non-targets, bias-corrected if an estimate is given."""
+def _quantiles(values: Array, level: float, kind: str) -> tuple[float, float]:
+    """Percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
     if len(known) < 0.9 * len(values):
         raise DataError(
             f"{len(values) - len(known)} of {len(values)} resamples have no target or no {kind} trial: "
-            "there are too few speakers for intervals of this kind"
+            "there are too few speakers for a comparison of this kind"
         )
-    z = ndtri((1 + level) / 2)
-    shift = 0.0
-    if estimate is not None:
-        below = ((known < estimate).sum() + 0.5 * (known == estimate).sum() + 0.5) / (len(known) + 1)
-        shift = 2 * ndtri(below)
-    ends = [ndtr(shift - z), ndtr(shift + z)]
+    ends = [(1 - level) / 2, (1 + level) / 2]
     low, high = np.quantile(known, ends, method="nearest" if np.isinf(known).any() else "linear")
     return float(low), float(high)
 
@@ -182,61 +125,6 @@ def _ratios(a: Array, b: Array) -> Array:
     """a / b of replicates; without an error of B, no error of A is one, and any is infinitely more."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where((a == 0) & (b == 0), 1.0, a / b)
-
-
-def speaker_bootstrap(
-    scores: Any,
-    kinds: Any,
-    enrol_speakers: Any,
-    test_speakers: Any,
-    costs: Costs = ("default",),
-    *,
-    target: str | None = None,
-    equal_weights: bool = False,
-    n_resamples: int = 1000,
-    level: float = 0.95,
-    random_state: Any = None,
-    verbose: bool = False,
-) -> Intervals:
-    """Confidence intervals of every measure by kind, by a bootstrap over speakers.
-
-    Parameters
-    ----------
-    scores, kinds, costs, target, equal_weights
-        As for :func:`evaluate`.
-    enrol_speakers, test_speakers : array-like
-        The true speakers of every trial; or, if ``scores`` is (enrol, test), of every row
-        and of every column.
-    n_resamples : int
-        How often the speakers are drawn; 1000 fix either end of an interval to about 2 % of its width.
-    level : float
-        The share of the replicates that the interval holds.
-    random_state : int, Generator or None
-        Seed of the draws.
-    verbose : bool
-        Show progress on standard error.
-
-    Notes
-    -----
-    Time is linear in trials times resamples (a million trials of two or three kinds
-    take a few hundredths of a second a resample); the scores are sorted once.
-    """
-    _check_settings(level, n_resamples)
-    found = detection_costs(costs)
-    first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, np.shape(scores))
-    curves = weighted_curves(scores, kinds, (first, second), found, target, equal_weights)
-    (estimates,), (replicates,) = _draw([curves], n_speakers, n_resamples, random_state, verbose)
-    names = measure_names(found)
-    intervals: dict[str, dict[str, Interval]] = {}
-    for kind in curves:
-        intervals[kind] = {}
-        for i, name in enumerate(names):
-            values = replicates[kind][:, i]
-            low, high = _quantiles(values, level, kind, float(estimates[kind][i]))
-            finite = values[np.isfinite(values)]
-            spread = float(finite.std(ddof=1)) if len(finite) > 1 else math.nan
-            intervals[kind][name] = Interval(float(estimates[kind][i]), low, high, spread)
-    return Intervals(intervals, names, replicates, level, n_resamples, n_speakers)
 
 
 def compare_systems(
@@ -249,6 +137,7 @@ def compare_systems(
     *,
     target: str | None = None,
     equal_weights: bool = False,
+    weights: Mapping[str, float] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
     random_state: Any = None,
@@ -259,7 +148,25 @@ def compare_systems(
     Both are measured on the same resamples of the speakers, so that what is hard for both
     cancels in the difference. The p-value is twice the smaller share of differences on
     either side of zero, the observed trials counted as one more resample; it is never
-    below 2 / (n_resamples + 1). Parameters are those of :func:`speaker_bootstrap`.
+    below 2 / (n_resamples + 1).
+
+    Parameters
+    ----------
+    scores_a, scores_b
+        Of the same trials.
+    kinds, enrol_speakers, test_speakers, costs, target, equal_weights, weights, level
+        As for :func:`speaker_intervals`.
+    n_resamples : int
+        How often the speakers are drawn; 1000 fix either end of an interval to about 2 % of its width.
+    random_state : int, Generator or None
+        Seed of the draws.
+    verbose : bool
+        Show progress on standard error.
+
+    Notes
+    -----
+    Time is linear in trials times resamples (a million trials of two or three kinds
+    take a few hundredths of a second a resample); the scores are sorted once.
     """
     _check_settings(level, n_resamples)
     shapes = np.shape(scores_a), np.shape(scores_b)
@@ -267,7 +174,9 @@ def compare_systems(
         raise DataError(f"a paired test needs the same trials of both systems; got shapes {shapes[0]} and {shapes[1]}")
     found = detection_costs(costs)
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, shapes[0])
-    systems = [weighted_curves(s, kinds, (first, second), found, target, equal_weights) for s in (scores_a, scores_b)]
+    systems = [
+        weighted_curves(s, kinds, (first, second), found, target, equal_weights, weights) for s in (scores_a, scores_b)
+    ]
     estimates, replicates = _draw(systems, n_speakers, n_resamples, random_state, verbose)
     tests: dict[str, dict[str, PairedTest]] = {}
     for kind in systems[0]:

@@ -16,7 +16,7 @@ from .kinds import split_by_kind
 from .tables import render
 
 if TYPE_CHECKING:
-    from .bootstrap import Intervals
+    from .intervals import Intervals
 
 TOTAL, EQUAL = "Total", "Equal"
 NAN = float("nan")
@@ -115,8 +115,8 @@ class Evaluation:
     def table(self, format: str = "text", *, intervals: Intervals | None = None) -> str:
         """The rows as ``text``, ``markdown``, ``latex`` or ``csv``; EER in percent but in CSV, where it is a share.
 
-        With ``intervals`` (of :func:`speaker_bootstrap` on the same scores) every measure is
-        followed by its interval.
+        With ``intervals`` (of :func:`speaker_intervals` on the same scores) a measure is
+        followed by its interval where it has one.
         """
         columns = self.columns()
         known = intervals.intervals if intervals is not None else {}

@@ -1,8 +1,8 @@
 """Measures of weighted trials, sorted once and weighed many times.
 
-A bootstrap over speakers draws as many speakers as there are, with replacement, and
-asks what the evaluation would have been with them. Speaker i comes m_i times. The
-copies bring their trials along:
+What would the evaluation have been with other speakers? A bootstrap draws as many as
+there are, with replacement; a jackknife leaves some out. Speaker i comes m_i times,
+and brings his trials along:
 
 - a trial between different speakers i and j exists once for every pair of copies, so
   it weighs m_i m_j;
@@ -10,7 +10,7 @@ copies bring their trials along:
   once for every copy, so it weighs m_i. Trials between two copies of one speaker
   would be targets dressed as impostors; they are left out.
 
-Speakers, not trials, are drawn because trials that share a speaker rise and fall
+Speakers, not trials, are drawn or left out because trials that share a speaker rise and fall
 together: an evaluation with a million trials of a hundred speakers knows a hundred
 speakers. Both sides are drawn from one pool since a speaker seen in enrolment and in
 test is one person; speakers of one side only are simply in the pool too.
@@ -56,7 +56,7 @@ def speaker_codes(enrol: Any, test: Any, shape: tuple[int, ...]) -> tuple[Codes,
         )
     names, codes = np.unique(np.concatenate([side.reshape(-1) for side in sides]), return_inverse=True)
     if len(names) < 2:
-        raise DataError("a bootstrap over speakers needs at least two speakers; got one")
+        raise DataError("intervals over speakers need at least two speakers; got one")
     numbers: Codes = codes.astype(np.int32)
     first: Codes = numbers[: sides[0].size].reshape(sides[0].shape)
     second: Codes = numbers[sides[0].size :].reshape(sides[1].shape)
@@ -75,10 +75,13 @@ class _Side:
     first: Codes
     second: Codes
     cost: Array  # softplus, for Cllr
+    base: Array | None = None  # what every trial weighs when every speaker comes once; 1 each if it is not given
     group: NDArray[np.intp] | None = None  # kind of every trial, if kinds are to weigh the same
 
     def weights(self, multiplicity: Array) -> Array:
         w = multiplicity[self.first] * multiplicity[self.second]
+        if self.base is not None:
+            w *= self.base
         if self.group is not None:
             totals = np.bincount(self.group, weights=w)
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -86,12 +89,13 @@ class _Side:
         return w
 
 
-def _side(scores: Scores, first: Codes, second: Codes, sign: float, group: Any = None) -> _Side:
+def _side(scores: Scores, first: Codes, second: Codes, sign: float, base: Any = None, group: Any = None) -> _Side:
     order = np.argsort(scores)
     ordered = scores[order]
     x = sign * ordered.astype(np.float64)
     cost = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-    return _Side(ordered, first[order], second[order], cost, None if group is None else group[order])
+    base, group = (None if array is None else array[order] for array in (base, group))
+    return _Side(ordered, first[order], second[order], cost, base, group)
 
 
 class WeightedCurve:
@@ -108,6 +112,11 @@ class WeightedCurve:
         self.at_threshold = [
             (int(count_below(targets.scores, c.threshold)), int(count_below(n, c.threshold))) for c in costs
         ]
+
+    def largest_shares(self, multiplicity: Array) -> tuple[float, float]:
+        """How much of the miss rate, and of the false-alarm rate, a single trial is."""
+        t, n = self.targets.weights(multiplicity), self.nontargets.weights(multiplicity)
+        return float(t.max() / t.sum()), float(n.max() / n.sum())
 
     def measure(self, multiplicity: Array) -> Array:
         """eer, minDCF of every cost, actDCF of every cost, Cllr, minCllr; NaN if a side has no weight."""
@@ -145,8 +154,12 @@ def weighted_curves(
     costs: Sequence[DetectionCost],
     target: str | None,
     equal_weights: bool,
+    weights: Mapping[str, float] | None = None,
 ) -> dict[str, WeightedCurve]:
-    """Every row of the table by kind, in the order of :func:`evaluate`; kinds without trials are left out."""
+    """Every row of the table by kind, in the order of :func:`evaluate`; kinds without trials are left out.
+
+    ``weights`` is how many trials one of a kind stands for; 1 each unless given.
+    """
     array = np.asarray(scores)
     masks: Mapping[str, NDArray[np.bool_]] = as_masks(kinds, array.shape)
     chosen, targets, parts = split_by_kind(array, masks, target)
@@ -162,8 +175,11 @@ def weighted_curves(
         return curves
     pooled = [np.concatenate([side[masks[kind]] for kind in present]) for side in (first, second)]
     values = np.concatenate([parts[kind] for kind in present])
-    curves[TOTAL] = WeightedCurve(left, _side(values, pooled[0], pooled[1], 1.0), costs)
+    sizes = [len(parts[kind]) for kind in present]
+    each = [1.0 if weights is None else float(weights.get(kind, 1.0)) for kind in present]
+    base = np.repeat(each, sizes) if len(set(each)) > 1 else None
+    curves[TOTAL] = WeightedCurve(left, _side(values, pooled[0], pooled[1], 1.0, base), costs)
     if equal_weights:
-        group = np.repeat(np.arange(len(present)), [len(parts[kind]) for kind in present])
-        curves[EQUAL] = WeightedCurve(left, _side(values, pooled[0], pooled[1], 1.0, group), costs)
+        group = np.repeat(np.arange(len(present)), sizes)
+        curves[EQUAL] = WeightedCurve(left, _side(values, pooled[0], pooled[1], 1.0, group=group), costs)
     return curves

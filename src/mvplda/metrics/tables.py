@@ -42,13 +42,17 @@ def _cell(name: str, cell: Cell) -> str:
     return f"{_number(name, value)} [{_number(name, interval[0])}, {_number(name, interval[1])}]"
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines whose columns are as wide as their widest cell, two spaces apart; the first column is flush left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]
+
+
 def _text(head: list[str], body: list[list[str]], notes: Sequence[str]) -> str:
-    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
-    lines = []
-    for row in (head, *body):
-        cells = (c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join([*lines, "", *notes]) + "\n"
+    return "\n".join([*aligned([head, *body]), "", *notes]) + "\n"
 
 
 def _markdown(head: list[str], body: list[list[str]], notes: Sequence[str]) -> str:

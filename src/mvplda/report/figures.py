@@ -95,6 +95,19 @@ def colour_of(kind: str, place: int = 0) -> str:
     return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
 
 
+def det_curve(axes: Any, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5) -> None:
+    """Misses against false alarms, as far as there are both: an error that did not happen has no place on the axes.
+
+    A curve ends in a square where a single error is left. How far it goes is a matter of how many
+    trials there are, not of how good they are.
+    """
+    _, miss, false_alarm = curve.steps()
+    both = (miss > 0) & (miss < 1) & (false_alarm > 0) & (false_alarm < 1)
+    x, y = ndtri(false_alarm[both]), ndtri(miss[both])
+    axes.plot(x, y, color=colour, label=label, linewidth=linewidth)
+    axes.plot(x[[0, -1][: len(x)]], y[[0, -1][: len(y)]], "s", color=colour, markersize=3.5)
+
+
 def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation) -> None:
     """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
     curves = {kind: {kind: values} for kind, values in scores.items() if kind != result.target}
@@ -102,19 +115,16 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
     cost = result.costs[0]
     for i, (kind, parts) in enumerate(curves.items()):
         curve = ScoreCurve(scores[result.target], parts)
-        _, miss, false_alarm = curve.steps()
         colour = INK if kind == "Total" else colour_of(kind, i)
-        low = 0.5 / max(curve.n_targets, curve.n_nontargets)
-        x, y = (ndtri(np.clip(rate, low, 1 - low)) for rate in (false_alarm, miss))
-        axes.plot(x, y, color=colour, label=f"{kind}: EER {100 * curve.eer():.2f} %")
-        eer = ndtri(np.clip(curve.eer(), low, 1 - low))
-        axes.plot([eer], [eer], "o", color=colour, markersize=5)
-        at = curve.rates(result[kind].min_dcf_threshold[cost.name])
-        point = ndtri(np.clip([float(at[1]), float(at[0])], low, 1 - low))
-        axes.plot(*point[:, None], "x", color=colour, markersize=7)
+        det_curve(axes, curve, colour, f"{kind} ({curve.n_nontargets:,}): EER {100 * curve.eer():.2f} %")
+        if curve.eer() > 0:
+            axes.plot(*[[ndtri(curve.eer())]] * 2, "o", color=colour, markersize=5)
+        miss, false_alarm = curve.rates(result[kind].min_dcf_threshold[cost.name])
+        if 0 < miss < 1 and 0 < false_alarm < 1:
+            axes.plot([ndtri(false_alarm)], [ndtri(miss)], "x", color=colour, markersize=7)
     det_axes(axes)
     axes.set_title(f"dot: EER; cross: minDCF {cost}", fontsize="small")
-    axes.legend(fontsize="small", loc="lower left")
+    axes.legend(fontsize="small", loc="best", title=f"against {curve.n_targets:,} targets", title_fontsize="small")
 
 
 def det_axes(axes: Any) -> None:

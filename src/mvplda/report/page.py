@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..exceptions import MissingExtraError, MissingPicturesWarning
 from ..extras import need
 from ..files import write_atomically
 from ..metrics import Evaluation, Intervals
@@ -51,7 +54,7 @@ class Report:
     """What a page shows.
 
     scores : by kind of trial
-    view_scores : of up to two views, their own scores by kind (for the scatter)
+    view_scores : of two views, their own scores by kind (for the scatter, of the kinds TC, TW, IC and IW)
     variance, log_likelihoods : of the model, where it is known
     """
 
@@ -69,19 +72,20 @@ class Report:
         others = np.concatenate([v for k, v in self.scores.items() if k != self.result.target])
         found: dict[str, tuple[str, Callable[[Any], None]]] = {
             "det": (
-                "Detection error trade-off: misses against false alarms at every threshold, on probit axes.",
+                "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
+                "ends, in a square, where a single error is left: how far it goes tells how many trials there are.",
                 lambda axes: draw.det_curves(axes, self.scores, self.result),
             ),
             "histograms": (
                 "Scores by kind of trial; what lies beyond the axis is in its last bars.",
-                lambda axes: draw.score_histograms(axes, self.scores),
+                lambda axes: draw.score_histograms(axes, _finite(self.scores)),
             ),
             "calibration": (
                 "Bayes error over the prior: where the curves part, the scores are not calibrated.",
                 lambda axes: draw.bayes_error_plot(axes, target, others),
             ),
         }
-        if len(self.view_scores) == 2:
+        if len(self.view_scores) == 2 and all(set(draw.KIND_WORDS) <= set(own) for own in self.view_scores.values()):
             found["views"] = ("One view's score against the other's, by kind of trial.", self._scatter)
         if self.variance is not None:
             shares = self.variance
@@ -98,17 +102,25 @@ class Report:
         return found
 
     def _scatter(self, axes: Any) -> None:
-        (first, a), (second, b) = self.view_scores.items()
+        (first, a), (second, b) = ((view, _finite(scores)) for view, scores in self.view_scores.items())
         kinds = list(a)
         x, y = (np.concatenate([part[k] for k in kinds]) for part in (a, b))
         names = np.repeat(kinds, [len(a[k]) for k in kinds])
         draw.scatter_of_kinds(axes, x, y, {k: names == k for k in kinds}, (first, second))
 
 
+def _finite(scores: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Scores for an axis: infinite ones at the ends of the others."""
+    together = np.concatenate(list(scores.values()))
+    ends = together[np.isfinite(together)] if np.isfinite(together).any() else np.zeros(1)
+    return {kind: np.clip(values, ends.min(), ends.max()) for kind, values in scores.items()}
+
+
 def write_report(report: Report, path: str | Path) -> list[Path]:
     """Write the page, and beside it PNG and SVG of every picture and the table as Markdown and LaTeX."""
     path = Path(path)
-    folder = files_beside(path)
+    folder = folder_beside(path)
+    folder.mkdir(parents=True, exist_ok=True)
     cells, written = write_pictures(report.pictures(), folder)
     tables = {form: report.result.table(form, intervals=report.intervals) for form in ("markdown", "latex")}
     for form, suffix in (("markdown", "md"), ("latex", "tex")):
@@ -119,24 +131,34 @@ def write_report(report: Report, path: str | Path) -> list[Path]:
     return [path, *written]
 
 
-def files_beside(path: Path) -> Path:
-    """The folder of what belongs to a page, made if need be."""
+def folder_beside(path: Path) -> Path:
+    """The folder of what belongs to a page."""
     folder = path.with_suffix("")
-    folder = folder.with_name(folder.name + "-files")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return folder.with_name(folder.name + "-files")
+
+
+@contextmanager
+def pictures_where_possible() -> Iterator[None]:
+    """Draw in the block; where matplotlib is not installed, warn, and go on without what is drawn."""
+    try:
+        yield
+    except MissingExtraError as error:
+        warnings.warn(f"pictures are left out: {error}", MissingPicturesWarning, stacklevel=3)
 
 
 def write_pictures(pictures: Pictures, folder: Path) -> tuple[str, list[Path]]:
     """Pictures as they stand in a page, and as PNG and SVG in a folder."""
     written, cells = [], []
-    for name, (caption, paint) in pictures.items():
-        svg, png = _render(paint)
-        for suffix, data in (("svg", svg.encode()), ("png", png)):
-            file = folder / f"{name}.{suffix}"
-            write_atomically(file, data)
-            written.append(file)
-        cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    with pictures_where_possible():
+        for name, (caption, paint) in pictures.items():
+            svg, png = _render(paint)
+            for suffix, data in (("svg", svg.encode()), ("png", png)):
+                file = folder / f"{name}.{suffix}"
+                write_atomically(file, data)
+                written.append(file)
+            cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+    if pictures and not cells:
+        return "<p>There are no pictures here: matplotlib was not installed.</p>", []
     return f'<div class="figures">{"".join(cells)}</div>', written
 
 

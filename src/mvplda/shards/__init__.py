@@ -1,6 +1,5 @@
 """Shards in, sums out: statistics of files that are larger than memory, on any engine.
 
-``readers``   a shard as batches of vectors, ids and label columns (``tables``, ``arrays``, ``kaldi``)
 ``labels``    where the labels of a batch come from: a column, a list of ids, or a file row by row
 ``pieces``    files cut by rows, so that one huge file is many shards
 ``shard``     the statistics of one shard: the function that every engine runs

@@ -10,15 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from base64 import b64decode, b64encode
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..exceptions import FileFormatError
 from ..io.ark import is_kaldi, parse_name
 from ..labels import base_columns
 from ..statistics.storage import load_with_sources, save_statistics
-from .labels import label_file
+from .identities import Identities
+from .labels import Unlisted, label_file
 from .pieces import Piece
 from .shard import Partial, Plan, ShardReport, taken_up
 
@@ -27,7 +31,7 @@ class Finished:
     """The place of one shard's statistics in the work folder, if there is one."""
 
     def __init__(self, plan: Plan, piece: Piece) -> None:
-        self.name, self.plan = str(piece), plan
+        self.name, self.piece, self.plan = str(piece), piece, plan
         self.file = None if plan.work_dir is None else Path(plan.work_dir) / f"{_key(plan, piece)}.safetensors"
 
     def load(self) -> Partial | None:
@@ -39,17 +43,24 @@ class Finished:
             if any(identity(file) != found for file, found in sources["files"].items()):
                 return None
             report = sources["report"]
-            shard = ShardReport(self.name, report["vectors"], report["bad_rows"], tuple(report["named_rows"]))
-        except (FileFormatError, KeyError, TypeError, AttributeError):
+            ids = tuple(Identities(self.piece, np.frombuffer(b64decode(text), "<u8")) for text in sources["ids"])
+            unlisted = {view: Unlisted(*found) for view, found in report["unlisted"].items()}
+            rows = tuple(report["named_rows"])
+            shard = ShardReport(self.name, report["vectors"], report["bad_rows"], rows, unlisted)
+        except (FileFormatError, KeyError, TypeError, ValueError, AttributeError):
             return None
         if shard.bad_rows and self.plan.on_bad_rows == "raise":
             return None
-        return taken_up(Partial(statistics, (shard,), ()))
+        return taken_up(Partial(statistics, (shard,), (), ids))
 
     def save(self, result: Partial, files: tuple[str, ...]) -> None:
         if self.file is None or result.statistics is None:
             return
-        sources = {"report": asdict(result.shards[0]), "files": {file: identity(file) for file in files}}
+        sources = {
+            "report": asdict(result.shards[0]),
+            "files": {file: identity(file) for file in files},
+            "ids": [b64encode(ids.numbers.astype("<u8").tobytes()).decode() for ids in result.ids],
+        }
         save_statistics(result.statistics, self.file, sources)
 
 

@@ -14,24 +14,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ..exceptions import LabelError
+from ..extras import need
+from ..io.batches import Batch, Reader
 from ..io.lists import read_map
-from ..io.whole import foreign
+from ..io.numpy_files import PARSING
+from ..io.sources import OnDisk, foreign
+from ..io.text import lines_of
 from ..statistics import LabelCodes, label_codes
-from .arrays import PARSING
-from .readers import RawBatch, Reader
 
 CACHED_LISTS = 8
+UNLISTED = -2
+
+
+class Unlisted(NamedTuple):
+    """Vectors that a list of labels does not name."""
+
+    file: str
+    vectors: int
+    first: str
 
 
 class Source(Protocol):
     """The labels of one view, batch after batch."""
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes: ...
+    def codes(self, batch: Batch, start: int) -> LabelCodes: ...
 
     def finish(self, end: int, last: bool) -> None: ...
 
@@ -70,8 +81,14 @@ class Labels:
                 self._sources[name] = _List(path, name, file, missing)
                 self.ids = True
 
-    def codes(self, batch: RawBatch, start: int) -> dict[str, LabelCodes]:
+    def codes(self, batch: Batch, start: int) -> dict[str, LabelCodes]:
         return {name: source.codes(batch, start) for name, source in self._sources.items()}
+
+    @property
+    def unlisted(self) -> dict[str, Unlisted]:
+        """By view, the list that does not name all ids, how many of them, and the first."""
+        lists = {name: source for name, source in self._sources.items() if isinstance(source, _List)}
+        return {n: Unlisted(str(s.file), s.unlisted, s.first_unlisted) for n, s in lists.items() if s.unlisted}
 
     def finish(self, end: int, last: bool = True) -> None:
         """Whether the labels fit, now that all rows before `end` were read, which are the last of the file or not."""
@@ -93,12 +110,10 @@ class _Column:
     def __init__(self, name: str, column: str, missing: Any) -> None:
         self.name, self.column, self.missing = name, column, missing
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
         values = batch.columns[self.column]
         if isinstance(values, np.ndarray):
             return label_codes(values, missing=self.missing)
-        from .tables import arrow_codes
-
         return arrow_codes(self.name, values, self.missing)
 
     def finish(self, end: int, last: bool) -> None:
@@ -121,11 +136,9 @@ class _Rows:
             self.lines = islice(self._read_lines(), start, None)
 
     def _read_lines(self) -> Iterator[str]:
-        with open(self.file, encoding="utf-8-sig") as file:
-            for line in file:
-                yield line.rstrip("\r\n")
+        return (line.decode() for line in lines_of(OnDisk(self.file)))
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
         n = len(batch.X)
         if self.file.suffix == ".npy":
             offset = self.offset + start * self.dtype.itemsize  # read, not mapped: pages that were used would stay
@@ -151,21 +164,25 @@ class _List:
         self.path, self.name, self.file = path, name, file
         state = os.stat(file)
         self.names, self.numbers = _numbered(str(file), missing, state.st_size, state.st_mtime_ns)
-        self.found, self.rows, self.first = 0, 0, ""
+        self.rows, self.first = 0, ""
+        self.unlisted, self.first_unlisted = 0, ""
 
-    def codes(self, batch: RawBatch, start: int) -> LabelCodes:
+    def codes(self, batch: Batch, start: int) -> LabelCodes:
         ids = batch.ids
         if ids is None:
             raise LabelError(f"{self.path} has no ids to look up in {self.file}: name their column")
         if self.rows == 0 and len(ids):
             self.first = ids[0]
         self.rows += len(ids)
-        codes = np.fromiter((self.numbers.get(name, -1) for name in ids), dtype=np.int64, count=len(ids))
-        self.found += int((codes >= 0).sum())
-        return LabelCodes(self.names, codes)
+        codes = np.fromiter((self.numbers.get(name, UNLISTED) for name in ids), dtype=np.int64, count=len(ids))
+        unlisted = codes == UNLISTED
+        if not self.unlisted and unlisted.any():
+            self.first_unlisted = ids[int(unlisted.argmax())]
+        self.unlisted += int(unlisted.sum())
+        return LabelCodes(self.names, np.where(unlisted, -1, codes))
 
     def finish(self, end: int, last: bool) -> None:
-        if self.rows and not self.found:
+        if self.rows and self.unlisted == self.rows:
             raise LabelError(
                 f"{self.file} lists none of the {self.rows} ids of {self.path} for view {self.name!r}: "
                 f"the first is {self.first!r}, the file begins with {next(iter(self.numbers), '')!r}"
@@ -178,3 +195,16 @@ def _numbered(file: str, missing: Any, size: int, changed: int) -> tuple[Any, di
     values = read_map(file)
     labels = label_codes(np.array([*values.values(), None], dtype=object)[:-1], missing=missing)
     return labels.names, dict(zip(values, labels.codes.tolist(), strict=True))
+
+
+def arrow_codes(name: str, column: Any, missing: Any) -> LabelCodes:
+    """Labels of an Arrow column, numbered without making Python objects of the rows."""
+    arrow = need("pyarrow")
+    encoded = column if arrow.types.is_dictionary(column.type) else column.dictionary_encode()
+    kind = encoded.type.value_type
+    if arrow.types.is_nested(kind) or arrow.types.is_decimal(kind):
+        raise LabelError(f"labels of {name!r} are {kind}; expected text, numbers or dates")
+    labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False), missing=missing)
+    known = np.append(labels.codes, -1)
+    indices = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64()).to_numpy(zero_copy_only=False)
+    return LabelCodes(labels.names, known[indices])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..exceptions import FileFormatError
-from .readers import Reader, Rows, open_shard
+from ..io.batches import Reader, Rows
+from ..io.vectors import open_vectors
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def cut(paths: Sequence[str], rows: int | None, vectors: str | None, ids: str | 
 
 def _cut_file(path: str, rows: int, vectors: str | None, ids: str | None) -> list[Piece]:
     try:
-        cuts = open_shard(path, vectors, ids).cuts()
+        cuts = open_vectors(path, vectors, ids).cuts()
     except (FileFormatError, OSError):
         return [Piece(path)]  # whoever reads it will tell
     bounds = [0, *_bounds(cuts, rows)]

@@ -14,12 +14,17 @@ import numpy as np
 
 from ..engines import Engine, map_reduce
 from ..exceptions import DataError, MvpldaWarning, ParameterError
+from ..io.ark import is_kaldi, parse_name
+from ..io.batches import BATCH_BYTES
+from ..io.lists import unlabelled
+from ..io.sources import OnDisk, is_stream
+from ..io.vectors import open_vectors
 from ..labels import check_view_names
 from ..progress import Progress
 from ..statistics import SecondMoment
 from ..statistics.accumulator import common_origin
+from .identities import Identities, check_shards
 from .pieces import Piece, cut
-from .readers import BATCH_BYTES, open_shard
 from .shard import BAD, BadShard, Gathered, OnBad, Partial, Plan, combine, shard_result
 
 PathLike = str | os.PathLike[str]
@@ -54,7 +59,7 @@ def gather(
 
     Parameters
     ----------
-    paths : the shards, each .parquet, .arrow, .npy, .npz, .scp or .ark
+    paths : the shards, each of a format that `mvplda.io.read_vectors` reads; streams are copied first
     labels : per label column a column of the table, or a file (see `mvplda.shards.labels`)
     views : the views, interactions included (default: every column of `labels`)
     vectors, ids : columns of tables; default: by their usual names
@@ -73,11 +78,13 @@ def gather(
         whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
+    copies: list[OnDisk] = []
     shards = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     _check(shards, labels, views, second_moment, on_bad_rows, on_bad_shard)
     if rows_per_shard is not None and rows_per_shard < 1:
         raise ParameterError(f"rows_per_shard is at least 1; got {rows_per_shard}")
-    sources = {name: os.fspath(place) for name, place in (labels or {}).items()}
+    shards = [_kept(path, copies) for path in shards]
+    sources = {name: _kept(os.fspath(place), copies) for name, place in (labels or {}).items()}
     plan = Plan(
         views=tuple(views if views is not None else sources),
         labels=tuple(sources.items()),
@@ -116,7 +123,18 @@ def gather(
         retries=retries,
         done=done,
     )
+    _check_ids(plan, result)
     return _concluded(result)
+
+
+def _kept(path: str, copies: list[OnDisk]) -> str:
+    """A name under which a stream can be read more than once, and by other processes; files keep their own."""
+    target = parse_name(path) if is_kaldi(path) else None
+    name = path if target is None else str(target.scp or target.ark)
+    if not is_stream(name):
+        return path
+    copies.append(OnDisk(name))
+    return copies[-1].file if target is None else f"{'scp' if target.scp else 'ark'}:{copies[-1].file}"
 
 
 def _check(
@@ -145,7 +163,7 @@ def _with_origin(plan: Plan, shards: Sequence[Piece]) -> Plan:
     reasons: list[str] = []
     for piece in shards:
         try:
-            reader = open_shard(piece.path, plan.vectors, plan.ids)
+            reader = open_vectors(piece.path, plan.vectors, plan.ids)
             batches = reader.batches(plan.batch_bytes, [], False, piece.rows)
             batch = next((batch for batch in batches if batch.X.size), None)
             batches.close()  # type: ignore[attr-defined]
@@ -162,12 +180,27 @@ def _with_origin(plan: Plan, shards: Sequence[Piece]) -> Plan:
     raise DataError(f"no shard could be used: {reasons[0]}")
 
 
+def _check_ids(plan: Plan, result: Partial) -> None:
+    """No id stands twice: in no file, and in no two files where one list has the labels of both."""
+    shards: dict[str, list[Identities]] = {}
+    own = any("{" in source for _, source in plan.labels)
+    for identities in result.ids:
+        shards.setdefault(identities.piece.path if own else "", []).append(identities)
+    for together in shards.values():
+        check_shards(together, plan.vectors, plan.ids)
+
+
 def _concluded(result: Partial) -> Gathered:
     bad: tuple[BadShard, ...] = result.bad_shards
     if result.statistics is None:
         reason = bad[0].reason if bad else "no vector is finite"
         raise DataError(f"none of the {len(bad) + len(result.shards)} shard(s) could be used: {reason}")
     gathered = Gathered(result.statistics, result.shards, bad)
+    for view in dict.fromkeys(view for shard in result.shards for view in shard.unlisted):
+        lists = [shard.unlisted[view] for shard in result.shards if view in shard.unlisted]
+        total = sum(shard.vectors + shard.bad_rows for shard in result.shards)
+        count = sum(found.vectors for found in lists)
+        warnings.warn(unlabelled(view, lists[0].file, count, total, lists[0].first), stacklevel=3)
     if bad:
         warnings.warn(
             f"{len(bad)} of {len(bad) + len(result.shards)} shards were left out; the first: {bad[0].reason}",

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..engines import one_thread_each
 from ..exceptions import DataError, FileFormatError, LabelError
+from ..io.batches import BATCH_BYTES, Batch
+from ..io.vectors import check_once, checked_names, open_vectors
 from ..kernel.records import Array
 from ..labels import base_columns
 from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
-from .labels import Labels
+from .identities import Identities, names_of, numbers_of
+from .labels import Labels, Unlisted
 from .pieces import Piece
-from .readers import BATCH_BYTES, RawBatch, ahead, open_shard
 
+T = TypeVar("T")
 OnBad = Literal["raise", "skip"]
 NAMED_ROWS = 10
 BAD = (FileFormatError, DataError, LabelError, OSError)
@@ -48,6 +53,7 @@ class ShardReport:
     vectors : how many were added
     bad_rows : how many were left out, because they are not finite
     named_rows : the first of those, counted from 0 in the file
+    unlisted : by view, the list that does not name all of its vectors, how many of them, and the first
     resumed : whether its statistics were taken from the work folder
     """
 
@@ -55,6 +61,7 @@ class ShardReport:
     vectors: int
     bad_rows: int = 0
     named_rows: tuple[int, ...] = ()
+    unlisted: dict[str, Unlisted] = field(default_factory=dict)
     resumed: bool = False
 
 
@@ -73,6 +80,7 @@ class Partial:
     statistics: SufficientStatistics | None
     shards: tuple[ShardReport, ...]
     bad_shards: tuple[BadShard, ...]
+    ids: tuple[Identities, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,25 +114,28 @@ def shard_result(plan: Plan, piece: Piece) -> Partial:
     if (done := finished.load()) is not None:
         return done
     try:
-        statistics, report, files = read_shard(plan, piece)
+        statistics, report, files, ids = read_shard(plan, piece)
     except BAD as error:
         if plan.on_bad_shard == "raise":
             raise
         return Partial(None, (), (BadShard(str(piece), str(error)),))
-    result = Partial(statistics, (report,), ())
+    result = Partial(statistics, (report,), (), ids)
     finished.save(result, files)
     return result
 
 
-def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, ShardReport, tuple[str, ...]]:
-    """Statistics of a shard about the common origin, and the files that were read besides it."""
+def read_shard(
+    plan: Plan, piece: Piece
+) -> tuple[SufficientStatistics | None, ShardReport, tuple[str, ...], tuple[Identities, ...]]:
+    """Statistics of a shard about the common origin, the files that were read besides it, and its ids if they count."""
     assert plan.origin is not None
     path = piece.path
-    reader = open_shard(path, plan.vectors, plan.ids)
+    reader = open_vectors(path, plan.vectors, plan.ids)
     labels = Labels(path, reader, base_columns(plan.views), dict(plan.labels), plan.missing, piece.start)
     sums = Accumulator(plan.views, plan.origin, plan.second_moment)
     rows, bad = piece.start, 0
     named: list[int] = []
+    numbers: list[NDArray[np.uint64]] = []
     batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids, piece.rows)
     try:
         piece.check(reader)
@@ -135,6 +146,8 @@ def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, S
                     raise DataError(
                         f"vectors of width {width}; those of the first shard, {plan.first}, have {len(plan.origin)}"
                     )
+                if labels.ids and reader.has_ids and batch.ids is not None:
+                    numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
                 out = sums.add(batch.X, codes) if batch.X.size else np.arange(n)
                 bad += len(out)
                 named += (rows + out[: NAMED_ROWS - len(named)]).tolist()
@@ -143,6 +156,10 @@ def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, S
         labels.finish(rows, piece.last)
         if rows == piece.start:
             raise FileFormatError("the file holds no vectors")
+        ids = (Identities(piece, np.concatenate(numbers)),) if numbers else ()
+        for own in ids:
+            if len(np.unique(own.numbers)) < len(own.numbers):
+                check_once(path, np.array(names_of(piece, plan.vectors, plan.ids)), piece.start)
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
     if bad and plan.on_bad_rows == "raise":
@@ -153,15 +170,24 @@ def read_shard(plan: Plan, piece: Piece) -> tuple[SufficientStatistics | None, S
         )
     statistics = sums.result() if sums.n else None
     files = (*reader.files, *labels.files)
-    return statistics, ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named)), files
+    report = ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named), labels.unlisted)
+    return statistics, report, files, ids
 
 
-def _labelled(
-    batches: Iterator[RawBatch], labels: Labels, start: int
-) -> Iterator[tuple[RawBatch, dict[str, LabelCodes]]]:
+def _labelled(batches: Iterator[Batch], labels: Labels, start: int) -> Iterator[tuple[Batch, dict[str, LabelCodes]]]:
     for batch in batches:
         yield batch, labels.codes(batch, start)
         start += len(batch.X)
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; while one is used, a second thread makes the next."""
+    with ThreadPoolExecutor(1) as pool:
+        end: Any = object()
+        following = pool.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, items, end)
+            yield item
 
 
 def combine(parts: Sequence[Partial]) -> Partial:
@@ -173,6 +199,7 @@ def combine(parts: Sequence[Partial]) -> Partial:
         statistics,
         tuple(shard for part in parts for shard in part.shards),
         tuple(shard for part in parts for shard in part.bad_shards),
+        tuple(shard for part in parts for shard in part.ids),
     )
 
 

@@ -8,10 +8,11 @@ from typing import Any
 from ..engines import one_thread_each
 from ..exceptions import DataError, LabelError, ParameterError
 from ..extras import need
+from ..io.columnar import as_rows, choose_columns
 from ..labels import base_columns
 from ..statistics import Accumulator, SecondMoment
 from ..statistics.accumulator import common_origin
-from .tables import arrow_codes, as_rows, choose_columns
+from .labels import arrow_codes
 
 SPARK_SCHEMA = "statistics binary, vectors long"
 """What `statistics_of_batches` yields, as Spark writes schemas."""

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 from scipy import sparse
 
 from ..exceptions import FileFormatError
-from ..files import VERSION, fingerprint, read_metadata, unseal
-from ..io.whole import whole_files
+from ..files import read_metadata, sealed_pieces, unseal, whole_files
 from ..labels import ViewClasses, base_columns
 from .record import SufficientStatistics
 
 FORMAT = "mvplda-statistics"
 WHAT = "statistics file"
-TYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
 
 Tensors = dict[str, NDArray[Any]]
 PathLike = str | os.PathLike[str]
@@ -35,26 +29,9 @@ def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: A
 
     The numbers go from memory to the file without a copy of the whole.
     """
-    tensors, metadata = _sealed(statistics, sources)
-    header: dict[str, Any] = {"__metadata__": metadata}
-    place = 0
-    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # large items first: all are aligned
-    for name in order:
-        array = tensors[name]
-        ends = [place, place + array.nbytes]
-        header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": ends}
-        place = ends[1]
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    try:
-        with whole_files(path) as (part,), part.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for name in order:
-                file.write(tensors[name].data)
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise OSError(error.errno, f"{error.strerror}: {path} was not written") from error
+    with whole_files(path) as (part,), part.open("wb") as file:
+        for piece in _sealed(statistics, sources):
+            file.write(piece)
 
 
 def load_statistics(path: PathLike) -> SufficientStatistics:
@@ -72,8 +49,7 @@ def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Any]:
 
 
 def statistics_bytes(statistics: SufficientStatistics) -> bytes:
-    tensors, metadata = _sealed(statistics, None)
-    return bytes(save(tensors, metadata=metadata))
+    return b"".join(_sealed(statistics, None))
 
 
 def statistics_of_bytes(data: bytes) -> SufficientStatistics:
@@ -90,16 +66,9 @@ def holds_statistics(path: PathLike) -> bool:
     return read_metadata(path).get("format") == FORMAT
 
 
-def _sealed(statistics: SufficientStatistics, sources: Any) -> tuple[Tensors, dict[str, str]]:
+def _sealed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
     tensors, about = _take_apart(statistics)
-    about["sources"] = sources
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        WHAT: json.dumps(about),
-        "fingerprint": fingerprint(tensors, about),
-    }
-    return tensors, metadata
+    return sealed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
 
 
 def _take_apart(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:

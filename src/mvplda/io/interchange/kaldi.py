@@ -15,7 +15,7 @@ from ...estimators.multiview import MultiviewPLDA
 from ...estimators.plda import PLDA
 from ...files import write_atomically
 from ..ark import BINARY, binary_array, read_binary, read_text, text_vector
-from ..text import PathLike, fail, read_bytes
+from ..sources import PathLike, fail, read_bytes
 from .transform import model_of, transform_of
 
 OPEN, CLOSE = b"<Plda>", b"</Plda>"

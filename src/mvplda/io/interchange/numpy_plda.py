@@ -24,10 +24,10 @@ from ...estimators.multiview import MultiviewPLDA
 from ...estimators.plda import PLDA
 from ...exceptions import ParameterError
 from ...extras import need
-from ..columnar import hdf5_arrays
-from ..numpy_files import must_exist
-from ..text import PathLike, fail, problem
-from ..whole import foreign, whole_files
+from ...files import whole_files
+from ..columnar import read_hdf5_arrays
+from ..numpy_files import read_npz_arrays, write_npz_arrays
+from ..sources import PathLike, fail, foreign, must_exist, problem
 from .transform import build, model_of, transform_of
 
 SUFFIXES = (".npz", ".h5", ".hdf5")
@@ -68,11 +68,8 @@ def _read(path: PathLike) -> dict[str, NDArray[Any]]:
     if suffix not in SUFFIXES:
         fail(path, f"models of named arrays are read from {', '.join(SUFFIXES)}; pickles and others are not")
     must_exist(path)
-    if suffix == ".npz":
-        with foreign(path, "a NumPy archive"), np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    else:
-        arrays = hdf5_arrays(path)
+    with foreign(path, "a NumPy archive" if suffix == ".npz" else "an HDF5 file"):
+        arrays = read_npz_arrays(path) if suffix == ".npz" else read_hdf5_arrays(path)
     used = ("mean", "mu", "transform", "tr", "psi", "offset", "F", "Sigma", "B", "W")
     for name in used:
         if name in arrays and arrays[name].dtype.kind not in "fiu":
@@ -101,8 +98,8 @@ def write_numpy_plda(path: PathLike, model: MultiviewPLDA) -> None:
     mean, matrix, psi = transform_of(model)
     arrays: dict[str, Any] = {"mu": mean, "transform": matrix, "psi": psi, "offset": -matrix @ mean}
     if suffix == ".npz":
-        with whole_files(path) as (part,), part.open("wb") as file:
-            np.savez(file, **arrays)
+        with whole_files(path) as (part,):
+            write_npz_arrays(part, arrays)
         return
     h5py = need("h5py")
     with whole_files(path) as (part,), h5py.File(part, "w") as file:

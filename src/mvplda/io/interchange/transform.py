@@ -22,7 +22,7 @@ from ...estimators.multiview import MultiviewPLDA
 from ...estimators.plda import PLDA
 from ...exceptions import FileFormatError, ParameterError
 from ...kernel.records import Array
-from ..text import PathLike, fail
+from ..sources import PathLike, fail
 
 
 class Transform(NamedTuple):

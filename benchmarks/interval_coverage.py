@@ -1,0 +1,186 @@
+"""How often the intervals hold the truth, and how often a paired test is wrong, in simulated evaluations.
+
+``python -m benchmarks intervals``. A world tells how scores come about; speakers are drawn from it, everyone is
+enrolled and tested, the scores are judged, and the interval is held against the value of the whole world. Trials are
+crossed: the same speakers stand on both sides, every speaker has an effect of his own as a target, as the one enrolled
+and as the one tested, and every pair has one too.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from mvplda.metrics import compare_systems, evaluate, speaker_intervals
+from mvplda.metrics.costs import detection_costs
+from mvplda.metrics.hull import Hull, pool
+
+COSTS = detection_costs(("default", "sre21", ".001"))
+Trials = tuple[Any, Any, Any]
+"""Scores (profiles, tests), the speakers of the profiles, those of the tests."""
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """A target's score is mean + own + noise, an impostor's enrolled + tested + pair + noise; deviations of each."""
+
+    mean: float
+    own: float
+    side: float
+    pair: float
+    noise: float = 1.0
+
+    @property
+    def deviations(self) -> tuple[float, float]:
+        return np.hypot(self.own, self.noise), np.sqrt(2 * self.side**2 + self.pair**2 + self.noise**2)
+
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Factor and threshold that make the scores fair likelihood ratios."""
+        of_targets, of_others = self.deviations
+        return self.mean / (of_targets * of_others), self.mean * of_others / (of_targets + of_others)
+
+    def draw(self, rng: np.random.Generator, speakers: int, profiles: int, tests: int) -> Trials:
+        who, test = (np.repeat(np.arange(speakers), times) for times in (profiles, tests))
+        own, enrolled, tested = (rng.normal(0, s, speakers) for s in (self.own, self.side, self.side))
+        pairs = rng.normal(0, self.pair, (speakers, speakers))
+        others = enrolled[who][:, None] + tested[test][None, :] + pairs[who][:, test]
+        scores = np.where(who[:, None] == test[None, :], self.mean + own[who][:, None], others)
+        factor, threshold = self.scale
+        return factor * (scores + rng.normal(0, self.noise, scores.shape) - threshold), who, test
+
+    def truth(self) -> dict[str, float]:
+        """Measures of all speakers that there might be, from both distributions."""
+        of_targets, of_others = self.deviations
+        factor, threshold = self.scale
+        x = np.linspace(-8 * of_others, self.mean + 8 * of_targets, 40_001)
+        below = (np.concatenate([[0.0], ndtr(z), [1.0]]) for z in ((x - self.mean) / of_targets, x / of_others))
+        hull = Hull(*pool(*below))
+        z = np.linspace(-8, 8, 20_001)
+        density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+        targets, others = (factor * (m + s * z - threshold) for m, s in ((self.mean, of_targets), (0.0, of_others)))
+        cllr = density @ (np.logaddexp(0, -targets) + np.logaddexp(0, others)) / (2 * np.log(2))
+        least = {f"min_dcf/{c.name}": float(hull.least(c.miss_weight, c.false_alarm_weight)[0]) for c in COSTS}
+        return {"eer": hull.eer(), **least, "cllr": float(cllr), "min_cllr": hull.min_cllr()}
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of speakers, some more steady than others, and the likelihood ratio of a model that thinks them alike."""
+
+    dimension: int = 6
+    noise: float = 0.5
+    unsteady: float = 0.35
+
+    def draw(self, rng: np.random.Generator, speakers: int, profiles: int, tests: int) -> Trials:
+        centre = rng.normal(size=(speakers, self.dimension))
+        noise = self.noise * np.exp(self.unsteady * rng.normal(size=speakers))
+        who, test = (np.repeat(np.arange(speakers), times) for times in (profiles, tests))
+        e, t = (centre[w] + noise[w][:, None] * rng.normal(size=(len(w), self.dimension)) for w in (who, test))
+        total = 1 + self.noise**2 * np.exp(2 * self.unsteady**2)
+        left = total**2 - 1
+        lengths = (e**2).sum(1)[:, None] + (t**2).sum(1)[None, :]
+        scores = lengths / (2 * total) - (total * lengths - 2 * e @ t.T) / (2 * left)
+        return scores - self.dimension / 2 * np.log(left / total**2), who, test
+
+    def truth(self) -> dict[str, float]:
+        """Measures of many speakers."""
+        found = []
+        for seed in range(4):
+            scores, who, test = self.draw(np.random.default_rng([99, seed]), 1200, 1, 2)
+            found.append(evaluate(scores, who[:, None] == test[None, :], COSTS)["Total"].flat())
+        return {name: float(np.mean([row[name] for row in found])) for name in found[0]}
+
+
+WORLDS: dict[str, Gaussian | Vectors] = {
+    "weak effects of speakers": Gaussian(mean=4.0, own=0.3, side=0.3, pair=0.3),
+    "strong effects of speakers": Gaussian(mean=5.0, own=1.0, side=0.7, pair=0.5),
+    "strong effects of pairs": Gaussian(mean=5.0, own=0.8, side=0.5, pair=1.0, noise=0.4),
+    "few errors": Gaussian(mean=6.0, own=0.5, side=0.5, pair=0.5),
+    "many errors": Gaussian(mean=3.0, own=0.7, side=0.7, pair=0.0),
+    "vectors of unsteady speakers": Vectors(),
+}
+SPEAKERS = (12, 20, 50)
+SIZES = ((1, 4), (2, 10))
+"""Profiles and tests of a speaker."""
+
+
+def coverage(
+    world: Gaussian | Vectors, truth: dict[str, float], speakers: int, size: tuple[int, int], rounds: int
+) -> dict[str, Any]:
+    """Of the rounds in which a measure had an interval: how many held the truth, which way others missed, how wide."""
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truth if not name.startswith("act")}
+    rng = np.random.default_rng([speakers, *size])
+    for _ in range(rounds):
+        scores, who, test = world.draw(rng, speakers, *size)
+        row = speaker_intervals(scores, who[:, None] == test[None, :], who, test, COSTS).intervals["Total"]
+        for name in found:
+            if name in row:
+                found[name].append((row[name].estimate, row[name].low, row[name].high))
+    measures = {}
+    for name, items in found.items():
+        if not items:
+            measures[name] = {"truth": round(truth[name], 5), "shown": 0.0}
+            continue
+        estimate, low, high = np.array(items).T
+        held = (low <= truth[name]) & (truth[name] <= high)
+        measures[name] = {
+            "truth": round(truth[name], 5),
+            "shown": len(items) / rounds,
+            "coverage": round(float(held.mean()), 4),
+            "truth above": round(float((high < truth[name]).mean()), 4),
+            "mean estimate / truth": round(float(estimate.mean() / truth[name]), 3),
+            "mean width / truth": round(float((high - low).mean() / truth[name]), 2),
+            "median width / truth": round(float(np.median(high - low) / truth[name]), 2),
+        }
+    return measures
+
+
+def paired(world: Gaussian, speakers: int, size: tuple[int, int], rounds: int, resamples: int) -> dict[str, Any]:
+    """Two systems that are equally good: the scores, each with noise of its own. How often is one said to be better?"""
+    rng = np.random.default_rng([7, speakers])
+    wrong: dict[str, int] = {}
+    for _ in range(rounds):
+        scores, who, test = world.draw(rng, speakers, *size)
+        a, b = (scores + rng.normal(0, 0.7 * world.scale[0], scores.shape) for _ in range(2))
+        same = who[:, None] == test[None, :]
+        tests = compare_systems(a, b, same, who, test, n_resamples=resamples, random_state=rng).tests["Total"]
+        for name, found in tests.items():
+            wrong[name] = wrong.get(name, 0) + (found.verdict != "undecided")
+    return {name: round(count / rounds, 4) for name, count in wrong.items()}
+
+
+def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
+    many, resamples = (10, 50) if quick else (500, 200)
+    begin = time.perf_counter()
+    rows = []
+    for world, model in WORLDS.items():
+        truth = model.truth()
+        for speakers in SPEAKERS:
+            for size in SIZES:
+                each = max(10, many // 2) if speakers * size[1] >= 500 else many
+                case = {"world": world, "speakers": speakers, "profiles": size[0], "tests": size[1], "rounds": each}
+                rows.append({**case, "measures": coverage(model, truth, speakers, size, each)})
+    least: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for name, measure in row["measures"].items():
+            if "coverage" in measure:
+                by_speakers = least.setdefault(name, {})
+                key = f"{row['speakers']} speakers"
+                by_speakers[key] = min(by_speakers.get(key, 1.0), measure["coverage"])
+    verdicts = [
+        {"world": name, "speakers": n, "rounds": many, "resamples": resamples,
+         "wrong verdicts": paired(WORLDS[name], n, SIZES[0], many, resamples)}
+        for name in list(WORLDS)[:2] for n in SPEAKERS[:2]
+    ]  # fmt: skip
+    return {
+        "machine": {"clock": f"wall seconds, {time.perf_counter() - begin:.0f} in all"},
+        "level": 0.95,
+        "least coverage in any world": least,
+        "intervals": rows,
+        "paired tests of equal systems at 5 %": verdicts,
+    }

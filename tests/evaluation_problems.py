@@ -1,0 +1,25 @@
+"""Evaluations that are drawn, with effects of the speakers on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtr
+
+SPREAD = 0.7
+
+
+def simulate(rng, speakers=30, tests=4, mean=4.0, noise=1.0):
+    """Scores (profiles, tests), which are of targets, and the speakers of both sides."""
+    who = np.arange(speakers)
+    test = np.repeat(who, tests)
+    same = who[:, None] == test[None, :]
+    own, enrolled, tested = rng.normal(0, SPREAD, (3, speakers))
+    effect = np.where(same, mean + own[:, None], enrolled[:, None] + tested[test][None, :])
+    return effect + rng.normal(0, noise, same.shape), same, who, test
+
+
+def population(mean=4.0, noise=1.0, points=20_001):
+    """Scores that stand for all speakers that there might be: even quantiles of targets and of others."""
+    z = np.linspace(-6, 6, points)
+    shares = np.diff(ndtr(z), prepend=0.0)
+    return mean + np.hypot(SPREAD, noise) * z, np.sqrt(2 * SPREAD**2 + noise**2) * z, shares
