@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from mvplda import MultiviewPLDA, files, load
 from mvplda.exceptions import FileFormatError
+from mvplda.parts import load_calibrator
 
 
 @pytest.fixture
@@ -114,6 +115,13 @@ def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -
     rewrite(path, model=json.dumps(about), fingerprint=files.fingerprint(tensors, about))
     with pytest.raises(FileFormatError, match="lacks parts"):
         load(path)
+
+
+@pytest.mark.parametrize("about", [{}, {"class": "Rocket"}, [], {"class": "LinearCalibrator", "settings": {"x": 1}}])
+def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> None:
+    (tmp_path / "c").write_bytes(files.seal("mvplda-calibrator", "calibrator", {}, about))
+    with pytest.raises(FileFormatError, match=r"/c lacks parts of a calibrator"):
+        load_calibrator(tmp_path / "c")
 
 
 def test_a_folder_in_place_of_a_model(tmp_path: Path) -> None:

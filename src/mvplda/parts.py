@@ -73,4 +73,8 @@ def save_calibrator(calibrator: Any, path: str | os.PathLike[str]) -> None:
 
 def load_calibrator(path: str | os.PathLike[str]) -> Any:
     """Read a calibrator that `save_calibrator` wrote."""
-    return put_together(*unseal(path, CALIBRATOR_FORMAT, "calibrator"), CALIBRATORS)
+    tensors, about = unseal(path, CALIBRATOR_FORMAT, "calibrator")
+    try:
+        return put_together(tensors, about, CALIBRATORS)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path} lacks parts of a calibrator: {error}") from error
