@@ -69,7 +69,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     loading_shrinkage : float
         Penalty, in classes, on every view's signal-to-noise ratio.
     noise_floor : float
-        No noise variance falls below this fraction of its column's variance.
+        No noise variance falls below this fraction of its column's variance; of the median
+        variance in columns that are constant, or nearly so, which are thereby ignored.
     algorithm : {"auto", "exact", "variational", "paper"}
         ``"exact"`` refuses designs that leave too large a dense system: two crossed views
         with thousands of classes each. ``"variational"`` takes the classes that remain after
@@ -274,8 +275,12 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
 
         floored = noise.floored(fit.parameters.noise)
         if found.constant_columns:
-            some = ", ".join(map(str, found.constant_columns[:5]))
-            warn(NoiseFlooredWarning, f"{len(found.constant_columns)} column(s) of X are constant ({some}, ...)")
+            columns = [*map(str, found.constant_columns[:5]), *(["..."] if len(found.constant_columns) > 5 else [])]
+            warn(
+                NoiseFlooredWarning,
+                f"{len(found.constant_columns)} column(s) of X are constant, or vary by no more than rounding "
+                f"({', '.join(columns)}): the model ignores them",
+            )
         elif floored:
             what = "directions" if fit.parameters.noise.ndim == 2 else "columns"
             warn(
