@@ -21,6 +21,7 @@ Warnings::
     ├── NoiseFlooredWarning             noise variances were raised to the floor
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
+    ├── FewSpeakersWarning              a calibration rests on few speakers
     ├── ReversedScoresWarning           higher scores came with fewer targets
     └── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
 
@@ -90,6 +91,10 @@ class LikelihoodFellWarning(MvpldaWarning):
 
 class SeparableScoresWarning(MvpldaWarning):
     """A calibration has no finite optimum, because its training scores do not overlap."""
+
+
+class FewSpeakersWarning(MvpldaWarning):
+    """A calibration rests on so few speakers that it can be far off for others."""
 
 
 class ReversedScoresWarning(MvpldaWarning):

@@ -140,6 +140,10 @@ def _like_classes(names: list[str], system: Any, view: str) -> NDArray[Any]:
     "--method", type=click.Choice(["linear", "pav", "kind"]), default="linear", help="kind: every kind alike."
 )
 @click.option("--prior", default=0.5, help="Where the calibration is to be best.")
+@click.option(
+    "--enrol-speakers",
+    help="Map of model id to speaker. The calibration is then as sure as that many speakers allow, and says how many.",
+)
 @click.option("--save", "target", help="Where the calibrator goes.")
 @click.option("--into", "model", help="A model file that is to hold the calibrator; `mvplda score` then applies it.")
 @click.option("--load", "source", help="A calibrator to apply, in place of --trials.")
@@ -150,6 +154,7 @@ def calibrate(
     key: str | None,
     method: str,
     prior: float,
+    enrol_speakers: str | None,
     target: str | None,
     model: str | None,
     source: str | None,
@@ -160,7 +165,7 @@ def calibrate(
 
     \b
     Examples:
-      mvplda calibrate dev-scores --trials dev-trials --into model.safetensors
+      mvplda calibrate dev-scores --trials dev-trials --enrol-speakers model2spk --into model.safetensors
       mvplda calibrate dev-scores --trials dev-trials --save cal.safetensors
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
@@ -168,7 +173,7 @@ def calibrate(
     from ..calibration import KindCalibrator, LinearCalibrator, PAVCalibrator
     from ..io.scores import Scores, read_scores, write_scores
     from ..parts import load_calibrator, save_calibrator
-    from .judge import scored_trials
+    from .judge import scored_trials, speakers_in
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
@@ -177,7 +182,10 @@ def calibrate(
             trials, values = scored_trials(key, scores)
             kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
             settings = {} if method == "pav" else {"prior": prior}
-            calibrator = kinds[method](**settings).fit(values, trials.kind)
+            speakers = None if enrol_speakers is None else speakers_in(enrol_speakers, trials.enrol)
+            calibrator = kinds[method](**settings).fit(values, trials.kind, speakers=speakers)
+            if calibrator.n_speakers_ is not None:
+                click.echo(f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True)
             if target is not None:
                 save_calibrator(calibrator, target)
             if model is not None:
