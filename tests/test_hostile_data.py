@@ -54,6 +54,15 @@ def test_duplicate_columns(noise: str) -> None:
     assert found == ({NoiseFlooredWarning} if noise == "full" else set())
 
 
+def test_one_direction_on_the_floor_is_enough_for_a_warning() -> None:
+    X = vectors()
+    X[:, 1] = X[:, 0]
+    model, found = fit(X, noise="full")
+    assert model.diagnostics_.noise_floored == 1
+    assert found == {NoiseFlooredWarning}
+    assert "on its floor in 1 direction" in model.diagnostics_.messages[0]
+
+
 @every_noise
 def test_vectors_without_noise(noise: str) -> None:
     _, found = fit(vectors(noise=0.0), noise=noise, views={"a": 5, "b": 5})
@@ -138,6 +147,8 @@ def test_what_no_model_can_be_made_of(X: np.ndarray, words: str) -> None:
 def test_strong_shrinkage(noise: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = MultiviewPLDA(VIEWS, noise=noise, noise_shrinkage=0.99, loading_shrinkage=1e6).fit(vectors(), LABELS)
+        model = MultiviewPLDA(VIEWS, noise=noise, noise_shrinkage=0.99, loading_shrinkage=1 - 1e-6).fit(
+            vectors(), LABELS
+        )
     assert np.isfinite(model.log_likelihoods_).all()
     assert model.explained_variance_ratio_["noise"] > 0.99
