@@ -41,14 +41,14 @@ def curvature(weights: Array, inputs: Array, mass: Array, offset: float, ridge: 
 
 def least_cost(inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0) -> Array | None:
     """The weights of least cost, or None where they run away to infinity."""
-    options: Any = {"gtol": 1e-10, "maxiter": 300}
-    found = minimize(
+    search: Any = minimize  # its stubs know no Hessian beside a cost that brings its gradient
+    found = search(
         lambda w: logistic_cost(w, inputs, signs, mass, offset, ridge),
         np.zeros(inputs.shape[1]),
         jac=True,
         hess=lambda w: curvature(w, inputs, mass, offset, ridge),
         method="trust-exact",
-        options=options,
+        options={"gtol": 1e-10, "maxiter": 300},
     )
     weights = np.asarray(found.x)
     if not np.isfinite(weights).all():
