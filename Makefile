@@ -1,6 +1,7 @@
 # make demo   the main job, end to end
 # make test   lint, types and all tests
 # make quick  the tests without the slow ones
+# make test-oldest  the same, with the oldest versions of every dependency that pyproject.toml allows
 # make bench  the benchmarks (minutes)
 
 PYTHON ?= python3
@@ -8,13 +9,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test quick lint bench clean
+OLDEST_PYTHON ?= python3.11
+OLDEST := .venv-oldest
+OLDEST_STAMP := $(OLDEST)/.installed
+
+.PHONY: demo test quick test-oldest lint bench clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plot]" --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[all]" --group dev
 	touch $(STAMP)
+
+$(OLDEST_STAMP): pyproject.toml constraints-oldest.txt
+	$(OLDEST_PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable ".[all]" --group test
+	touch $(OLDEST_STAMP)
 
 demo: $(STAMP)
 	$(BIN)/mvplda demo --output demo-output
@@ -30,8 +41,11 @@ test: lint
 quick: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
+test-oldest: $(OLDEST_STAMP)
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not slow"
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) $(OLDEST) demo-output

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 
-from mvplda import Bundle, MultiviewPLDA, files, load
+from mvplda import PLDA, Bundle, MultiviewPLDA, MultiviewPLDACV, files, load
 from mvplda.adaptation import CORAL
 from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator, name_kinds
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
@@ -128,7 +128,7 @@ def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) ->
     assert isinstance(load(tmp_path / "model"), MultiviewPLDA)
     bundle.calibrator = None
     bundle.save(tmp_path / "bundle")
-    with pytest.raises(FileFormatError, match=r"holds a bundle: use mvplda.load"):
+    with pytest.raises(FileFormatError, match=r"holds a bundle, .* after Centring, .*: use mvplda.load or Bundle.load"):
         MultiviewPLDA.load(tmp_path / "bundle")
     with pytest.raises(FileFormatError, match=r"holds a model: use mvplda.load"):
         Bundle.load(tmp_path / "model")
@@ -250,3 +250,17 @@ def test_errors(data: dict[str, Any]) -> None:
         bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"])
     with pytest.raises(DataError, match="does not broadcast"):
         bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"], side={"a": [1, 2, 3]})
+
+
+def test_a_model_is_loaded_from_a_bundle_that_prepares_nothing(data: Any, tmp_path: Path) -> None:
+    """What `mvplda train` writes is a bundle; without preprocessing its model is all that it says."""
+    X = data["enrol"]
+    model = PLDA(2, max_iter=3, tol=0).fit(X, np.arange(len(X)) % 9)
+    Bundle(None, model).save(tmp_path / "bundle")
+    for kind in (PLDA, MultiviewPLDA):
+        again = kind.load(tmp_path / "bundle")
+        assert type(again) is PLDA
+        assert (again.llr(X[:3], X[3:6]) == model.llr(X[:3], X[3:6])).all()
+    assert type(load(tmp_path / "bundle")) is Bundle
+    with pytest.raises(ParameterError, match=r"holds a PLDA; load it with PLDA.load"):
+        MultiviewPLDACV.load(tmp_path / "bundle")

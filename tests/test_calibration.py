@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
+
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from scipy.optimize import check_grad
 
-from mvplda import MultiviewPLDA
+from mvplda import PLDA, Bundle, MultiviewPLDA
 from mvplda.calibration import (
     KindCalibrator,
     LinearCalibrator,
@@ -16,14 +20,17 @@ from mvplda.calibration import (
     threshold_from_costs,
 )
 from mvplda.calibration.logistic import curvature, logistic_cost
+from mvplda.cli import main
 from mvplda.exceptions import (
     DataError,
+    FewSpeakersWarning,
     LabelError,
     ParameterError,
     ReversedScoresWarning,
     SeparableScoresWarning,
 )
 from mvplda.metrics import cllr, min_cllr, trial_kinds
+from mvplda.parts import CALIBRATORS, load_calibrator, put_together, take_apart
 
 N = 20_000
 
@@ -301,3 +308,134 @@ def test_threshold_from_costs() -> None:
     for bad in [(0.0, 1, 1), (0.5, 0, 1), (0.5, 1, -1)]:
         with pytest.raises(ParameterError, match="costs are positive"):
             threshold_from_costs(*bad)
+
+
+# -- few speakers --------------------------------------------------------------
+
+
+def speaker_trials(
+    rng: np.random.Generator, n_speakers: int, per_speaker: int = 4
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """LLRs of all pairs of vectors under a model that is too sure of itself; targets; the first vector's speaker.
+
+    Speakers differ in how noisy they are, so that what holds of few does not hold of all.
+    """
+    D = 6
+    loading = 2 * np.random.default_rng(0).normal(size=(D, D)) / np.sqrt(D)
+    model = PLDA.from_parameters(np.zeros(D), {"class": loading}, np.full(D, 0.1))
+    speaker = np.repeat(np.arange(n_speakers), per_speaker)
+    noise = np.exp(0.3 * rng.normal(size=(n_speakers, 1)))[speaker] * rng.normal(size=(len(speaker), D))
+    X = (rng.normal(size=(n_speakers, D)) @ loading.T)[speaker] + 0.6 * noise
+    rows, columns = np.triu_indices(len(X), 1)
+    return model.llr(X, X, dtype=np.float64)[rows, columns], speaker[rows] == speaker[columns], speaker[rows]
+
+
+def test_few_speakers_are_calibrated_better_with_their_number_known() -> None:
+    rng = np.random.default_rng(5)
+    scores, targets, _ = speaker_trials(rng, 120, 3)
+    for n_speakers in (5, 10, 20):
+        plain, told = [], []
+        for _ in range(25):
+            few = speaker_trials(rng, n_speakers)
+            with pytest.warns(FewSpeakersWarning, match=f"rests on {n_speakers} speaker"):
+                told.append(cost(LinearCalibrator().fit(*few[:2], speakers=few[2]).transform(scores), targets))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", SeparableScoresWarning)
+                plain.append(cost(LinearCalibrator().fit(*few[:2]).transform(scores), targets))
+        assert np.mean(told) < np.mean(plain) + 1e-3
+        assert np.mean(told) < 0.95 * np.mean(plain) or n_speakers > 5
+    scores, targets, speakers = speaker_trials(rng, 300, 2)
+    many, known = LinearCalibrator().fit(scores, targets), LinearCalibrator().fit(scores, targets, speakers=speakers)
+    assert known.n_speakers_ == 300
+    assert known.slopes_ == pytest.approx(many.slopes_, rel=0.01)
+    assert known.intercept_ == pytest.approx(many.intercept_, abs=0.02)
+
+
+def test_the_prior_of_few_speakers_knows_no_unit() -> None:
+    """Scores in any unit, from any zero, become the same LLRs."""
+    scores, targets, speakers = speaker_trials(np.random.default_rng(6), 8)
+    for calibrator in (LinearCalibrator(), LinearCalibrator(prior=0.05)):
+        with pytest.warns(FewSpeakersWarning):
+            expected = calibrator.fit_transform(scores, targets, speakers=speakers)
+        with pytest.warns(FewSpeakersWarning):
+            moved = calibrator.fit_transform(1e-3 * scores + 7, targets, speakers=speakers)
+        np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=1e-5)
+        with pytest.warns(FewSpeakersWarning):
+            repeated = calibrator.fit_transform(
+                np.tile(scores, 3), np.tile(targets, 3), speakers=np.tile(speakers, 3)
+            )  # more trials of the same speakers tell nothing new
+        np.testing.assert_allclose(repeated[: len(scores)], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_said_of_speakers() -> None:
+    scores, targets, speakers = speaker_trials(np.random.default_rng(7), 40)
+    for calibrator in (LinearCalibrator(), PAVCalibrator()):
+        assert calibrator.fit(scores, targets).n_speakers_ is None
+        assert calibrator.fit(scores, targets, speakers=speakers).n_speakers_ == 40
+        uneven = (speakers < 2) | ~targets | (np.arange(len(scores)) % 6 == 0)
+        with pytest.warns(FewSpeakersWarning, match=r"rests on \d+ speaker\(s\), worth \d+ with as many target"):
+            calibrator.fit(scores[uneven], targets[uneven], speakers=speakers[uneven])
+        with pytest.raises(LabelError, match="one speaker a trial"):
+            calibrator.fit(scores, targets, speakers=speakers[1:])
+    apart = np.array([0.0, 1.0, 2.0, 3.0])
+    with pytest.warns(FewSpeakersWarning, match="rests on 2"):  # and no SeparableScoresWarning
+        told = LinearCalibrator().fit(apart, [False, False, True, True], speakers=["a", "b", "a", "b"])
+    assert 0 < told.slopes_[0] < 100
+
+
+def test_a_bundle_tells_its_calibrator_of_the_speakers() -> None:
+    rng = np.random.default_rng(8)
+    y = np.repeat(np.arange(10), 6)
+    X = rng.normal(size=(10, 4))[y] + 0.7 * rng.normal(size=(60, 4))
+    bundle = Bundle(None, PLDA(3).fit(X, y), LinearCalibrator())
+    with pytest.warns(FewSpeakersWarning, match="rests on 10"):
+        bundle.fit_calibrator(X, X, y[:, None] == y, speakers=[f"s{k}" for k in y])
+    assert bundle.calibrator.n_speakers_ == 10
+    with pytest.raises(DataError, match="60 profiles"):
+        bundle.fit_calibrator(X, X, y[:, None] == y, speakers=["a"])
+
+
+def test_the_optimum_is_found_where_a_full_step_goes_too_far() -> None:
+    """Scores far out make the cost so flat at the start that an undamped Newton step multiplies it."""
+    rng = np.random.default_rng(9)
+    targets = np.arange(400) < 200
+    scores = rng.normal(np.where(targets, 1.0, -1.0))
+    scores[:6] = [-40, 60, 80, 100, 120, 150]
+    scores[-6:] = [30, -60, -80, -100, -120, -400]
+    calibrator = LinearCalibrator().fit(scores, targets)
+    inputs = np.column_stack([scores, np.ones(400)])
+    weights = np.append(calibrator.slopes_, calibrator.intercept_)
+    value, gradient = logistic_cost(weights, inputs, np.where(targets, 1.0, -1.0), np.full(400, 1 / 400), 0.0)
+    assert np.abs(gradient).max() < 1e-6
+    assert value < np.log(2)
+
+
+def test_calibrate_says_on_how_many_speakers(tmp_path: Path) -> None:
+    scores, targets, speakers = speaker_trials(np.random.default_rng(10), 12, 3)
+    lines = [(f"m{i}", f"t{i}") for i in range(len(scores))]
+    named = zip(lines, targets, scores, speakers, strict=True)
+    for (model, test), target, value, speaker in named:
+        for name, text in (
+            ("trials", f"{model} {test} {'target' if target else 'nontarget'}\n"),
+            ("scores", f"{model} {test} {value}\n"),
+            ("model2spk", f"{model} s{speaker}\n"),
+        ):
+            with (tmp_path / name).open("a") as file:
+                file.write(text)
+    command = ["calibrate", str(tmp_path / "scores"), "--trials", str(tmp_path / "trials")]
+    command += ["--save", str(tmp_path / "plain")]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    assert "speaker" not in result.output
+    command[-1] = str(tmp_path / "told")
+    result = CliRunner().invoke(main, [*command, "--enrol-speakers", str(tmp_path / "model2spk")])
+    assert "calibrated on the trials of 12 speakers" in result.output
+    assert "rests on 12 speaker(s)" in result.output
+    assert load_calibrator(tmp_path / "told").n_speakers_ == 12
+    assert load_calibrator(tmp_path / "plain").n_speakers_ is None
+
+
+def test_calibrators_of_older_files_know_no_speakers() -> None:
+    tensors, about = take_apart(LinearCalibrator().fit(*gaussian_trials()), CALIBRATORS)
+    del about["values"]["n_speakers_"]
+    assert put_together(tensors, about, CALIBRATORS).n_speakers_ is None

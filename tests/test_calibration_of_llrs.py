@@ -35,6 +35,7 @@ def trials():
 )
 def test_likelihood_ratios_are_calibrated(trials, same, targets, others):
     model, sides = trials
+    model.set_threshold(0.0)
     scores = {kind: model.decision_function(pairs, same=same) for kind, pairs in sides.items()}
     target = np.concatenate([scores[kind] for kind in targets])
     other = np.concatenate([scores[kind] for kind in others])

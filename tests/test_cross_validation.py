@@ -57,7 +57,7 @@ def test_loadings_are_shrunk_where_that_helps() -> None:
     y = np.repeat(np.arange(8), 4)
     X = 0.3 * rng.normal(size=(8, 12))[y] + rng.normal(size=(32, 12))
     model = MultiviewPLDACV(
-        {"a": (5,)}, noise_shrinkages=(0.0,), loading_shrinkages=(0.0, 1.0, 10.0), cv=4, random_state=0
+        {"a": (5,)}, noise_shrinkages=(0.0,), loading_shrinkages=(0.0, 0.5, 0.9), cv=4, random_state=0
     )
     assert model.fit(X, {"a": y}).best_settings_["loading_shrinkage"] > 0
 
@@ -213,3 +213,27 @@ def test_held_out_cost_by_brute_force_and_its_errors():
         MultiviewPLDACV({"speaker": 3, "phrase": 3}, criterion="cllr", cv=12).fit(
             X, {"speaker": labels["speaker"], "phrase": np.arange(240)}
         )
+
+
+@pytest.mark.parametrize("criterion", ["likelihood", "cllr"])
+def test_folds_tried_at_the_same_time_give_the_same_choice(criterion: Any) -> None:
+    X, labels = speakers_and_phrases()
+    one, two = (
+        MultiviewPLDACV(
+            {"speaker": (2, 4), "phrase": 2}, cv=3, criterion=criterion, n_jobs=n_jobs, random_state=0, max_iter=4
+        ).fit(X, labels)
+        for n_jobs in (None, 2)
+    )
+    assert one.cv_results_ == two.cv_results_
+    assert (one.loadings_["speaker"] == two.loadings_["speaker"]).all()
+
+
+def test_folds_are_dealt_by_a_generator_of_numpys() -> None:
+    X, labels = speakers_and_phrases()
+    scores = [
+        MultiviewPLDACV({"speaker": 2}, noise_shrinkages=(0.1,), cv=3, random_state=rng, max_iter=4)
+        .fit(X, labels)
+        .best_score_
+        for rng in (np.random.default_rng(1), np.random.default_rng(1), np.random.default_rng(2))
+    ]
+    assert scores[0] == scores[1] != scores[2]

@@ -206,3 +206,19 @@ def test_moments_start_near_the_end(views: dict[str, int], noise: str) -> None:
     moments, chance = (fit_em(design, s, model, max_iter=20, tol=0.0).log_likelihoods for s in starts)
     end = max(moments[-1], chance[-1])
     assert end - moments[1] < 0.2 * (end - chance[1])
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+def test_what_lies_on_the_floor_is_counted_to_rounding(kind: str) -> None:
+    """On the floor is what is equal to it but for rounding: a hundred-thousandth above it is above it."""
+    floor = np.array([1.0, 1e-6, 1e6, 1.0])
+    model = NoiseModel(kind, floor, floor)  # type: ignore[arg-type]
+
+    def lying(*above: float) -> int:
+        variances = floor * (1 + np.array(above))
+        return model.floored(np.diag(variances) if kind == "full" else variances)
+
+    assert lying(0.0, 0.0, 0.0, 0.0) == 4
+    assert lying(0.0, 1e-8, 1e-5, 1.0) == 2
+    assert lying(1e-5, 1e-5, 1e-5, 1.0) == 0
+    assert lying(1.0, 1.0, 1.0, 1e-8) == 1

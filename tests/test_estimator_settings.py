@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from problems import crossed, draw, random_parameters, speakers_and_phrases
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
@@ -18,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, load
 from mvplda.exceptions import DataError, LabelError, MvpldaError, ParameterError
+from mvplda.labels import label_rows
 
 VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
 
@@ -39,7 +41,12 @@ VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
         {"loading_shrinkage": -1.0},
         {"noise_floor": 0.0},
         {"noise_floor": 1e-15},
+        {"loading_shrinkage": 2},
         {"max_iter": -1},
+        {"max_iter": 1.5},
+        {"max_iter": True},
+        {"tol": -1},
+        {"tol": float("nan")},
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, Any]) -> None:
@@ -189,3 +196,53 @@ def test_ten_iterations_recover_the_model(views: dict[str, int | None], noise: A
     reached = model.score(test, labels)
     model.mean_, model.loadings_, model.noise_ = true.mean, dict(zip(views, true.loadings, strict=True)), true.noise
     assert reached == pytest.approx(model.score(test, labels), abs=0.1)
+
+
+def test_a_generator_of_numpys_is_a_random_state() -> None:
+    X, labels = speakers_and_phrases()
+    settings: dict[str, Any] = {"init": "random", "max_iter": 2, "tol": 0.0}
+    first, same, other = (
+        MultiviewPLDA(VIEWS, random_state=np.random.default_rng(seed), **settings).fit(X, labels) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.loadings_["speaker"], same.loadings_["speaker"])
+    assert np.abs(first.loadings_["speaker"] - other.loadings_["speaker"]).max() > 1e-6
+    drawn = [first.sample(labels, random_state=np.random.default_rng(seed)) for seed in (3, 3, 4)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+    rng = np.random.default_rng(5)  # goes on, as a generator does
+    assert (first.sample(labels, random_state=rng) != first.sample(labels, random_state=rng)).any()
+
+
+def test_views_are_shown_in_their_order() -> None:
+    views = {"speaker": 3, "phrase": 2, "speaker:phrase": 1}
+    shown = repr(MultiviewPLDA(views, noise="full"))
+    assert shown == "MultiviewPLDA(noise='full', views={'speaker': 3, 'phrase': 2, 'speaker:phrase': 1})"
+    assert repr(PLDA(3)) == "PLDA(n_components=3)"
+
+
+def test_sparse_vectors_are_refused_in_words() -> None:
+    X, labels = speakers_and_phrases()
+    model = MultiviewPLDA(VIEWS).fit(X, labels)
+    for use in (
+        lambda x: MultiviewPLDA(VIEWS).fit(x, labels),
+        lambda x: SufficientStatistics.from_arrays(x, labels),
+        model.enrol,
+        model.transform,
+        lambda x: model.llr(x, X),
+    ):
+        with pytest.raises((DataError, TypeError), match=r"(?i)sparse.*toarray\(\)"):
+            use(sparse.csr_array(X))
+
+
+@pytest.mark.parametrize("form", ["rows", "frame", "array"])
+def test_labels_with_rows_go_through_a_grid_search(form: str) -> None:
+    X, labels = speakers_and_phrases()
+    y = {"rows": label_rows(labels), "frame": pd.DataFrame(labels), "array": pd.DataFrame(labels).to_numpy()}[form]
+    search = GridSearchCV(
+        MultiviewPLDA(VIEWS, max_iter=5, tol=0.0), {"noise_shrinkage": [0.0, 0.1, 0.9]}, cv=GroupKFold(3)
+    )
+    search.fit(X, y, groups=labels["speaker"])
+    assert search.best_params_["noise_shrinkage"] < 0.9
+    best = MultiviewPLDA(VIEWS, max_iter=5, tol=0.0, **search.best_params_).fit(X, labels)
+    np.testing.assert_array_equal(search.best_estimator_.mean_, best.mean_)
+    np.testing.assert_array_equal(search.best_estimator_.loadings_["phrase"], best.loadings_["phrase"])

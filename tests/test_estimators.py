@@ -177,17 +177,17 @@ def test_a_random_start_finds_as_much() -> None:
 
 
 def test_shrinkage_weighs_what_its_documentation_says() -> None:
-    """noise_shrinkage s counts as n s / (1 - s) vectors of total variance, loading_shrinkage in classes."""
+    """Shrinkage s of the noise counts as n s / (1 - s) vectors, of loadings as s / (1 - s) classes."""
     X, labels = speakers_and_phrases()
     s, strength = 0.3, 0.2
     model = MultiviewPLDA(VIEWS, noise_shrinkage=s, loading_shrinkage=strength, tol=1e-11, max_iter=5000)
     model.fit(X, labels)
-    classes = {"speaker": 15, "phrase": 6}
+    classes, weight = {"speaker": 15, "phrase": 6}, strength / (1 - strength)
 
     def objective(noise: np.ndarray, loadings: dict[str, np.ndarray]) -> float:
         model.noise_, model.loadings_ = noise, loadings
         prior = len(X) * s / (1 - s) * (np.log(noise) + X.var(axis=0) / noise).sum()
-        penalty = sum(strength * classes[v] * (b**2 / noise[:, None]).sum() for v, b in loadings.items())
+        penalty = sum(weight * classes[v] * (b**2 / noise[:, None]).sum() for v, b in loadings.items())
         return model.log_likelihood(X, labels) - 0.5 * float(prior + penalty)
 
     noise, loadings = model.noise_, model.loadings_

@@ -40,7 +40,7 @@ def test_constant_columns(noise: str, value: float) -> None:
     model, found = fit(X, noise=noise)
     assert found == {NoiseFlooredWarning}
     assert model.diagnostics_.constant_columns == (2,)
-    assert "1 column(s) of X are constant (2" in model.diagnostics_.messages[0]
+    assert "1 column(s) of X are constant, or vary by no more than rounding (2): the" in model.diagnostics_.messages[0]
     assert model.mean_[2] == pytest.approx(value, abs=1e-6)
     assert np.abs(model.loadings_["a"][2]).max() < 1e-2
 
@@ -52,6 +52,15 @@ def test_duplicate_columns(noise: str) -> None:
     X[:, 2] = 2 * X[:, 0] - X[:, 3]
     _, found = fit(X, noise=noise)
     assert found == ({NoiseFlooredWarning} if noise == "full" else set())
+
+
+def test_one_direction_on_the_floor_is_enough_for_a_warning() -> None:
+    X = vectors()
+    X[:, 1] = X[:, 0]
+    model, found = fit(X, noise="full")
+    assert model.diagnostics_.noise_floored == 1
+    assert found == {NoiseFlooredWarning}
+    assert "on its floor in 1 direction" in model.diagnostics_.messages[0]
 
 
 @every_noise
@@ -81,7 +90,7 @@ def test_any_scale(noise: str, scale: float) -> None:
 
 @pytest.mark.parametrize("noise", ["diagonal", "full"])
 def test_columns_of_very_different_scale(noise: str) -> None:
-    units = np.array([1e-8, 1e-4, 1.0, 1e4, 1e8])
+    units = np.array([1e-5, 1e-2, 1.0, 1e4, 1e8])
     plain, _ = fit(vectors(), noise=noise)
     scaled, found = fit(vectors() * units, noise=noise)
     assert found == set()
@@ -138,6 +147,8 @@ def test_what_no_model_can_be_made_of(X: np.ndarray, words: str) -> None:
 def test_strong_shrinkage(noise: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = MultiviewPLDA(VIEWS, noise=noise, noise_shrinkage=0.99, loading_shrinkage=1e6).fit(vectors(), LABELS)
+        model = MultiviewPLDA(VIEWS, noise=noise, noise_shrinkage=0.99, loading_shrinkage=1 - 1e-6).fit(
+            vectors(), LABELS
+        )
     assert np.isfinite(model.log_likelihoods_).all()
     assert model.explained_variance_ratio_["noise"] > 0.99

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from mvplda.exceptions import LabelError
-from mvplda.labels import base_columns, check_view_names, encode_labels, row_keys
+from mvplda.labels import base_columns, check_view_names, encode_labels, label_rows, row_keys
 
 SPEAKERS = ["bob", "ann", "bob", "cid", "ann"]
 PHRASES = [30, 10, 10, 20, 30]
@@ -28,6 +29,12 @@ def naive_partition(*columns: Any) -> list[set[int]]:
 
 
 FORMS = {
+    "arrow table": pa.table({"phrase": PHRASES, "other": [0] * 5, "speaker": SPEAKERS}),
+    "arrow batch": pa.record_batch({"phrase": PHRASES, "speaker": pa.array(SPEAKERS).dictionary_encode()}),
+    "structured array": np.array(
+        list(zip(PHRASES, SPEAKERS, strict=True)), dtype=[("phrase", np.int64), ("speaker", "U3")]
+    ),
+    "rows of a dict": label_rows({"speaker": SPEAKERS, "phrase": PHRASES}),
     "dict of lists": {"speaker": SPEAKERS, "phrase": PHRASES},
     "dict of arrays": {"phrase": np.array(PHRASES), "speaker": np.array(SPEAKERS), "unused": np.zeros(5)},
     "dict of series": {"speaker": pd.Series(SPEAKERS, index=list("vwxyz")), "phrase": pd.Series(PHRASES)},
@@ -154,3 +161,14 @@ def test_encoded_labels_are_not_encoded_twice() -> None:
 def test_wrong_view_names_are_refused(views: Any) -> None:
     with pytest.raises(LabelError):
         check_view_names(views)
+
+
+def test_rows_of_labels_keep_what_is_missing() -> None:
+    rows = label_rows({"speaker": ["ann", None, "bob"], "phrase": [1.0, 2.0, np.nan]})
+    assert len(rows) == 3
+    table = encode_labels(rows[[2, 1, 0]])
+    assert table.classes["speaker"].anonymous == table.classes["phrase"].anonymous == 1
+    assert table.codes["speaker"].tolist() == [1, 2, 0]
+    for wrong in ({"a": [1, 2], "b": [1]}, {"a": [[1, 2], [3, 4]]}, {}):
+        with pytest.raises(LabelError):
+            label_rows(wrong)

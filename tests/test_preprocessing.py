@@ -10,7 +10,7 @@ from problems import speakers_and_phrases
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from mvplda.preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening, standard_chain
 
 
@@ -39,13 +39,62 @@ def test_whitening_makes_the_covariance_the_identity(kind: Any, X: np.ndarray) -
         assert white.matrix_ == pytest.approx(white.matrix_.T)
 
 
-def test_whitening_keeps_the_largest_axes_and_does_not_blow_up_the_rest(X: np.ndarray) -> None:
+def test_whitening_keeps_the_largest_axes(X: np.ndarray) -> None:
     some, every = Whitening(dim=2).fit(X), Whitening().fit(X)
     assert some.transform(X) == pytest.approx(every.transform(X)[:, :2])
     assert (np.diff(every.variances_) <= 0).all()
-    flat = np.column_stack([X, X[:, 0]])  # one direction without variance
-    assert np.abs(Whitening(floor=1e-4).fit(flat).transform(flat)).max() < 10
-    assert Whitening(floor=1e-4).fit(flat).transform(flat).std(axis=0)[-1] < 1e-3
+
+
+HARDLY = [0.0, 1e-9, 1e-4]
+"""Deviations of columns that hardly vary: not at all, by rounding, and below the floor of whitening."""
+
+
+def with_columns_that_hardly_vary(X: np.ndarray) -> np.ndarray:
+    return np.column_stack([X, *(h * np.sin(np.arange(len(X))) for h in HARDLY)])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_whitening_leaves_out_axes_that_hardly_vary(X: np.ndarray, dtype: Any) -> None:
+    more = with_columns_that_hardly_vary(X).astype(dtype)
+    white = Whitening(floor=1e-6).fit(more)
+    assert white.variances_.shape == (5,)
+    assert white.transform(more).shape == (300, 5)
+    np.testing.assert_allclose(np.cov(white.transform(more).T), np.eye(5), atol=1e-4)
+    alive = more.copy()
+    alive[:, 5:] = 1.0  # what never varied in training says nothing, whatever comes
+    assert np.abs(white.transform(alive) - white.transform(more)).max() < 1e-2
+    turned = Whitening("zca", floor=1e-6).fit(more)
+    assert np.linalg.matrix_rank(turned.matrix_) == 5
+    assert np.abs(turned.transform(alive) - turned.transform(more)).max() < 1e-2
+
+
+def test_reduction_leaves_out_what_only_rounding_varies(X: np.ndarray) -> None:
+    assert Reduction().fit(with_columns_that_hardly_vary(X)).matrix_.shape == (8, 6)
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 0.1, "auto"])
+def test_lda_leaves_out_what_hardly_varies(X: np.ndarray, shrinkage: Any) -> None:
+    classes = np.arange(300) % 30
+    more = with_columns_that_hardly_vary(X + classes[:, None] * np.arange(5) / 5)
+    more = np.column_stack([more, more[:, 0] + more[:, 1]])  # depends on the others: a direction without variance
+    lda = LDA(shrinkage=shrinkage).fit(more, classes)
+    assert (lda.matrix_[5:7] == 0).all()
+    assert lda.matrix_.shape == (9, 6)
+    if shrinkage == 0.1:  # shrinkage measures all columns by one measure, "auto" and 0 each by its own
+        assert np.abs(lda.matrix_[7]).argmax() == 5
+        assert np.abs(lda.matrix_[7, :5]).max() < 1e-2
+
+
+@pytest.mark.parametrize("step", [Whitening(dim=7), Reduction(dim=7), LDA(dim=7, shrinkage=0.1)])
+def test_fewer_axes_than_asked_for_are_a_warning(X: np.ndarray, step: Any) -> None:
+    with pytest.warns(RankCappedWarning, match=r"[56] of the 7 .* asked for are kept"):
+        step.fit(with_columns_that_hardly_vary(X), np.arange(300) % 30)
+
+
+def test_vectors_that_are_all_the_same(X: np.ndarray) -> None:
+    for step in (Whitening(), Reduction(), LDA(shrinkage=0.1)):
+        with pytest.raises(DataError, match=r"the same|are alike"):
+            step.fit(np.full((300, 5), 0.1), np.arange(300) % 3)
 
 
 def test_length(X: np.ndarray) -> None:

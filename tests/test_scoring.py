@@ -287,10 +287,13 @@ def test_extreme_vectors_give_finite_scores():
 def test_pairs_and_thresholds_in_scikit_learns_clothes(rng):
     model = any_model({"a": 2, "b": 1})
     pairs = rng.normal(size=(20, 2, D)) + 3
-    scores = model.decision_function(pairs)
+    for call in ("decision_function", "predict"):
+        assert not hasattr(model, call)
+        with pytest.raises(AttributeError) as caught:
+            getattr(model, call)
+        assert "call set_threshold" in str(caught.value.__cause__)
+    scores = model.set_threshold(0.0).decision_function(pairs)
     np.testing.assert_allclose(scores, np.diag(model.llr(pairs[:, 0], pairs[:, 1], dtype=np.float64)), atol=1e-10)
-    with pytest.raises(ParameterError, match="set_threshold"):
-        model.predict(pairs)
     model.set_threshold(float(np.median(scores)))
     assert set(model.predict(pairs)) == {-1, 1}
     assert model.set_threshold_from_costs(prior=0.5).threshold_ == pytest.approx(0.0)

@@ -40,7 +40,8 @@ class CORAL(_Affine):
     Parameters
     ----------
     floor : float
-        No variance of the source is taken for less than this fraction of the largest.
+        Axes of the source whose variance is below this fraction of the largest are left out,
+        as in `Whitening`.
 
     Attributes
     ----------
@@ -80,8 +81,8 @@ def aligning_matrix(source: Array, target: Array, floor: float = 1e-6) -> Array:
     """A = S^(-1/2) T^(1/2): x'A has covariance T if x has covariance S."""
     s, U = eigh(source)
     t, V = eigh(target)
-    s = np.maximum(s, floor * s[-1])
-    return np.asarray((U / np.sqrt(s)) @ U.T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T)
+    kept = s > floor * s[-1]
+    return np.asarray((U[:, kept] / np.sqrt(s[kept])) @ U[:, kept].T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T)
 
 
 def shift_mean(model: MultiviewPLDA, X: Any, weight: float = 1.0) -> MultiviewPLDA:

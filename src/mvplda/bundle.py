@@ -30,6 +30,7 @@ from .files import (
 )
 from .io.vectors import compare_extractors
 from .kernel.records import Array
+from .labels import as_array
 from .parts import CALIBRATORS, TRANSFORMERS, Tensors, put_together, take_apart
 from .verification.profiles import Enrolment, Profiles
 
@@ -85,13 +86,16 @@ class Bundle(BaseEstimator):
         self._model().fit(vectors, y)
         return self
 
-    def fit_calibrator(self, enrol: Any, test: Any, kinds: Any, *, side: Any = None, **options: Any) -> Self:
+    def fit_calibrator(
+        self, enrol: Any, test: Any, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
+    ) -> Self:
         """Fit the calibrator to all pairs of two sides, of classes that the model was not trained on.
 
         Parameters
         ----------
         enrol, test : Profiles of `enrol`, or arrays of single vectors
         kinds : (profiles, tests) kinds by name or targets as bool, or the masks of `trial_kinds`
+        speakers : (profiles,) the speaker of every profile, so that the calibrator knows how many there are
         side : side information, for a `QualityCalibrator`; see `calibrated`
         options : for `llr`, in every question
         """
@@ -102,6 +106,11 @@ class Bundle(BaseEstimator):
         if names.shape != scores.shape[:-1]:
             raise DataError(f"kinds have shape {names.shape}; the trials ask for {scores.shape[:-1]}")
         extra = self._side(side, scores.shape[:-1])
+        if speakers is not None:
+            named = as_array(speakers)
+            if named.shape != names.shape[:1]:
+                raise DataError(f"there are {names.shape[0]} profiles and speakers of shape {named.shape}")
+            extra["speakers"] = np.repeat(named, names.shape[1])
         self.calibrator.fit(scores.reshape(-1, scores.shape[-1]), names.reshape(-1), **extra)
         return self
 

@@ -35,7 +35,7 @@ class Diagnostics:
     cells : for every pair of base views, the fraction of its cells that hold a vector
     components : for every pair of base views, parts that share no class (1: connected)
     nested : pairs (a, b) where every class of a lies within one class of b
-    constant_columns : columns of X with no variance
+    constant_columns : columns of X with no variance but rounding
     noise_floored : columns or directions of the noise that lie on the floor
     solver : how the E step was solved
     bound_gap : about how much (nat a vector) the bound lies below the log-likelihood; 0 of an exact solution

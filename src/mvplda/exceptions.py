@@ -23,6 +23,7 @@ Warnings::
     ├── UnlabelledWarning               a list of labels does not name every vector
     ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
     ├── SeparableScoresWarning          no score of a non-target reaches one of a target
+    ├── FewSpeakersWarning              a calibration rests on few speakers
     ├── ReversedScoresWarning           higher scores came with fewer targets
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
     ├── UnknownClassWarning             some claimed classes were not seen in training
@@ -102,6 +103,10 @@ class UnknownExtractorWarning(MvpldaWarning):
 
 class SeparableScoresWarning(MvpldaWarning):
     """A calibration has no finite optimum, because its training scores do not overlap."""
+
+
+class FewSpeakersWarning(MvpldaWarning):
+    """A calibration rests on so few speakers that it can be far off for others."""
 
 
 class ReversedScoresWarning(MvpldaWarning):

@@ -49,7 +49,17 @@ def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
-    """Read a model; damaged, foreign and newer files give a `FileFormatError`."""
+    """Read a model, or that of a bundle without preprocessing; other files give a `FileFormatError`."""
+    if file_format(path) == BUNDLE_FORMAT:
+        from .bundle import load_bundle
+
+        bundle = load_bundle(path)
+        if bundle.preprocessing is not None:
+            steps = ", ".join(bundle.describe()["preprocessing"])
+            raise FileFormatError(
+                f"{path} holds a bundle, whose model takes vectors after {steps}: use mvplda.load or Bundle.load"
+            )
+        return bundle.fitted_model
     tensors, about = unseal(path, FORMAT, "model")
     return restore_model(tensors, about, path)
 

@@ -80,8 +80,25 @@ def check_view_names(views: Sequence[str]) -> None:
             raise LabelError(f"view {view!r} is named twice in {list(views)}")
 
 
+def are_named(labels: Any) -> bool:
+    """Whether the columns of labels have names."""
+    return _names_of(labels) is not None
+
+
+def _names_of(labels: Any) -> list[Any] | None:
+    """Names of the columns of a dict, an Arrow table, a DataFrame or a structured array; None of anything else."""
+    if isinstance(labels, Mapping):
+        return list(labels)
+    if hasattr(labels, "column_names"):
+        return list(labels.column_names)
+    if hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
+        return list(labels.columns)
+    names = getattr(getattr(labels, "dtype", None), "names", None)
+    return None if names is None else list(names)
+
+
 def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
-    """The label columns by name, from a dict, a DataFrame, or an array.
+    """The label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
     With ``views=None`` every column is taken; columns of an array are then
     called ``view0``, ``view1``, ...
@@ -90,11 +107,8 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         raise LabelError("requires y to be passed, but the target y is None: give one label a vector and view")
     if isinstance(labels, LabelTable):
         raise LabelError("labels are already encoded")
-    named: Mapping[str, Any] | None = None
-    if isinstance(labels, Mapping):
-        named = {str(name): column for name, column in labels.items()}
-    elif hasattr(labels, "columns") and hasattr(labels, "__getitem__"):
-        named = {str(name): labels[name] for name in labels.columns}
+    names = _names_of(labels)
+    named = None if names is None else {str(name): labels[name] for name in names}
     if named is not None:
         wanted = base_columns(views) if views is not None else tuple(named)
         missing = [name for name in wanted if name not in named]
@@ -114,12 +128,37 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     return {name: array[:, k] for k, name in enumerate(wanted)}
 
 
+def label_rows(labels: Any) -> NDArray[Any]:
+    """Labels as one structured array, a row a vector and a field a view.
+
+    Every estimator here takes it as it takes a dict, and unlike a dict it can be cut into rows, as
+    scikit-learn's searches and splits do.
+
+    Examples
+    --------
+    >>> from mvplda.labels import label_rows
+    >>> rows = label_rows({"speaker": ["ann", "bob", "ann"], "phrase": [1, 1, 2]})
+    >>> rows[1:]["speaker"].tolist(), rows[1:]["phrase"].tolist()
+    (['bob', 'ann'], [1, 2])
+    """
+    columns = {name: as_array(column) for name, column in label_columns(labels, None).items()}
+    if not columns:
+        raise LabelError("there is no view: give at least one column of labels")
+    shapes = {name: column.shape for name, column in columns.items()}
+    if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+        raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
+    rows = np.empty(len(next(iter(columns.values()))), dtype=[(name, c.dtype) for name, c in columns.items()])
+    for name, column in columns.items():
+        rows[name] = column
+    return rows
+
+
 def encode_labels(labels: Any, views: Sequence[str] | None = None, *, missing: Any = None) -> LabelTable:
     """Number the classes of every view.
 
     Parameters
     ----------
-    labels : dict of arrays, DataFrame, or array (n,) or (n, n_columns)
+    labels : dict of arrays, DataFrame, Arrow table, structured array, or array (n,) or (n, n_columns)
     views : names of base and interaction views; None takes every column
     missing : a value that stands for "no label", besides None and NaN
     """
@@ -190,8 +229,6 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
 
 def as_array(column: Any) -> NDArray[Any]:
     """Labels as an array that keeps None, NaN and numbers beside text what they are."""
-    if hasattr(column, "to_numpy"):
-        return np.asarray(column.to_numpy())
     if hasattr(column, "__array__"):
         return np.asarray(column)
     if isinstance(column, (str, bytes)):

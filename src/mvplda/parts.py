@@ -60,6 +60,8 @@ def put_together(tensors: Tensors, about: dict[str, Any], registry: dict[str, ty
     part = kind(**about["settings"])
     for attribute in kind.FITTED:
         if attribute not in tensors and attribute not in about["values"]:
+            if hasattr(kind, attribute):  # a file of before it was kept: the class says what that means
+                continue
             raise FileFormatError(f"the {kind.__name__} has no {attribute}")
         setattr(part, attribute, tensors[attribute] if attribute in tensors else about["values"][attribute])
     return part

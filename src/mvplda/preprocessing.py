@@ -9,18 +9,21 @@ it is what a Gaussian model cannot undo. `standard_chain` puts them in that orde
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .exceptions import DataError, LabelError, ParameterError
+from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .kernel.records import Array
 from .labels import encode_labels, label_columns
+from .statistics import HARDLY_VARIES, hardly_vary
 
 FLOATS = (np.float64, np.float32)
 
@@ -97,16 +100,17 @@ class Whitening(_Affine):
         ``"pca"`` turns to the principal axes, largest variance first, and can keep only
         some. ``"zca"`` changes the vectors as little as possible, and keeps all.
     dim : int or None
-        Axes that ``"pca"`` keeps; None: all that the vectors can show.
+        Axes that ``"pca"`` keeps, at most; None: all that the vectors can show.
     floor : float
-        No variance is taken for less than this fraction of the largest, so that rounding
-        and directions without data are not blown up.
+        Axes whose variance is below this fraction of the largest are left out: to bring them
+        to unit variance would blow up rounding, and whatever of a new vector falls into a
+        direction in which the training vectors had nothing.
 
     Attributes
     ----------
     mean_ : (D,)
-    matrix_ : (D, dim)
-    variances_ : (dim,) of the kept axes, before the floor, descending
+    matrix_ : (D, axes kept), or (D, D) of that rank for ``"zca"``
+    variances_ : (axes kept,) descending
 
     Examples
     --------
@@ -132,19 +136,14 @@ class Whitening(_Affine):
         if not 0 < self.floor < 1:
             raise ParameterError(f"floor lies in (0, 1); got {self.floor}")
         X = self._new(X, least=2)
-        n, D = X.shape
+        D = X.shape[1]
         if self.dim is not None and (self.kind == "zca" or not 1 <= self.dim <= D):
             raise ParameterError(
                 f"dim is for kind='pca', between 1 and the {D} columns; got {self.dim!r}, {self.kind!r}"
             )
-        kept = D
-        if self.kind == "pca":
-            kept = min(n - 1, D) if self.dim is None else self.dim
-        self.mean_, variances, axes = _principal_axes(X, kept)
-        least = self.floor * variances[0] if variances[0] > 0 else 1.0
-        scaled = axes / np.sqrt(np.maximum(variances, least))
-        self.matrix_ = np.ascontiguousarray(scaled[:, :kept] if self.kind == "pca" else scaled @ axes.T)
-        self.variances_ = variances[:kept]
+        self.mean_, self.variances_, axes = _varying_axes(X, self.dim, self.floor)
+        scaled = axes / np.sqrt(self.variances_)
+        self.matrix_ = np.ascontiguousarray(scaled if self.kind == "pca" else scaled @ axes.T)
         return self
 
 
@@ -154,13 +153,14 @@ class Reduction(_Affine):
     Parameters
     ----------
     dim : int or None
-        Axes to keep; None: all that the vectors can show.
+        Axes to keep, at most; None: all that the vectors can show, but not those along which
+        only rounding varies.
 
     Attributes
     ----------
     mean_ : (D,)
-    matrix_ : (D, dim), orthonormal columns
-    variances_ : (dim,) of the kept axes, descending
+    matrix_ : (D, axes kept), orthonormal columns
+    variances_ : (axes kept,) descending
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
@@ -172,14 +172,34 @@ class Reduction(_Affine):
         X = self._new(X, least=2)
         if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
             raise ParameterError(f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}")
-        kept = min(len(X) - 1, X.shape[1]) if self.dim is None else self.dim
-        self.mean_, variances, axes = _principal_axes(X, kept)
-        self.matrix_, self.variances_ = np.ascontiguousarray(axes[:, :kept]), variances[:kept]
+        self.mean_, self.variances_, axes = _varying_axes(X, self.dim, HARDLY_VARIES)
+        self.matrix_ = np.ascontiguousarray(axes)
         return self
 
 
 LARGEST = 1e150
 """What lies further from the mean has squares that float64 cannot sum."""
+
+
+def _varying_axes(X: NDArray[Any], wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
+    """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary."""
+    most = min(len(X) - 1, X.shape[1]) if wanted is None else wanted
+    mean, variances, axes = _principal_axes(X, most)
+    kept = int((variances[:most] > floor * variances[0]).sum())
+    if kept == 0 or variances[0] <= np.square(1e-13 * mean).sum():
+        raise DataError("all vectors are the same: there is no axis along which they vary")
+    if wanted is not None and kept < wanted:
+        _warn_of_fewer("principal axes", kept, wanted)
+    return mean, variances[:kept], axes[:, :kept]
+
+
+def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
+    warnings.warn(
+        f"{kept} of the {wanted} {what} that were asked for are kept: along the others the training vectors hardly "
+        "vary (there are few vectors, or columns that are constant or depend on others)",
+        RankCappedWarning,
+        stacklevel=4,
+    )
 
 
 def _principal_axes(X: NDArray[Any], kept: int) -> tuple[Array, Array, Array]:
@@ -236,7 +256,8 @@ class LDA(_Affine):
     Parameters
     ----------
     dim : int or None
-        Directions to keep; at most classes - 1, which None takes.
+        Directions to keep; at most classes - 1, which None takes. Columns and directions in
+        which the training vectors hardly vary are left out first.
     view : str or None
         Which labels make the classes: a view, or several with colons (``"speaker:phrase"``,
         a class for every combination). None: all views together, the cell.
@@ -247,7 +268,7 @@ class LDA(_Affine):
     Attributes
     ----------
     mean_ : (D,)
-    matrix_ : (D, dim)
+    matrix_ : (D, directions kept)
 
     Examples
     --------
@@ -277,17 +298,31 @@ class LDA(_Affine):
         most = min(n_classes - 1, X.shape[1])
         if self.dim is not None and not 1 <= self.dim <= most:
             raise ParameterError(f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}")
-        plain = self.shrinkage == 0
-        solver = LinearDiscriminantAnalysis(
-            solver="svd" if plain else "eigen", shrinkage=None if plain else self.shrinkage
-        )
         self.mean_ = X.mean(axis=0, dtype=np.float64)
-        solver.fit(X.astype(np.float64) - self.mean_, classes)
-        scalings = np.asarray(solver.scalings_)[:, : most if self.dim is None else self.dim]
+        centred = X.astype(np.float64) - self.mean_
+        columns = ~hardly_vary(centred.var(axis=0), (1e-13 * self.mean_) ** 2)
+        scalings = np.zeros((X.shape[1], 0))
+        if columns.any():
+            found = self._directions(centred[:, columns], classes)[:, : most if self.dim is None else self.dim]
+            scalings = np.zeros((X.shape[1], found.shape[1]))
+            scalings[columns] = found
         if scalings.shape[1] == 0 or not np.isfinite(scalings).all():
             raise DataError("LDA found no direction in which the classes differ: the vectors are alike or dependent")
-        self.matrix_ = np.ascontiguousarray(scalings)
+        variances = (centred @ scalings).var(axis=0)
+        self.matrix_ = np.ascontiguousarray(scalings[:, variances > HARDLY_VARIES * variances.max()])
+        if self.dim is not None and self.matrix_.shape[1] < self.dim:
+            _warn_of_fewer("directions", self.matrix_.shape[1], self.dim)
         return self
+
+    def _directions(self, centred: Array, classes: NDArray[np.int64]) -> Array:
+        """Directions as columns, those in which the classes differ most first."""
+        if self.shrinkage == 0:
+            return np.asarray(LinearDiscriminantAnalysis(solver="svd").fit(centred, classes).scalings_)
+        solver = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(centred, classes)
+        weighted = solver.means_ * np.sqrt(solver.priors_)[:, None]
+        # scikit-learn's own "eigen" shrinks the total covariance too, and takes what it adds to directions
+        # without any data for differences between classes.
+        return np.asarray(eigh(weighted.T @ weighted, solver.covariance_)[1][:, ::-1])
 
     def _classes(self, y: Any) -> NDArray[np.int64]:
         view = ":".join(label_columns(y, None)) if self.view is None else self.view

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, LabelError
+from ..exceptions import DataError, FewSpeakersWarning, LabelError
 from ..kernel.records import Array
+from ..labels import encode_labels
 
 TARGET_NAMES = ("TC", "target", "tgt")
+ENOUGH_SPEAKERS = 30
 NONTARGET_NAMES = ("TW", "IC", "IW", "nontarget", "imp", "impostor")
 
 
@@ -73,6 +76,28 @@ def check_both(targets: NDArray[Any]) -> NDArray[np.bool_]:
             f"calibration needs target and non-target trials; got {some} target(s) and {len(targets) - some} other(s)"
         )
     return np.asarray(targets, dtype=bool)
+
+
+def count_speakers(
+    speakers: Any, targets: NDArray[np.bool_], *, stacklevel: int
+) -> tuple[int, float] | tuple[None, None]:
+    """Speakers of the target trials, and how many with as many trials each they are worth; few are warned of."""
+    if speakers is None:
+        return None, None
+    found = encode_labels({"speaker": speakers}).codes["speaker"]
+    if len(found) != len(targets):
+        raise LabelError(f"there are {len(targets)} trials and {len(found)} speakers: give one speaker a trial")
+    trials = np.unique(found[targets], return_counts=True)[1].astype(np.float64)
+    worth = float(trials.sum() ** 2 / np.square(trials).sum())
+    if worth < ENOUGH_SPEAKERS:
+        uneven = "" if round(worth) == len(trials) else f", worth {worth:.0f} with as many target trials each"
+        warnings.warn(
+            f"the calibration rests on {len(trials)} speaker(s){uneven}: it can be far off for others. Calibrate on "
+            f"{ENOUGH_SPEAKERS} or more",
+            FewSpeakersWarning,
+            stacklevel=stacklevel,
+        )
+    return len(trials), worth
 
 
 def name_kinds(masks: Mapping[str, Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..costs import log_odds
 from ..exceptions import DataError, LabelError, ParameterError, ReversedScoresWarning
 from ..kernel.records import Array
-from .inputs import as_kinds, as_scores, as_side, as_targets, check_both
+from .inputs import as_kinds, as_scores, as_side, as_targets, check_both, count_speakers
 from .logistic import fit_logistic
 
 
@@ -32,13 +32,14 @@ class LinearCalibrator(BaseEstimator):
         Where the calibration is to be best; 0.5 minimises Cllr.
     ridge : float
         Penalty on the slopes, used only if the training scores do not overlap (then with
-        a `SeparableScoresWarning`).
+        a `SeparableScoresWarning`) and the speakers are not known.
 
     Attributes
     ----------
     slopes_ : (m,)
     intercept_ : float
     n_scores_ : int, m
+    n_speakers_ : int, speakers of the target trials; None where `fit` was not told
 
     Examples
     --------
@@ -51,43 +52,51 @@ class LinearCalibrator(BaseEstimator):
     array([20.])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_")
+    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
+
+    n_speakers_: int | None = None
 
     def __init__(self, prior: float = 0.5, ridge: float = 1e-4) -> None:
         self.prior = prior
         self.ridge = ridge
 
-    def fit(self, scores: Any, kinds_or_targets: Any) -> Self:
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
         """Fit to trials.
 
         Parameters
         ----------
         scores : (n,), or (n, m) for m scores a trial
         kinds_or_targets : (n,) TC, TW, IC, IW; or target, nontarget; or True and False
+        speakers : (n,) speaker of every trial's enrolment. However many trials there are, few
+            speakers tell little: the slopes are then drawn towards zero, which makes the LLRs
+            less sure, and fewer than 30 speakers give a `FewSpeakersWarning`. None: not known,
+            and nothing is said of them
         """
         scores = as_scores(scores)
         targets = as_targets(kinds_or_targets, len(scores))
-        return self._fit(scores, targets, self._mass(targets))
+        return self._fit(scores, targets, self._mass(targets), speakers)
 
     def transform(self, scores: Any) -> Array:
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "slopes_")
         return np.asarray(as_scores(scores, self.n_scores_) @ self.slopes_ + self.intercept_)
 
-    def fit_transform(self, scores: Any, kinds_or_targets: Any) -> Array:
+    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
         """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        self.fit(scores, kinds_or_targets)
-        return self.transform(scores)
+        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
     def _mass(self, targets: NDArray[np.bool_]) -> Array:
         log_odds(self.prior)
         share = targets.mean()
         return np.asarray(np.where(targets, self.prior / share, (1 - self.prior) / (1 - share)) / len(targets))
 
-    def _fit(self, scores: Array, targets: NDArray[np.bool_], mass: Array) -> Self:
+    def _fit(self, scores: Array, targets: NDArray[np.bool_], mass: Array, speakers: Any) -> Self:
         if not self.ridge > 0:
             raise ParameterError(f"ridge is positive; got {self.ridge}")
-        self.slopes_, self.intercept_ = fit_logistic(scores, targets, mass, log_odds(self.prior), self.ridge)
+        self.n_speakers_, worth = count_speakers(speakers, targets, stacklevel=4)
+        odds = log_odds(self.prior)
+        used = mass > 0
+        self.slopes_, self.intercept_ = fit_logistic(scores[used], targets[used], mass[used], odds, self.ridge, worth)
         self.n_scores_ = scores.shape[1]
         if self.n_scores_ == 1 and self.slopes_[0] < 0:
             warnings.warn(
@@ -120,7 +129,7 @@ class KindCalibrator(LinearCalibrator):
 
     Attributes
     ----------
-    slopes_, intercept_, n_scores_ : as in `LinearCalibrator`
+    slopes_, intercept_, n_scores_, n_speakers_ : as in `LinearCalibrator`
     kinds_ : list of the kinds of non-targets that were trained on
 
     Examples
@@ -148,13 +157,14 @@ class KindCalibrator(LinearCalibrator):
         self.kind_priors = kind_priors
         self.target = target
 
-    def fit(self, scores: Any, kinds_or_targets: Any) -> Self:
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
         """Fit to trials whose kinds are named.
 
         Parameters
         ----------
         scores : (n,), or (n, m), for example joint, speaker and phrase LLR of every trial
         kinds_or_targets : (n,) names of kinds, such as TC, TW, IC, IW
+        speakers : as in `LinearCalibrator`
         """
         scores = as_scores(scores)
         kinds = as_kinds(kinds_or_targets, len(scores))
@@ -167,8 +177,7 @@ class KindCalibrator(LinearCalibrator):
         for kind, share in self._shares().items():
             here = kinds == kind
             mass[here] = (1 - self.prior) * share / here.sum()
-        used = mass > 0
-        return self._fit(scores[used], targets[used], mass[used])
+        return self._fit(scores, targets, mass, speakers)
 
     def _shares(self) -> dict[str, float]:
         weights = dict.fromkeys(self.kinds_, 1.0) if self.kind_priors is None else dict(self.kind_priors)
@@ -206,6 +215,7 @@ class QualityCalibrator(LinearCalibrator):
     slopes_ : (m + q,) or (m + q + m q,), in the order of the formula
     intercept_ : float
     n_scores_ : int, m
+    n_speakers_ : as in `LinearCalibrator`
     side_names_ : list of the q columns
     side_mean_, side_low_, side_high_ : (q,) after the logarithm
     """
@@ -223,12 +233,12 @@ class QualityCalibrator(LinearCalibrator):
         self.log = log
         self.interactions = interactions
 
-    def fit(self, scores: Any, kinds_or_targets: Any, side: Any = None) -> Self:
+    def fit(self, scores: Any, kinds_or_targets: Any, side: Any = None, *, speakers: Any = None) -> Self:
         """Fit to trials with side information.
 
         Parameters
         ----------
-        scores, kinds_or_targets : as in `LinearCalibrator`
+        scores, kinds_or_targets, speakers : as in `LinearCalibrator`
         side : (n, q) array, dict of {name: (n,)} or DataFrame
         """
         scores = as_scores(scores)
@@ -237,7 +247,7 @@ class QualityCalibrator(LinearCalibrator):
         columns = self._scaled(columns)
         self.side_mean_ = columns.mean(axis=0)
         self.side_low_, self.side_high_ = columns.min(axis=0), columns.max(axis=0)
-        self._fit(self._features(scores, columns), targets, self._mass(targets))
+        self._fit(self._features(scores, columns), targets, self._mass(targets), speakers)
         self.n_scores_ = scores.shape[1]
         return self
 
@@ -248,9 +258,9 @@ class QualityCalibrator(LinearCalibrator):
         columns = self._scaled(as_side(side, len(scores), self.side_names_)[0])
         return self._features(scores, columns) @ self.slopes_ + self.intercept_
 
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, side: Any = None) -> Array:
+    def fit_transform(self, scores: Any, kinds_or_targets: Any, side: Any = None, *, speakers: Any = None) -> Array:
         """Fit, and calibrate the same trials."""
-        return self.fit(scores, kinds_or_targets, side).transform(scores, side)
+        return self.fit(scores, kinds_or_targets, side, speakers=speakers).transform(scores, side)
 
     def _scaled(self, columns: Array) -> Array:
         if not self.log:

@@ -1,19 +1,20 @@
-"""Weighted logistic regression: a convex cost, its exact gradient and curvature, Newton's method."""
+"""Weighted logistic regression: a convex cost, its exact gradient and curvature."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve
+from scipy.optimize import minimize
 from scipy.special import expit
 
 from ..exceptions import NumericalError, SeparableScoresWarning
 from ..kernel.records import Array
 
-LARGEST_WEIGHT = 1e4
-"""On inputs of unit variance, weights beyond this mean that the optimum lies at infinity."""
+LLR_DEVIATION = 30.0
+"""Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
 
 
 def logistic_cost(
@@ -38,39 +39,24 @@ def curvature(weights: Array, inputs: Array, mass: Array, offset: float, ridge: 
     return np.asarray(hessian)
 
 
-def newton(
-    inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0, max_iter: int = 100, tol: float = 1e-12
-) -> Array | None:
+def least_cost(inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0) -> Array | None:
     """The weights of least cost, or None where they run away to infinity."""
-    weights = np.zeros(inputs.shape[1])
-    cost, gradient = logistic_cost(weights, inputs, signs, mass, offset, ridge)
-    for _ in range(max_iter):
-        hessian = curvature(weights, inputs, mass, offset, ridge)
-        hessian[np.diag_indices_from(hessian)] += 1e-14 * max(float(np.trace(hessian)), 1e-300)
-        step = -solve(hessian, gradient, assume_a="sym")
-        decrease = -float(gradient @ step)
-        if not np.isfinite(decrease):
-            return None
-        if decrease <= tol * max(cost, 1e-300):
-            return weights
-        length, trial = 1.0, cost
-        while length > 1e-12:
-            trial, trial_gradient = logistic_cost(weights + length * step, inputs, signs, mass, offset, ridge)
-            if trial <= cost - 1e-4 * length * decrease:
-                break
-            length /= 2
-        else:
-            return weights  # rounding is all that is left to gain
-        weights, cost, gradient = weights + length * step, trial, trial_gradient
-        if ridge == 0 and _out_of_reach(weights, inputs, signs, offset):
-            return None
-    return None if ridge == 0 else weights
-
-
-def _out_of_reach(weights: Array, inputs: Array, signs: Array, offset: float) -> bool:
-    if np.abs(weights[:-1]).max(initial=0.0) > LARGEST_WEIGHT:
-        return True
-    return bool((signs * (inputs @ weights + offset)).min() > 0)  # all on their own side: scaling up always helps
+    search: Any = minimize  # its stubs know no Hessian beside a cost that brings its gradient
+    found = search(
+        lambda w: logistic_cost(w, inputs, signs, mass, offset, ridge),
+        np.zeros(inputs.shape[1]),
+        jac=True,
+        hess=lambda w: curvature(w, inputs, mass, offset, ridge),
+        method="trust-exact",
+        options={"gtol": 1e-10, "maxiter": 300},
+    )
+    weights = np.asarray(found.x)
+    if not np.isfinite(weights).all():
+        return None
+    if ridge == 0 and (signs * (inputs @ weights + offset)).min() > 0:
+        return None  # all on their own side: scaling up always helps
+    # Rounding of the cost can hold the search up just before its goal: then the gradient is small all the same.
+    return weights if np.abs(found.jac).max() < 1e-7 else None
 
 
 def _apart(features: Array, targets: NDArray[np.bool_]) -> bool:
@@ -84,9 +70,15 @@ def _apart(features: Array, targets: NDArray[np.bool_]) -> bool:
 
 
 def fit_logistic(
-    features: Array, targets: NDArray[np.bool_], mass: Array, offset: float, ridge: float
+    features: Array, targets: NDArray[np.bool_], mass: Array, offset: float, ridge: float, speakers: float | None = None
 ) -> tuple[Array, float]:
     """Slopes (m,) and intercept of the LLR that costs least.
+
+    Where the number of speakers is known, the slopes have a prior: on features of unit variance (which are then
+    as large as the deviation of the LLRs) a Gaussian of mean 0 and deviation `LLR_DEVIATION`. The trials weigh
+    against it as two of every speaker, a target and a non-target, however many there are: those of one speaker
+    say nearly the same. Few speakers so make LLRs less sure, many leave the plain fit, and separable scores
+    have a finite optimum.
 
     Parameters
     ----------
@@ -94,13 +86,21 @@ def fit_logistic(
     targets : (n,) bool
     mass : (n,) weights of the trials; those of the targets sum to the prior, the others to the rest
     offset : log odds of the prior
-    ridge : used only where the features separate the trials, on features of unit variance
+    ridge : used only where the features separate the trials and `speakers` is None, on features of unit variance
+    speakers : how many the trials are worth
     """
     centre, scale = features.mean(axis=0), features.std(axis=0)
     scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 1.0)
     inputs = np.column_stack([(features - centre) / scale, np.ones(len(features))])
     signs = np.where(targets, 1.0, -1.0)
-    weights = None if _apart(features, targets) else newton(inputs, signs, mass, offset)
+    if speakers is not None:
+        # The deviation that the prior is about is that of trials as they are weighed, not as they are counted.
+        spread = np.sqrt(mass @ np.square(inputs[:, :-1] - mass @ inputs[:, :-1]))
+        scale = scale * np.where(spread > 0, spread, 1.0)
+        inputs[:, :-1] = (features - centre) / scale
+        weights = least_cost(inputs, signs, mass, offset, 1 / (2 * speakers * LLR_DEVIATION**2))
+    else:
+        weights = None if _apart(features, targets) else least_cost(inputs, signs, mass, offset)
     if weights is None:
         warnings.warn(
             f"the training scores separate targets from non-targets, so the best slope is infinite: a ridge of {ridge} "
@@ -108,7 +108,7 @@ def fit_logistic(
             SeparableScoresWarning,
             stacklevel=4,
         )
-        weights = newton(inputs, signs, mass, offset, ridge)
+        weights = least_cost(inputs, signs, mass, offset, ridge)
     if weights is None or not np.isfinite(weights).all():
         raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
     slopes = weights[:-1] / scale

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..exceptions import DataError
 from ..kernel.records import Array
-from .inputs import as_scores, as_targets
+from .inputs import as_scores, as_targets, count_speakers
 
 
 class PAVCalibrator(BaseEstimator):
@@ -29,6 +29,7 @@ class PAVCalibrator(BaseEstimator):
     knots_ : (k,) scores, rising
     llrs_ : (k,) their LLRs, never falling
     n_scores_ : int, 1
+    n_speakers_ : as in `LinearCalibrator`
 
     Examples
     --------
@@ -38,12 +39,18 @@ class PAVCalibrator(BaseEstimator):
     array([0., 0., 0.])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("knots_", "llrs_", "n_scores_")
+    FITTED: ClassVar[tuple[str, ...]] = ("knots_", "llrs_", "n_scores_", "n_speakers_")
 
-    def fit(self, scores: Any, kinds_or_targets: Any) -> Self:
-        """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`."""
+    n_speakers_: int | None = None
+
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
+        """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`.
+
+        Few `speakers` are warned of; the map, which has no slopes, stays as it is.
+        """
         values = self._one(as_scores(scores))
         targets = as_targets(kinds_or_targets, len(values))
+        self.n_speakers_, _ = count_speakers(speakers, targets, stacklevel=3)
         low, high = values.min(), values.max()
         values = np.concatenate([[low], values, [high]])
         labels = np.concatenate([[1.0], targets, [0.0]])
@@ -64,9 +71,9 @@ class PAVCalibrator(BaseEstimator):
         check_is_fitted(self, "knots_")
         return np.asarray(np.interp(self._one(as_scores(scores)), self.knots_, self.llrs_))
 
-    def fit_transform(self, scores: Any, kinds_or_targets: Any) -> Array:
+    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
         """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets).transform(scores)
+        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
     @staticmethod
     def _one(scores: Array) -> Array:

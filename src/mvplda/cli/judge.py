@@ -236,22 +236,26 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
     return found.score
 
 
-def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Speaker of the model and of the test of every trial."""
+def speakers_in(path: str, ids: NDArray[Any]) -> NDArray[Any]:
+    """The speaker of every id, by a map."""
     import numpy as np
 
     from ..exceptions import LabelError
     from ..io.lists import read_map
 
-    def look_up(ids: NDArray[Any], path: str) -> NDArray[Any]:
-        known = read_map(path)
-        missing = [name for name in ids.tolist() if name not in known]
-        if missing:
-            raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(set(missing))} such ids)")
-        return np.asarray([known[name] for name in ids.tolist()])
+    known = read_map(path)
+    missing = [name for name in ids.tolist() if name not in known]
+    if missing:
+        raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(set(missing))} such ids)")
+    return np.asarray([known[name] for name in ids.tolist()])
 
-    models = trials.enrol if enrol is None else look_up(trials.enrol, enrol)
-    tested = look_up(trials.test, test)
+
+def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Speaker of the model and of the test of every trial."""
+    import numpy as np
+
+    models = trials.enrol if enrol is None else speakers_in(enrol, trials.enrol)
+    tested = speakers_in(test, trials.test)
     if enrol is None and not np.isin(models, tested).any():
         click.echo(
             "mvplda: warning: no model is called like a speaker of the tests; if models are not speakers, "

@@ -209,6 +209,11 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     default=0.5,
     help="Make the calibration best where targets are this probable; pav is the same for all.",
 )
+@click.option(
+    "--enrol-speakers",
+    help="Read the speaker of every model id from this map: the calibration is then as sure as that many speakers "
+    "allow, and says how many there were.",
+)
 @click.option("--save", "target", help="Write the calibration to this file.")
 @click.option(
     "--into", "model", help="Save the calibration in this model file; `mvplda score` then applies it by itself."
@@ -221,6 +226,7 @@ def calibrate(
     key: str | None,
     method: str,
     prior: float,
+    enrol_speakers: str | None,
     target: str | None,
     model: str | None,
     source: str | None,
@@ -231,7 +237,7 @@ def calibrate(
 
     \b
     Examples:
-      mvplda calibrate dev-scores --trials dev-trials --into model.safetensors
+      mvplda calibrate dev-scores --trials dev-trials --enrol-speakers model2spk --into model.safetensors
       mvplda calibrate dev-scores --trials dev-trials --save cal.safetensors
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
@@ -240,7 +246,7 @@ def calibrate(
     from ..files import check_writable
     from ..io.scores import Scores, read_scores, write_scores
     from ..parts import load_calibrator, save_calibrator
-    from .judge import scored_trials
+    from .judge import scored_trials, speakers_in
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
@@ -256,7 +262,10 @@ def calibrate(
         trials, values = scored_trials(key, scores, found)
         kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
         settings = {} if method == "pav" else {"prior": prior}
-        calibrator = kinds[method](**settings).fit(values, trials.kind)
+        speakers = None if enrol_speakers is None else speakers_in(enrol_speakers, trials.enrol)
+        calibrator = kinds[method](**settings).fit(values, trials.kind, speakers=speakers)
+        if calibrator.n_speakers_ is not None:
+            click.echo(f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True)
         if target is not None:
             save_calibrator(calibrator, target)
         if model is not None:

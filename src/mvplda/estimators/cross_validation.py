@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import validate_data
 
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
@@ -59,6 +60,9 @@ class MultiviewPLDACV(MultiviewPLDA):
     held_out : str or None
         View whose classes are dealt into folds; default: the one with most classes.
     noise, noise_floor, ... : as in `MultiviewPLDA`
+    n_jobs : int or None
+        Folds that are tried at the same time, as in scikit-learn: -1 takes all processors. The
+        choice does not depend on it.
 
     Attributes
     ----------
@@ -84,6 +88,7 @@ class MultiviewPLDACV(MultiviewPLDA):
         tol: float = 1e-3,
         missing: Any = None,
         random_state: Any = None,
+        n_jobs: int | None = None,
         verbose: int = 0,
         callback: Callable[[Iteration], object] | None = None,
     ) -> None:
@@ -105,6 +110,7 @@ class MultiviewPLDACV(MultiviewPLDA):
         self.cv = cv
         self.criterion = criterion
         self.held_out = held_out
+        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose the settings on folds of classes, then fit to everything."""
@@ -125,7 +131,9 @@ class MultiviewPLDACV(MultiviewPLDA):
             raise ParameterError(
                 f"cv is a whole number between 2 and the {sizes[held_out]} classes of {held_out!r}; got {self.cv!r}"
             )
-        dealt = check_random_state(self.random_state).permutation(sizes[held_out]) % self.cv
+        seeded = isinstance(self.random_state, np.random.Generator)
+        rng = self.random_state if seeded else check_random_state(self.random_state)
+        dealt = rng.permutation(sizes[held_out]) % self.cv
         fold = dealt[table.codes[held_out]]
         folds = [
             SufficientStatistics.from_arrays(
@@ -140,8 +148,8 @@ class MultiviewPLDACV(MultiviewPLDA):
         ]
         judges: list[Judge] = [_likelihood_of(s) for s in folds]
         if self.criterion == "cllr":
-            rng = np.random.default_rng(0)
-            some = [np.sort(rng.permutation(np.flatnonzero(fold == f))[:HELD_OUT_VECTORS]) for f in range(self.cv)]
+            chosen = np.random.default_rng(0)
+            some = [np.sort(chosen.permutation(np.flatnonzero(fold == f))[:HELD_OUT_VECTORS]) for f in range(self.cv)]
             judges = [_cost_of(X[rows], {name: table.codes[name][rows] for name in columns}) for rows in some]
         return self._choose(folds, judges)
 
@@ -217,6 +225,24 @@ def _cost_of(X: NDArray[Any], codes: dict[str, NDArray[np.int64]]) -> Judge:
     return judge
 
 
+def _try(
+    settings: Settings, handed_on: dict[str, Any], training: SufficientStatistics, judge: Judge
+) -> tuple[float, float]:
+    """What one candidate is worth on one fold."""
+    candidate = MultiviewPLDA(
+        settings.ranks,
+        noise_shrinkage=settings.noise_shrinkage,
+        loading_shrinkage=settings.loading_shrinkage,
+        **handed_on,
+        random_state=0,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MvpldaWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        candidate.fit_statistics(training)
+    return judge(candidate)
+
+
 class _Search:
     """Coordinate ascent over a grid of candidates; every point is tried once."""
 
@@ -260,22 +286,12 @@ class _Search:
         """What one candidate is worth on held-out classes, over all folds."""
         if point not in self._scores:
             settings = self.settings(point)
-            values, weights = [], []
-            for training, judge in zip(self.trained, self.judges, strict=True):
-                candidate = MultiviewPLDA(
-                    settings.ranks,
-                    noise_shrinkage=settings.noise_shrinkage,
-                    loading_shrinkage=settings.loading_shrinkage,
-                    **{name: getattr(self.model, name) for name in HANDED_ON},
-                    random_state=0,
-                )
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", MvpldaWarning)
-                    warnings.simplefilter("ignore", ConvergenceWarning)
-                    candidate.fit_statistics(training)
-                value, weight = judge(candidate)
-                values.append(value)
-                weights.append(weight)
+            handed_on = {name: getattr(self.model, name) for name in HANDED_ON}
+            judged = Parallel(n_jobs=self.model.n_jobs)(
+                delayed(_try)(settings, handed_on, training, judge)
+                for training, judge in zip(self.trained, self.judges, strict=True)
+            )
+            values, weights = (list(column) for column in zip(*judged, strict=True))
             self._scores[point] = float(np.average(values, weights=weights))
             named = {name: self.axes[name][i] for name, i in zip(self.axes, point, strict=True)}
             self.results.append({**named, "fold_scores": values, "score": self._scores[point]})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal, Self
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..diagnostics import Diagnostics, describe_plan, effective_rank, examine
@@ -38,7 +39,7 @@ from ..labels import LabelTable, check_view_names, encode_labels
 from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
 from ..verification.mixin import VerificationMixin
-from .settings import Settings, check_settings, choose_ranks, given_parameters, noise_model
+from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
 from .warm import warm_parameters
 
 KEPT_COVARIANCES = 2**22
@@ -66,10 +67,12 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         the total variance of every column: what is known of training classes
         is believed less of new ones. 0.02 to 0.2 helps where there are few
         classes; `MultiviewPLDACV` chooses it.
-    loading_shrinkage : float
-        Penalty, in classes, on every view's signal-to-noise ratio.
+    loading_shrinkage : float in [0, 1)
+        Penalty s / (1 - s) a class on every view's signal-to-noise ratio: 0.5 weighs as much as the
+        classes themselves.
     noise_floor : float
-        No noise variance falls below this fraction of its column's variance.
+        No noise variance falls below this fraction of its column's variance; of the median
+        variance in columns that are constant, or nearly so, which are thereby ignored.
     algorithm : {"auto", "exact", "variational", "paper"}
         ``"exact"`` refuses designs that leave too large a dense system: two crossed views
         with thousands of classes each. ``"variational"`` takes the classes that remain after
@@ -81,7 +84,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     max_iter, tol : int, float
         EM stops when the objective gains less than `tol` nat a vector.
     missing : a label that stands for "no label", besides None and NaN
-    random_state : int, RandomState or None
+    random_state : int, numpy.random.Generator, RandomState or None
         Used by a random start. A start from moments uses a little chance too, always the
         same where this is None.
     verbose : int
@@ -151,6 +154,13 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self.verbose = verbose
         self.callback = callback
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        if not isinstance(self.views, Mapping):
+            return str(super().__repr__(N_CHAR_MAX))
+        shown = copy(self)
+        shown.views = _InOrder(self.views)
+        return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
+
     # -- training ---------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -159,7 +169,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array (n, D), or a torch tensor: then statistics and EM run on its device, in float64
-        y : labels: dict of {view: labels}, DataFrame, or array (n,) or (n, n_views)
+        y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,) or
+            (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
+            one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
         """
         if y is None:
             raise LabelError(
@@ -220,7 +232,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         sums = sums_on(statistics, views, self._second_moment(), device)
         noise = noise_model(self.noise, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31) if chance else 0)
+        rng = generator(self.random_state) if chance else np.random.default_rng(0)
         rank_tuple = tuple(ranks[v] for v in views)
         design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method())
         if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
@@ -241,7 +253,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 noise_there,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                shrinkage=tuple(settings.loading_shrinkage * len(c) for c in sums.counts),
+                shrinkage=tuple(settings.loading_penalty * len(c) for c in sums.counts),
                 step=step,
                 callback=self._watch(statistics, design.plan.measure),
             )
@@ -274,8 +286,12 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
 
         floored = noise.floored(fit.parameters.noise)
         if found.constant_columns:
-            some = ", ".join(map(str, found.constant_columns[:5]))
-            warn(NoiseFlooredWarning, f"{len(found.constant_columns)} column(s) of X are constant ({some}, ...)")
+            columns = [*map(str, found.constant_columns[:5]), *(["..."] if len(found.constant_columns) > 5 else [])]
+            warn(
+                NoiseFlooredWarning,
+                f"{len(found.constant_columns)} column(s) of X are constant, or vary by no more than rounding "
+                f"({', '.join(columns)}): the model ignores them",
+            )
         elif floored:
             what = "directions" if fit.parameters.noise.ndim == 2 else "columns"
             warn(
@@ -309,6 +325,26 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             likelihood_fell=fell,
             messages=tuple(messages),
         )
+
+    # -- pairs, in scikit-learn's clothes --------------------------------------
+
+    def _has_threshold(self) -> bool:
+        if not hasattr(self, "threshold_"):
+            raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
+        return True
+
+    # scikit-learn calls these of whatever has them with vectors (n, D). Only a model that was given a threshold is a
+    # judge of pairs (n, 2, D), and has them.
+
+    @available_if(_has_threshold)  # type: ignore[untyped-decorator]
+    def decision_function(self, pairs: Any, *, same: str | Iterable[str] | None = None) -> Any:
+        """LLR of every pair of vectors, pairs (n, 2, D); see `set_threshold`."""
+        return super().decision_function(pairs, same=same)
+
+    @available_if(_has_threshold)  # type: ignore[untyped-decorator]
+    def predict(self, pairs: Any) -> NDArray[np.int64]:
+        """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
+        return super().predict(pairs)
 
     # -- the fitted model --------------------------------------------------
 
@@ -364,7 +400,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         table = encode_labels(y, tuple(self.views_), missing=self.missing)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        rng = generator(random_state)
         p = self.parameters_
         n, D = len(table), len(p.mean)
         X = np.tile(p.mean, (n, 1))
@@ -382,7 +418,10 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a model that `save` wrote."""
+        """Read a model that `save` wrote, or that ``mvplda train`` wrote without preprocessing.
+
+        A file with preprocessing is read by `mvplda.load`, which gives a `Bundle`.
+        """
         model = load_model(path)
         if not isinstance(model, cls):
             raise ParameterError(f"{path} holds a {type(model).__name__}; load it with {type(model).__name__}.load")
@@ -479,6 +518,13 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+class _InOrder(dict[str, Any]):
+    """A dict that scikit-learn's printing, which sorts dicts, leaves in its order."""
+
+    def __repr__(self) -> str:
+        return dict.__repr__(self)
 
 
 def _bound_gap(fit: Fit, n: int) -> float:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
 from ..kernel.em import Iteration, NoiseKind
-from ..labels import LabelTable, encode_labels
+from ..labels import LabelTable, are_named, encode_labels
 from .multiview import MultiviewPLDA
 from .settings import Settings
 
@@ -73,8 +73,7 @@ class PLDA(MultiviewPLDA):
         return cls(next(iter(ranks.values())), noise=noise)
 
     def _encode(self, y: Any) -> LabelTable:
-        named = isinstance(y, Mapping) or hasattr(y, "columns")
-        return encode_labels(y, None if named else ("class",), missing=self.missing)
+        return encode_labels(y, None if are_named(y) else ("class",), missing=self.missing)
 
     def _settings(self, views: tuple[str, ...]) -> Settings:
         if len(views) != 1:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kernel.em import NoiseKind, NoiseModel
@@ -21,6 +23,11 @@ class Settings:
     ranks: dict[str, int | None]
     noise_shrinkage: float
     loading_shrinkage: float
+
+    @property
+    def loading_penalty(self) -> float:
+        """Penalty a class, in whose terms a shrinkage s stands for s / (1 - s), as it does of the noise."""
+        return self.loading_shrinkage / (1 - self.loading_shrinkage)
 
 
 def check_settings(model: Any) -> None:
@@ -39,14 +46,23 @@ def check_settings(model: Any) -> None:
         raise ParameterError("views is empty: name at least one view")
     if not 0 <= model.noise_shrinkage < 1:
         raise ParameterError(f"noise_shrinkage lies in [0, 1); got {model.noise_shrinkage}")
-    if not model.loading_shrinkage >= 0:
-        raise ParameterError(f"loading_shrinkage is at least 0; got {model.loading_shrinkage}")
+    if not 0 <= model.loading_shrinkage < 1:
+        raise ParameterError(f"loading_shrinkage lies in [0, 1); got {model.loading_shrinkage}")
     if not 1e-10 <= model.noise_floor < 1:
         raise ParameterError(
             f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {model.noise_floor}"
         )
-    if model.max_iter < 0:
-        raise ParameterError(f"max_iter is at least 0; got {model.max_iter}")
+    if isinstance(model.max_iter, bool) or not isinstance(model.max_iter, Integral) or model.max_iter < 0:
+        raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
+    if not model.tol >= 0:
+        raise ParameterError(f"tol is at least 0; got {model.tol}")
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 def noise_model(kind: NoiseKind, floor: float, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:

@@ -33,9 +33,10 @@ def plda_scores(X: NDArray[Any], X_train: NDArray[Any], codes: IntArray) -> NDAr
     rank = min(REDUCED, X.shape[1], len(X_train) - 1)
     chain = standard_chain(rank)
     model = PLDA(n_components=max(1, min(40, rank - 1, int(cells.max()))), max_iter=10, tol=0)
-    reduced = chain.fit_transform(np.asarray(X_train, dtype=np.float64), cells.ravel())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ten iterations are enough to compare epochs by
+        # Ten iterations are enough to compare epochs by, and a young network's vectors may have few axes.
+        warnings.simplefilter("ignore")
+        reduced = chain.fit_transform(np.asarray(X_train, dtype=np.float64), cells.ravel())
         model.fit(reduced, cells.ravel())
     side = chain.transform(np.asarray(X, dtype=np.float64))
     return np.asarray(model.llr(model.enrol(side, np.arange(len(side))), side), dtype=np.float64)

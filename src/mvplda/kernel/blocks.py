@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import namespace
 from .threads import in_parallel
 
 BLOCK_ROWS, BLOCK_COLUMNS = 512, 512
@@ -67,7 +68,7 @@ def log_sum(terms: Sequence[Any]) -> Any:
         return constant
     if isinstance(arrays[0], np.ndarray):
         return _log_sum_numpy(arrays, constant)
-    return _log_sum_generic(arrays, constant)
+    return _log_sum_torch(arrays, constant)
 
 
 def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
@@ -87,15 +88,11 @@ def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
     return total
 
 
-def _log_sum_generic(arrays: list[Any], constant: float | None) -> Any:
-    from sklearn.externals.array_api_compat import array_namespace
-
-    xp = array_namespace(*arrays)
+def _log_sum_torch(arrays: list[Any], constant: float | None) -> Any:
+    xp = namespace(arrays[0])
     if constant is not None:
         arrays = [*arrays, xp.full_like(arrays[0], constant)]
-    stacked = xp.stack(arrays)
-    top = xp.max(stacked, axis=0)
-    return top + xp.log(xp.sum(xp.exp(stacked - top), axis=0))
+    return xp.logsumexp(xp.stack(arrays), 0)
 
 
 def evaluate_block(terms: Terms, rows: slice, columns: slice) -> Any:

@@ -11,14 +11,16 @@
 from .accumulator import Accumulator, LabelCodes, label_codes
 from .blocks import as_vectors
 from .merging import merge
-from .record import SecondMoment, SufficientStatistics
+from .record import HARDLY_VARIES, SecondMoment, SufficientStatistics, hardly_vary
 
 __all__ = [
+    "HARDLY_VARIES",
     "Accumulator",
     "LabelCodes",
     "SecondMoment",
     "SufficientStatistics",
     "as_vectors",
+    "hardly_vary",
     "label_codes",
     "merge",
 ]

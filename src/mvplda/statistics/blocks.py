@@ -18,6 +18,8 @@ BLOCK_BYTES = 4 * 2**20
 
 def as_vectors(X: Any) -> NDArray[Any]:
     """Vectors as a float32 or float64 array (n, D)."""
+    if sparse.issparse(X):
+        raise DataError("the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()")
     vectors = np.asarray(X)
     if vectors.ndim != 2:
         raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")

@@ -19,6 +19,9 @@ from .blocks import add_squares, all_finite, as_vectors, class_sums, rows_of_blo
 
 SecondMoment = Literal["full", "diagonal"]
 
+HARDLY_VARIES = 1e-12
+"""A variance below this fraction of the others' is what rounding of float32 numbers leaves, not data."""
+
 
 @dataclass(frozen=True)
 class SufficientStatistics:
@@ -199,12 +202,12 @@ class SufficientStatistics:
 
     @property
     def constant_columns(self) -> IntArray:
-        """Columns with no variance but what rounding makes: of their own numbers, or of the others'."""
-        variance = self.variance
+        """Columns with no variance but what rounding makes: of their own numbers, or of the others'.
+
+        The model ignores them: a vector that is not constant there, after all, says nothing by it.
+        """
         rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.n) ** 2
-        if variance.any():
-            rounding += 1e-24 * np.median(variance[variance > 0])
-        return np.flatnonzero(variance <= rounding)
+        return np.flatnonzero(hardly_vary(self.variance, rounding))
 
     @property
     def second_moment(self) -> SecondMoment:
@@ -277,6 +280,13 @@ class SufficientStatistics:
             tuple(self.sums[v] for v in views),
             pairs,
         )
+
+
+def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
+    """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
+    varying = variances[variances > rounding]
+    least = HARDLY_VARIES * np.median(varying) if len(varying) else 0.0
+    return np.asarray(variances <= rounding + least)
 
 
 def _complain_of_rows(block: NDArray[Any], start: int) -> None:
