@@ -142,7 +142,8 @@ class Torch:
         if is_torch(array):
             return array
         dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
-        return self.torch.as_tensor(np.ascontiguousarray(array), device=self.device, dtype=dtype)
+        owned = np.require(array, requirements=["C", "W"])  # tensors cannot be read-only: those arrays are copied
+        return self.torch.as_tensor(owned, device=self.device, dtype=dtype)
 
     def _once(self, host: Any, key: Hashable, make: Callable[[], Any]) -> Any:
         if (id(host), key) not in self._kept:
