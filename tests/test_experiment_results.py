@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from experiment_problems import SMALL, drawn, drawn_task, in_groups
 from scipy.special import ndtr
+from scipy.stats import t as student
 
 from mvplda.exceptions import ParameterError
 from mvplda.experiment import compare
@@ -282,7 +283,8 @@ def test_a_ratio_interval_by_hand():
         weight = np.where(same, times[:, None], times[:, None] * times[test][None, :])
         ours, theirs = (eer(*(np.repeat(s[m], weight[m]) for m in (same, ~same))) for s in (a, b))
         ratios.append(ours / theirs)
-    assert (found.ratio_low, found.ratio_high) == pytest.approx(tuple(np.quantile(ratios, [0.025, 0.975])))
+    z = student.ppf(0.975, len(who) - 1) * math.sqrt(len(who) / (len(who) - 1))
+    assert (found.ratio_low, found.ratio_high) == pytest.approx(tuple(np.quantile(ratios, [ndtr(-z), ndtr(z)])))
     assert found.ratio == pytest.approx(eer(a[same], a[~same]) / eer(b[same], b[~same]))
     assert found.ratio_low < found.ratio < found.ratio_high < 1
 

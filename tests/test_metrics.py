@@ -42,9 +42,12 @@ def test_eer_is_where_the_lower_hull_meets_the_diagonal(targets, nontargets):
 @settings(deadline=None, max_examples=40)
 def test_hull_is_convex_and_below_every_threshold(targets, nontargets):
     miss, false_alarm = convex_hull(targets, nontargets)
-    for m, f in roc_points(targets, nontargets):
-        assert np.interp(m, miss, false_alarm) <= f + 1e-12 or m in miss
     steps = np.diff(np.stack([miss, false_alarm]), axis=1)
+    points = roc_points(targets, nontargets)
+    for corner in zip(miss, false_alarm, strict=True):
+        assert np.abs(points - corner).max(axis=1).min() <= 1e-12
+    for m, f in points:  # on no edge's lower side
+        assert (steps[0] * (f - false_alarm[:-1]) - steps[1] * (m - miss[:-1]) >= -1e-12).all()
     turns = steps[0, :-1] * steps[1, 1:] - steps[1, :-1] * steps[0, 1:]
     assert (turns >= -1e-12).all()
 

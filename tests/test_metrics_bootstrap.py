@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 from evaluation_problems import simulate
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, ParameterError
-from mvplda.metrics import compare_systems, evaluate, trial_kinds
+from mvplda.metrics import cllr, compare_systems, evaluate, trial_kinds
 from mvplda.metrics.costs import detection_costs
 from mvplda.metrics.resampling import measure_names, speaker_codes, weighted_curves
 
@@ -60,13 +62,36 @@ def test_paired_test_finds_the_better_system_and_only_then():
 @pytest.mark.slow
 def test_paired_p_values_are_not_too_small_when_nothing_differs():
     rng = np.random.default_rng(4)
-    small = 0
-    for _ in range(60):
-        scores, same, enrol, test = simulate(rng, noise=0.5)
+    small = {"eer": 0, "cllr": 0, "min_cllr": 0}
+    for _ in range(100):
+        scores, same, enrol, test = simulate(rng, speakers=12, noise=0.5)
         a, b = (scores + rng.normal(0, 0.87, scores.shape) for _ in range(2))
-        found = compare_systems(a, b, same, enrol, test, n_resamples=100, random_state=rng)
-        small += found.tests["Total"]["min_cllr"].p_value < 0.05
-    assert small <= 9  # of 60; 3 expected
+        found = compare_systems(a, b, same, enrol, test, n_resamples=100, random_state=rng).tests["Total"]
+        for name in small:
+            assert (found[name].p_value < 0.05) == (found[name].verdict != "undecided")
+            small[name] += found[name].p_value < 0.05
+    assert max(small.values()) <= 10  # of 100; 5 expected
+    assert sum(small.values()) >= 2
+
+
+def test_a_p_value_by_hand():
+    """Draw the speakers, count the differences on either side, and expand for few speakers."""
+    rng = np.random.default_rng(6)
+    scores, same, enrol, test = simulate(rng, speakers=12)
+    a, b = scores, scores + rng.normal(0, 0.5, scores.shape)
+    found = compare_systems(a, b, same, enrol, test, n_resamples=99, random_state=5).tests["Total"]["cllr"]
+    rng, differences = np.random.default_rng(5), []
+    for _ in range(99):
+        times = np.bincount(rng.integers(12, size=12), minlength=12)
+        weight = np.where(same, times[:, None], times[:, None] * times[test][None, :])
+        ours, theirs = (cllr(*(np.repeat(s[m], weight[m]) for m in (same, ~same))) for s in (a, b))
+        differences.append(ours - theirs)
+    tail = min(np.sum(np.array(differences) <= 0), np.sum(np.array(differences) >= 0))
+    z = norm.ppf((tail + 1) / 100)
+    assert 0 < tail < 50
+    assert found.p_value == pytest.approx(2 * student.cdf(z / np.sqrt(12 / 11), 11))
+    edge = student.ppf(0.975, 11) * np.sqrt(12 / 11)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(differences, norm.cdf([-edge, edge]))))
 
 
 def test_progress_is_shown_on_request(capsys):

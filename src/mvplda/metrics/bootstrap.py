@@ -4,8 +4,12 @@ What is drawn, and what a drawn trial weighs, is told in :mod:`mvplda.metrics.re
 
 A convex hull flatters the scores that it was drawn around, and the hull of a resample,
 with its repeated trials, does so twice. In a difference of two systems the flattery
-cancels, so its interval is of plain percentiles, in step with the p-value; that of a
-single system's error rate does not (:mod:`mvplda.metrics.intervals`).
+cancels, so percentiles will do; in a single system's error rate it does not
+(:mod:`mvplda.metrics.intervals`).
+
+Replicates of n speakers spread too little, by sqrt(1 - 1/n), and what is known of their
+spread is worth Student's t of n - 1 degrees of freedom. Percentiles are expanded by both: an
+end for which the normal asks z is taken where t sqrt(n / (n - 1)) is. The p-value is in step.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from ..exceptions import DataError, ParameterError
 from ..kernel.records import Array
@@ -108,17 +113,25 @@ def _check_settings(level: float, n_resamples: int) -> None:
         raise ParameterError(f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}")
 
 
-def _quantiles(values: Array, level: float, kind: str) -> tuple[float, float]:
-    """Percentiles of the replicates that had both targets and non-targets."""
+def _quantiles(values: Array, level: float, kind: str, n_speakers: int) -> tuple[float, float]:
+    """Expanded percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
     if len(known) < 0.9 * len(values):
         raise DataError(
             f"{len(values) - len(known)} of {len(values)} resamples have no target or no {kind} trial: "
             "there are too few speakers for a comparison of this kind"
         )
-    ends = [(1 - level) / 2, (1 + level) / 2]
-    low, high = np.quantile(known, ends, method="nearest" if np.isinf(known).any() else "linear")
+    z = stdtrit(n_speakers - 1, (1 + level) / 2) * math.sqrt(n_speakers / (n_speakers - 1))
+    low, high = np.quantile(known, [ndtr(-z), ndtr(z)], method="nearest" if np.isinf(known).any() else "linear")
     return float(low), float(high)
+
+
+def _p_value(differences: Array, n_speakers: int) -> float:
+    """Two-sided, of no difference; the observed trials count as one more resample."""
+    known = differences[~np.isnan(differences)]
+    tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
+    z = ndtri(min(0.5, (tail + 1) / (len(known) + 1)))
+    return float(2 * stdtr(n_speakers - 1, z / math.sqrt(n_speakers / (n_speakers - 1))))
 
 
 def _ratios(a: Array, b: Array) -> Array:
@@ -146,9 +159,8 @@ def compare_systems(
     """Whether system A beats system B on the same trials.
 
     Both are measured on the same resamples of the speakers, so that what is hard for both
-    cancels in the difference. The p-value is twice the smaller share of differences on
-    either side of zero, the observed trials counted as one more resample; it is never
-    below 2 / (n_resamples + 1).
+    cancels in the difference. The p-value rests on the smaller share of differences on
+    either side of zero.
 
     Parameters
     ----------
@@ -189,10 +201,9 @@ def compare_systems(
                 unknown = math.nan
                 tests[kind][name] = PairedTest(a, b, unknown, unknown, unknown, unknown, level, unknown, unknown)
                 continue
-            low, high = _quantiles(differences, level, kind)
-            known = differences[~np.isnan(differences)]
-            tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
-            p_value = min(1.0, 2 * (tail + 1) / (len(known) + 1))
-            ratios = _quantiles(_ratios(replicates[0][kind][:, i], replicates[1][kind][:, i]), level, kind)
-            tests[kind][name] = PairedTest(a, b, a - b, low, high, p_value, level, *ratios)
+            low, high = _quantiles(differences, level, kind, n_speakers)
+            p_value = _p_value(differences, n_speakers)
+            ratios = _ratios(replicates[0][kind][:, i], replicates[1][kind][:, i])
+            ends = _quantiles(ratios, level, kind, n_speakers)
+            tests[kind][name] = PairedTest(a, b, a - b, low, high, p_value, level, *ends)
     return Comparison(tests, level, n_resamples, n_speakers)
