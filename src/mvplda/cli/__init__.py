@@ -1,92 +1,121 @@
-"""The command line. Commands load when they are called, and heavy imports happen inside them."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import Any, NoReturn
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import click
 
-from .. import __version__
-from ..exceptions import MvpldaError
-from .options import warnings_as_lines
-
-COMMANDS = {
-    "stats": "stats",
-    "train": "models",
-    "enrol": "models",
-    "score": "scores",
-    "calibrate": "scores",
-    "evaluate": "judge",
-    "compare": "judge",
-    "info": "files",
-    "convert": "files",
-    "completion": "files",
-    "jvector": "jvector",
-    "experiment": "experiment",
-    "study": "study",
-    "demo": "demo",
-}
+SEED = click.IntRange(0, 2**32 - 1)
+MODELS = (
+    "Make models of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt).  "
+    "[default: every vector is a model of its own]"
+)
 
 
-class Tool(click.Group):
-    """Loads commands lazily, shows warnings as lines, and ends in one line when the input is at fault."""
+class Number(click.FloatRange):
+    """A number in a range, which NaN is not."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f".{COMMANDS[cmd_name]}", __name__), cmd_name)
-        return command
-
-    def make_context(self, *args: Any, **options: Any) -> click.Context:
-        try:
-            return super().make_context(*args, **options)
-        except BrokenPipeError:
-            raise
-        except OSError as error:  # this prints the help, which could not be written
-            _end(error)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            with warnings_as_lines():
-                return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # click ends without a word: whoever read has gone
-        except (MvpldaError, OSError, MemoryError) as error:
-            if ctx.params.get("debug"):
-                raise
-            _end(error)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value} is not a number.", param, ctx)
+        return float(number)
 
 
-def _end(error: Exception) -> NoReturn:
-    """One line on standard error, and exit code 1."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    elif isinstance(error, MemoryError):
-        text = f"there is not enough memory: {error}"
-    click.echo(f"mvplda: {' '.join(text.split())}", err=True)
-    sys.exit(1)
+class KeyValue(click.ParamType):  # type: ignore[type-arg]
+    """NAME=VALUE."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, sign, rest = str(value).partition("=")
+        if not key or not sign or not rest:
+            self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
+        return key, rest
 
 
-@click.group(cls=Tool, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.version_option(__version__)
-@click.option("--debug", is_flag=True, help="Show where in the program an error came from, and not only what it says.")
-def main(debug: bool) -> None:
-    """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
+def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """NAME=VALUE pairs by name; a name that stands twice is a wrong call."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) != value:
+            raise click.BadParameter(f"{name} is given twice: {found[name]} and {value}", param_hint=option)
+    return found
 
-    \b
-    From Kaldi files to a report in three lines:
-      mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase \\
-          -v speaker=100 -v phrase=20 -o model.safetensors
-      mvplda score model.safetensors --enrol enrol.scp --models spk2utt \\
-          --test test.scp --trials trials -o scores
-      mvplda evaluate scores --trials trials --report report.html
 
-    Input that cannot be used ends with exit code 1 and one line on standard error; a wrong
-    call with 2.
-    """
+def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What is asked of every trial."""
+    for option in (
+        click.option(
+            "--scoring",
+            type=click.Choice(["exact", "paper"]),
+            default="exact",
+            help="Use the likelihood ratio that follows from the model (exact), or the one that the paper printed.",
+        ),
+        click.option(
+            "--known",
+            type=KeyValue(),
+            help="VIEW=FILE: take as known which class of VIEW every model claims, as FILE lists it (model id, class). "
+            "What training learnt of the claimed class then sharpens the score; a claim that training did not see is "
+            "scored as if it were not known, and counted in a warning.",
+        ),
+        click.option(
+            "--given",
+            multiple=True,
+            type=KeyValue(),
+            help="VIEW=same or VIEW=different: take as known that both sides of every trial agree, or differ, in VIEW.",
+        ),
+        click.option(
+            "--same",
+            multiple=True,
+            help="Ask whether both sides are the same in this view, whatever the other views are; may be repeated.  "
+            "[default: every view that is not given]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Show warnings as single lines on standard error, each text once; those for programmers are not shown."""
+    shown: set[str] = set()
+
+    def say(message: Any) -> None:
+        text = " ".join(str(message).split())
+        if text not in shown:
+            shown.add(text)
+            click.echo(f"mvplda: warning: {text}", err=True)
+
+    logged = logging.Handler(logging.WARNING)
+    logged.emit = lambda record: say(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("mvplda").addHandler(logged)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+                warnings.simplefilter("ignore", category)
+            warnings.showwarning = lambda message, *_, **__: say(message)  # restored by catch_warnings
+            yield
+    finally:
+        logging.getLogger("mvplda").removeHandler(logged)
+
+
+def check_folder(path: Path) -> None:
+    """Whether results can be written to a folder, which need not be there yet; nothing is made."""
+    from ..files import check_writable
+
+    place = path
+    while not place.exists():
+        place = place.parent
+    if not place.is_dir():
+        raise NotADirectoryError(f"{place} is a file, not a folder: nothing can be written to {path}")
+    check_writable(place / "any")
