@@ -1,7 +1,7 @@
 """Two views with many classes each: the exact E step against the factorised one as the dense system grows.
 
 ``python -m benchmarks crossed`` measures where "auto" should change from one to the other
-(`mvplda.kernel.design.AUTO_OPERATIONS`), what the bound loses, and the largest designs.
+(`mvplda.inference.design.AUTO_OPERATIONS`), what the bound loses, and the largest designs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from mvplda import MultiviewPLDA, SufficientStatistics
-from mvplda.kernel.design import AUTO_OPERATIONS, Design
-from mvplda.kernel.em import NoiseModel, m_step
-from mvplda.kernel.posterior import posterior
-from mvplda.kernel.records import Precision, Sums
-from mvplda.kernel.start import from_moments
+from mvplda.inference.design import AUTO_OPERATIONS, Design
+from mvplda.inference.em import NoiseModel, m_step, posterior
+from mvplda.inference.initialise import from_moments
+from mvplda.inference.parameters import Precision
+from mvplda.statistics.sums import Sums
 
 from .data import draw
 from .timing import best_of, extra_memory, in_another_process

@@ -24,10 +24,11 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from mvplda import MultiviewPLDA, SufficientStatistics
-from mvplda.gpu import DeviceAccumulator, products, sums_on
-from mvplda.kernel.design import Design
-from mvplda.kernel.em import NoiseModel, fit_em
-from mvplda.kernel.start import from_moments
+from mvplda.inference.design import Design
+from mvplda.inference.em import NoiseModel, fit_em
+from mvplda.inference.initialise import from_moments
+from mvplda.statistics import device_products
+from mvplda.statistics.device import DeviceAccumulator, sums_on
 
 VIEWS = ("speaker", "phrase")
 
@@ -209,13 +210,13 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
     exact = gather("float64")
     scale = np.sqrt(np.outer(exact.scatter.diagonal(), exact.scatter.diagonal()))
     units = {view: exact.counts[view][:, None] * np.sqrt(exact.variance) for view in VIEWS}
-    usual, found = (products.ROWS, products.SPLIT_ROWS), {}
+    usual, found = (device_products.ROWS, device_products.SPLIT_ROWS), {}
     for rows in (512, 1024, 4096, 16384):
-        products.ROWS = products.SPLIT_ROWS = rows
+        device_products.ROWS = device_products.SPLIT_ROWS = rows
         for arithmetic in ("float32", "split"):
             got = gather(arithmetic)
             shift = torch.as_tensor(got.origin, device=device, dtype=torch.float32)
-            unit = products.unit_of(some[:4096] - shift)
+            unit = device_products.unit_of(some[:4096] - shift)
             found[f"{arithmetic}, {rows} rows"] = {
                 "second moment": float(np.abs((got.scatter - exact.scatter) / scale).max()),
                 "its diagonal": float(np.abs(got.scatter.diagonal() / exact.scatter.diagonal() - 1).max()),
@@ -228,13 +229,13 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
                 "milliseconds of the moment": 1e3
                 * seconds(
                     lambda a=arithmetic, s=shift, u=unit: (
-                        products.split(some, s, u) if a == "split" else products.Plain(some - s)
+                        device_products.split(some, s, u) if a == "split" else device_products.Plain(some - s)
                     ).gram(),
                     device,
                     3,
                 ),
             }
-    products.ROWS, products.SPLIT_ROWS = usual
+    device_products.ROWS, device_products.SPLIT_ROWS = usual
     again = gather("split"), gather("split")
     left, right = (part.sums.tensors for part in again)
     same = all(torch.equal(left[view], right[view]) for view in VIEWS)
@@ -242,7 +243,7 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
     del again, left, right
     report.note(f"errors of {len(some)} vectors", found)
     many = seconds(
-        lambda: products.add_class_sums(
+        lambda: device_products.add_class_sums(
             torch.zeros((source.speakers, source.dimension), dtype=torch.float64, device=device),
             codes["speaker"],
             X,

@@ -17,7 +17,7 @@ from scipy.special import ndtr
 
 from mvplda.metrics import compare_systems, evaluate, speaker_intervals
 from mvplda.metrics.costs import detection_costs
-from mvplda.metrics.hull import Hull, pool
+from mvplda.metrics.curves import Hull, pool
 
 COSTS = detection_costs(("default", "sre21", ".001"))
 Trials = tuple[Any, Any, Any]

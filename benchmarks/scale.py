@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from mvplda import SufficientStatistics
-from mvplda.kernel.design import Design
-from mvplda.kernel.em import NoiseModel, m_step
-from mvplda.kernel.posterior import posterior
-from mvplda.kernel.start import from_moments
+from mvplda.inference.design import Design
+from mvplda.inference.em import NoiseModel, m_step, posterior
+from mvplda.inference.initialise import from_moments
 from mvplda.statistics import Accumulator, label_codes
 from mvplda.statistics.accumulator import common_origin
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from mvplda.distributed import gather
 from mvplda.io.batches import BATCH_BYTES
 from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, open_vectors, write_vectors
-from mvplda.shards import gather
 
 from .timing import extra_memory, in_another_process
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mvplda.kernel.records import Parameters
+from mvplda.inference.parameters import Parameters
 
 
 @dataclass

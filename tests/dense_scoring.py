@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from dense import log_normal, noise_matrix
 
-from mvplda.kernel.records import Parameters
+from mvplda.inference.parameters import Parameters
 
 
 def joint_log_density(

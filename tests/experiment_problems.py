@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from mvplda import MultiviewPLDA
-from mvplda.datasets.corpus import Corpus
-from mvplda.datasets.vectors import corpus_of_vectors
-from mvplda.experiment.systems import BackendSettings
-from mvplda.experiment.task import Task
 from mvplda.io.vectors import VectorSet
+from mvplda.speech.corpora.corpus import Corpus
+from mvplda.speech.corpora.vectors import corpus_of_vectors
+from mvplda.speech.experiment.systems import BackendSettings
+from mvplda.speech.experiment.task import Task
 
 SMALL = BackendSettings(
     reduce=15, paper_rank=4, speaker_rank=5, cell_rank=6, components=12, shrinkages=(0.02, 0.1), seed=0

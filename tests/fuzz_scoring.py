@@ -26,7 +26,7 @@ from scipy.special import logsumexp
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.verification.profiles import Profiles
+from mvplda.scoring.profiles import Profiles
 
 Hypothesis = tuple[str, ...]
 Key = tuple[Any, ...]

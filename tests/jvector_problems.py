@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mvplda.audio.featureset import FeatureSet
+from mvplda.speech.features.store import FeatureSet
 
 
 def toy(n=120, width=6, classes=(4, 3), shortest=8, longest=20, strength=1.5, seed=0):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mvplda import SufficientStatistics
-from mvplda.kernel.design import Design
-from mvplda.kernel.em import NoiseModel
-from mvplda.kernel.records import Parameters
+from mvplda.inference.design import Design
+from mvplda.inference.em import NoiseModel
+from mvplda.inference.parameters import Parameters
 from mvplda.labels import encode_labels
 
 NOISES = ("diagonal", "full", "isotropic")

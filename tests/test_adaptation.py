@@ -12,9 +12,9 @@ from problems import draw as draw_vectors
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.adaptation import CORAL, adapt, aligning_matrix, coral_plus, interpolate, shift_mean
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.experiment.drawn import known_model
-from mvplda.kernel.records import Parameters
+from mvplda.inference.parameters import Parameters
 from mvplda.metrics import eer
+from mvplda.speech.experiment.studies import known_model
 
 VIEWS = {"speaker": 3, "phrase": 2}
 D = 8

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.audio import Channel, Gain, Noise, Recipe, Room, Speed, augment
-from mvplda.audio.augmentation import coloured_noise, room_response
 from mvplda.exceptions import DataError, ParameterError
+from mvplda.speech.features import Channel, Gain, Noise, Recipe, Room, Speed, augment
+from mvplda.speech.features.augmentation import coloured_noise, room_response
 
 RATE = 16000
 

@@ -18,7 +18,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from mvplda.audio import (
+from mvplda._progress import Progress
+from mvplda.exceptions import AudioError, DataError, ParameterError
+from mvplda.speech.corpora.corpus import Clip
+from mvplda.speech.features import (
     ActivitySettings,
     Augmentation,
     FeatureSettings,
@@ -28,15 +31,12 @@ from mvplda.audio import (
     Room,
     Speed,
     augment,
-    batch,
+    extract,
     extract_features,
     features,
     read_audio,
 )
-from mvplda.audio.augmentation import Step
-from mvplda.datasets.corpus import Clip
-from mvplda.exceptions import AudioError, DataError, ParameterError
-from mvplda.progress import Progress
+from mvplda.speech.features.augmentation import Step
 
 AUDIOMNIST = Path(__file__).parents[2] / "shared/data/audiomnist"
 
@@ -95,7 +95,7 @@ def test_paths_do_for_clips(corpus: Any) -> None:
 @pytest.mark.parametrize("workers", [2, 3])
 def test_workers_change_nothing(corpus: Any, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     ids, clips = corpus
-    monkeypatch.setattr(batch, "JOB", 3)
+    monkeypatch.setattr(extract, "JOB", 3)
     change = Augmentation(Recipe((Speed(), Room(0.5), Noise(kinds=("pink", "babble")))), 3, tuple(clips[:3]))
     for settings, augmentation in ((FeatureSettings(), None), (FeatureSettings.fbank(40), change)):
         one = extract_features(ids, clips, settings, workers=1, augment=augmentation)
@@ -169,7 +169,7 @@ def spoil(tmp_path: Path, ids: list[str], clips: list[Clip]) -> tuple[list[str],
 def test_faults_are_skipped_and_named(
     tmp_path: Path, corpus: Any, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    monkeypatch.setattr(batch, "JOB", 5)
+    monkeypatch.setattr(extract, "JOB", 5)
     good = extract_features(*corpus).features
     ids, clips, faults = spoil(tmp_path, *corpus)
     ids, clips = [*ids, "head"], [*clips, Clip(tmp_path / "cut.flac", 0, 9000)]  # before the cut it is whole
@@ -227,7 +227,7 @@ class Deadly(Step):
 
 def test_a_file_that_ends_the_process_is_named(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, clips = corpus
-    monkeypatch.setattr(batch, "JOB", 6)
+    monkeypatch.setattr(extract, "JOB", 6)
     worst = ids.index("other.wav-3")
     change = Augmentation(Recipe((Deadly(length=4200),)))
     clips = [clip if clip.path.name != "packed.flac" else Clip(clip.path, clip.start, 2222) for clip in clips]
@@ -239,13 +239,13 @@ def test_a_file_that_ends_the_process_is_named(corpus: Any, monkeypatch: pytest.
 
 
 def test_where_no_process_can_live(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mvplda.audio import workers
+    from mvplda.speech.features import extract
 
     def broken(*_: Any) -> Any:
         raise BrokenProcessPool
 
     ids, clips = corpus
-    monkeypatch.setattr(workers, "_in_pool", broken)
+    monkeypatch.setattr(extract, "_in_pool", broken)
     same(extract_features(ids, clips, workers=2).features, extract_features(ids, clips, workers=1).features)
 
 
@@ -276,7 +276,7 @@ def test_babble_that_cannot_be_read_is_no_fault_of_an_utterance(corpus: Any, tmp
 
 def test_progress_is_one_line_a_second_at_most(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, clips = corpus
-    monkeypatch.setattr(batch, "JOB", 1)
+    monkeypatch.setattr(extract, "JOB", 1)
     stream, started = io.StringIO(), time.monotonic()
     extract_features(ids, clips, progress=Progress("features", len(ids), stream=stream))
     lines = stream.getvalue().splitlines()
@@ -285,9 +285,9 @@ def test_progress_is_one_line_a_second_at_most(corpus: Any, monkeypatch: pytest.
 
 
 def test_few_utterances_start_no_process(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mvplda.audio import workers
+    from mvplda.speech.features import extract
 
-    monkeypatch.setattr(workers, "_in_pool", lambda *_: pytest.fail("a pool was started"))
+    monkeypatch.setattr(extract, "_in_pool", lambda *_: pytest.fail("a pool was started"))
     extract_features(*corpus)
 
 
@@ -296,8 +296,8 @@ import sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-from mvplda.audio import Augmentation, Recipe, batch, extract_features
-from mvplda.audio.augmentation import Step
+from mvplda.speech.features import Augmentation, Recipe, extract, extract_features
+from mvplda.speech.features.augmentation import Step
 
 @dataclass(frozen=True)
 class Slow(Step):
@@ -306,7 +306,7 @@ class Slow(Step):
         time.sleep(0.2)
         return samples
 
-batch.JOB = 2
+extract.JOB = 2
 path = Path(sys.argv[1])
 extract_features(range(200), [path] * 200, workers=2, progress=True, cache=path.parent / "cache",
                  augment=Augmentation(Recipe((Slow(),))))

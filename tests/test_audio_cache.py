@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from mvplda.audio import (
+from mvplda.exceptions import DataError, FileFormatError, ParameterError
+from mvplda.speech.corpora.corpus import Clip
+from mvplda.speech.features import (
     ActivitySettings,
     Augmentation,
     FeatureCache,
@@ -21,13 +23,10 @@ from mvplda.audio import (
     Gain,
     Noise,
     Recipe,
-    batch,
-    cache,
+    extract,
     extract_features,
-    workers,
 )
-from mvplda.datasets.corpus import Clip
-from mvplda.exceptions import DataError, FileFormatError, ParameterError
+from mvplda.speech.features import store as cache
 
 
 def sound(n: int, seed: int) -> Any:
@@ -42,7 +41,7 @@ def age(path: Path) -> None:
 
 @pytest.fixture
 def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[Clip]]:
-    monkeypatch.setattr(batch, "JOB", 4)
+    monkeypatch.setattr(extract, "JOB", 4)
     clips = []
     for k in range(6):
         path = tmp_path / f"{k}.wav"
@@ -56,13 +55,13 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], 
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Ids of the utterances whose frames were made, not found."""
     names: list[str] = []
-    usual = workers.do
+    usual = extract.do
 
     def counted(job: Any, work: Any) -> Any:
         names.extend(job.ids)
         return usual(job, work)
 
-    monkeypatch.setattr(workers, "do", counted)
+    monkeypatch.setattr(extract, "do", counted)
     return names
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvplda.audio import (
+from mvplda.exceptions import AudioError, DataError, ParameterError
+from mvplda.speech.features import (
     ActivitySettings,
     FeatureSet,
     FeatureSettings,
@@ -20,9 +21,7 @@ from mvplda.audio import (
     stack,
     stacked_index,
 )
-from mvplda.audio.activity import log_energy
-from mvplda.audio.frames import levelled, normalised, static_features, with_deltas
-from mvplda.exceptions import AudioError, DataError, ParameterError
+from mvplda.speech.features.frames import levelled, log_energy, normalised, static_features, with_deltas
 
 EPS = float(np.finfo(np.float32).eps)
 

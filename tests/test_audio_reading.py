@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from mvplda.audio import SoundReader, read_audio
-from mvplda.datasets.corpus import Clip
 from mvplda.exceptions import AudioError, DataError, ParameterError
+from mvplda.speech.corpora.corpus import Clip
+from mvplda.speech.features import SoundReader, read_audio
 
 
 def tone(hz: float = 440.0, rate: int = 16000, seconds: float = 1.0, amplitude: float = 0.5) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mvplda.audio import ActivitySettings, FeatureSettings
 from mvplda.exceptions import ParameterError
+from mvplda.speech.features import ActivitySettings, FeatureSettings
 
 OTHERS: list[dict[str, Any]] = [
     {"rate": 8000},
@@ -102,7 +102,7 @@ def test_names_come_without_the_packages_they_use() -> None:
     """A user without the audio extra can look, and learns which extra when it is needed."""
     script = """
 import sys
-import mvplda.audio as audio
+from mvplda.speech import features as audio
 for name in audio.__all__:
     getattr(audio, name)
 assert audio.__all__ == sorted(audio._HOMES), audio.__all__

@@ -14,7 +14,8 @@ from safetensors.numpy import save
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 
-from mvplda import PLDA, Bundle, MultiviewPLDA, MultiviewPLDACV, files, load
+from mvplda import PLDA, Bundle, MultiviewPLDA, MultiviewPLDACV, _files, load
+from mvplda import bundle as bundle_module
 from mvplda.adaptation import CORAL
 from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator, name_kinds
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
@@ -132,10 +133,10 @@ def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) ->
         MultiviewPLDA.load(tmp_path / "bundle")
     with pytest.raises(FileFormatError, match=r"holds a model: use mvplda.load"):
         Bundle.load(tmp_path / "model")
-    about = files.describe_model(tmp_path / "bundle")
+    about = bundle_module.describe_model(tmp_path / "bundle")
     assert about["bundle"]["preprocessing"] == ["Centring", "Whitening", "LengthNormalisation"]
     assert (about["bundle"]["width"], about["dimension"]) == (8, 6)
-    assert "bundle" not in files.describe_model(tmp_path / "model")
+    assert "bundle" not in bundle_module.describe_model(tmp_path / "model")
     json.dumps(about)
 
 
@@ -156,9 +157,9 @@ def test_every_damaged_byte_is_noticed(data: dict[str, Any], tmp_path: Path) -> 
 
 def reseal(path: Path, change: Any) -> None:
     """Change tensors and description, and seal the file again as if all were well."""
-    tensors, about = files.unseal(path, files.BUNDLE_FORMAT, "bundle")
+    tensors, about = _files.unseal(path, _files.BUNDLE_FORMAT, "bundle")
     change(tensors, about)
-    path.write_bytes(files.seal(files.BUNDLE_FORMAT, "bundle", tensors, about))
+    path.write_bytes(_files.seal(_files.BUNDLE_FORMAT, "bundle", tensors, about))
 
 
 def _narrow(tensors: Any, about: Any) -> None:
@@ -212,7 +213,7 @@ def test_parts_that_do_not_fit(change: Any, words: str, data: dict[str, Any], tm
 
 def test_a_newer_bundle(data: dict[str, Any], tmp_path: Path) -> None:
     make(data).save(tmp_path / "b")
-    tensors, metadata = files.read_tensors(tmp_path / "b")
+    tensors, metadata = _files.read_tensors(tmp_path / "b")
     (tmp_path / "b").write_bytes(save(tensors, metadata={**metadata, "version": "9"}))
     with pytest.raises(FileFormatError, match="version '9'"):
         load(tmp_path / "b")

@@ -16,11 +16,12 @@ from mvplda.calibration import (
     LinearCalibrator,
     PAVCalibrator,
     QualityCalibrator,
+    curvature,
+    logistic_cost,
     name_kinds,
-    threshold_from_costs,
 )
-from mvplda.calibration.logistic import curvature, logistic_cost
 from mvplda.cli import main
+from mvplda.costs import threshold_from_costs
 from mvplda.exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -30,7 +31,7 @@ from mvplda.exceptions import (
     SeparableScoresWarning,
 )
 from mvplda.metrics import cllr, min_cllr, trial_kinds
-from mvplda.parts import CALIBRATORS, load_calibrator, put_together, take_apart
+from mvplda.persistence import CALIBRATORS, load_calibrator, put_together, take_apart
 
 N = 20_000
 

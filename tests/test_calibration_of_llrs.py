@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mvplda.experiment.drawn import known_model
 from mvplda.metrics import cllr, min_cllr
+from mvplda.speech.experiment.studies import known_model
 
 N = 40_000
 

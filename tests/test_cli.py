@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from mvplda import MultiviewPLDA
 from mvplda.cli import main
-from mvplda.experiment.drawn import KINDS, run
+from mvplda.speech.experiment.studies import KINDS, run
 
 
 def mvplda(*arguments):
@@ -139,7 +139,7 @@ def test_info_of_statistics(drawn, tmp_path):
 
 
 def test_info_of_features_and_extractors(tmp_path):
-    from mvplda.audio import FeatureSet, FeatureSettings
+    from mvplda.speech.features import FeatureSet, FeatureSettings
 
     rng = np.random.default_rng(0)
     lengths = rng.integers(5, 20, size=24)
@@ -153,7 +153,7 @@ def test_info_of_features_and_extractors(tmp_path):
     assert (about["type"], about["settings"]["mel_bins"]) == ("float16", 40)
 
     pytest.importorskip("torch", reason="torch is not installed")
-    from mvplda.jvector import ModernNetwork, Training, train
+    from mvplda.speech.networks import ModernNetwork, Training, train
 
     small = ModernNetwork(channels=4, dilations=(1,), pooled=4, attention=2, embedding=3)
     labels = {"person": np.arange(24) % 6, "pose": np.arange(24) // 6 % 2}
@@ -168,7 +168,7 @@ def test_info_of_features_and_extractors(tmp_path):
 
 def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
     from mvplda.calibration import LinearCalibrator
-    from mvplda.parts import save_calibrator
+    from mvplda.persistence import save_calibrator
 
     rng = np.random.default_rng(0)
     target = np.arange(200) < 100

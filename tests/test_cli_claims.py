@@ -105,7 +105,7 @@ def test_a_warning_is_one_line_and_shown_once(root, tmp_path, monkeypatch):
         for _ in range(3):
             warnings.warn("the noise\nwas raised", UserWarning, stacklevel=1)
             warnings.warn("old", DeprecationWarning, stacklevel=1)
-            logging.getLogger("mvplda.datasets").warning("%d cells", 2)
+            logging.getLogger("mvplda.speech.corpora").warning("%d cells", 2)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(MultiviewPLDA, "fit", fit)

@@ -10,11 +10,10 @@ import sys
 import numpy as np
 import pytest
 
-from mvplda.experiment.drawn import known_model
 from mvplda.io.lists import write_groups, write_map
-from mvplda.io.trial_files import write_trials
-from mvplda.io.trials import Trials
+from mvplda.io.trials import Trials, write_trials
 from mvplda.io.vectors import VectorSet, write_vectors
+from mvplda.speech.experiment.studies import known_model
 
 
 def mvplda(*arguments, folder, stdin=None):

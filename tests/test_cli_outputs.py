@@ -11,8 +11,8 @@ import pytest
 from cli_files import fails, said_by, scoring, training, vector_files, write_map
 
 from mvplda import MultiviewPLDA, metrics
+from mvplda._optional import need
 from mvplda.cli import main
-from mvplda.extras import need
 
 
 @pytest.fixture(scope="module")

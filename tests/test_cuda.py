@@ -16,8 +16,9 @@ if importlib.util.find_spec("triton") is None:
 
 SCRIPT = """
 import torch
-from mvplda.kernel.blocks import Factors, Terms, evaluate_block
-from mvplda.verification.cuda import JointScorer, best_rows, fits
+from mvplda.scoring.evidence import Factors, Terms
+from mvplda.scoring.matrix import evaluate_block
+from mvplda.scoring.cuda import JointScorer, best_rows, fits
 
 generator = torch.Generator().manual_seed(0)
 P, M = 300, 70
@@ -56,7 +57,7 @@ def test_fused_kernel_in_the_interpreter():
 
 STATISTICS_SCRIPT = """
 import sys, torch
-from mvplda.gpu.kernels import add_segments, split
+from mvplda.statistics.device_kernels import add_segments, split
 
 device = sys.argv[1]
 generator = torch.Generator().manual_seed(0)
@@ -93,8 +94,8 @@ def test_kernels_of_statistics():
 @pytest.mark.parametrize("arithmetic", ["float32", "split", "float64"])
 def test_statistics_on_cuda_agree_with_numpy(arithmetic):
     from mvplda import SufficientStatistics
-    from mvplda.gpu import gather
     from mvplda.labels import encode_labels
+    from mvplda.statistics.device import gather
 
     rng = np.random.default_rng(0)
     n, D = 30_000, 96

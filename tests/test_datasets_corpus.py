@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mvplda.datasets import (
+from mvplda.exceptions import DataError, LabelError, MvpldaError, ParameterError
+from mvplda.io import Trials, trials_from_labels, write_groups, write_map, write_trials
+from mvplda.speech.corpora import (
     Clip,
     Corpus,
     Protocol,
@@ -20,8 +22,6 @@ from mvplda.datasets import (
     make_protocol,
     split_classes,
 )
-from mvplda.exceptions import DataError, LabelError, MvpldaError, ParameterError
-from mvplda.io import Trials, trials_from_labels, write_groups, write_map, write_trials
 
 
 def grid(speakers=4, phrases=3, sessions=5, shuffle=None):

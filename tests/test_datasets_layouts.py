@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvplda.datasets import corpus_of_vectors, load_corpus, table
-from mvplda.datasets.audiomnist import TRAINING_SPEAKERS
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.io import EnrolmentList, Trials, write_rsr2015_enrolment, write_trials
 from mvplda.io.text import check_ids
+from mvplda.speech.corpora import corpus_of_vectors, load_corpus, table
+from mvplda.speech.corpora.public import TRAINING_SPEAKERS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "audiomnist"
 

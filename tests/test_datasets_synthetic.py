@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mvplda.datasets import load_corpus
-from mvplda.datasets.synthetic import MANIFEST, PHRASES, fingerprint, slug
 from mvplda.exceptions import DataError, MissingExtraError, ParameterError
+from mvplda.speech.corpora import load_corpus
+from mvplda.speech.corpora.synthetic import MANIFEST, PHRASES, fingerprint, slug
 
 soundfile = pytest.importorskip("soundfile")
 pytest.importorskip("espeakng_loader")
@@ -83,7 +83,7 @@ def test_another_seed_makes_other_speakers_and_more_speakers_keep_the_first(smal
 
 def test_what_is_there_is_used_again_or_refused(small, monkeypatch):
     root, corpus = small
-    monkeypatch.setattr("mvplda.datasets.synthetic._make", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr("mvplda.speech.corpora.synthetic._make", lambda *_: pytest.fail("made again"))
     assert load_corpus("synthetic", root, **SMALL).ids.tolist() == corpus.ids.tolist()
     with pytest.raises(DataError, match=r"other settings \(sessions 2, not 3"):
         load_corpus("synthetic", root, **{**SMALL, "sessions": 3})

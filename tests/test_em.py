@@ -7,23 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from dense import dense_posterior
-from problems import (
-    DESIGNS,
-    NOISES,
-    Problem,
-    about,
-    crossed,
-    draw,
-    noise_model,
-    perturbed,
-    problem,
-    random_parameters,
-)
+from problems import DESIGNS, NOISES, Problem, about, crossed, draw, noise_model, perturbed, problem, random_parameters
 
-from mvplda.kernel.em import NoiseModel, fit_em, m_step, signal_penalty
-from mvplda.kernel.posterior import posterior
-from mvplda.kernel.records import Parameters
-from mvplda.kernel.start import from_chance, from_moments
+from mvplda.inference.em import NoiseModel, fit_em, m_step, posterior, signal_penalty
+from mvplda.inference.initialise import from_chance, from_moments
+from mvplda.inference.parameters import Parameters
 
 
 def dense_em_step(p: Problem, start: Parameters, noise: NoiseModel, *, min_divergence: bool) -> Parameters:

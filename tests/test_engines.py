@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from shard_files import VIEWS, corpus, cut, identical, write_shards
 
-from mvplda.engines import FAN_IN, Tree, map_reduce, one_thread_each
+from mvplda._threads import _blas
+from mvplda.distributed import gather
+from mvplda.distributed.engines import FAN_IN, Tree, map_reduce, one_thread_each
 from mvplda.exceptions import DataError, MissingExtraError
-from mvplda.kernel.threads import _blas
-from mvplda.shards import gather
 
 
 def joined(parts: list[str]) -> str:
@@ -131,7 +131,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def slow(seconds: float, plan: Any, path: str) -> Any:
-    from mvplda.shards.shard import shard_result
+    from mvplda.distributed.gathering import shard_result
 
     time.sleep(seconds)
     return shard_result(plan, path)
@@ -144,7 +144,7 @@ def test_a_cluster_gives_the_same_bits_and_survives_the_loss_of_a_worker(
 ) -> None:
     from distributed import Client, LocalCluster
 
-    from mvplda.shards import run
+    from mvplda.distributed import gathering
 
     paths, serial = shards
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
@@ -158,7 +158,7 @@ def test_a_cluster_gives_the_same_bits_and_survives_the_loss_of_a_worker(
             gather([*paths, tmp_path / "bad.parquet"], views=VIEWS, engine="dask", scheduler=address)
 
         # Now a run in the middle of which a worker is killed: results that it held are made again.
-        monkeypatch.setattr(run, "shard_result", partial(slow, 0.15))
+        monkeypatch.setattr(gathering, "shard_result", partial(slow, 0.15))
         with Client(address) as client:
             victim = next(iter(client.run(os.getpid).values()))
         killer = threading.Timer(0.8, os.kill, (victim, signal.SIGKILL))

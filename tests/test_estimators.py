@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import LabelError
-from mvplda.kernel.em import Iteration
+from mvplda.inference.em import Iteration
 
 VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
 

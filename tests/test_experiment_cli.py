@@ -18,10 +18,10 @@ pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not inst
 
 from mvplda.bundle import load
 from mvplda.cli import main
-from mvplda.experiment.configuration import read_configuration
-from mvplda.experiment.systems import SYSTEMS
 from mvplda.io.vectors import read_vectors
-from mvplda.jvector import Extractor
+from mvplda.speech.experiment.configuration import read_configuration
+from mvplda.speech.experiment.systems import SYSTEMS
+from mvplda.speech.networks import Extractor
 
 SPEECH = {"corpus.speakers": 8, "corpus.phrases": 3, "corpus.sessions": 5, "corpus.training": 5}
 TINY = {
@@ -161,7 +161,7 @@ def _speakers(place):
 
 
 def _tested(place):
-    from mvplda.datasets import load_corpus
+    from mvplda.speech.corpora import load_corpus
 
     corpus = load_corpus("synthetic", place / "speech", speakers=8, phrases=3, sessions=5, training=5)
     return set(corpus.labels["speaker"][corpus.protocol.test].tolist())

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvplda.audio.augmentation import Channel, Gain, Noise, Recipe, Room, Speed
-from mvplda.audio.settings import ActivitySettings, FeatureSettings
 from mvplda.exceptions import FileFormatError, ParameterError
-from mvplda.experiment.configuration import (
+from mvplda.speech.experiment.configuration import (
     Configuration,
     EvaluationSettings,
     read_configuration,
@@ -21,9 +19,11 @@ from mvplda.experiment.configuration import (
     to_toml,
     write_configuration,
 )
-from mvplda.experiment.extraction import Variants
-from mvplda.experiment.systems import SYSTEMS, BackendSettings
-from mvplda.jvector.settings import (
+from mvplda.speech.experiment.extraction import Variants
+from mvplda.speech.experiment.systems import SYSTEMS, BackendSettings
+from mvplda.speech.features.augmentation import Channel, Gain, Noise, Recipe, Room, Speed
+from mvplda.speech.features.settings import ActivitySettings, FeatureSettings
+from mvplda.speech.networks.settings import (
     FrameAugmentation,
     ModernNetwork,
     PaperNetwork,

@@ -11,13 +11,13 @@ pytest.importorskip("soundfile", reason="soundfile is not installed")
 pytest.importorskip("soxr", reason="soxr is not installed")
 pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not installed")
 
-from mvplda.audio.settings import FeatureSettings  # noqa: E402
-from mvplda.datasets import load_corpus  # noqa: E402
 from mvplda.exceptions import AudioError, DataError  # noqa: E402
-from mvplda.experiment.configuration import Configuration  # noqa: E402
-from mvplda.experiment.extraction import Variants, extract_everything, gather, train_extractor  # noqa: E402
-from mvplda.experiment.run import run_experiment  # noqa: E402
-from mvplda.jvector import ModernNetwork, Training  # noqa: E402
+from mvplda.speech.corpora import load_corpus  # noqa: E402
+from mvplda.speech.experiment.configuration import Configuration  # noqa: E402
+from mvplda.speech.experiment.extraction import Variants, extract_everything, gather, train_extractor  # noqa: E402
+from mvplda.speech.experiment.run import run_experiment  # noqa: E402
+from mvplda.speech.features.settings import FeatureSettings  # noqa: E402
+from mvplda.speech.networks import ModernNetwork, Training  # noqa: E402
 
 PATTERN = "{speaker}/{phrase}_{session}.wav"
 SPEAKERS = ["ann", "ann@home", "bob", "cat", "dan", "eve", "fay", "guy"]
@@ -70,7 +70,7 @@ def test_who_is_held_out_is_in_no_voice_and_no_copy(corpus, material, monkeypatc
         given.update(features=features, labels=labels, held=held_out, training=training)
         return "extractor"
 
-    monkeypatch.setattr("mvplda.jvector.training.train", spy)
+    monkeypatch.setattr("mvplda.speech.networks.training.train", spy)
     training = Training(hold_out=0.4, seed=seed)
     assert train_extractor(corpus, material, TINY, training, SETTINGS) == "extractor"
     speaker = dict(zip(corpus.ids.tolist(), corpus.labels["speaker"].tolist(), strict=True))

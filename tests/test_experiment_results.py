@@ -16,12 +16,12 @@ from scipy.special import ndtr
 from scipy.stats import t as student
 
 from mvplda.exceptions import ParameterError
-from mvplda.experiment import compare
-from mvplda.experiment.compare import run_systems
-from mvplda.experiment.page import write_experiment_page
-from mvplda.experiment.systems import SYSTEMS, systems_named
-from mvplda.experiment.task import Task
 from mvplda.metrics import PairedTest, compare_systems, eer, evaluate, speaker_intervals
+from mvplda.speech.experiment import run as compare
+from mvplda.speech.experiment.results import write_experiment_page
+from mvplda.speech.experiment.run import run_systems
+from mvplda.speech.experiment.systems import SYSTEMS, systems_named
+from mvplda.speech.experiment.task import Task
 
 FEW = systems_named(("cosine", "plda-cell", "jplda-exact", "best"))
 

@@ -9,10 +9,9 @@ from click.testing import CliRunner
 from mvplda import MultiviewPLDA
 from mvplda.cli import main
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
-from mvplda.experiment.faces import VIEWS, read_faces, study_faces
-from mvplda.experiment.nuisance import study_nuisance, thinned
 from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
+from mvplda.speech.experiment.studies import VIEWS, read_faces, study_faces, study_nuisance, thinned
 
 
 def mvplda(*arguments):

@@ -11,15 +11,22 @@ from experiment_problems import SMALL, drawn, drawn_task
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
-from mvplda.estimators.baselines import CascadeScorer
 from mvplda.exceptions import ParameterError
-from mvplda.experiment.extraction import Extra
-from mvplda.experiment.systems import SYSTEMS, BackendSettings, _fitter, run_system, score, systems_named
-from mvplda.experiment.task import Task
-from mvplda.experiment.tuning import development_task, tune
 from mvplda.io.vectors import VectorSet
 from mvplda.metrics import cllr, evaluate
+from mvplda.models.baselines import CascadeScorer
 from mvplda.preprocessing import standard_chain
+from mvplda.speech.experiment.extraction import Extra
+from mvplda.speech.experiment.systems import (
+    SYSTEMS,
+    BackendSettings,
+    _fitter,
+    development_task,
+    run_system,
+    systems_named,
+    tune,
+)
+from mvplda.speech.experiment.task import Task, score
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from experiment_problems import drawn, in_groups
 
-from mvplda.datasets.vectors import corpus_of_vectors
 from mvplda.exceptions import DataError, LabelError
-from mvplda.experiment.extraction import Extra
-from mvplda.experiment.task import Task
 from mvplda.io.trials import Trials
 from mvplda.io.vectors import VectorSet
+from mvplda.speech.corpora.vectors import corpus_of_vectors
+from mvplda.speech.experiment.extraction import Extra
+from mvplda.speech.experiment.task import Task
 
 CLASSES = {"speaker": 9, "phrase": 3}
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from mvplda.bundle import Bundle
-from mvplda.estimators.baselines import CosineScorer
-from mvplda.estimators.multiview import MultiviewPLDA
-from mvplda.experiment.drawn import known_model
-from mvplda.experiment.systems import BackendSettings, best
-from mvplda.experiment.task import Task
-from mvplda.experiment.tuning import development_task, tune
 from mvplda.metrics import cllr, min_cllr
+from mvplda.models.baselines import CosineScorer
+from mvplda.models.multiview import MultiviewPLDA
+from mvplda.speech.experiment.studies import known_model
+from mvplda.speech.experiment.systems import BackendSettings, best, development_task, tune
+from mvplda.speech.experiment.task import Task
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mvplda.exceptions.MvpldaWarning"),
@@ -169,7 +168,7 @@ def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
     monkeypatch: pytest.MonkeyPatch, cost: float, chosen: float
 ) -> None:
     costs = iter([1.0, cost, 0.0])  # of the shrinkages, in their order, and of the plain question
-    monkeypatch.setattr("mvplda.experiment.tuning.cllr", lambda targets, nontargets: next(costs))
+    monkeypatch.setattr("mvplda.speech.experiment.systems.cllr", lambda targets, nontargets: next(costs))
     fitted: list[float] = []
 
     def fit(some: Task, share: float) -> Bundle:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save, save_file
 
-from mvplda import MultiviewPLDA, files, load
+from mvplda import MultiviewPLDA, _files, load
 from mvplda.exceptions import FileFormatError
-from mvplda.parts import load_calibrator
+from mvplda.persistence import load_calibrator
 
 
 @pytest.fixture
@@ -32,13 +32,13 @@ def path(model: MultiviewPLDA, tmp_path: Path) -> Path:
 
 def rewrite(path: Path, **changes: Any) -> None:
     """Write the file again with other metadata; None leaves an entry out."""
-    tensors, metadata = files.read_tensors(path)
+    tensors, metadata = _files.read_tensors(path)
     metadata = {k: v for k, v in {**metadata, **changes}.items() if v is not None}
     path.write_bytes(save(tensors, metadata=metadata))
 
 
 def test_the_file_says_what_it_is(path: Path) -> None:
-    tensors, metadata = files.read_tensors(path)
+    tensors, metadata = _files.read_tensors(path)
     assert (metadata["format"], metadata["version"]) == ("mvplda", "1")
     about = json.loads(metadata["model"])
     assert (about["class"], about["views"], about["dimension"]) == ("MultiviewPLDA", {"a": 2}, 4)
@@ -110,16 +110,16 @@ def test_a_file_with_parts_missing_or_changed(path: Path, changes: Any, words: s
 
 @pytest.mark.parametrize("change", [{"class": "Rocket"}, {"settings": {"colour": 1}}, {"views": {"b": 2}}])
 def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -> None:
-    tensors, metadata = files.read_tensors(path)
+    tensors, metadata = _files.read_tensors(path)
     about = {**json.loads(metadata["model"]), **change}
-    rewrite(path, model=json.dumps(about), fingerprint=files.fingerprint(tensors, about))
+    rewrite(path, model=json.dumps(about), fingerprint=_files.fingerprint(tensors, about))
     with pytest.raises(FileFormatError, match="lacks parts"):
         load(path)
 
 
 @pytest.mark.parametrize("about", [{}, {"class": "Rocket"}, [], {"class": "LinearCalibrator", "settings": {"x": 1}}])
 def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(files.seal("mvplda-calibrator", "calibrator", {}, about))
+    (tmp_path / "c").write_bytes(_files.seal("mvplda-calibrator", "calibrator", {}, about))
     with pytest.raises(FileFormatError, match=r"/c lacks parts of a calibrator"):
         load_calibrator(tmp_path / "c")
 
@@ -225,14 +225,14 @@ def test_two_saves_give_the_same_bytes(model: MultiviewPLDA, tmp_path: Path) -> 
 
 
 def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
-    files.check_writable("-", tmp_path / "new", tmp_path / "another")
+    _files.check_writable("-", tmp_path / "new", tmp_path / "another")
     with pytest.raises(FileNotFoundError, match=r"no folder .*missing to write m in"):
-        files.check_writable(tmp_path / "missing" / "m")
+        _files.check_writable(tmp_path / "missing" / "m")
     with pytest.raises(IsADirectoryError, match="is a folder"):
-        files.check_writable(tmp_path / "new", tmp_path)
+        _files.check_writable(tmp_path / "new", tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "m")
     with pytest.raises(FileNotFoundError, match=r"no folder .*gone"):
-        files.check_writable(tmp_path / "link")
+        _files.check_writable(tmp_path / "link")
     assert [p.name for p in tmp_path.iterdir()] == ["link"]
 
 
@@ -240,7 +240,7 @@ def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_changed(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(PermissionError, match="may not be changed"):
-        files.check_writable(tmp_path / "locked" / "m")
+        _files.check_writable(tmp_path / "locked" / "m")
 
 
 def test_a_description_that_is_nested_too_deeply(path: Path) -> None:

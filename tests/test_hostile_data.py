@@ -10,11 +10,7 @@ from hostile import LABELS, VIEWS, A, fit, vectors
 from problems import NOISES
 
 from mvplda import MultiviewPLDA
-from mvplda.exceptions import (
-    DataError,
-    NoiseFlooredWarning,
-    UnidentifiableViewWarning,
-)
+from mvplda.exceptions import DataError, NoiseFlooredWarning, UnidentifiableViewWarning
 
 every_noise = pytest.mark.parametrize("noise", NOISES)
 

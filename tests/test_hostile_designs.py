@@ -10,12 +10,7 @@ from hostile import A, B, fit, vectors
 from problems import NOISES
 
 from mvplda import PLDA
-from mvplda.exceptions import (
-    DisconnectedDesignWarning,
-    LabelError,
-    RankCappedWarning,
-    UnidentifiableViewWarning,
-)
+from mvplda.exceptions import DisconnectedDesignWarning, LabelError, RankCappedWarning, UnidentifiableViewWarning
 
 every_noise = pytest.mark.parametrize("noise", NOISES)
 

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io.interchange import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
+from mvplda.io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
 
 D = 5
 

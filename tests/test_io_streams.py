@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from mvplda import SufficientStatistics
 from mvplda.cli import main
+from mvplda.distributed import gather
 from mvplda.exceptions import FileFormatError, UnlabelledWarning
 from mvplda.io import (
     Scores,
@@ -32,7 +33,6 @@ from mvplda.io import (
     write_trials,
 )
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
-from mvplda.shards import gather
 
 NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5"]
 

@@ -24,7 +24,7 @@ from mvplda.exceptions import (
     ParameterError,
     UnknownExtractorWarning,
 )
-from mvplda.io.ark import read_vector
+from mvplda.io.kaldi import read_vector
 from mvplda.io.vectors import VectorSet, check_vectors_writable, compare_extractors, read_vectors, write_vectors
 
 NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5", "x.hdf5"]

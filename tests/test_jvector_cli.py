@@ -12,7 +12,7 @@ pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not inst
 
 from mvplda.cli import main  # noqa: E402
 from mvplda.io import read_vectors  # noqa: E402
-from mvplda.jvector import Extractor  # noqa: E402
+from mvplda.speech.networks import Extractor  # noqa: E402
 
 SMALL = """
 [network]
@@ -119,8 +119,8 @@ def test_folder_gives_the_same_vectors_and_damaged_files_are_named(corpus, extra
 
 
 def test_train_the_papers_network_from_names_and_from_frames(corpus, tmp_path):
-    from mvplda.audio import extract_features
     from mvplda.io.lists import read_map
+    from mvplda.speech.features import extract_features
 
     config = tmp_path / "paper.json"
     config.write_text(
@@ -203,7 +203,7 @@ def test_labels_are_looked_at_before_sound_is_read(corpus, tmp_path, monkeypatch
     def forbidden(*_, **__):
         raise AssertionError("frames were made of utterances without labels")
 
-    monkeypatch.setattr("mvplda.audio.extract_features", forbidden)
+    monkeypatch.setattr("mvplda.speech.features.extract_features", forbidden)
     out = ["-o", str(tmp_path / "net.safetensors")]
     for labels in ([], ["-l", f"speaker={tmp_path / 'nofile'}"], ["-l", f"speaker={corpus / 'other'}"]):
         (corpus / "other").write_text("nobody spk0\n")

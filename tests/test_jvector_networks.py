@@ -12,11 +12,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from jvector_problems import reordered, toy  # noqa: E402
 
 from mvplda.exceptions import DataError, ParameterError  # noqa: E402
-from mvplda.jvector import Extractor, FrameAugmentation, ModernNetwork, PaperNetwork  # noqa: E402
-from mvplda.jvector.batches import FrameBatches, UtteranceBatches  # noqa: E402
-from mvplda.jvector.extractor import build_body  # noqa: E402
-from mvplda.jvector.heads import Heads, angular_margin_logits  # noqa: E402
-from mvplda.jvector.layers import AttentiveStatistics, MaskedBatchNorm  # noqa: E402
+from mvplda.speech.networks import Extractor, FrameAugmentation, ModernNetwork, PaperNetwork  # noqa: E402
+from mvplda.speech.networks.batches import FrameBatches, UtteranceBatches  # noqa: E402
+from mvplda.speech.networks.extractor import build_body  # noqa: E402
+from mvplda.speech.networks.modern import AttentiveStatistics, Heads, MaskedBatchNorm, angular_margin_logits  # noqa: E402  # noqa: E402
 
 SMALL = {"channels": 12, "dilations": (1, 2), "pooled": 10, "attention": 5, "embedding": 7}
 NETWORKS = [

@@ -11,11 +11,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from mvplda.exceptions import NumericalError  # noqa: E402
-from mvplda.jvector import ConstantLayerWarning, FrameAugmentation, PaperNetwork, Pretraining, train  # noqa: E402
-from mvplda.jvector.batches import FrameBatches  # noqa: E402
-from mvplda.jvector.extractor import build_body  # noqa: E402
-from mvplda.jvector.pretraining import layer_health, pretrain  # noqa: E402
-from mvplda.jvector.rbm import (  # noqa: E402
+from mvplda.speech.networks import ConstantLayerWarning, FrameAugmentation, PaperNetwork, Pretraining, train  # noqa: E402
+from mvplda.speech.networks.batches import FrameBatches  # noqa: E402
+from mvplda.speech.networks.extractor import build_body  # noqa: E402
+from mvplda.speech.networks.pretraining import (  # noqa: E402  # noqa: E402
     Gradients,
     Machine,
     MachineTrainer,
@@ -25,6 +24,8 @@ from mvplda.jvector.rbm import (  # noqa: E402
     free_energy_gradients,
     gibbs,
     hidden_probability,
+    layer_health,
+    pretrain,
     visible_mean,
 )
 
@@ -172,7 +173,7 @@ def test_weights_decay_and_biases_do_not():
 
 def speech_like(n=100, width=10, seed=0):
     """Frames that move slowly, of a few speakers and phrases: what a layer can keep or lose."""
-    from mvplda.audio.featureset import FeatureSet
+    from mvplda.speech.features.store import FeatureSet
 
     rng = np.random.default_rng(seed)
     speaker, phrase = np.arange(n) % 5, np.arange(n) // 5 % 4
@@ -202,7 +203,7 @@ def probe_accuracy(body, layer):
     """Speakers read from a layer by a linear map, on frames that it was not fitted on."""
     from sklearn.linear_model import RidgeClassifier
 
-    from mvplda.jvector.pretraining import below
+    from mvplda.speech.networks.pretraining import below
 
     features, labels = speech_like()
     frames = torch.from_numpy(features.frames)
@@ -251,7 +252,7 @@ def test_a_machine_that_diverges_is_named():
 
 def test_pretraining_helps_a_deep_network():
     """Six layers from a plain small start do not learn in these epochs; from the machines they do."""
-    from mvplda.jvector import default_training
+    from mvplda.speech.networks import default_training
 
     features, labels = speech_like()
     settings = {"hidden": 64, "layers": 6, "context": (2, 2), "start_scale": 1.0}

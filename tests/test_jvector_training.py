@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from jvector_problems import toy  # noqa: E402
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, NumericalError, ParameterError  # noqa: E402
-from mvplda.jvector import (  # noqa: E402
+from mvplda.speech.networks import (  # noqa: E402
     Extractor,
     FrameAugmentation,
     ModernNetwork,
@@ -29,8 +29,12 @@ from mvplda.jvector import (  # noqa: E402
     training_from_dict,
     training_to_dict,
 )
-from mvplda.jvector.monitor import cosine_scores, held_out_eer, plda_scores  # noqa: E402
-from mvplda.jvector.training import rate_at  # noqa: E402
+from mvplda.speech.networks.training import (  # noqa: E402
+    cosine_scores,
+    held_out_eer,
+    plda_scores,
+    rate_at,
+)
 
 MODERN = ModernNetwork(channels=16, dilations=(1, 2), pooled=16, attention=8, embedding=12)
 PAPER = PaperNetwork(hidden=24, layers=2, context=(1, 1))
@@ -83,7 +87,7 @@ def test_resumed_training_is_the_same_bit_by_bit(network, training, tmp_path, mo
     training = dataclasses.replace(training, epochs=4)
     whole = train(features, labels, network, training, held_out=held_out)
 
-    import mvplda.jvector.training as module
+    from mvplda.speech.networks import training as module
 
     path = tmp_path / "run.checkpoint"
     kept = dataclasses.replace(training, checkpoint=str(path))
@@ -115,7 +119,7 @@ def test_resumed_training_is_the_same_bit_by_bit(network, training, tmp_path, mo
 
 
 def test_early_stopping_keeps_the_best_epoch(monkeypatch):
-    import mvplda.jvector.training as module
+    from mvplda.speech.networks import training as module
 
     features, labels = toy(n=80, classes=(6, 3))
     errors = iter([0.4, 0.2, 0.3, 0.25, 0.2, 0.1])
@@ -224,7 +228,7 @@ def test_rates_follow_the_schedule():
 
 
 def test_the_margin_grows_over_its_share_of_the_training(monkeypatch):
-    from mvplda.jvector.steps import Step
+    from mvplda.speech.networks.cuda_step import Step
 
     shares, plain = [], Step.__call__
 
@@ -280,8 +284,8 @@ def test_file_round_trip(extractor, tmp_path):
     path.write_bytes(changed)
     with pytest.raises(FileFormatError, match="fingerprint"):
         Extractor.load(path)
-    from mvplda.estimators.plda import PLDA
-    from mvplda.experiment.drawn import draw
+    from mvplda.models.plda import PLDA
+    from mvplda.speech.experiment.studies import draw
 
     corpus = draw(seed=0)
     PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)
@@ -293,7 +297,7 @@ def test_file_round_trip(extractor, tmp_path):
 def test_onnx_is_the_same_function(extractor, tmp_path):
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
     runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    from mvplda.jvector import export_onnx
+    from mvplda.speech.networks import export_onnx
 
     path = tmp_path / "x.onnx"
     assert export_onnx(extractor, path) < 1e-5
@@ -315,7 +319,7 @@ def test_onnx_is_the_same_function(extractor, tmp_path):
 def test_torch_is_imported_only_when_it_is_used():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "import mvplda.jvector as j\n"
+        "import mvplda.speech.networks as j\n"
         "j.ModernNetwork(), j.concatenate\n"
         "from mvplda.exceptions import MissingExtraError\n"
         "try: j.train\n"

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import cllr, compare_systems, evaluate, trial_kinds
 from mvplda.metrics.costs import detection_costs
-from mvplda.metrics.resampling import measure_names, speaker_codes, weighted_curves
+from mvplda.metrics.intervals import measure_names, speaker_codes, weighted_curves
 
 
 @pytest.mark.parametrize("equal_weights", [False, True])

@@ -12,7 +12,7 @@ from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.metrics import Hull, evaluate, intervals, speaker_intervals
-from mvplda.metrics.hull import pool
+from mvplda.metrics.curves import pool
 from mvplda.metrics.intervals import jackknife_interval
 
 

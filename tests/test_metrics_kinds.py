@@ -10,17 +10,7 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.metrics import (
-    act_dcf,
-    cllr,
-    eer,
-    eer_by_kind,
-    evaluate,
-    min_cllr,
-    min_dcf,
-    speaker_intervals,
-    trial_kinds,
-)
+from mvplda.metrics import act_dcf, cllr, eer, eer_by_kind, evaluate, min_cllr, min_dcf, speaker_intervals, trial_kinds
 
 
 def trials(seed=0, profiles=30, tests=40):

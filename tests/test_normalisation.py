@@ -9,8 +9,8 @@ import pytest
 from problems import speakers_and_phrases
 
 from mvplda import MultiviewPLDA, normalisation
-from mvplda.estimators.baselines import CosineScorer
 from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.models.baselines import CosineScorer
 from mvplda.normalisation import ScoreNormaliser
 
 

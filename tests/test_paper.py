@@ -12,9 +12,9 @@ from problems import NOISES, about, crossed, noise_model, perturbed, problem
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import LabelError, LikelihoodFellWarning, ParameterError
-from mvplda.kernel.paper import paper_step
-from mvplda.kernel.posterior import posterior
-from mvplda.kernel.records import Parameters
+from mvplda.inference.as_printed import paper_step
+from mvplda.inference.em import posterior
+from mvplda.inference.parameters import Parameters
 
 fell = pytest.mark.filterwarnings("ignore::mvplda.exceptions.LikelihoodFellWarning")
 

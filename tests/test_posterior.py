@@ -10,11 +10,11 @@ from dense import dense_posterior
 from problems import DESIGNS, NOISES, Problem, about, draw, perturbed, problem, random_parameters, uneven
 
 from mvplda.exceptions import DesignTooLargeError, NumericalError
-from mvplda.kernel import design as design_module
-from mvplda.kernel import elimination
-from mvplda.kernel.design import Design
-from mvplda.kernel.posterior import posterior
-from mvplda.kernel.records import Precision, canonical_and_weighted
+from mvplda.inference import design as design_module
+from mvplda.inference import exact
+from mvplda.inference.design import Design
+from mvplda.inference.em import posterior
+from mvplda.inference.parameters import Precision, canonical_and_weighted
 
 
 def close(value: object, reference: object) -> None:
@@ -51,14 +51,14 @@ def test_posterior_is_the_dense_one(name: str, noise: str, by_count: bool) -> No
 @pytest.mark.parametrize("size", [1, 40])
 @pytest.mark.parametrize("name", DESIGNS)
 def test_posterior_in_small_pieces(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elimination, "CHUNK_ELEMENTS", size)
+    monkeypatch.setattr(exact, "CHUNK_ELEMENTS", size)
     check(problem(name, "full", seed=1), "full")
 
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_posterior_with_sparse_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_module, "DENSE_GRAM_ELEMENTS", 0)
-    monkeypatch.setattr(elimination, "FEW_MET", 2.0)
+    monkeypatch.setattr(exact, "FEW_MET", 2.0)
     p = problem(name, seed=2)
     design, _ = p.design("diagonal")
     assert not any(isinstance(gram, np.ndarray) for gram in design.grams.values())

@@ -17,10 +17,10 @@ from shard_files import VECTOR_COLUMNS
 
 from mvplda import SufficientStatistics
 from mvplda.cli import main
+from mvplda.distributed import gather
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
-from mvplda.shards import gather
 
 N = 60
 X = np.random.default_rng(0).normal(size=(N, 4))

@@ -62,8 +62,8 @@ def test_every_tag_has_its_formula_its_line_and_its_row():
 
 
 def test_audio_page_names_every_setting():
-    from mvplda.audio import ActivitySettings, FeatureSettings
-    from mvplda.jvector import FrameAugmentation, ModernNetwork, PaperNetwork, Pretraining, Training
+    from mvplda.speech.features import ActivitySettings, FeatureSettings
+    from mvplda.speech.networks import FrameAugmentation, ModernNetwork, PaperNetwork, Pretraining, Training
 
     text = (DOCS / "audio.md").read_text(encoding="utf-8")
     rows = "".join(re.findall(r"^\|([^|]*)\|", text, flags=re.MULTILINE))
@@ -91,7 +91,7 @@ def test_audio_page_runs_as_printed(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", ["files.md", "audio.md"])
 def test_configurations_on_the_pages_are_understood(page):
-    from mvplda.experiment.configuration import Configuration
+    from mvplda.speech.experiment.configuration import Configuration
 
     blocks = re.findall(r"```toml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     assert blocks

@@ -9,7 +9,7 @@ from test_scoring import TOLERANCE, D, any_model, enrolled, sides
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.verification.profiles import Profiles
+from mvplda.scoring.profiles import Profiles
 
 VIEWS = [{"a": 2, "b": 1}, {"a": 2, "b": 1, "a:b": 2}]
 BASE = ["a", "b"]

@@ -20,12 +20,12 @@ import pytest
 from shard_files import VECTOR_COLUMNS, VIEWS, close, corpus, cut, identical, table_of, write_shard, write_shards
 
 from mvplda import SufficientStatistics
+from mvplda.distributed import gather, gathering, statistics_of_batches
+from mvplda.distributed.gathering import ahead
+from mvplda.distributed.shards import cut as cut_by_rows
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from mvplda.io.lists import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
-from mvplda.shards import gather, shard, statistics_of_batches
-from mvplda.shards.pieces import cut as cut_by_rows
-from mvplda.shards.shard import ahead
 from mvplda.statistics import merge
 
 BATCH = 2000
@@ -295,7 +295,7 @@ def test_reading_ahead_hands_errors_on_and_stops() -> None:
 def test_finished_shards_are_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, paths = shards_of(tmp_path, 20)
     plain = gather(paths, views=VIEWS).statistics
-    read = shard.read_shard
+    read = gathering.read_shard
     calls: list[str] = []
 
     def counted(plan: Any, path: str) -> Any:
@@ -304,7 +304,7 @@ def test_finished_shards_are_not_read_again(tmp_path: Path, monkeypatch: pytest.
             raise KeyboardInterrupt
         return read(plan, path)
 
-    monkeypatch.setattr(shard, "read_shard", counted)
+    monkeypatch.setattr(gathering, "read_shard", counted)
     with pytest.raises(KeyboardInterrupt):
         gather(paths, views=VIEWS, work_dir=tmp_path / "work")
     assert len(list((tmp_path / "work").iterdir())) == 7
@@ -453,7 +453,7 @@ def test_a_killed_run_over_one_file_goes_on(tmp_path: Path, suffix: str, monkeyp
     write_shard(path, *corpus())
     options: Any = {"views": VIEWS, "rows_per_shard": 100}
     plain = gather(path, **options).statistics
-    read, calls = shard.read_shard, []
+    read, calls = gathering.read_shard, []
 
     def counted(plan: Any, piece: Any) -> Any:
         calls.append(str(piece))
@@ -461,7 +461,7 @@ def test_a_killed_run_over_one_file_goes_on(tmp_path: Path, suffix: str, monkeyp
             raise KeyboardInterrupt
         return read(plan, piece)
 
-    monkeypatch.setattr(shard, "read_shard", counted)
+    monkeypatch.setattr(gathering, "read_shard", counted)
     with pytest.raises(KeyboardInterrupt):
         gather(path, work_dir=work, **options)
     found = gather(path, work_dir=work, **options)
@@ -501,11 +501,11 @@ def test_a_file_that_changed_since_it_was_cut(tmp_path: Path) -> None:
     X, labels = corpus()
     path = tmp_path / "x.npy"
     write_shard(path, X, labels)
-    plan = shard.Plan(VIEWS, (), origin=np.zeros(6))
+    plan = gathering.Plan(VIEWS, (), origin=np.zeros(6))
     pieces = cut_by_rows([str(path)], 300, None, None)
     np.save(path, X[:-1])
     with pytest.raises(FileFormatError, match="has 899 vectors; when the run began it had 900"):
-        shard.read_shard(plan, pieces[0])
+        gathering.read_shard(plan, pieces[0])
 
 
 def test_row_groups_without_rows_and_files_that_cannot_be_cut(tmp_path: Path) -> None:
@@ -569,7 +569,7 @@ def test_batches_from_another_engine(tmp_path: Path) -> None:
 MEASURE = """
 import sys
 from pathlib import Path
-from mvplda.shards import gather
+from mvplda.distributed import gather
 
 def kib(name):
     lines = Path("/proc/self/status").read_text().splitlines()

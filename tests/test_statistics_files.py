@@ -18,7 +18,8 @@ from shard_files import VIEWS, close, corpus, cut, identical
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
-from mvplda.statistics import Accumulator, LabelCodes, accumulator, blocks, label_codes, merge
+from mvplda.statistics import Accumulator, LabelCodes, accumulator, label_codes, merge
+from mvplda.statistics import sums as blocks
 from mvplda.statistics.accumulator import common_origin
 from mvplda.statistics.storage import holds_statistics, load_with_sources, save_statistics
 

@@ -14,15 +14,14 @@ import pytest
 from dense import dense_posterior
 from problems import DESIGNS, NOISES, about, noise_model, perturbed, problem, speakers_and_phrases
 
-from mvplda import MultiviewPLDA, SufficientStatistics
+from mvplda import MultiviewPLDA, SufficientStatistics, backend
 from mvplda.exceptions import ParameterError
-from mvplda.gpu import sums_on
-from mvplda.kernel import arrays, elimination
-from mvplda.kernel import design as design_module
-from mvplda.kernel.design import Design
-from mvplda.kernel.em import fit_em
-from mvplda.kernel.posterior import posterior
-from mvplda.kernel.start import _top_svd, from_chance, from_moments
+from mvplda.inference import design as design_module
+from mvplda.inference import exact as elimination
+from mvplda.inference.design import Design
+from mvplda.inference.em import fit_em, posterior
+from mvplda.inference.initialise import _top_svd, from_chance, from_moments
+from mvplda.statistics.device import sums_on
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -43,9 +42,9 @@ def test_posterior_on_tensors_is_the_dense_one(
 ) -> None:
     if pieces == "small":
         monkeypatch.setattr(elimination, "CHUNK_ELEMENTS", 1)
-        monkeypatch.setattr(arrays.Torch, "gram_rows", 3)
+        monkeypatch.setattr(backend.Torch, "gram_rows", 3)
     if pieces == "sparse":
-        monkeypatch.setattr(arrays, "DENSE_TABLE_ELEMENTS", 0)
+        monkeypatch.setattr(backend, "DENSE_TABLE_ELEMENTS", 0)
         monkeypatch.setattr(design_module, "DENSE_GRAM_ELEMENTS", 0)
     noise = NOISES[len(name) % 3]
     p = problem(name, noise)
@@ -150,14 +149,14 @@ def test_statistics_of_the_host_may_be_fitted_on_a_device() -> None:
     views = {"speaker": 3, "phrase": 2}
     expected = MultiviewPLDA(views).fit_statistics(statistics)
     used: list[Any] = []
-    original = arrays.Torch.solve_positive
+    original = backend.Torch.solve_positive
 
     def spy(self: Any, matrix: Any, right: Any) -> Any:
         used.append(self.device.type)
         return original(self, matrix, right)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays.Torch, "solve_positive", spy)
+        patch.setattr(backend.Torch, "solve_positive", spy)
         model = MultiviewPLDA(views).fit_statistics(statistics, device="cpu")
         assert used == ["cpu"] * model.n_iter_
         MultiviewPLDA(views).fit_statistics(statistics)

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.gpu import DeviceAccumulator, DeviceSums, accumulator, pairs, products
 from mvplda.labels import ViewClasses, encode_labels
+from mvplda.statistics import device as accumulator
+from mvplda.statistics import device as pairs
+from mvplda.statistics import device_products
+from mvplda.statistics.device import DeviceAccumulator, DeviceSums
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -52,13 +55,13 @@ def test_tensors_have_the_statistics_of_arrays(
     second_moment: Any, dtype: Any, rtol: float, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if small:
-        monkeypatch.setattr(products, "ROWS", 64)
-        monkeypatch.setattr(products, "SPLIT_ROWS", 32)
+        monkeypatch.setattr(device_products, "ROWS", 64)
+        monkeypatch.setattr(device_products, "SPLIT_ROWS", 32)
         monkeypatch.setattr(accumulator, "ROWS", 64)
         monkeypatch.setattr(accumulator, "WORK_BYTES", 1)
         monkeypatch.setattr(pairs, "DENSE_PAIRS", 0)
         monkeypatch.setattr(pairs, "PENDING", 0)
-        monkeypatch.setattr(products, "COPIED", 100)
+        monkeypatch.setattr(device_products, "COPIED", 100)
     X, labels = data(dtype=dtype)
     exact = X.astype(np.float64)
     expected = SufficientStatistics.from_arrays(exact, labels, views=VIEWS, second_moment=second_moment)

@@ -9,13 +9,12 @@ import pytest
 from dense import dense_posterior, latent_matrix, noise_matrix
 from problems import DESIGNS, NOISES, Problem, about, crossed, draw, noise_model, perturbed, problem, random_parameters
 
-from mvplda.kernel import sparse_system
-from mvplda.kernel.conjugate import conjugate_gradients, excess_log
-from mvplda.kernel.design import Design
-from mvplda.kernel.em import fit_em
-from mvplda.kernel.factorised import FactorisedElimination
-from mvplda.kernel.posterior import Posterior, posterior
-from mvplda.kernel.records import Parameters
+from mvplda.inference import variational
+from mvplda.inference.design import Design
+from mvplda.inference.em import Posterior, fit_em, posterior
+from mvplda.inference.lanczos import conjugate_gradients, excess_log
+from mvplda.inference.parameters import Parameters
+from mvplda.inference.variational import FactorisedElimination
 from mvplda.labels import encode_labels
 
 EXACT = {"one view", "nested alone"}
@@ -83,7 +82,7 @@ def dense_bound(p: Problem, design: Design, parameters: Parameters) -> DenseBoun
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Means to the last digits."""
-    monkeypatch.setattr(sparse_system, "MEAN_TOLERANCE", 1e-24)
+    monkeypatch.setattr(variational, "MEAN_TOLERANCE", 1e-24)
 
 
 def check_against_definition(p: Problem, noise: str) -> None:
@@ -119,7 +118,7 @@ def test_bound_and_moments_are_those_of_the_definition(name: str, noise: str) ->
 @pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("name", DESIGNS)
 def test_in_small_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sparse_system, "CHUNK_ELEMENTS", 5)
+    monkeypatch.setattr(variational, "CHUNK_ELEMENTS", 5)
     check_against_definition(problem(name, seed=3), "diagonal")
 
 
@@ -274,7 +273,7 @@ def test_unsolved_means_still_give_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
     whole = posterior(design, parameters).log_likelihood
     values = []
     for products in (0, 1, 3):
-        monkeypatch.setattr(sparse_system, "MAX_PRODUCTS", products)
+        monkeypatch.setattr(variational, "MAX_PRODUCTS", products)
         values.append(posterior(design, parameters).log_likelihood)
     assert values[0] < values[1] < values[2] <= whole < posterior(exact, parameters).log_likelihood
 

@@ -10,11 +10,11 @@ import pytest
 from problems import crossed, draw, random_parameters
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
-from mvplda.estimators.cross_validation import MultiviewPLDACV
+from mvplda.bundle import describe_model
 from mvplda.exceptions import DesignTooLargeError, LabelError, ParameterError
-from mvplda.files import describe_model
-from mvplda.kernel import design as design_module
-from mvplda.kernel.design import Design, exact_pays, make_plan
+from mvplda.inference import design as design_module
+from mvplda.inference.design import Design, exact_pays, make_plan
+from mvplda.models.search import MultiviewPLDACV
 
 VIEWS = {"speaker": 3, "channel": 2}
 
@@ -118,7 +118,7 @@ def test_known_classes_take_the_variational_posteriors(monkeypatch: pytest.Monke
         for algorithm in ("exact", "variational")
     ]
     np.testing.assert_allclose(scores[1], scores[0], rtol=0.05, atol=0.1)
-    monkeypatch.setattr("mvplda.estimators.multiview.KEPT_COVARIANCES", 10)
+    monkeypatch.setattr("mvplda.models.multiview.KEPT_COVARIANCES", 10)
     model = MultiviewPLDA(VIEWS, algorithm="variational").fit(X, labels)
     with pytest.raises((LabelError, ParameterError), match="keeps no class posteriors"):
         model.llr(X[:20], X[20:40], known={"channel": labels["channel"][:20]})

@@ -9,9 +9,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Bundle": "mvplda.bundle",
-    "MultiviewPLDA": "mvplda.estimators.multiview",
-    "MultiviewPLDACV": "mvplda.estimators.cross_validation",
-    "PLDA": "mvplda.estimators.plda",
+    "MultiviewPLDA": "mvplda.models.multiview",
+    "MultiviewPLDACV": "mvplda.models.search",
+    "PLDA": "mvplda.models.plda",
     "SufficientStatistics": "mvplda.statistics",
     "load": "mvplda.bundle",
 }
@@ -20,9 +20,9 @@ __all__ = ["PLDA", "Bundle", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStat
 
 if TYPE_CHECKING:
     from .bundle import Bundle, load
-    from .estimators.cross_validation import MultiviewPLDACV
-    from .estimators.multiview import MultiviewPLDA
-    from .estimators.plda import PLDA
+    from .models.multiview import MultiviewPLDA
+    from .models.plda import PLDA
+    from .models.search import MultiviewPLDACV
     from .statistics import SufficientStatistics
 
 

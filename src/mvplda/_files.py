@@ -1,4 +1,4 @@
-"""Model files: ``.safetensors`` with a version and a fingerprint. No pickle."""
+"""Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from .exceptions import FileFormatError
-from .kernel.records import Parameters
 
-if TYPE_CHECKING:
-    from .estimators.multiview import MultiviewPLDA
+# Model files: ``.safetensors`` with a version and a fingerprint. No pickle.
+
 
 _T = TypeVar("_T")
 
 FORMAT = "mvplda"
 BUNDLE_FORMAT = "mvplda-bundle"
 VERSION = 1
-KEPT_CLASSES = 10_000
-"""Views with at most so many classes keep their training posteriors in the file (for known classes)."""
 TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
@@ -40,80 +37,6 @@ STANDARD = "-"
 """Stands for standard input or output."""
 DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
-
-
-def save_model(model: MultiviewPLDA, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model, atomically: the file is whole or not there."""
-    tensors, about = model_parts(model)
-    write_atomically(path, seal(FORMAT, "model", tensors, about))
-
-
-def load_model(path: str | os.PathLike[str]) -> MultiviewPLDA:
-    """Read a model, or that of a bundle without preprocessing; other files give a `FileFormatError`."""
-    if file_format(path) == BUNDLE_FORMAT:
-        from .bundle import load_bundle
-
-        bundle = load_bundle(path)
-        if bundle.preprocessing is not None:
-            steps = ", ".join(bundle.describe()["preprocessing"])
-            raise FileFormatError(
-                f"{path} holds a bundle, whose model takes vectors after {steps}: use mvplda.load or Bundle.load"
-            )
-        return bundle.fitted_model
-    tensors, about = unseal(path, FORMAT, "model")
-    return restore_model(tensors, about, path)
-
-
-def model_parts(model: MultiviewPLDA) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Everything of a fitted model that a file keeps: arrays by name, and plain values."""
-    tensors: dict[str, NDArray[Any]] = {"mean": model.mean_, "noise": model.noise_}
-    for view, loading in model.loadings_.items():
-        tensors[f"loading/{view}"] = loading
-    tensors["log_likelihoods"] = model.log_likelihoods_
-    kept = [v for v in model.class_covariances_ if len(model.classes_[v]) <= KEPT_CLASSES]
-    for view in kept:
-        named = slice(0, len(model.classes_[view]))
-        tensors[f"class_means/{view}"] = model.class_means_[view][named]
-        tensors[f"class_covariances/{view}"] = model.class_covariances_[view][named]
-    about = {
-        "class": type(model).__name__,
-        "settings": plain_settings(model.get_params(deep=False)),
-        "views": model.views_,
-        "dimension": len(model.mean_),
-        "converged": bool(model.converged_),
-        "n_iter": int(model.n_iter_),
-        "algorithm_used": getattr(model, "algorithm_used_", None),
-        "classes": {view: model.classes_[view].tolist() for view in kept},
-    }
-    return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in tensors.items()}, about
-
-
-def restore_model(
-    tensors: dict[str, NDArray[Any]], about: dict[str, Any], path: str | os.PathLike[str]
-) -> MultiviewPLDA:
-    """The model that `model_parts` took apart."""
-    from .estimators.cross_validation import MultiviewPLDACV
-    from .estimators.multiview import MultiviewPLDA
-    from .estimators.plda import PLDA
-
-    kinds: dict[str, type[MultiviewPLDA]] = {c.__name__: c for c in (MultiviewPLDA, PLDA, MultiviewPLDACV)}
-    try:
-        model = kinds[about["class"]](**about["settings"])
-        loadings = tuple(tensors[f"loading/{view}"] for view in about["views"])
-        model._take(tuple(about["views"]), Parameters(tensors["mean"], loadings, tensors["noise"]))
-        model.views_ = {view: int(rank) for view, rank in about["views"].items()}
-        model.log_likelihoods_ = tensors["log_likelihoods"]
-        model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
-        if about.get("algorithm_used") is not None:
-            model.algorithm_used_ = about["algorithm_used"]
-        model.classes_ = {view: np.asarray(names) for view, names in about["classes"].items()}
-        model.class_means_ = {view: tensors[f"class_means/{view}"] for view in model.classes_}
-        model.class_covariances_ = {view: tensors[f"class_covariances/{view}"] for view in model.classes_}
-        model.n_features_in_ = int(about["dimension"])
-        model._n_features_out = sum(model.views_.values())
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path} lacks parts of a model: {error}") from error
-    return model
 
 
 def seal(format: str, what: str, tensors: dict[str, NDArray[Any]], about: dict[str, Any]) -> bytes:
@@ -178,31 +101,6 @@ def file_format(path: str | os.PathLike[str]) -> str | None:
     """Which format of mvplda a file says it has; None for a safetensors file of something else."""
     found = read_metadata(path).get("format")
     return found if found in (FORMAT, BUNDLE_FORMAT) else None
-
-
-def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What is in a model file, or in a bundle, in plain values."""
-    extra: dict[str, Any] = {}
-    if file_format(path) == BUNDLE_FORMAT:
-        from .bundle import load_bundle
-
-        bundle = load_bundle(path)
-        model, extra = bundle.fitted_model, {"bundle": bundle.describe()}
-    else:
-        model = load_model(path)
-    return {
-        **extra,
-        "class": type(model).__name__,
-        "dimension": model.n_features_in_,
-        "noise": model.noise,
-        "views": model.views_,
-        "explained_variance_ratio": model.explained_variance_ratio_,
-        "classes": {view: len(names) for view, names in model.classes_.items()},
-        "converged": model.converged_,
-        "n_iter": model.n_iter_,
-        "algorithm_used": getattr(model, "algorithm_used_", None),
-        "fingerprint": read_metadata(path)["fingerprint"],
-    }
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:

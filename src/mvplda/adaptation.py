@@ -20,9 +20,10 @@ from scipy.linalg import cholesky, eigh, solve_triangular
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from .estimators.multiview import MultiviewPLDA
+from ._typing import Array
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
-from .kernel.records import Array, Parameters
+from .inference.parameters import Parameters
+from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
 from .statistics import as_vectors
 

@@ -20,7 +20,8 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 
-from ..extras import need
+from ._optional import need
+from ._typing import IntArray
 
 DENSE_TABLE_ELEMENTS = 2**28
 """Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
@@ -265,3 +266,56 @@ NUMPY = Numpy()
 def _torch_namespace(device: Any, dtype: Any) -> Torch:
     """Holds nothing but the names: what a fit keeps lives in the namespace of its `Sums`."""
     return Torch(device, dtype)
+
+
+# The few places where NumPy arrays and torch tensors differ.
+
+
+def on_cuda(array: Any) -> bool:
+    return is_torch(array) and bool(array.is_cuda)
+
+
+def like(array: Any, reference: Any) -> Any:
+    """A NumPy array as the reference's kind, on its device."""
+    if is_torch(reference):
+        import torch
+
+        return torch.as_tensor(array, device=reference.device)
+    return array
+
+
+def empty(shape: tuple[int, int], dtype: Any, reference: Any) -> Any:
+    if is_torch(reference):
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device)
+    return np.empty(shape, dtype=dtype)
+
+
+def dtype_name(array: Any) -> str:
+    return str(array.dtype).removeprefix("torch.")
+
+
+def cast(array: Any, dtype: str) -> Any:
+    """The array in another dtype; itself where it has that one."""
+    if is_torch(array):
+        import torch
+
+        return array.to(getattr(torch, dtype))
+    return array.astype(dtype, copy=False)
+
+
+def largest(array: Any) -> float:
+    """The largest element, 0 of nothing; NaN where one is NaN."""
+    return float(array.max()) if len(array) else 0.0
+
+
+def sum_rows(y: Any, owner: IntArray, size: int) -> Any:
+    """(size, r): sums of the rows that have the same owner."""
+    if is_torch(y):
+        import torch
+
+        total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
+        return total.index_add_(0, like(owner, y), y)
+    one_hot = sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(size, len(owner)))
+    return one_hot @ y

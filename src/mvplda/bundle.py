@@ -15,24 +15,16 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from ._files import BUNDLE_FORMAT, file_format, read_metadata, seal, unseal, write_atomically
+from ._typing import Array
 from .calibration import QualityCalibrator, name_kinds
-from .estimators.multiview import MultiviewPLDA
 from .exceptions import DataError, FileFormatError, ParameterError
-from .files import (
-    BUNDLE_FORMAT,
-    file_format,
-    load_model,
-    model_parts,
-    restore_model,
-    seal,
-    unseal,
-    write_atomically,
-)
 from .io.vectors import compare_extractors
-from .kernel.records import Array
 from .labels import as_array
-from .parts import CALIBRATORS, TRANSFORMERS, Tensors, put_together, take_apart
-from .verification.profiles import Enrolment, Profiles
+from .models.multiview import MultiviewPLDA
+from .models.storage import load_model, model_parts, restore_model
+from .persistence import CALIBRATORS, TRANSFORMERS, Tensors, put_together, take_apart
+from .scoring.profiles import Enrolment, Profiles
 
 
 class Bundle(BaseEstimator):
@@ -304,3 +296,26 @@ def load_bundle(path: str | os.PathLike[str]) -> Bundle:
 def load(path: str | os.PathLike[str]) -> Any:
     """Read what a file of mvplda holds: a `Bundle`, or a model."""
     return load_bundle(path) if file_format(path) == BUNDLE_FORMAT else load_model(path)
+
+
+def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """What is in a model file, or in a bundle, in plain values."""
+    extra: dict[str, Any] = {}
+    if file_format(path) == BUNDLE_FORMAT:
+        bundle = load_bundle(path)
+        model, extra = bundle.fitted_model, {"bundle": bundle.describe()}
+    else:
+        model = load_model(path)
+    return {
+        **extra,
+        "class": type(model).__name__,
+        "dimension": model.n_features_in_,
+        "noise": model.noise,
+        "views": model.views_,
+        "explained_variance_ratio": model.explained_variance_ratio_,
+        "classes": {view: len(names) for view, names in model.classes_.items()},
+        "converged": model.converged_,
+        "n_iter": model.n_iter_,
+        "algorithm_used": getattr(model, "algorithm_used_", None),
+        "fingerprint": read_metadata(path)["fingerprint"],
+    }

@@ -1,4 +1,8 @@
-"""Calibrators that are linear in the scores, trained by prior-weighted logistic regression."""
+"""Calibration: scores in, natural-log likelihood ratios out.
+
+Every calibrator has ``fit(scores, kinds_or_targets)`` and ``transform(scores)``. Fit it on
+trials that are not those of the evaluation.
+"""
 
 # mypy: disallow-subclassing-any=False
 
@@ -10,14 +14,35 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression, minimize
+from scipy.special import expit
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..costs import log_odds
-from ..exceptions import DataError, LabelError, ParameterError, ReversedScoresWarning
-from ..kernel.records import Array
-from .inputs import as_kinds, as_scores, as_side, as_targets, check_both, count_speakers
-from .logistic import fit_logistic
+from ._typing import Array
+from .costs import log_odds, threshold_from_costs
+from .exceptions import (
+    DataError,
+    FewSpeakersWarning,
+    LabelError,
+    NumericalError,
+    ParameterError,
+    ReversedScoresWarning,
+    SeparableScoresWarning,
+)
+from .labels import encode_labels
+
+__all__ = [
+    "KindCalibrator",
+    "LinearCalibrator",
+    "PAVCalibrator",
+    "QualityCalibrator",
+    "name_kinds",
+    "threshold_from_costs",
+]
+
+
+# Calibrators that are linear in the scores, trained by prior-weighted logistic regression.
 
 
 class LinearCalibrator(BaseEstimator):
@@ -275,3 +300,311 @@ class QualityCalibrator(LinearCalibrator):
         if self.interactions:
             parts.append((scores[:, :, None] * q[:, None, :]).reshape(len(scores), -1))
         return np.concatenate(parts, axis=1)
+
+
+# Calibration by pooling adjacent violators.
+
+
+class PAVCalibrator(BaseEstimator):
+    """The best rising map from scores to LLRs: no shape is assumed but order.
+
+    Pooling adjacent violators gives steps of constant LLR. Between the last score of a step
+    and the first of the next the LLR is interpolated linearly; below the lowest and above
+    the highest training score it stays as it is there. Ends are finite by this rule: one
+    target is added below all scores and one non-target above all.
+
+    Attributes
+    ----------
+    knots_ : (k,) scores, rising
+    llrs_ : (k,) their LLRs, never falling
+    n_scores_ : int, 1
+    n_speakers_ : as in `LinearCalibrator`
+
+    Examples
+    --------
+    >>> from mvplda.calibration import PAVCalibrator
+    >>> pav = PAVCalibrator().fit([1, 2, 3, 4], [False, True, False, True])
+    >>> pav.transform([2, 2.5, 3]).round(3)
+    array([0., 0., 0.])
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = ("knots_", "llrs_", "n_scores_", "n_speakers_")
+
+    n_speakers_: int | None = None
+
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
+        """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`.
+
+        Few `speakers` are warned of; the map, which has no slopes, stays as it is.
+        """
+        values = self._one(as_scores(scores))
+        targets = as_targets(kinds_or_targets, len(values))
+        self.n_speakers_, _ = count_speakers(speakers, targets, stacklevel=3)
+        low, high = values.min(), values.max()
+        values = np.concatenate([[low], values, [high]])
+        labels = np.concatenate([[1.0], targets, [0.0]])
+        order = np.lexsort((-labels, values))  # of equal scores the targets first, so that they are pooled
+        fitted = isotonic_regression(labels[order])
+        posterior = np.clip(fitted.x[fitted.blocks[:-1]], 0.0, 1.0)
+        n_targets = labels.sum()
+        llrs = np.log(posterior) - np.log1p(-posterior) - np.log(n_targets / (len(labels) - n_targets))
+        sorted_values = values[order]
+        edges = np.stack([sorted_values[fitted.blocks[:-1]], sorted_values[fitted.blocks[1:] - 1]], axis=1).reshape(-1)
+        steps = np.repeat(llrs, 2)
+        kept = np.append(True, (np.diff(edges) > 0) | (np.diff(steps) > 0))
+        self.knots_, self.llrs_, self.n_scores_ = edges[kept], steps[kept], 1
+        return self
+
+    def transform(self, scores: Any) -> Array:
+        """(n,) calibrated natural-log LLRs."""
+        check_is_fitted(self, "knots_")
+        return np.asarray(np.interp(self._one(as_scores(scores)), self.knots_, self.llrs_))
+
+    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
+        """Fit, and calibrate the same trials: for looking at, not for reporting."""
+        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
+
+    @staticmethod
+    def _one(scores: Array) -> Array:
+        if scores.shape[1] != 1:
+            raise DataError(f"PAV takes one score a trial, got {scores.shape[1]}: fuse them first (KindCalibrator)")
+        return scores[:, 0]
+
+
+# Weighted logistic regression: a convex cost, its exact gradient and curvature.
+
+
+LLR_DEVIATION = 30.0
+"""Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
+
+
+def logistic_cost(
+    weights: Array, inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0
+) -> tuple[float, Array]:
+    """Cost sum_i mass_i log(1 + exp(-sign_i (inputs_i . weights + offset))) + ridge / 2 |slopes|^2, and its gradient.
+
+    The last column of the inputs is the constant; the ridge leaves its weight alone.
+    """
+    margin = signs * (inputs @ weights + offset)
+    slopes = np.append(weights[:-1], 0.0)
+    cost = float(mass @ np.logaddexp(0.0, -margin)) + ridge / 2 * float(slopes @ slopes)
+    gradient = -inputs.T @ (mass * signs * expit(-margin)) + ridge * slopes
+    return cost, gradient
+
+
+def curvature(weights: Array, inputs: Array, mass: Array, offset: float, ridge: float = 0.0) -> Array:
+    """Matrix of second derivatives of `logistic_cost`."""
+    p = expit(inputs @ weights + offset)
+    hessian = (inputs * (mass * p * (1 - p))[:, None]).T @ inputs
+    hessian[np.arange(len(weights) - 1), np.arange(len(weights) - 1)] += ridge
+    return np.asarray(hessian)
+
+
+def least_cost(inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0) -> Array | None:
+    """The weights of least cost, or None where they run away to infinity."""
+    search: Any = minimize  # its stubs know no Hessian beside a cost that brings its gradient
+    found = search(
+        lambda w: logistic_cost(w, inputs, signs, mass, offset, ridge),
+        np.zeros(inputs.shape[1]),
+        jac=True,
+        hess=lambda w: curvature(w, inputs, mass, offset, ridge),
+        method="trust-exact",
+        options={"gtol": 1e-10, "maxiter": 300},
+    )
+    weights = np.asarray(found.x)
+    if not np.isfinite(weights).all():
+        return None
+    if ridge == 0 and (signs * (inputs @ weights + offset)).min() > 0:
+        return None  # all on their own side: scaling up always helps
+    # Rounding of the cost can hold the search up just before its goal: then the gradient is small all the same.
+    return weights if np.abs(found.jac).max() < 1e-7 else None
+
+
+def _apart(features: Array, targets: NDArray[np.bool_]) -> bool:
+    """Whether one score alone separates the trials, in either direction; they may touch."""
+    if features.shape[1] != 1:
+        return False
+    a, b = features[targets, 0], features[~targets, 0]
+    if max(a.max(), b.max()) == min(a.min(), b.min()):
+        return False  # one value for all: the slope is 0
+    return bool(a.min() >= b.max() or a.max() <= b.min())
+
+
+def fit_logistic(
+    features: Array, targets: NDArray[np.bool_], mass: Array, offset: float, ridge: float, speakers: float | None = None
+) -> tuple[Array, float]:
+    """Slopes (m,) and intercept of the LLR that costs least.
+
+    Where the number of speakers is known, the slopes have a prior: on features of unit variance (which are then
+    as large as the deviation of the LLRs) a Gaussian of mean 0 and deviation `LLR_DEVIATION`. The trials weigh
+    against it as two of every speaker, a target and a non-target, however many there are: those of one speaker
+    say nearly the same. Few speakers so make LLRs less sure, many leave the plain fit, and separable scores
+    have a finite optimum.
+
+    Parameters
+    ----------
+    features : (n, m)
+    targets : (n,) bool
+    mass : (n,) weights of the trials; those of the targets sum to the prior, the others to the rest
+    offset : log odds of the prior
+    ridge : used only where the features separate the trials and `speakers` is None, on features of unit variance
+    speakers : how many the trials are worth
+    """
+    centre, scale = features.mean(axis=0), features.std(axis=0)
+    scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 1.0)
+    inputs = np.column_stack([(features - centre) / scale, np.ones(len(features))])
+    signs = np.where(targets, 1.0, -1.0)
+    if speakers is not None:
+        # The deviation that the prior is about is that of trials as they are weighed, not as they are counted.
+        spread = np.sqrt(mass @ np.square(inputs[:, :-1] - mass @ inputs[:, :-1]))
+        scale = scale * np.where(spread > 0, spread, 1.0)
+        inputs[:, :-1] = (features - centre) / scale
+        weights = least_cost(inputs, signs, mass, offset, 1 / (2 * speakers * LLR_DEVIATION**2))
+    else:
+        weights = None if _apart(features, targets) else least_cost(inputs, signs, mass, offset)
+    if weights is None:
+        warnings.warn(
+            f"the training scores separate targets from non-targets, so the best slope is infinite: a ridge of {ridge} "
+            "keeps it finite. More or harder trials would calibrate better",
+            SeparableScoresWarning,
+            stacklevel=4,
+        )
+        weights = least_cost(inputs, signs, mass, offset, ridge)
+    if weights is None or not np.isfinite(weights).all():
+        raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
+    slopes = weights[:-1] / scale
+    return slopes, float(weights[-1] - slopes @ centre)
+
+
+# What calibrators are given: scores and, for training, what every trial is.
+
+
+TARGET_NAMES = ("TC", "target", "tgt")
+ENOUGH_SPEAKERS = 30
+NONTARGET_NAMES = ("TW", "IC", "IW", "nontarget", "imp", "impostor")
+
+
+def as_scores(scores: Any, width: int | None = None) -> Array:
+    """Scores as (n, m) float64: m scores of every trial; one dimension is one score a trial."""
+    array = np.asarray(scores, dtype=np.float64)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise DataError(
+            f"scores have shape (n,), or (n, m) for m scores a trial; got {array.shape}. Flatten a matrix of trials"
+        )
+    if width is not None and array.shape[1] != width:
+        raise DataError(f"there are {array.shape[1]} score(s) a trial; this calibrator was fitted to {width}")
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).any(axis=1).sum())
+        raise DataError(f"{bad} trial(s) have a score that is NaN or infinite: leave them out or mend the scorer")
+    return array
+
+
+def as_kinds(kinds_or_targets: Any, n: int) -> NDArray[Any]:
+    """(n,) what every trial is: text (kinds) or bool (targets)."""
+    array = np.asarray(kinds_or_targets)
+    if array.shape != (n,):
+        raise LabelError(f"there are {n} trials and labels of shape {array.shape}: give one kind or target a trial")
+    if array.dtype.kind == "O":
+        array = np.asarray([str(v) if isinstance(v, str) else v for v in array])
+    if array.dtype.kind in "US":
+        return array.astype(str)
+    values = np.unique(array)
+    if set(values.tolist()) <= {0, 1, -1} and not {0, -1} <= set(values.tolist()):
+        return np.asarray(array == 1)
+    raise LabelError(
+        f"trials are named by kind (TC, TW, IC, IW; target, nontarget), or by True and False, 1 and 0, 1 and -1; "
+        f"got {values[:5].tolist()}"
+    )
+
+
+def as_targets(kinds_or_targets: Any, n: int) -> NDArray[np.bool_]:
+    """(n,) whether every trial is a target."""
+    kinds = as_kinds(kinds_or_targets, n)
+    if kinds.dtype.kind == "U":
+        names = np.unique(kinds)
+        unknown = [str(k) for k in names if k not in TARGET_NAMES + NONTARGET_NAMES]
+        if unknown:
+            raise LabelError(
+                f"there is no kind of trial {unknown[0]!r}; there are {[*TARGET_NAMES, *NONTARGET_NAMES]}, "
+                "or give True for targets and False for the others"
+            )
+        kinds = np.isin(kinds, TARGET_NAMES)
+    return check_both(kinds)
+
+
+def check_both(targets: NDArray[Any]) -> NDArray[np.bool_]:
+    """Calibration needs trials of both sorts."""
+    some = int(targets.sum())
+    if some == 0 or some == len(targets):
+        raise DataError(
+            f"calibration needs target and non-target trials; got {some} target(s) and {len(targets) - some} other(s)"
+        )
+    return np.asarray(targets, dtype=bool)
+
+
+def count_speakers(
+    speakers: Any, targets: NDArray[np.bool_], *, stacklevel: int
+) -> tuple[int, float] | tuple[None, None]:
+    """Speakers of the target trials, and how many with as many trials each they are worth; few are warned of."""
+    if speakers is None:
+        return None, None
+    found = encode_labels({"speaker": speakers}).codes["speaker"]
+    if len(found) != len(targets):
+        raise LabelError(f"there are {len(targets)} trials and {len(found)} speakers: give one speaker a trial")
+    trials = np.unique(found[targets], return_counts=True)[1].astype(np.float64)
+    worth = float(trials.sum() ** 2 / np.square(trials).sum())
+    if worth < ENOUGH_SPEAKERS:
+        uneven = "" if round(worth) == len(trials) else f", worth {worth:.0f} with as many target trials each"
+        warnings.warn(
+            f"the calibration rests on {len(trials)} speaker(s){uneven}: it can be far off for others. Calibrate on "
+            f"{ENOUGH_SPEAKERS} or more",
+            FewSpeakersWarning,
+            stacklevel=stacklevel,
+        )
+    return len(trials), worth
+
+
+def name_kinds(masks: Mapping[str, Any]) -> NDArray[Any]:
+    """The kind of every trial by name, from masks such as `mvplda.metrics.trial_kinds` makes.
+
+    Examples
+    --------
+    >>> from mvplda.calibration import name_kinds
+    >>> name_kinds({"TC": [True, False], "IW": [False, True]}).tolist()
+    ['TC', 'IW']
+    """
+    arrays = {str(kind): np.asarray(mask, dtype=bool) for kind, mask in masks.items()}
+    if not arrays:
+        raise LabelError("there are no kinds: give masks such as trial_kinds makes")
+    total = np.sum([mask.astype(np.int64) for mask in arrays.values()], axis=0)
+    if (total != 1).any():
+        raise LabelError(f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind")
+    names = np.empty(total.shape, dtype=f"U{max(map(len, arrays))}")
+    for kind, mask in arrays.items():
+        names[mask] = kind
+    return names
+
+
+def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, list[str]]:
+    """Side information as (n, q) with the names of its columns, in the order of `names` where given."""
+    if side is None:
+        raise DataError("this calibrator needs side=: one row of side information a trial")
+    if isinstance(side, Mapping) or hasattr(side, "columns"):
+        found = [str(name) for name in side]
+        wanted = found if names is None else names
+        missing = [name for name in wanted if name not in found]
+        if missing:
+            raise DataError(f"the side information has no column {missing[0]!r}; it has {found}")
+        columns = {str(name): side[name] for name in side}
+        array = np.stack([np.asarray(columns[name], dtype=np.float64).reshape(-1) for name in wanted], axis=1)
+    else:
+        array = np.asarray(side, dtype=np.float64)
+        array = array[:, None] if array.ndim == 1 else array
+        wanted = [f"side{i}" for i in range(array.shape[-1])] if names is None else names
+    if array.ndim != 2 or array.shape[0] != n or array.shape[1] != len(wanted):
+        raise DataError(f"side information has shape ({n}, {len(wanted)}), one row a trial; got {array.shape}")
+    if not np.isfinite(array).all():
+        raise DataError("the side information holds NaN or infinity")
+    return array, list(wanted)

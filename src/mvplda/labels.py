@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._typing import IntArray
 from .exceptions import LabelError
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

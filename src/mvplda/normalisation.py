@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from ._typing import Array, IntArray
 from .exceptions import DataError, LabelError, ParameterError
-from .kernel.records import Array
-from .labels import IntArray
 
 NormKind = Literal["z", "t", "s", "as"]
 BLOCK_SCORES = 2**22

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ._files import plain_settings, seal, unseal, write_atomically
 from .adaptation import CORAL
 from .calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
 from .exceptions import FileFormatError, ParameterError
-from .files import plain_settings, seal, unseal, write_atomically
 from .preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening
 
 Tensors = dict[str, NDArray[Any]]

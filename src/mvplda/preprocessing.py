@@ -20,8 +20,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._typing import Array
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
-from .kernel.records import Array
 from .labels import encode_labels, label_columns
 from .statistics import HARDLY_VARIES, hardly_vary
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import SEED, KeyValue, check_folder, once
+from . import SEED, KeyValue, check_folder, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,7 +166,7 @@ def compare(
     Example: mvplda compare ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
     from .. import metrics
-    from ..metrics.tables import aligned
+    from ..metrics.evaluation import aligned
 
     if len(systems) < 2:
         raise click.UsageError("give at least two systems, NAME=SCORES each")
@@ -214,7 +214,7 @@ def compare(
 def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
-    from ..io.trial_files import read_trials
+    from ..io.trials import read_trials
 
     trials = read_trials(key)
     if trials.kind is None or not all(trials.kind):
@@ -267,7 +267,7 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
 
 def _check_page(path: Path) -> None:
     """Whether a page, and the folder of what belongs to it, can be written there."""
-    from ..files import check_writable
+    from .._files import check_writable
     from ..report.page import folder_beside
 
     check_writable(path)

@@ -1,4 +1,4 @@
-"""mvplda experiment"""
+"""Commands that run everything: experiment, demo, study."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 import click
 
-from .options import KeyValue, check_folder, once
+from . import SEED, KeyValue, check_folder, once
+
+# mvplda experiment
+
 
 ROOTS = {
     "audiomnist": "the downloaded repository, or a packed folder with an index.csv",
@@ -102,11 +105,11 @@ def experiment(
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
     The configuration is saved with the results; the same configuration gives the same table.
     """
-    from ..datasets import corpus_of_vectors, load_corpus
     from ..exceptions import MvpldaError, ParameterError
-    from ..experiment.configuration import read_configuration, read_recipe
-    from ..experiment.run import run_experiment
     from ..io.vectors import read_vectors
+    from ..speech.corpora import corpus_of_vectors, load_corpus
+    from ..speech.experiment.configuration import read_configuration, read_recipe
+    from ..speech.experiment.run import run_experiment
 
     if corpus == "vectors" and not labels:
         raise click.UsageError("vectors need labels: -l speaker=utt2spk -l phrase=utt2phrase")
@@ -173,3 +176,181 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+# mvplda demo
+
+
+NEXT = """
+What next (after `. .venv/bin/activate`, where make installed it):
+  look at the page              {output}/report.html
+  look inside the best model    mvplda info {output}/model.safetensors
+  your own recordings           mvplda experiment folder recordings/   (<speaker>/<phrase>/<anything>.wav)
+  vectors from elsewhere        mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
+  real speech                   mvplda experiment audiomnist AudioMNIST/   (a download of 1 GB)
+  vectors of new recordings     mvplda jvector extract {output}/extractor.safetensors recordings/ -o vectors.npz
+  their scores                  mvplda score {output}/model.safetensors --help"""
+
+
+@click.command()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("demo-output"),
+    help="Leave everything in this folder, which is made if need be.",
+)
+@click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Make the speech, the network and the back-ends with this seed; the same seed gives the same table.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown.")
+def demo(output: Path, seed: int, quiet: bool) -> None:
+    """Synthetic speakers say pass-phrases; a network is trained; every system is judged; a page shows it.
+
+    Takes two minutes on two cores. The same as: mvplda experiment synthetic -o demo-output
+    """
+    from ..speech.corpora import load_corpus
+    from ..speech.experiment.configuration import read_recipe
+    from ..speech.experiment.run import run_experiment
+
+    check_folder(output)
+    settings = read_recipe("small", {"name": "synthetic", "seed": seed})
+    settings = settings.with_changes({"training.seed": seed, "backend.seed": seed})
+    click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
+    corpus = load_corpus("synthetic", output / "speech", seed=seed, progress=not quiet)
+    run_experiment(corpus, settings, output, cache=output / "features", progress=not quiet, say=click.echo)
+    click.echo(NEXT.format(output=output))
+
+
+# mvplda study
+
+
+OUTPUT = click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("study"),
+    help="Leave tables and pictures in this folder, which is made if need be.",
+)
+SEED_OPTION = click.option(
+    "--seed",
+    type=SEED,
+    default=0,
+    help="Draw what is drawn with this seed; the same seed gives the same table.",
+)
+
+
+@click.group()
+def study() -> None:
+    """What several views are good for beside pass-phrases: one command, a table and a picture each."""
+
+
+@study.command()
+@OUTPUT
+@SEED_OPTION
+def drawn(output: Path, seed: int) -> None:
+    """Vectors drawn from a known model: what every system reaches, the true parameters included.
+
+    Example: mvplda study drawn -o study
+    """
+    from ..speech.experiment.studies import run
+
+    check_folder(output)
+    run(output, seed, click.echo)
+
+
+@study.command()
+@click.argument("images", type=click.Path(exists=True, path_type=Path))
+@OUTPUT
+@SEED_OPTION
+def faces(images: Path, output: Path, seed: int) -> None:
+    """Person, pose, expression and eyes in IMAGES: how much each explains; verify the person, ignoring the pose.
+
+    IMAGES is the folder of CMU Face Images as it is unpacked, or an .npz of it.
+
+    Example: mvplda study faces faces/ -o study
+    """
+    from ..speech.experiment.studies import study_faces
+
+    check_folder(output)
+    study_faces(images, output, seed=seed, say=click.echo)
+
+
+@study.command()
+@click.argument("vectors")
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    required=True,
+    type=KeyValue(),
+    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
+    "view.",
+)
+@click.option("--verify", required=True, help="Ask whether two vectors are of one class of this view.")
+@click.option("--ignore", required=True, help="Keep this view from mattering.")
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.IntRange(min=1),
+    help="Train with so many ignored classes a verified class; may be repeated.  "
+    "[default: all, half of them, two and one]",
+)
+@click.option(
+    "--components", type=click.IntRange(min=1), default=150, help="Keep so many principal components of the vectors."
+)
+@click.option(
+    "--folds",
+    type=click.IntRange(min=2),
+    default=4,
+    help="Divide the classes to verify into so many parts; each is tested once with models of the others.",
+)
+@OUTPUT
+@SEED_OPTION
+def nuisance(
+    vectors: str,
+    labels: tuple[tuple[str, str], ...],
+    verify: str,
+    ignore: str,
+    keep: tuple[int, ...],
+    components: int,
+    folds: int,
+    output: Path,
+    seed: int,
+) -> None:
+    """Verify one view of VECTORS, ignore another: models of both views against PLDA of one.
+
+    \b
+    Example:
+      mvplda study nuisance vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --verify speaker --ignore phrase
+    """
+    from ..io.lists import read_labels
+    from ..io.vectors import read_vectors
+    from ..report.figures import figure, save_figure
+    from ..report.page import pictures_where_possible
+    from ..speech.experiment.studies import draw_errors, study_nuisance
+
+    check_folder(output)
+    data = read_vectors(vectors)
+    table = read_labels(once("--labels", labels), data.ids)
+    result = study_nuisance(
+        data.X,
+        table,
+        verify=verify,
+        ignore=ignore,
+        keep=keep or None,
+        components=components,
+        folds=folds,
+        seed=seed,
+        say=click.echo,
+    )
+    output.mkdir(parents=True, exist_ok=True)
+    click.echo("\n" + result.table())
+    (output / "nuisance.txt").write_text(result.table() + "\n", encoding="utf-8")
+    with pictures_where_possible():
+        fig, axes = figure(6.5, 5)
+        draw_errors(axes, result)
+        click.echo(f"\nwrote {save_figure(fig, output / 'nuisance.png')}")

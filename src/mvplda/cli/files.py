@@ -43,7 +43,7 @@ def info(file: str, as_json: bool) -> None:
 
 
 def _names_vectors(file: str) -> bool:
-    from ..io.ark import is_kaldi
+    from ..io.kaldi import is_kaldi
     from ..io.vectors import SUFFIXES
 
     return is_kaldi(file) or file.lower().removesuffix(".gz").endswith(SUFFIXES)
@@ -72,8 +72,9 @@ def _about_vectors(file: str) -> dict[str, Any]:
 
 def _about_safetensors(file: str) -> dict[str, Any]:
     """By the format that the file says it has."""
+    from .._files import BUNDLE_FORMAT, FORMAT, read_metadata
+    from ..bundle import describe_model
     from ..exceptions import FileFormatError
-    from ..files import BUNDLE_FORMAT, FORMAT, describe_model, read_metadata
 
     try:
         found = read_metadata(file).get("format")
@@ -96,7 +97,7 @@ def _about_safetensors(file: str) -> dict[str, Any]:
 
 
 def _about_profiles(file: str) -> dict[str, Any]:
-    from ..verification.profiles import Profiles
+    from ..scoring.profiles import Profiles
 
     profiles = Profiles.load(file)
     return {
@@ -109,14 +110,14 @@ def _about_profiles(file: str) -> dict[str, Any]:
 
 
 def _about_calibrator(file: str) -> dict[str, Any]:
-    from ..parts import load_calibrator
+    from ..persistence import load_calibrator
 
     calibrator = load_calibrator(file)
     return {"kind": "calibrator", "class": type(calibrator).__name__, "settings": calibrator.get_params(deep=False)}
 
 
 def _about_statistics(file: str) -> dict[str, Any]:
-    from ..files import read_metadata
+    from .._files import read_metadata
     from ..statistics.storage import load_with_sources
 
     statistics, sources = load_with_sources(file)
@@ -136,7 +137,7 @@ def _about_statistics(file: str) -> dict[str, Any]:
 
 
 def _about_extractor(file: str) -> dict[str, Any]:
-    from ..jvector import Extractor
+    from ..speech.networks import Extractor
 
     extractor = Extractor.load(file)
     about = extractor.describe()
@@ -155,7 +156,7 @@ def _about_extractor(file: str) -> dict[str, Any]:
 def _about_features(file: str) -> dict[str, Any]:
     import numpy as np
 
-    from ..audio import FeatureSet
+    from ..speech.features import FeatureSet
 
     features = FeatureSet.load(file)
     lengths = features.lengths
@@ -208,7 +209,7 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
       mvplda convert trials trials.csv --as trials
       mvplda convert kaldi.plda model.safetensors --as plda
     """
-    from ..files import check_writable
+    from .._files import check_writable
 
     if what is None:
         what = "vectors" if _names_vectors(source) and _names_vectors(target) else None
@@ -222,7 +223,7 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
         check_vectors_writable(target)
         write_vectors(target, read_vectors(source))
     elif what == "trials":
-        from ..io.trial_files import read_trials, write_trials
+        from ..io.trials import read_trials, write_trials
 
         write_trials(target, read_trials(source, from_format), to_format)
     elif what == "scores":
@@ -237,7 +238,7 @@ def _convert_plda(source: str, target: str, to_format: str | None) -> None:
     """Between our files, Kaldi's <Plda> (to-format kaldi or kaldi-text), and .npz or .h5 of other toolkits."""
     from ..bundle import load
     from ..exceptions import ParameterError
-    from ..io.interchange import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
+    from ..io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
 
     if to_format not in (None, "kaldi", "kaldi-text"):
         raise ParameterError(f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from .options import MODELS, Number, once, question_options
+from . import MODELS, Number, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,7 @@ def score(
 
     from .. import load
     from ..io.scores import Scores, write_scores
-    from ..io.trial_files import read_trials
+    from ..io.trials import read_trials
     from ..labels import base_columns
 
     if per_view and output == "-":
@@ -114,9 +114,9 @@ def score(
 
 def check_scores_place(*paths: str, form: str | None) -> None:
     """Whether scores can be written there, before they are made."""
-    from ..extras import need
-    from ..files import check_writable
-    from ..io.tables import suffix_format
+    from .._files import check_writable
+    from .._optional import need
+    from ..io.text import suffix_format
 
     check_writable(*paths)
     if any((form or suffix_format(path)) == "parquet" for path in paths):
@@ -137,7 +137,7 @@ def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profil
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
     from ..io.vectors import compare_extractors
-    from ..verification.profiles import Profiles
+    from ..scoring.profiles import Profiles
 
     if profiles is not None:
         return Profiles.load(profiles)
@@ -241,12 +241,12 @@ def calibrate(
       mvplda calibrate dev-scores --trials dev-trials --save cal.safetensors
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
+    from .._files import check_writable
     from ..bundle import Bundle, load
     from ..calibration import KindCalibrator, LinearCalibrator, PAVCalibrator
-    from ..files import check_writable
     from ..io.scores import Scores, read_scores, write_scores
-    from ..parts import load_calibrator, save_calibrator
-    from .judge import scored_trials, speakers_in
+    from ..persistence import load_calibrator, save_calibrator
+    from .evaluate import scored_trials, speakers_in
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from .options import SEED, KeyValue, Number, once
+from . import SEED, KeyValue, Number, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..audio import Extracted, FeatureSet, FeatureSettings
-    from ..datasets.corpus import Clip
+    from ..speech.corpora.corpus import Clip
+    from ..speech.features import Extracted, FeatureSet, FeatureSettings
 
 
 SOURCE = """\b
@@ -144,11 +144,11 @@ def train(
     """
     from dataclasses import replace
 
-    from ..experiment.configuration import read_configuration
-    from ..experiment.extraction import Variants
-    from ..files import check_writable
+    from .._files import check_writable
     from ..io.lists import read_labels
-    from ..jvector import PaperNetwork, Pretraining, train
+    from ..speech.experiment.configuration import read_configuration
+    from ..speech.experiment.extraction import Variants
+    from ..speech.networks import PaperNetwork, Pretraining, train
 
     check_writable(output, *([] if changes["checkpoint"] is None else [changes["checkpoint"]]))
     wanted = {name: value for name, value in {**changes, "device": device}.items() if value is not None}
@@ -207,9 +207,9 @@ def extract(
       mvplda jvector extract extractor.safetensors recordings -o vectors.parquet --on-error skip
       mvplda jvector extract extractor.safetensors ann.wav bob.wav -o vectors.npz
     """
-    from ..audio import FeatureSettings
     from ..io.vectors import VectorSet, check_vectors_writable, write_vectors
-    from ..jvector import Extractor
+    from ..speech.features import FeatureSettings
+    from ..speech.networks import Extractor
 
     check_vectors_writable(output)
     network = Extractor.load(extractor)
@@ -230,8 +230,8 @@ def export(extractor: str, output: str) -> None:
 
     Example: mvplda jvector export extractor.safetensors -o extractor.onnx
     """
-    from ..files import check_writable
-    from ..jvector import Extractor, export_onnx
+    from .._files import check_writable
+    from ..speech.networks import Extractor, export_onnx
 
     check_writable(output)
     difference = export_onnx(Extractor.load(extractor), output)
@@ -247,7 +247,7 @@ class _Listed(NamedTuple):
     features: FeatureSet | None = None
 
     def frames(self, settings: FeatureSettings, **options: Any) -> Extracted:
-        from ..audio import Extracted, extract_features
+        from ..speech.features import Extracted, extract_features
 
         if self.features is not None:
             return Extracted(self.features)
@@ -256,10 +256,10 @@ class _Listed(NamedTuple):
 
 def _listed(sources: Sequence[str], pattern: str | None = None) -> _Listed:
     """What some sources list, labels only where there is one."""
-    from ..audio import FeatureSet
-    from ..datasets.enrolment import safe_ids
     from ..exceptions import DataError
     from ..io.text import repeated
+    from ..speech.corpora.corpus import safe_ids
+    from ..speech.features import FeatureSet
 
     if len(sources) == 1 and sources[0].endswith(".safetensors"):
         features = FeatureSet.load(sources[0])
@@ -279,11 +279,10 @@ def _read_source(source: str, pattern: str | None) -> _Listed:
     """What a list, a table, a sound file or a folder says."""
     import numpy as np
 
-    from ..datasets.corpus import Clip
-    from ..datasets.layout import SOUND, match_files, sound_files, without_suffix
-    from ..datasets.tables import read_table
     from ..exceptions import DataError, FileFormatError
     from ..io.lists import read_map
+    from ..speech.corpora.corpus import Clip
+    from ..speech.corpora.folder import SOUND, match_files, read_table, sound_files, without_suffix
 
     place = Path(source)
     if pattern is not None and not place.is_dir():

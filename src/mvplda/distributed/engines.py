@@ -17,9 +17,9 @@ from multiprocessing import get_context
 from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
-from .exceptions import ParameterError
-from .extras import need
-from .kernel.threads import one_blas_thread
+from .._optional import need
+from .._threads import one_blas_thread
+from ..exceptions import ParameterError
 
 Engine = Literal["serial", "threads", "processes", "dask"]
 ENGINES = ("serial", "threads", "processes", "dask")

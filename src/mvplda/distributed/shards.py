@@ -10,21 +10,25 @@ its column, or a file beside the shard: ``x.speaker.npy`` or ``x.speaker.labels`
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..exceptions import LabelError
-from ..extras import need
-from ..io.batches import Batch, Reader
+from .._optional import need
+from ..exceptions import FileFormatError, LabelError
+from ..io.batches import BATCH_BYTES, Batch, Reader, Rows
 from ..io.lists import read_map
 from ..io.numpy_files import PARSING
 from ..io.sources import OnDisk, foreign
-from ..io.text import lines_of
+from ..io.text import LONGEST_ID, Names, lines_of
+from ..io.vectors import open_vectors
 from ..statistics import LabelCodes, label_codes
 
 CACHED_LISTS = 8
@@ -208,3 +212,115 @@ def arrow_codes(name: str, column: Any, missing: Any) -> LabelCodes:
     known = np.append(labels.codes, -1)
     indices = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64()).to_numpy(zero_copy_only=False)
     return LabelCodes(labels.names, known[indices])
+
+
+# Files cut by rows, so that one huge file is many shards.
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A shard: a file, or the vectors `start` to `stop` - 1 of its `total`."""
+
+    path: str
+    start: int = 0
+    stop: int | None = None
+    total: int | None = None
+
+    def __str__(self) -> str:
+        return self.path if self.stop is None else f"{self.path} (rows {self.start} to {self.stop - 1})"
+
+    @property
+    def rows(self) -> Rows | None:
+        return None if self.stop is None else (self.start, self.stop)
+
+    @property
+    def last(self) -> bool:
+        """Whether the file ends with this piece."""
+        return self.stop == self.total
+
+    def check(self, reader: Reader) -> None:
+        """Whether the file still is what it was when it was cut."""
+        if self.stop is None:
+            return
+        cuts = reader.cuts()
+        found = cuts[-1] if len(cuts) else 0
+        if found != self.total:
+            raise FileFormatError(f"the file has {found} vectors; when the run began it had {self.total}")
+
+
+def cut(paths: Sequence[str], rows: int | None, vectors: str | None, ids: str | None) -> list[Piece]:
+    """Every file in pieces of at most so many rows, as far as its format can be cut there."""
+    if rows is None:
+        return [Piece(path) for path in paths]
+    return [piece for path in paths for piece in _cut_file(path, rows, vectors, ids)]
+
+
+def _cut_file(path: str, rows: int, vectors: str | None, ids: str | None) -> list[Piece]:
+    try:
+        cuts = open_vectors(path, vectors, ids).cuts()
+    except (FileFormatError, OSError):
+        return [Piece(path)]  # whoever reads it will tell
+    bounds = [0, *_bounds(cuts, rows)]
+    if len(bounds) < 3:
+        return [Piece(path)]
+    return [Piece(path, start, stop, bounds[-1]) for start, stop in pairwise(bounds)]
+
+
+def _bounds(cuts: Sequence[int], rows: int) -> Iterator[int]:
+    """The last cut within `rows` of the one before, or the next where there is none."""
+    place, start = 0, 0
+    while place < len(cuts):
+        place = max(bisect_right(cuts, start + rows, lo=place), place + 1)
+        if cuts[place - 1] > start:  # there are row groups without rows
+            start = cuts[place - 1]
+            yield start
+
+
+# Ids of all shards, so that none is counted twice.
+#
+# Ids that labels are looked up by are kept as one number each, eight bytes, since workers are
+# other processes and ids are many. Where two numbers are equal the files are read again for the ids.
+
+
+WEIGHTS = np.random.default_rng(0).integers(2**64, size=LONGEST_ID, dtype=np.uint64) | np.uint64(1)
+
+
+class Identities(NamedTuple):
+    """The ids of a shard: a number for each, equal for equal ids in every process."""
+
+    piece: Piece
+    numbers: NDArray[np.uint64]
+
+
+def numbers_of(names: Names) -> NDArray[np.uint64]:
+    letters = names.view(np.uint32).reshape(len(names), -1)
+    return np.asarray((letters * WEIGHTS[: letters.shape[1]]).sum(axis=1, dtype=np.uint64))
+
+
+def check_shards(shards: Sequence[Identities], vectors: str | None, ids: str | None) -> None:
+    """An id that stands in two shards is an error that names it and both places."""
+    if len(shards) < 2:
+        return
+    numbers, counts = np.unique(np.concatenate([shard.numbers for shard in shards]), return_counts=True)
+    again = numbers[counts > 1]
+    if not len(again):
+        return
+    places: dict[str, str] = {}
+    for shard in shards:
+        rows = np.flatnonzero(np.isin(shard.numbers, again))
+        if not len(rows):
+            continue
+        names = names_of(shard.piece, vectors, ids)
+        for row in rows.tolist():
+            here = f"{shard.piece.path}, entry {shard.piece.start + row + 1}"
+            if (other := places.setdefault(names[row], here)) != here:
+                raise LabelError(
+                    f"the id {names[row]!r} stands twice and would be counted twice: {other}, and {here}. "
+                    "Leave one of them out"
+                )
+
+
+def names_of(piece: Piece, vectors: str | None, ids: str | None) -> list[str]:
+    """The ids of a shard."""
+    batches = open_vectors(piece.path, vectors, ids).batches(BATCH_BYTES, (), True, piece.rows)
+    return [name for batch in batches for name in batch.ids or ()]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..engines import one_thread_each
+from .._optional import need
 from ..exceptions import DataError, LabelError, ParameterError
-from ..extras import need
-from ..io.columnar import as_rows, choose_columns
+from ..io.arrow import as_rows, choose_columns
 from ..labels import base_columns
 from ..statistics import Accumulator, SecondMoment
 from ..statistics.accumulator import common_origin
-from .labels import arrow_codes
+from .engines import one_thread_each
+from .shards import arrow_codes
 
 SPARK_SCHEMA = "statistics binary, vectors long"
 """What `statistics_of_batches` yields, as Spark writes schemas."""
@@ -42,7 +42,7 @@ def statistics_of_batches(
     --------
     >>> import numpy as np, pyarrow as pa
     >>> from mvplda import SufficientStatistics
-    >>> from mvplda.shards import statistics_of_batches
+    >>> from mvplda.distributed import statistics_of_batches
     >>> X = np.arange(8, dtype=np.float32).reshape(4, 2)
     >>> vectors = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), 4, [None, pa.py_buffer(X)])
     >>> batch = pa.record_batch({"vector": vectors, "speaker": ["a", "a", "b", "b"]})

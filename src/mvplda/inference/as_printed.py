@@ -13,9 +13,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from .em import NoiseModel
-from .posterior import Posterior
-from .records import Array, Parameters, Precision, Sums
+from .._typing import Array
+from ..statistics.sums import Sums
+from .em import NoiseModel, Posterior
+from .parameters import Parameters, Precision
 
 
 def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Parameters]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
-from .records import Array
+from .._typing import Array
 
 
 @dataclass(frozen=True)

@@ -3,70 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import sparse
 
+from .._typing import Array
+from ..backend import namespace, to_host
 from ..exceptions import NumericalError
-from .arrays import NUMPY, Torch, is_torch, namespace, to_host
 
-Array = NDArray[np.float64]
 LOG_2PI = float(np.log(2 * np.pi))
-
-
-@dataclass(frozen=True)
-class Sums:
-    """Sufficient statistics of n labelled vectors, about a common origin.
-
-    n : number of vectors
-    total : (D,) sum of x
-    scatter : (D,) or (D, D) sum of x^2 or of x x'
-    counts : per view (C_k,), vectors in every class
-    sums : per view (C_k, D), sum of x over every class
-    cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
-
-    `total`, `scatter` and `sums` may be torch tensors, all on one device; then the
-    whole E and M steps run there. Counts stay NumPy: the design is made from them.
-    """
-
-    n: int
-    total: Array
-    scatter: Array
-    counts: tuple[Array, ...]
-    sums: tuple[Array, ...]
-    cooccurrence: dict[tuple[int, int], sparse.csr_array]
-
-    @property
-    def n_views(self) -> int:
-        return len(self.counts)
-
-    @property
-    def dimension(self) -> int:
-        return len(self.total)
-
-    @cached_property
-    def xp(self) -> Any:
-        """What calculates with these sums (see ``arrays``)."""
-        return Torch(self.total.device, self.total.dtype) if is_torch(self.total) else NUMPY
-
-    def on_host(self) -> Sums:
-        """The same as NumPy arrays."""
-        sums = tuple(map(to_host, self.sums))
-        return replace(self, total=to_host(self.total), scatter=to_host(self.scatter), sums=sums)
-
-    def together(self, k: int, l: int) -> sparse.csr_array:
-        """Co-occurrence N_kl for any order of two different views."""
-        return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
-
-    def scatter_about(self, mean: Array) -> Array:
-        """Sum of (x - mean)(x - mean)', or of its diagonal."""
-        if self.scatter.ndim == 1:
-            return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
-        return self.scatter - cross - cross.T
 
 
 @dataclass(frozen=True)

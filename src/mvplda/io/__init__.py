@@ -1,30 +1,27 @@
 """The field's files: vectors, lists, trials, protocols, scores.
 
-Models of other toolkits are read in `mvplda.io.interchange`.
+Models of other toolkits are read in `mvplda.io.plda`.
 """
 
 from .lists import (
+    EnrolmentList,
     groups_of,
     read_counts,
     read_groups,
     read_labels,
     read_map,
-    write_counts,
-    write_groups,
-    write_map,
-)
-from .protocols import (
-    EnrolmentList,
     read_model_enrolment,
     read_rsr2015_enrolment,
     read_train_labels,
+    write_counts,
+    write_groups,
+    write_map,
     write_model_enrolment,
     write_rsr2015_enrolment,
     write_train_labels,
 )
 from .scores import Matched, Scores, match, read_scores, write_scores
-from .trial_files import read_trials, write_trials
-from .trials import Trials, trials_from_labels
+from .trials import Trials, read_trials, trials_from_labels, write_trials
 from .vectors import VectorSet, read_vectors, write_vectors
 
 __all__ = [

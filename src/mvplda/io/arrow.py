@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..extras import need
-from .batches import Batch, Rows, rows_of_batch
+from .._optional import need
+from .._typing import PathLike
+from .batches import Batch, Rows, Vectors, rows_of_batch
 from .numpy_files import ID_KEYS, VECTOR_KEYS, Header, KeyedReader
-from .rows import Vectors
-from .sources import OnDisk, PathLike, fail, foreign
+from .sources import OnDisk, fail, foreign
 from .text import Names
 
 ID_COLUMNS = (*ID_KEYS, "utt_id", "utterance", "uttid", "key", "name", "segmentid")

@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
+
+from .._typing import PathLike
+from .sources import fail
 
 Rows = tuple[int, int]
 """The first of some rows, and the one after the last."""
@@ -49,3 +53,20 @@ class Reader(Protocol):
 
 def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
     return max(1, batch_bytes // max(row_bytes, 1))
+
+
+# Vectors of single entries, as one array.
+
+
+Vectors = NDArray[np.floating[Any]]
+
+
+def stacked(path: PathLike, ids: Sequence[str], rows: Sequence[NDArray[Any]], width: int | None = None) -> Vectors:
+    """Rows of equal width as one array; one of another width than the first, or than the given, is named."""
+    if not rows:
+        fail(path, "the file holds no vectors")
+    width = len(rows[0]) if width is None else width
+    for name, row in zip(ids, rows, strict=True):
+        if len(row) != width:
+            fail(path, f"the vector of {name!r} has width {len(row)}; those before have {width}")
+    return np.stack(rows)

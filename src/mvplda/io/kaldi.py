@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import STANDARD
+from .._typing import PathLike
 from ..exceptions import ParameterError
-from ..files import STANDARD
-from .batches import Batch, Rows, rows_of_batch
-from .rows import Vectors, stacked
-from .sources import OnDisk, PathLike, fail, is_stream
+from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
+from .sources import OnDisk, fail, is_stream
 from .text import LONGEST_ID, Names, lines_of
 
 Buffer = bytes | mmap.mmap

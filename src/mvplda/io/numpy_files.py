@@ -13,9 +13,9 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from .batches import Batch, Rows, rows_of_batch
-from .rows import Vectors, stacked
-from .sources import OnDisk, PathLike, fail, foreign
+from .._typing import PathLike
+from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
+from .sources import OnDisk, fail, foreign
 from .text import Names, lines_of
 
 VECTOR_KEYS = ("X", "x", "vectors", "embeddings", "xvectors", "data")

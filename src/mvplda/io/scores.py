@@ -18,22 +18,30 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._typing import PathLike
 from ..exceptions import DataError, LabelError, ParameterError
-from .sources import PathLike, fail, problem, read_bytes
-from .tables import (
+from .sources import fail, problem, read_bytes
+from .text import (
     ENROL,
     SCORE,
     TEST,
+    Names,
+    as_names,
+    check_ids,
     column_of,
+    fields_of,
+    filled_lines,
     is_parquet,
+    line_of,
     needed,
     plain,
     read_parquet_columns,
     read_separated,
+    split_lines,
     suffix_format,
     write_table,
+    write_text,
 )
-from .text import Names, as_names, check_ids, fields_of, filled_lines, line_of, split_lines, write_text
 from .trials import Trials
 
 FORMATS = ("kaldi", "nist", "csv", "parquet")

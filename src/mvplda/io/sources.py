@@ -17,10 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .._files import STANDARD
+from .._typing import PathLike
 from ..exceptions import FileFormatError, MvpldaError
-from ..files import STANDARD
-
-PathLike = str | os.PathLike[str]
 
 GZIP = b"\x1f\x8b"
 

@@ -10,7 +10,7 @@
 ==================== ======================================================================
 
 Each may be compressed with gzip. The format of a stream (``-``, a pipe) is seen from its first bytes.
-There is one reader a format, which gives batches: `read_vectors` takes them all, `mvplda.shards` one by one.
+There is one reader a format, which gives batches: `read_vectors` takes them all, `mvplda.distributed` one by one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import check_writable, whole_files
+from .._optional import need
+from .._typing import PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownExtractorWarning
-from ..extras import need
-from ..files import check_writable, whole_files
-from . import columnar, numpy_files
-from .ark import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
-from .batches import Reader
-from .rows import Vectors
-from .sources import OnDisk, PathLike, fail, is_stream
+from . import arrow, numpy_files
+from .batches import Reader, Vectors
+from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
+from .sources import OnDisk, fail, is_stream
 from .text import Names, as_names, check_ids, repeated
 
 EXTRACTOR_SUFFIX = ".extractor"
@@ -48,12 +48,12 @@ class Format(NamedTuple):
     magic: tuple[bytes, ...]
 
 
-HDF5 = Format(columnar.Hdf5Reader, columnar.write_hdf5, (b"\x89HDF",))
+HDF5 = Format(arrow.Hdf5Reader, arrow.write_hdf5, (b"\x89HDF",))
 FORMATS = {
     ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
     ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),
-    ".parquet": Format(columnar.ParquetReader, columnar.write_parquet, (b"PAR1",)),
-    ".arrow": Format(columnar.ArrowReader, columnar.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
+    ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",)),
+    ".arrow": Format(arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
     ".h5": HDF5,
     ".hdf5": HDF5,
 }

@@ -3,11 +3,10 @@
 Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
-curves, hull : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
+curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
 costs : operating points by name, minDCF, actDCF, Bayes error over the prior
-kinds : kinds of trials, and the table by kind
-intervals : confidence intervals over speakers
-bootstrap : whether one system beats another
+kinds, evaluation : kinds of trials, and the table by kind
+intervals, bootstrap : intervals over speakers, and whether one system beats another
 histogram : the same from counts, for scores that do not fit in memory
 """
 
@@ -22,10 +21,9 @@ from .costs import (
     detection_costs,
     min_dcf,
 )
-from .curves import ScoreCurve, cllr, convex_hull, eer, min_cllr
+from .curves import Hull, ScoreCurve, cllr, convex_hull, eer, min_cllr
 from .evaluation import Evaluation, Measures, evaluate
 from .histogram import Bounds, ScoreHistogram
-from .hull import Hull
 from .intervals import Interval, Intervals, speaker_intervals
 from .kinds import eer_by_kind, trial_kinds
 

@@ -1,6 +1,6 @@
 """Whether one system beats another: a paired bootstrap over speakers.
 
-What is drawn, and what a drawn trial weighs, is told in :mod:`mvplda.metrics.resampling`.
+What is drawn, and what a drawn trial weighs, is told in :mod:`mvplda.metrics.intervals`.
 
 A convex hull flatters the scores that it was drawn around, and the hull of a resample,
 with its repeated trials, does so twice. In a difference of two systems the flattery
@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
+from .._progress import Progress
+from .._typing import Array
 from ..exceptions import DataError, ParameterError
-from ..kernel.records import Array
-from ..progress import Progress
 from .costs import detection_costs
-from .intervals import Costs, check_level, plain
-from .resampling import WeightedCurve, measure_names, speaker_codes, weighted_curves
+from .intervals import Costs, WeightedCurve, check_level, measure_names, plain, speaker_codes, weighted_curves
 
 
 @dataclass(frozen=True)

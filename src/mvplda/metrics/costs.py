@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from .._typing import Array
 from ..costs import threshold_from_costs
 from ..exceptions import ParameterError
-from ..kernel.records import Array
 from .curves import ScoreCurve
 
 

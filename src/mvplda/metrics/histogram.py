@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._typing import Array
 from ..exceptions import DataError, ParameterError
-from ..kernel.records import Array
 from .costs import DetectionCost, detection_cost
-from .curves import STRETCH, Scores, as_scores, reject_nan, softplus_mean
-from .hull import Hull, pool
+from .curves import STRETCH, Hull, Scores, as_scores, pool, reject_nan, softplus_mean
 
 
 @dataclass(frozen=True)

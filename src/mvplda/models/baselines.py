@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from .._typing import Array
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kernel.records import Array
 from ..labels import label_columns
+from ..scoring.profiles import Profiles, number_ids
 from ..statistics import as_vectors
-from ..verification.profiles import Profiles, number_ids
-from ..verification.scorer import MatrixScorer, fingerprint
 from .plda import PLDA
+from .scorer import MatrixScorer, fingerprint
 
 
 class CosineScorer(MatrixScorer, BaseEstimator):

@@ -9,10 +9,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .exceptions import DisconnectedDesignWarning, RankCappedWarning, UnidentifiableViewWarning
-from .kernel.design import Plan, refines
-from .labels import parts_of
-from .statistics import SufficientStatistics
+from ..exceptions import DisconnectedDesignWarning, RankCappedWarning, UnidentifiableViewWarning
+from ..inference.design import Plan, refines
+from ..labels import parts_of
+from ..statistics import SufficientStatistics
 
 
 @dataclass(frozen=True)

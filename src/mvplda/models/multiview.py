@@ -16,31 +16,24 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..diagnostics import Diagnostics, describe_plan, effective_rank, examine
-from ..exceptions import (
-    DataError,
-    LabelError,
-    LikelihoodFellWarning,
-    NoiseFlooredWarning,
-    ParameterError,
-)
-from ..files import load_model, save_model
-from ..gpu import check_tensor, sums_on
-from ..kernel.arrays import is_torch
-from ..kernel.design import Design, Method, step_operations
-from ..kernel.em import Fit, Iteration, NoiseKind, NoiseModel, fit_em
-from ..kernel.factorised import FactorisedElimination
-from ..kernel.paper import paper_step
-from ..kernel.posterior import posterior
-from ..kernel.records import Array, Parameters, Precision
-from ..kernel.start import from_chance, from_moments
-from ..kernel.threads import threads_for
+from .._progress import Progress
+from .._threads import threads_for
+from .._typing import Array
+from ..backend import is_torch
+from ..exceptions import DataError, LabelError, LikelihoodFellWarning, NoiseFlooredWarning, ParameterError
+from ..inference.as_printed import paper_step
+from ..inference.design import Design, Method, step_operations
+from ..inference.em import Fit, Iteration, NoiseKind, NoiseModel, fit_em, posterior
+from ..inference.initialise import from_chance, from_moments, warm_parameters
+from ..inference.parameters import Parameters, Precision
+from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, check_view_names, encode_labels
-from ..progress import Progress
 from ..statistics import SecondMoment, SufficientStatistics
-from ..verification.mixin import VerificationMixin
+from ..statistics.device import check_tensor, sums_on
+from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
+from .scorer import VerificationMixin
 from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
-from .warm import warm_parameters
+from .storage import load_model, save_model
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
-from ..kernel.em import Iteration, NoiseKind
+from ..inference.em import Iteration, NoiseKind
 from ..labels import LabelTable, are_named, encode_labels
 from .multiview import MultiviewPLDA
 from .settings import Settings

@@ -16,11 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import validate_data
 
+from .._progress import Progress
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
-from ..kernel.em import Iteration, NoiseKind
+from ..inference.em import Iteration, NoiseKind
 from ..labels import as_array, encode_labels, label_columns
 from ..metrics import trial_kinds
-from ..progress import Progress
 from ..statistics import SufficientStatistics
 from .multiview import MultiviewPLDA
 from .settings import Settings, check_settings, largest_rank

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kernel.em import NoiseKind, NoiseModel
-from ..kernel.records import Parameters
+from ..inference.em import NoiseKind, NoiseModel
+from ..inference.parameters import Parameters
 from ..statistics import SufficientStatistics
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from ..extras import need
+from .._optional import need
 from ..metrics import Evaluation, ScoreCurve, bayes_error_rates
 
 KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999"}

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._files import write_atomically
+from .._optional import need
 from ..exceptions import MissingExtraError, MissingPicturesWarning
-from ..extras import need
-from ..files import write_atomically
 from ..metrics import Evaluation, Intervals
 from . import figures as draw
 

@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from ..kernel.blocks import Factors, Terms, log_sum
+from .evidence import Factors, Terms, log_sum
 
 TOP_OF_RANGE = 256.0
 WIDEST = 256

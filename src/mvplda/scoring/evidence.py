@@ -12,14 +12,20 @@ nothing else changes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky
 
-from .records import Array, Parameters, Precision
+from .._typing import Array
+from ..backend import is_torch, like, namespace
+from ..exceptions import DataError
+from ..inference.parameters import Parameters, Precision
+from ..statistics import as_vectors
 
 Index = NDArray[np.int64]
 
@@ -127,3 +133,101 @@ def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Arra
     """
     N_new = scale.T @ N @ scale
     return (N_new + N_new.T) / 2, scale, scale.T @ (N @ shift), shift, -0.5 * float(shift @ N @ shift)  # (V6)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """One term over all pairs of two groups of sides: left @ right', or a constant.
+
+    left : (P, rho + 2), right : (T, rho + 2); None where the term is the constant 0
+    log_weight : of the hypothesis; already inside left where there is a left
+    """
+
+    left: Any
+    right: Any
+    log_weight: float
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        if self.left is None:
+            return self.log_weight
+        return self.left[rows] @ self.right[columns].T
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Numerator and denominator terms of one score matrix."""
+
+    numerator: tuple[Factors, ...]
+    denominator: tuple[Factors, ...]
+
+    @property
+    def dtype(self) -> str | None:
+        """Name of the factors' dtype; None where all terms are constant."""
+        for f in (*self.numerator, *self.denominator):
+            if f.left is not None:
+                return str(f.left.dtype).removeprefix("torch.")
+        return None
+
+
+def log_sum(terms: Sequence[Any]) -> Any:
+    """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
+    arrays = [t for t in terms if not isinstance(t, float)]
+    constants = [t for t in terms if isinstance(t, float)]
+    constant = float(np.logaddexp.reduce(constants)) if constants else None
+    if not arrays:
+        return constant
+    if isinstance(arrays[0], np.ndarray):
+        return _log_sum_numpy(arrays, constant)
+    return _log_sum_torch(arrays, constant)
+
+
+def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
+    if len(arrays) == 1 and constant is None:
+        return arrays[0]
+    top = arrays[0].copy()
+    for array in arrays[1:]:
+        np.maximum(top, array, out=top)
+    if constant is not None:
+        np.maximum(top, constant, out=top)
+    total = np.zeros_like(top) if constant is None else np.exp(constant - top)
+    for array in arrays:
+        array -= top
+        total += np.exp(array, out=array)
+    np.log(total, out=total)
+    total += top
+    return total
+
+
+def _log_sum_torch(arrays: list[Any], constant: float | None) -> Any:
+    xp = namespace(arrays[0])
+    if constant is not None:
+        arrays = [*arrays, xp.full_like(arrays[0], constant)]
+    return xp.logsumexp(xp.stack(arrays), 0)
+
+
+PROJECT_ELEMENTS = 2**22
+
+
+def project(X: Any, space: LatentSpace) -> Any:
+    """Evidence y of every vector, (n, r) in float64."""
+    width = len(space.projection)
+    if is_torch(X):
+        if X.ndim != 2 or X.shape[1] != width:
+            raise DataError(f"vectors have shape (n, {width}) for this model; got {tuple(X.shape)}")
+        y = X.double() @ like(space.projection, X) - like(space.offset, X)
+        finite = bool(y.isfinite().all())
+    else:
+        vectors = as_vectors(X)
+        if vectors.shape[1] != width:
+            raise DataError(f"X has {vectors.shape[1]} features, but this model is expecting {width} features as input")
+        y = np.empty((len(vectors), space.projection.shape[1]))
+        step = max(1, PROJECT_ELEMENTS // width)
+        for start in range(0, len(vectors), step):
+            block = vectors[start : start + step].astype(np.float64, copy=False)
+            np.matmul(block, space.projection, out=y[start : start + step])
+        y -= space.offset
+        finite = bool(np.isfinite(y).all())
+    if not finite:
+        bad = np.flatnonzero(~np.isfinite(np.asarray(y.cpu() if is_torch(y) else y)).all(axis=1))
+        raise DataError(f"Input X contains NaN or infinity, first in row {bad[0]}")
+    return y

@@ -11,16 +11,26 @@ from typing import Any, Literal
 import numpy as np
 from scipy.linalg import cholesky
 
+from .._typing import Array, IntArray
+from ..backend import cast, empty, largest, like
 from ..exceptions import DataError, ParameterError
-from ..kernel.blocks import Factors, Terms, log_sum
-from ..kernel.evidence import Index, LatentSpace, PairTerm, log_evidence_matrix, pair_term
-from ..kernel.hypotheses import Hypothesis, Question
-from ..kernel.records import Array
-from ..labels import IntArray
-from .backend import cast, empty, largest, like
-from .cells import CellTable, Group, Known, KnownClasses, Standardised, group_profiles, standardise
+from .cells import (
+    CellTable,
+    Group,
+    Known,
+    KnownClasses,
+    Naming,
+    Standardised,
+    World,
+    enrolled_reading,
+    group_profiles,
+    shared_latents,
+    standardise,
+    worlds,
+)
+from .evidence import Factors, Index, LatentSpace, PairTerm, Terms, log_evidence_matrix, log_sum, pair_term
 from .profiles import Profiles
-from .worlds import Naming, World, enrolled_reading, shared_latents, worlds
+from .question import Hypothesis, Question
 
 Scoring = Literal["exact", "paper"]
 

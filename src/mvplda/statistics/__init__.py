@@ -1,17 +1,16 @@
 """Sufficient statistics of labelled vectors: all that training ever sees of them.
 
-``record``       the statistics: gathered from arrays, added, subtracted, saved
+``record``       the statistics: gathered from arrays, added, subtracted, saved; many parts added at once
 ``accumulator``  gathered batch by batch, with classes that appear on the way
-``merging``      many parts added at once
 ``subtraction``  vectors taken out again
 ``storage``      files and bytes
-``blocks``       the sums over a block of vectors
+``sums``         what EM reads of them; the sums over a block of vectors
+``device``       the same where torch tensors are, on a GPU or on the CPU (``device_products``, ``device_kernels``)
 """
 
+from .._validation import as_vectors
 from .accumulator import Accumulator, LabelCodes, label_codes
-from .blocks import as_vectors
-from .merging import merge
-from .record import HARDLY_VARIES, SecondMoment, SufficientStatistics, hardly_vary
+from .record import HARDLY_VARIES, SecondMoment, SufficientStatistics, hardly_vary, merge
 
 __all__ = [
     "HARDLY_VARIES",

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._typing import Array, IntArray
+from .._validation import as_vectors
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kernel.records import Array
-from ..labels import IntArray, ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
-from .blocks import add_squares, all_finite, as_vectors, class_sums, rows_of_block, too_large, whole
-from .merging import kind_of
-from .record import SecondMoment, SufficientStatistics
+from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
+from .record import SecondMoment, SufficientStatistics, kind_of
+from .sums import add_squares, all_finite, class_sums, rows_of_block, too_large, whole
 
 SHIFT = 32
 PENDING = 2**18

@@ -7,21 +7,24 @@ integers. Blocks of other sizes round differently.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
 
+from .._optional import need
+from .._typing import Array, IntArray
+from ..backend import is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..extras import need
-from ..kernel.arrays import is_torch, to_host
-from ..kernel.records import Array
 from ..labels import LabelTable, ViewClasses, base_columns, check_view_names, parts_of
-from ..statistics import SecondMoment, SufficientStatistics
-from .pairs import Pairs, without_absent
-from .products import ARITHMETICS, FEW_CLASSES, ROWS, Arithmetic, Plain, Split, add_class_sums, split, unit_of
-from .sums import DeviceSums, as_device, check_tensor
+from .device_products import ARITHMETICS, FEW_CLASSES, ROWS, Arithmetic, Plain, Split, add_class_sums, split, unit_of
+from .record import SecondMoment, SufficientStatistics
+from .sums import Sums
+
+__all__ = ["DeviceAccumulator", "DeviceSums", "check_tensor", "device_of", "gather", "sums_on"]
+
 
 WORK_BYTES = 2**30
 """Centred copies of so many bytes of vectors are made at a time."""
@@ -44,7 +47,7 @@ class DeviceAccumulator:
     Examples
     --------
     >>> import torch
-    >>> from mvplda.gpu import DeviceAccumulator
+    >>> from mvplda.statistics.device import DeviceAccumulator
     >>> sums = DeviceAccumulator(2, {"speaker": 3, "phrase": 2})
     >>> for start in (0.0, 6.0):
     ...     block = start + torch.arange(6.0).reshape(3, 2)
@@ -270,3 +273,159 @@ def gather(
     )
     sums.add(X, {view: table.codes[view] for view in table.views})
     return sums.result(table.classes)
+
+
+# Class sums on a device, and what a fit reads of statistics there.
+
+
+class DeviceSums(Mapping[str, Array]):
+    """Class sums by view, as the statistics keep them: NumPy arrays, copied from the device when first read.
+
+    A fit on the device takes the `tensors` themselves, and nothing is copied.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self.tensors = dict(tensors)
+        self._host: dict[str, Array] = {}
+
+    @property
+    def device(self) -> Any:
+        return next(iter(self.tensors.values())).device
+
+    def __getitem__(self, view: str) -> Array:
+        if view not in self._host:
+            self._host[view] = to_host(self.tensors[view])
+        return self._host[view]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # another process may have another device
+
+
+def device_of(statistics: SufficientStatistics) -> Any:
+    """Where statistics were gathered: a torch device, or None for the host."""
+    sums = cast(object, statistics.sums)
+    return sums.device if isinstance(sums, DeviceSums) else None
+
+
+def sums_on(
+    statistics: SufficientStatistics, views: Sequence[str], second_moment: SecondMoment, device: Any = None
+) -> Sums:
+    """What the kernel needs for these views, as float64 tensors on a device.
+
+    Where `device` is None: on the device of the statistics, as NumPy arrays where they have none.
+    """
+    here = device_of(statistics)
+    if device is None and here is None:
+        return statistics.for_views(views, second_moment)
+    torch = need("torch")
+    wanted = here if device is None else as_device(device)
+    missing = [v for v in views if v not in statistics.counts]
+    names = [] if missing else views
+    kept = cast(object, statistics.sums)
+    tensors = {
+        v: (kept.tensors[v] if isinstance(kept, DeviceSums) else torch.from_numpy(statistics.sums[v])).to(wanted)
+        for v in names
+    }
+    sums = replace(statistics, sums=cast(dict[str, Array], tensors)).for_views(views, second_moment)
+    total, scatter = (torch.as_tensor(np.ascontiguousarray(a), device=wanted) for a in (sums.total, sums.scatter))
+    return replace(sums, total=total, scatter=scatter)
+
+
+def as_device(device: Any) -> Any:
+    """A torch device that exists."""
+    torch = need("torch")
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ParameterError(
+            f"device {device!r} cannot be used: {error}. Give 'cuda', 'cuda:1', 'cpu' or a torch device that is "
+            "there, or None for NumPy"
+        ) from error
+
+
+def check_tensor(X: Any) -> Any:
+    """Vectors as a float32 or float64 tensor (n, D), detached."""
+    assert is_torch(X)
+    torch = need("torch")
+    if X.ndim != 2:
+        raise DataError(f"vectors are a tensor (n, D); got shape {tuple(X.shape)}. Reshape your data to two dimensions")
+    if X.shape[0] == 0 or X.shape[1] == 0:
+        raise DataError(f"there is nothing in vectors of shape {tuple(X.shape)}")
+    if X.is_complex():
+        raise DataError(f"vectors are real numbers; got {X.dtype}")
+    X = X.detach()
+    if X.dtype in (torch.float32, torch.float64):
+        return X
+    return X.to(torch.float32 if X.dtype in (torch.float16, torch.bfloat16) else torch.float64)
+
+
+# How often classes meet, counted on a device; and classes that hold no vector.
+
+
+DENSE_PAIRS = 2**27
+"""Co-occurrence tables of up to so many cells are dense while they grow (1 GiB)."""
+
+PENDING = 2**24
+
+
+class Pairs:
+    """How often classes of two views meet."""
+
+    def __init__(self, shape: tuple[int, int], device: Any) -> None:
+        self.shape, torch = shape, need("torch")
+        self._torch, cells = torch, shape[0] * shape[1]
+        self.dense = torch.zeros(cells, dtype=torch.int64, device=device) if cells <= DENSE_PAIRS else None
+        self.keys: list[Any] = []
+        self.numbers: list[Any] = []
+        self.settled = 0
+
+    def add(self, keys: Any) -> None:
+        if self.dense is not None:
+            self.dense.scatter_add_(0, keys, self._torch.ones_like(keys))
+            return
+        found, numbers = self._torch.unique(keys, return_counts=True)
+        self.keys.append(found)
+        self.numbers.append(numbers)
+        if sum(map(len, self.keys)) > PENDING + 2 * self.settled:
+            self._settle()
+
+    def _settle(self) -> None:
+        torch = self._torch
+        keys, inverse = torch.unique(torch.cat(self.keys), return_inverse=True)
+        numbers = torch.zeros_like(keys).scatter_add_(0, inverse, torch.cat(self.numbers))
+        self.keys, self.numbers, self.settled = [keys], [numbers], len(keys)
+
+    def table(self) -> sparse.csr_array:
+        if self.dense is not None:
+            keys = self.dense.nonzero()[:, 0]
+            numbers = self.dense[keys]
+        else:
+            self._settle()
+            keys, numbers = self.keys[0], self.numbers[0]
+        rows, columns = to_host(keys // self.shape[1]), to_host(keys % self.shape[1])
+        ends = np.searchsorted(rows, np.arange(self.shape[0] + 1))  # the keys are sorted
+        return sparse.csr_array((to_host(numbers).astype(np.float64), columns, ends), shape=self.shape)
+
+
+def without_absent(classes: Mapping[str, ViewClasses], present: Mapping[str, IntArray]) -> dict[str, ViewClasses]:
+    """The classes that hold a vector, renumbered; a column that is no view itself keeps all of its own."""
+    new = {name: np.full(len(c), -1) for name, c in classes.items()}
+    for name, numbers in new.items():
+        there = present.get(name, np.arange(len(numbers)))
+        numbers[there] = np.arange(len(there))
+    kept: dict[str, ViewClasses] = {}
+    for name, found in classes.items():
+        there = present.get(name, np.arange(len(found)))
+        if found.cells is not None:
+            cells = np.stack([new[part][found.cells[there, i]] for i, part in enumerate(parts_of(name))], axis=1)
+            kept[name] = ViewClasses(found.names, 0, cells)
+        else:
+            named = there[there < len(found.names)]
+            kept[name] = ViewClasses(found.names[named], len(there) - len(named))
+    return kept

@@ -16,7 +16,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from ..extras import need
+from .._optional import need
 
 Arithmetic = Literal["float32", "split", "float64"]
 ARITHMETICS = ("float32", "split", "float64")
@@ -77,7 +77,7 @@ class Split:
 def split(x: Any, shift: Any, unit: Any) -> Split:
     """float32 rows less a shift, split."""
     if x.is_cuda and has_triton():
-        from .kernels import split as fused
+        from .device_kernels import split as fused
 
         return Split(fused(x, shift, 1.0 / unit), unit)
     y = (x - shift) * (1.0 / unit)
@@ -130,7 +130,7 @@ def add_class_sums(sums: Any, codes: Any, x: Any, shift: Any) -> None:
         ordered, order = torch.sort(codes[start : start + step], stable=True)
         classes, lengths = torch.unique_consecutive(ordered, return_counts=True)
         if fused:
-            from .kernels import add_segments
+            from .device_kernels import add_segments
 
             starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
             add_segments(sums, some, shift, order, starts, classes)

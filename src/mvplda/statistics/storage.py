@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from .._files import read_metadata, sealed_pieces, unseal, whole_files
 from ..exceptions import FileFormatError
-from ..files import read_metadata, sealed_pieces, unseal, whole_files
 from ..labels import ViewClasses, base_columns
 from .record import SufficientStatistics
 

@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
+from .._typing import Array, IntArray
 from ..exceptions import DataError, LabelError
-from ..kernel.records import Array
-from ..labels import IntArray, ViewClasses, base_columns, parts_of, row_keys
-from .merging import _check_alike, cells_of, kind_of
-from .record import SufficientStatistics
+from ..labels import ViewClasses, base_columns, parts_of, row_keys
+from .record import SufficientStatistics, _check_alike, cells_of, kind_of
 
 CLOSE = 1e-4
 """Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""

@@ -1,7 +1,9 @@
-"""Sums over a block of vectors that fits in the cache."""
+"""Sums of labelled vectors: what EM reads, and those over a block that fits in the cache."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,27 +11,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
+from .._typing import Array, IntArray
+from ..backend import NUMPY, Torch, is_torch, to_host
 from ..exceptions import DataError
-from ..kernel.records import Array
-from ..labels import IntArray
+
+# Sums over a block of vectors that fits in the cache.
+
 
 BLOCK_BYTES = 4 * 2**20
-
-
-def as_vectors(X: Any) -> NDArray[Any]:
-    """Vectors as a float32 or float64 array (n, D)."""
-    if sparse.issparse(X):
-        raise DataError("the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()")
-    vectors = np.asarray(X)
-    if vectors.ndim != 2:
-        raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")
-    if vectors.shape[0] == 0 or vectors.shape[1] == 0:
-        raise DataError(f"there is nothing in vectors of shape {vectors.shape}")
-    if vectors.dtype.kind not in "fiub":
-        raise DataError(f"vectors are real numbers; got {vectors.dtype}")
-    if vectors.dtype not in (np.float32, np.float64):
-        vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
-    return vectors
 
 
 def rows_of_block(itemsize: int, dimension: int) -> int:
@@ -66,3 +55,55 @@ def class_sums(codes: IntArray, block: NDArray[Any]) -> tuple[IntArray, NDArray[
 
 def too_large(where: str, dtype: Any) -> DataError:
     return DataError(f"{where} are too large: their squares overflow {dtype}; scale the vectors down")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sufficient statistics of n labelled vectors, about a common origin.
+
+    n : number of vectors
+    total : (D,) sum of x
+    scatter : (D,) or (D, D) sum of x^2 or of x x'
+    counts : per view (C_k,), vectors in every class
+    sums : per view (C_k, D), sum of x over every class
+    cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
+
+    `total`, `scatter` and `sums` may be torch tensors, all on one device; then the
+    whole E and M steps run there. Counts stay NumPy: the design is made from them.
+    """
+
+    n: int
+    total: Array
+    scatter: Array
+    counts: tuple[Array, ...]
+    sums: tuple[Array, ...]
+    cooccurrence: dict[tuple[int, int], sparse.csr_array]
+
+    @property
+    def n_views(self) -> int:
+        return len(self.counts)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.total)
+
+    @cached_property
+    def xp(self) -> Any:
+        """What calculates with these sums (see ``backend``)."""
+        return Torch(self.total.device, self.total.dtype) if is_torch(self.total) else NUMPY
+
+    def on_host(self) -> Sums:
+        """The same as NumPy arrays."""
+        sums = tuple(map(to_host, self.sums))
+        return replace(self, total=to_host(self.total), scatter=to_host(self.scatter), sums=sums)
+
+    def together(self, k: int, l: int) -> sparse.csr_array:
+        """Co-occurrence N_kl for any order of two different views."""
+        return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
+
+    def scatter_about(self, mean: Array) -> Array:
+        """Sum of (x - mean)(x - mean)', or of its diagonal."""
+        if self.scatter.ndim == 1:
+            return self.scatter - 2 * mean * self.total + self.n * mean**2
+        cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
+        return self.scatter - cross - cross.T

@@ -1,10 +1,9 @@
 """Labelled speech: what was recorded, who said what, and who is trained, enrolled and tested on."""
 
-from .corpus import Clip, Corpus, Protocol
-from .enrolment import Enrolments, enrolments, split_classes
+from .corpus import Clip, Corpus, Enrolments, Protocol, enrolments, split_classes
+from .folder import table
 from .protocol import build_corpus, listed_protocol, make_protocol
-from .registry import CORPORA, load_corpus
-from .tables import table
+from .public import CORPORA, load_corpus
 from .vectors import corpus_of_vectors
 
 __all__ = [

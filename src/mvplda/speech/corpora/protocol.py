@@ -7,11 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from ..exceptions import DataError, LabelError, ParameterError
-from ..io.text import repeated
-from ..io.trials import Trials
-from .corpus import Clip, Corpus, IntArray, Protocol, StringArray
-from .enrolment import cells_of, enrolments, named, safe_ids, session_order, split_classes
+from ...exceptions import DataError, LabelError, ParameterError
+from ...io.text import repeated
+from ...io.trials import Trials
+from .corpus import (
+    Clip,
+    Corpus,
+    IntArray,
+    Protocol,
+    StringArray,
+    cells_of,
+    enrolments,
+    named,
+    safe_ids,
+    session_order,
+    split_classes,
+)
 
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is said."""

@@ -10,13 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, LabelError, ParameterError
-from ..io.protocols import read_rsr2015_enrolment, rsr2015_utterance
-from ..io.trial_files import read_trials
-from ..io.trials import Trials
-from .corpus import Corpus, IntArray, Protocol, StringArray
-from .enrolment import enrolments, named
-from .layout import folder_with, match_files
+from ...exceptions import DataError, LabelError, ParameterError
+from ...io.lists import read_rsr2015_enrolment, rsr2015_utterance
+from ...io.trials import Trials, read_trials
+from .corpus import Corpus, IntArray, Protocol, StringArray, enrolments, named
+from .folder import folder_with, match_files
 from .protocol import listed_protocol
 
 SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ..exceptions import DataError, ParameterError
-from ..extras import need
-from ..io.tables import write_table
-from ..progress import Progress
+from ..._optional import need
+from ..._progress import Progress
+from ...exceptions import DataError, ParameterError
+from ...io.text import write_table
 from .corpus import Corpus
+from .folder import read_table
 from .protocol import build_corpus
-from .tables import read_table
 
 SOURCE = "synthetic speech, espeak-ng"
 VERSION = 1
@@ -84,7 +84,7 @@ def synthetic(
     phrases : how many of `PHRASES`, or English phrases of your own
     seed : of everything that is drawn
     rate : samples a second
-    training, per_model : the protocol (see `mvplda.datasets.protocol.make_protocol`)
+    training, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
     workers : processes at once; None takes a process a core
     progress : show the progress on standard error
     """
@@ -185,10 +185,10 @@ def _run_all(folder: Path, settings: dict[str, Any], workers: int | None, progre
 
 def _run(job: dict[str, Any]) -> dict[str, Any]:
     """One job in a fresh process, which finds this package where it lies."""
-    package = str(Path(__file__).resolve().parents[2])
+    package = str(Path(__file__).resolve().parents[3])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "mvplda.datasets.synthesis"]
+    command = [sys.executable, "-m", "mvplda.speech.corpora.espeak"]
     ended = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, env=environment, check=False)
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no message"])[-1]

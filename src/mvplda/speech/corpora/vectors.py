@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..exceptions import LabelError, ParameterError
-from ..io.lists import read_groups, read_map
-from ..io.trial_files import read_trials
-from ..io.trials import Trials
-from .corpus import Corpus, StringArray
-from .enrolment import named
+from ...exceptions import LabelError, ParameterError
+from ...io.lists import read_groups, read_map
+from ...io.trials import Trials, read_trials
+from .corpus import Corpus, StringArray, named
 from .protocol import build_corpus, listed_protocol
 
 
@@ -38,7 +36,7 @@ def corpus_of_vectors(
     ids : (n,) names of the vectors, such as `mvplda.io.read_vectors(path).ids`
     labels : view -> (n,) classes, or the path of an ``utt2X`` file; the speaker first
     session : (n,) what orders the utterances of a cell, or the path of a file; None: the order of `ids`
-    training, split, seed, per_model : the protocol (see `mvplda.datasets.protocol.make_protocol`)
+    training, split, seed, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
     models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
         of `training` (names of classes; all that no trial uses, if None) are trained on.
     trials : the trials, or their file; needs `models`

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..audio.settings import FeatureSettings
-from ..checks import known_names
-from ..exceptions import FileFormatError, ParameterError
-from ..files import write_atomically
-from ..io.sources import read_bytes
-from ..jvector.settings import (
+from ..._files import write_atomically
+from ..._validation import known_names
+from ...exceptions import FileFormatError, ParameterError
+from ...io.sources import read_bytes
+from ...metrics import detection_costs
+from ..features.settings import FeatureSettings
+from ..networks.settings import (
     KINDS,
     ModernNetwork,
     NetworkSettings,
@@ -29,7 +30,6 @@ from ..jvector.settings import (
     network_to_dict,
     training_to_dict,
 )
-from ..metrics import detection_costs
 from .extraction import Variants
 from .systems import BackendSettings, systems_named
 
@@ -123,7 +123,7 @@ class Configuration:
 
         Examples
         --------
-        >>> from mvplda.experiment.configuration import Configuration
+        >>> from mvplda.speech.experiment.configuration import Configuration
         >>> Configuration().with_changes({"training.epochs": 3}).training.epochs
         3
         """

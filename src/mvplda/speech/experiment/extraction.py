@@ -17,16 +17,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audio.augmentation import Channel, Noise, Recipe, Room, Speed
-from ..audio.batch import Augmentation, extract_features
-from ..audio.featureset import FeatureSet
-from ..audio.settings import FeatureSettings
-from ..datasets.corpus import Corpus, IntArray
-from ..datasets.enrolment import split_classes
-from ..exceptions import DataError, ParameterError
-from ..io.vectors import VectorSet
-from ..jvector.data import concatenate
-from ..jvector.settings import NetworkSettings, Training
+from ...exceptions import DataError, ParameterError
+from ...io.vectors import VectorSet
+from ..corpora.corpus import Corpus, IntArray, split_classes
+from ..features.augmentation import Channel, Noise, Recipe, Room, Speed
+from ..features.extract import Augmentation, extract_features
+from ..features.settings import FeatureSettings
+from ..features.store import FeatureSet
+from ..networks.data import concatenate
+from ..networks.settings import NetworkSettings, Training
 
 BABBLE = 40
 """Training utterances of which babble is made."""
@@ -185,7 +184,7 @@ def train_extractor(
     say: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """A network for the corpus's training speakers, some of them held out to choose the epoch by."""
-    from ..jvector.training import train
+    from ..networks.training import train
 
     speaker = corpus.views[0]
     place = {row: i for i, row in enumerate(material.rows.tolist())}

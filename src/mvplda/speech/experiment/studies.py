@@ -1,30 +1,38 @@
-"""Verify one view, ignore another: what it gains to model what is ignored.
-
-A PLDA of speakers takes the phrase for noise. Where every training speaker says every
-phrase, that is nearly right. Where speakers say few phrases each, phrase and speaker are
-mixed up in the training data, and only a model with both views can tell them apart. The
-study thins the training data out, class by class, and measures both on unseen classes.
-"""
+"""Studies of the model itself: vectors of a known model, faces, and a view to be ignored."""
 
 from __future__ import annotations
 
+import time
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..estimators.baselines import CosineScorer
-from ..estimators.multiview import MultiviewPLDA
-from ..estimators.plda import PLDA
-from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from ..labels import encode_labels
-from ..metrics import eer
-from ..preprocessing import Reduction
-from ..report.figures import PALETTE
+from ..._optional import need
+from ..._typing import Array
+from ...exceptions import DataError, FileFormatError, LabelError, LikelihoodFellWarning, MvpldaWarning, ParameterError
+from ...labels import encode_labels
+from ...metrics import cllr, eer, eer_by_kind, trial_kinds
+from ...models.baselines import CascadeScorer, CosineScorer
+from ...models.multiview import MultiviewPLDA
+from ...models.plda import PLDA
+from ...preprocessing import Reduction
+from ...report.figures import PALETTE, bars_of_systems, figure, save_figure, scatter_of_kinds, variance_bars
+from ...report.page import pictures_where_possible
+
+# Verify one view, ignore another: what it gains to model what is ignored.
+#
+# A PLDA of speakers takes the phrase for noise. Where every training speaker says every
+# phrase, that is nearly right. Where speakers say few phrases each, phrase and speaker are
+# mixed up in the training data, and only a model with both views can tell them apart. The
+# study thins the training data out, class by class, and measures both on unseen classes.
+
 
 MOST_TESTS = 1200
 """Vectors of unseen classes whose pairs are the trials of a fold."""
@@ -189,3 +197,234 @@ def draw_errors(axes: Any, result: NuisanceResult) -> None:
     axes.set_title(f"verify the {result.verify}, ignore the {result.ignore}")
     axes.legend(fontsize="small")
     axes.grid(alpha=0.25)
+
+
+# Faces with four labels: person, pose, expression, eyes. How much of an image each explains.
+
+
+VIEWS = ("person", "pose", "expression", "eyes")
+SOURCE = "CMU Face Images (Mitchell, 1997), UCI Machine Learning Repository, CC BY 4.0"
+
+
+def read_faces(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    """Images (n, height, width) and labels.
+
+    Parameters
+    ----------
+    path : an .npz with one array of images and one of labels a view, or the folder of the
+        original, ``<person>/<person>_<pose>_<expression>_<eyes>.pgm`` (``_2`` and ``_4``, the
+        smaller copies, are passed over)
+    """
+    if path.is_dir():
+        return _read_folder(path)
+    try:
+        with np.load(path) as data:
+            arrays = {name: data[name] for name in data.files}
+    except (OSError, ValueError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise FileFormatError(
+            f"{path}: expected an .npz of images and labels, or the folder of CMU Face Images: {error}"
+        ) from error
+    images = [a for a in arrays.values() if a.ndim == 3]
+    missing = [view for view in VIEWS if view not in arrays]
+    if len(images) != 1 or missing:
+        raise FileFormatError(
+            f"{path}: expected one array (n, height, width) and {', '.join(VIEWS)}; got {list(arrays)}"
+        )
+    labels = {view: arrays[view].astype(str) for view in VIEWS}
+    if any(len(values) != len(images[0]) for values in labels.values()):
+        raise DataError(f"{path}: {len(images[0])} images, but labels of other lengths")
+    return images[0], labels
+
+
+def _read_folder(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+    open_image = need("PIL.Image").open
+    found, labels = [], []
+    for file in sorted(path.rglob("*.pgm")):
+        parts = file.stem.split("_")
+        if len(parts) == len(VIEWS):
+            with open_image(file) as image:
+                found.append(np.asarray(image.convert("L")))
+            labels.append(parts)
+    if not found or len({image.shape for image in found}) > 1:
+        raise DataError(
+            f"{path}: expected images of one size named <person>_<pose>_<expression>_<eyes>.pgm; found {len(found)}"
+        )
+    table = np.array(labels)
+    return np.stack(found), {view: table[:, i] for i, view in enumerate(VIEWS)}
+
+
+def study_faces(
+    path: Path, output: Path, *, components: int = 60, seed: int = 0, say: Callable[[str], None] = lambda text: None
+) -> NuisanceResult:
+    """How much each view explains, and the person verified ignoring the pose; a table and a picture."""
+    images, labels = read_faces(path)
+    small = images[:, ::2, ::2].astype(np.float64)
+    X = small.reshape(len(small), -1)
+    say(f"{len(X)} images, {', '.join(f'{len(np.unique(v))} of {k}' for k, v in labels.items())}")
+    result = study_nuisance(
+        X, labels, verify="person", ignore="pose", components=components, folds=4, rank=20, seed=seed, say=say
+    )
+    reduction = Reduction(min(components, X.shape[1], len(X) - 1)).fit(X)
+    views = {"person": 15, "pose": 3, "expression": 3, "eyes": 1, "person:pose": 30, "person:eyes": 10}
+    model = MultiviewPLDA(views, noise="full", noise_shrinkage=0.05, tol=1e-2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MvpldaWarning)  # fewer classes than the original's cap the ranks
+        model.fit(reduction.transform(X), labels)
+    output.mkdir(parents=True, exist_ok=True)
+    text = result.table() + "\n\nvariance explained: "
+    text += ", ".join(f"{view} {share:.1%}" for view, share in model.explained_variance_ratio_.items())
+    text += f"\nimages: {SOURCE}\n"
+    (output / "faces.txt").write_text(text, encoding="utf-8")
+    say("\n" + text)
+    with pictures_where_possible():
+        say(f"wrote {_draw(model, reduction, small.shape[1:], result, output / 'faces.png')}")
+    return result
+
+
+def _draw(
+    model: MultiviewPLDA, reduction: Reduction, shape: tuple[int, ...], result: NuisanceResult, path: Path
+) -> Path:
+    fig, (left, middle, right) = figure(15, 4.6, 3)
+    variance_bars(left, model.explained_variance_ratio_)
+    left.set_title("how much of the image each view explains")
+    rows = []
+    for view in ("person", "pose", "eyes"):
+        loading = model.loadings_[view]
+        strongest = np.linalg.svd(loading, full_matrices=False)
+        direction = strongest[0][:, 0] * strongest[1][0]
+        centre = model.mean_
+        faces = [(centre + step * direction) @ reduction.matrix_.T + reduction.mean_ for step in (-2, -1, 0, 1, 2)]
+        rows.append(np.hstack([face.reshape(shape) for face in faces]))
+    middle.imshow(np.clip(np.vstack(rows), 0, 255), cmap="gray", vmin=0, vmax=255)
+    height, width = shape
+    middle.set_yticks([height * (i + 0.5) for i in range(3)], ["person", "pose", "eyes"])
+    middle.set_xticks([width * (i + 0.5) for i in range(5)], ["-2", "-1", "mean", "+1", "+2"])
+    middle.set_title("along the strongest direction of a view")
+    draw_errors(right, result)
+    return save_figure(fig, path)
+
+
+# Vectors drawn from a known model, every system fitted to them, one table.
+#
+# 132 training speakers and 70 others say the same 20 phrases. A profile is three
+# vectors of one speaker and one phrase; every profile meets every test.
+
+
+KINDS = ("IW", "IC", "TW", "Total")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Vectors with their speakers and phrases, and the model they were drawn from."""
+
+    truth: MultiviewPLDA
+    train: Array
+    train_labels: dict[str, Any]
+    enrol: Array
+    enrol_labels: dict[str, Any]
+    enrol_ids: Any
+    test: Array
+    test_labels: dict[str, Any]
+
+
+def known_model(seed: int, dimension: int = 100, rank: int = 20) -> MultiviewPLDA:
+    """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
+    rng = np.random.default_rng(seed)
+    sizes = {"speaker": 0.6, "phrase": 1.0}
+    loadings = {view: size * rng.standard_normal((dimension, rank)) for view, size in sizes.items()}
+    mean, variances = rng.standard_normal(dimension), 8 * rng.gamma(4.0, 1.0, dimension)
+    return MultiviewPLDA.from_parameters(mean, loadings, variances)
+
+
+def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Drawn:
+    """Training sessions of some speakers; three enrolment and two test sessions of others."""
+    truth = known_model(seed)
+    people = speakers + unseen
+    who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
+    X = truth.sample({"speaker": who, "phrase": what}, random_state=seed)
+    train, enrol, test = who < speakers, (who >= speakers) & (session < 3), (who >= speakers) & (session >= 3)
+    test &= session < 5
+
+    def labels(where: Any) -> dict[str, Any]:
+        return {"speaker": who[where], "phrase": what[where]}
+
+    return Drawn(
+        truth,
+        X[train],
+        labels(train),
+        X[enrol],
+        labels(enrol),
+        who[enrol] * phrases + what[enrol],
+        X[test],
+        labels(test),
+    )
+
+
+def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
+    """Every system as a function that fits it and scores all trials."""
+    views = {"speaker": 20, "phrase": 19}
+    training = (corpus.train, corpus.train_labels)
+
+    def scores(model: Any, method: str | None = None, **question: Any) -> Array:
+        options = {} if method is None else {"method": method}
+        profiles = model.enrol(corpus.enrol, corpus.enrol_ids, **options)
+        return np.asarray(model.llr(profiles, corpus.test, **question))
+
+    def printed() -> Array:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LikelihoodFellWarning)
+            model = MultiviewPLDA(views, algorithm="paper", init="random", max_iter=10, tol=0, random_state=0)
+            model.fit(*training)
+        return scores(model, method="average", scoring="paper")
+
+    exact = MultiviewPLDA(views, max_iter=10, tol=0)
+    claims = np.asarray(corpus.enrol_labels["phrase"]).reshape(-1, 3)[:, 0]
+    return {
+        "cosine": lambda: scores(CosineScorer().fit(*training)),
+        "PLDA, class = cell, rank 40": lambda: scores(
+            MultiviewPLDA({"speaker:phrase": 40}, max_iter=10, tol=0).fit(*training), method="average"
+        ),
+        "two PLDA in cascade": lambda: scores(CascadeScorer(views, {"max_iter": 10, "tol": 0}).fit(*training)),
+        "the paper as printed": printed,
+        "exact EM, exact score": lambda: scores(exact.fit(*training), method="average"),
+        "  by-the-book enrolment": lambda: scores(exact),
+        "  the phrase known": lambda: scores(exact, known={"phrase": claims}),
+        "true parameters": lambda: scores(corpus.truth, method="average"),
+    }
+
+
+def run(output: Path, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, dict[str, float]]:
+    """Draw, fit, score, print the table, and leave the pictures and the model in a folder."""
+    say("drawing vectors from a known model: D = 100, ranks 20 + 20, 132 + 70 speakers, 20 phrases ...")
+    corpus = draw(seed)
+    profiles = len(np.unique(corpus.enrol_ids))
+    say(f"{len(corpus.train)} training vectors, {profiles} profiles x {len(corpus.test)} tests\n")
+    first = {view: np.asarray(labels).reshape(-1, 3)[:, 0] for view, labels in corpus.enrol_labels.items()}
+    kinds = trial_kinds(first, corpus.test_labels)
+    say(f"{'EER, %':32}" + "".join(f"{kind:>8}" for kind in KINDS) + f"{'Cllr':>8}{'seconds':>9}")
+    table: dict[str, dict[str, float]] = {}
+    for name, fit_and_score in systems(corpus).items():
+        started = time.perf_counter()
+        scores = fit_and_score()
+        row = eer_by_kind(scores, kinds)
+        cost = "-" if name == "cosine" else f"{cllr(scores[kinds['TC']], scores[~kinds['TC']]):.3f}"
+        table[name.strip()] = row
+        seconds = time.perf_counter() - started
+        cells = "".join(f"{100 * row[kind]:8.2f}" for kind in KINDS)
+        say(f"{name:32}{cells}{cost:>8}{seconds:9.1f}")
+    say("\nIW impostor, wrong phrase; IC impostor, correct phrase; TW target, wrong phrase.")
+    model = MultiviewPLDA({"speaker": 20, "phrase": 19}, max_iter=10, tol=0).fit(corpus.train, corpus.train_labels)
+    shares = ", ".join(f"{view} {share:.0%}" for view, share in model.explained_variance_ratio_.items())
+    say(f"variance explained: {shares}")
+    output.mkdir(parents=True, exist_ok=True)
+    model.save(output / "model.safetensors")
+    say(f"\nwrote {output / 'model.safetensors'}")
+    with pictures_where_possible():
+        fig, (left, right) = figure(11, 5, 2)
+        enrolled = model.enrol(corpus.enrol, corpus.enrol_ids)
+        ratios = [model.llr(enrolled, corpus.test, same=view) for view in ("speaker", "phrase")]
+        scatter_of_kinds(left, ratios[0], ratios[1], kinds, ("speaker", "phrase"))
+        bars_of_systems(right, table, KINDS)
+        say(f"wrote {save_figure(fig, output / 'drawn.png')}")
+    say(f"look inside the model:  mvplda info {output / 'model.safetensors'}")
+    return table

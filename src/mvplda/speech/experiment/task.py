@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..datasets.corpus import Corpus
-from ..exceptions import DataError, LabelError
-from ..io.vectors import VectorSet
-from ..labels import encode_labels
-from ..metrics import trial_kinds
+from ...exceptions import DataError, LabelError
+from ...io.vectors import VectorSet
+from ...labels import encode_labels
+from ...metrics import trial_kinds
+from ..corpora.corpus import Corpus
 
 if TYPE_CHECKING:
     from .extraction import Extra

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "ActivitySettings": "settings",
-    "Augmentation": "batch",
+    "Augmentation": "extract",
     "Channel": "augmentation",
-    "Extracted": "batch",
-    "FeatureCache": "cache",
-    "FeatureSet": "featureset",
+    "Extracted": "extract",
+    "FeatureCache": "store",
+    "FeatureSet": "store",
     "FeatureSettings": "settings",
     "Gain": "augmentation",
     "Noise": "augmentation",
@@ -24,11 +24,11 @@ _HOMES = {
     "SoundReader": "reading",
     "Speed": "augmentation",
     "augment": "augmentation",
-    "extract_features": "batch",
+    "extract_features": "extract",
     "features": "frames",
     "frame_bounds": "frames",
     "read_audio": "reading",
-    "speech_frames": "activity",
+    "speech_frames": "frames",
     "stack": "frames",
     "stacked_index": "frames",
 }
@@ -58,19 +58,17 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .activity import speech_frames
     from .augmentation import Channel, Gain, Noise, Recipe, Room, Speed, augment
-    from .batch import Augmentation, Extracted, extract_features
-    from .cache import FeatureCache
-    from .featureset import FeatureSet
-    from .frames import features, frame_bounds, stack, stacked_index
+    from .extract import Augmentation, Extracted, extract_features
+    from .frames import features, frame_bounds, speech_frames, stack, stacked_index
     from .reading import SoundReader, read_audio
     from .settings import ActivitySettings, FeatureSettings
+    from .store import FeatureCache, FeatureSet
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'mvplda.audio' has no attribute {name!r}")
+        raise AttributeError(f"module 'mvplda.speech.features' has no attribute {name!r}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, ParameterError
-from ..extras import need
+from ..._optional import need
+from ...exceptions import DataError, ParameterError
 
 Wave = NDArray[np.float64]
 Range = tuple[float, float]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import AudioError, ParameterError
-from ..extras import need
+from ..._optional import need
+from ...exceptions import AudioError, ParameterError
 
 if TYPE_CHECKING:
-    from ..datasets.corpus import Clip
+    from ..corpora.corpus import Clip
 
 Samples = NDArray[np.float32]
 

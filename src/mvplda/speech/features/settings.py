@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
-from ..exceptions import ParameterError
+from ...exceptions import ParameterError
 
 VERSION = 1
 """Raised when the same settings give other frames than before: it is part of every key."""
@@ -53,7 +53,7 @@ class FeatureSettings:
     The defaults are those of the paper: 13 cepstra of which the first is the log energy,
     with deltas and delta-deltas 39, mean and variance normalised over the utterance. There
     is no dither, so the same sound gives the same frames; white noise at a chosen level is
-    an augmentation (`mvplda.audio.Noise`).
+    an augmentation (`mvplda.speech.features.Noise`).
 
     Attributes
     ----------

@@ -1,10 +1,10 @@
 """From frames to one vector an utterance: networks trained on several labels at once.
 
 settings : what a network is and how it is trained
-paper, rbm, pretraining : the paper's network, and its machines layer by layer
-modern, layers, heads : the modern network, and what training adds to it
-data, batches, training, monitor, checkpoint : the loop
-extractor, export : what is kept, its file, and ONNX
+paper, pretraining : the paper's network, and its machines layer by layer
+modern : the modern network, and what training adds to it
+data, batches, training, cuda_step : the loop
+extractor : what is kept, its file, and ONNX
 
 torch is imported when something that needs it is used.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..exceptions import ConstantLayerWarning
+from ...exceptions import ConstantLayerWarning
 from .data import concatenate
 from .settings import (
     FrameAugmentation,
@@ -30,8 +30,7 @@ from .settings import (
 )
 
 if TYPE_CHECKING:
-    from .export import export_onnx
-    from .extractor import Extractor
+    from .extractor import Extractor, export_onnx
     from .pretraining import LayerHealth
     from .training import train
 
@@ -57,7 +56,7 @@ __all__ = [
 _LATE = {
     "Extractor": "extractor",
     "LayerHealth": "pretraining",
-    "export_onnx": "export",
+    "export_onnx": "extractor",
     "train": "training",
 }
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..audio.featureset import FeatureSet
-from ..exceptions import ParameterError
+from ...exceptions import ParameterError
+from ..features.store import FeatureSet
 from .data import IntArray
 from .paper import stacked_positions
 from .settings import FrameAugmentation

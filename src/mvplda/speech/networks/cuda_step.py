@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..exceptions import ParameterError
+from ...exceptions import ParameterError
 from .extractor import Body
-from .heads import Heads
+from .modern import Heads
 from .settings import Training
 from .tensors import Tensor, nn, torch
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..audio.featureset import FeatureSet
-from ..datasets.enrolment import split_classes
-from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import encode_labels
+from ...exceptions import DataError, LabelError, ParameterError
+from ...labels import encode_labels
+from ..corpora.corpus import split_classes
+from ..features.store import FeatureSet
 
 IntArray = NDArray[np.int64]
 Labels = Mapping[str, Any]

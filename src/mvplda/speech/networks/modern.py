@@ -1,4 +1,4 @@
-"""A head for every view: plain softmax, or an additive angular margin; only training has them."""
+"""The modern network: convolutions, attentive statistics, and what training adds to it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,168 @@ import math
 from collections.abc import Mapping
 from itertools import pairwise
 
-from ..exceptions import ParameterError
+from ...exceptions import ParameterError
 from .settings import ModernNetwork, NetworkSettings
-from .tensors import Tensor, functional, nn, torch
+from .tensors import Tensor, functional, nn, torch, valid_frames
+
+# A small modern network: convolutions over time, attentive statistics, one embedding an utterance.
+
+
+class Step(nn.Module):
+    """Convolution, batch normalisation; what it leaves in padded frames is blanked by the caller."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int) -> None:
+        super().__init__()
+        around = dilation * (kernel // 2)
+        self.convolution = nn.Conv1d(inputs, outputs, kernel, padding=around, dilation=dilation, bias=False)
+        self.norm = MaskedBatchNorm(outputs)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        normed: Tensor = self.norm(self.convolution(x), mask)
+        return normed
+
+
+def blank(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Zeros in padded frames: what a convolution sees beyond the end of an utterance that is not padded."""
+    return x if mask is None else x * mask
+
+
+class Block(nn.Module):
+    """One convolution (tdnn), or two and a short cut (residual)."""
+
+    def __init__(self, channels: int, kernel: int, dilation: int, residual: bool) -> None:
+        super().__init__()
+        self.first = Step(channels, channels, kernel, dilation)
+        self.second = Step(channels, channels, kernel, dilation) if residual else None
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        inner = blank(torch.relu(self.first(x, mask)), mask)
+        if self.second is None:
+            return inner
+        return blank(torch.relu(self.second(inner, mask) + x), mask)
+
+
+class ModernBody(nn.Module):
+    """Frames (B, T, D) and lengths (B,) -> vectors (B, dimension)."""
+
+    shift: Tensor
+    deviation: Tensor
+
+    def __init__(self, settings: ModernNetwork, width: int) -> None:
+        super().__init__()
+        self.settings, self.width, self.embedding = settings, width, settings.embedding
+        both = settings.output == "embedding+pooled"
+        self.dimension = settings.embedding + (2 * settings.pooled if both else 0)
+        self.register_buffer("shift", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+        self.entry = Step(width, settings.channels, 5, 1)
+        residual = settings.block == "residual"
+        self.blocks = nn.ModuleList(
+            Block(settings.channels, settings.kernel, dilation, residual) for dilation in settings.dilations
+        )
+        self.exit = Step(settings.channels, settings.pooled, 1, 1)
+        self.pool = AttentiveStatistics(settings.pooled, settings.attention)
+        self.pooled_norm = MaskedBatchNorm(2 * settings.pooled)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.project = nn.Linear(2 * settings.pooled, settings.embedding, bias=False)
+        self.embedding_norm = MaskedBatchNorm(settings.embedding)
+
+    def pooled(self, frames: Tensor, lengths: Tensor | None) -> Tensor:
+        """(B, 2 pooled) statistics of standardised frames; without lengths every frame is valid."""
+        x = frames.transpose(1, 2)
+        mask = None if lengths is None else valid_frames(lengths, frames.shape[1])[:, None, :].to(x.dtype)
+        x = blank(torch.relu(self.entry(blank(x, mask), mask)), mask)
+        for block in self.blocks:
+            x = block(x, mask)
+        x = torch.relu(self.exit(x, mask))
+        pooled: Tensor = self.pooled_norm(self.pool(x, mask)[:, :, None])[:, :, 0]
+        return pooled
+
+    def project_pooled(self, pooled: Tensor) -> Tensor:
+        embedding: Tensor = self.embedding_norm(self.project(self.dropout(pooled))[:, :, None])[:, :, 0]
+        return embedding
+
+    def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, embedding) what the heads see, of standardised frames."""
+        return self.project_pooled(self.pooled(frames, lengths))
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        pooled = self.pooled((frames - self.shift) / self.deviation, lengths)
+        embedding = self.project_pooled(pooled)
+        both = self.settings.output == "embedding+pooled"
+        return torch.cat([embedding, pooled], dim=1) if both else embedding
+
+
+# Layers that padded frames cannot touch: masked batch normalisation and attentive statistics.
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch normalisation of (B, C, T) over the valid frames only.
+
+    Statistics are kept in float32. Without a mask all frames are valid, and torch's own kernel is used.
+    """
+
+    running_mean: Tensor
+    running_variance: Tensor
+
+    def __init__(self, channels: int, momentum: float = 0.1, floor: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.floor = momentum, floor
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_variance", torch.ones(channels))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        if mask is None or not self.training:
+            return functional.batch_norm(
+                x.float(),
+                self.running_mean,
+                self.running_variance,
+                self.weight,
+                self.bias,
+                self.training,
+                self.momentum,
+                self.floor,
+            )
+        x = x.float()
+        count = mask.sum()
+        mean = (x * mask).sum(dim=(0, 2)) / count
+        centred = (x - mean[:, None]) * mask
+        variance = (centred * centred).sum(dim=(0, 2)) / count
+        with torch.no_grad():
+            unbiased = variance * (count / (count - 1).clamp(min=1))
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_variance.lerp_(unbiased, self.momentum)
+        gain = self.weight * torch.rsqrt(variance + self.floor)
+        return centred * gain[:, None] + self.bias[:, None]
+
+
+class AttentiveStatistics(nn.Module):
+    """(B, C, T) -> (B, 2 C): mean and deviation of every channel, weighted over the valid frames.
+
+    weights = softmax over time of  W2 tanh(W1 x + b1) + b2, one weight a channel and frame.
+    """
+
+    def __init__(self, channels: int, hidden: int, floor: float = 1e-4) -> None:
+        super().__init__()
+        self.inner = nn.Conv1d(channels, hidden, 1)
+        self.outer = nn.Conv1d(hidden, channels, 1)
+        self.floor = floor
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores = self.outer(torch.tanh(self.inner(x))).float()
+        if mask is not None:
+            scores = torch.where(mask > 0, scores, torch.full_like(scores, -1e30))
+        weights = torch.softmax(scores, dim=2)
+        x = x.float()
+        mean = (weights * x).sum(dim=2)
+        # centred, not E[x^2] - E[x]^2: the difference of two large numbers would be noise
+        variance = (weights * (x - mean[:, :, None]) ** 2).sum(dim=2)
+        return torch.cat([mean, torch.sqrt(variance + self.floor)], dim=1)
+
+
+# A head for every view: plain softmax, or an additive angular margin; only training has them.
 
 
 def angular_margin_logits(cosines: Tensor, codes: Tensor, margin: float, scale: float) -> Tensor:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from ..checks import at_least, known_names, positive, share
-from ..exceptions import ParameterError
+from ..._validation import at_least, known_names, positive, share
+from ...exceptions import ParameterError
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def default_training(network: NetworkSettings, **changes: Any) -> Training:
 
     Examples
     --------
-    >>> from mvplda.jvector import PaperNetwork, default_training
+    >>> from mvplda.speech.networks import PaperNetwork, default_training
     >>> default_training(PaperNetwork(), epochs=10).optimiser
     'sgd'
     """

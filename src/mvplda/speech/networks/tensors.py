@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..extras import need
+from ..._optional import need
 
 need("torch")
 
@@ -12,7 +12,7 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from ..exceptions import ParameterError  # noqa: E402
+from ...exceptions import ParameterError  # noqa: E402
 
 __all__ = ["Tensor", "choose_device", "functional", "nn", "pieces", "torch", "valid_frames"]
 

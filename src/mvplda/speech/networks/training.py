@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import io
 import math
+import os
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..audio.featureset import FeatureSet
-from ..exceptions import LabelError, NumericalError
-from ..progress import Progress
+from ..._files import write_atomically
+from ..._progress import Progress
+from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
+from ...metrics import eer
+from ..features.store import FeatureSet
 from .batches import FrameBatches, UtteranceBatches, standardised
-from .checkpoint import read_checkpoint, setting_of, write_checkpoint
+from .cuda_step import RecordedStep, Step
 from .data import IntArray, Labels, check_features, frame_statistics, hold_out_rows, number_classes, take_labels
 from .extractor import Body, Extractor, build_body, extract_vectors
-from .heads import Heads
-from .monitor import cosine_scores, held_out_eer, plda_scores, some_rows
+from .modern import Heads
 from .paper import PaperBody
 from .pretraining import pretrain
-from .settings import ModernNetwork, NetworkSettings, PaperNetwork, Training, default_training, training_to_dict
-from .steps import RecordedStep, Step
+from .settings import (
+    ModernNetwork,
+    NetworkSettings,
+    PaperNetwork,
+    Training,
+    default_training,
+    network_to_dict,
+    training_to_dict,
+)
 from .tensors import choose_device, torch
 
 HeldOut = tuple[FeatureSet, Labels]
@@ -66,8 +80,8 @@ def train(
     Examples
     --------
     >>> import numpy as np
-    >>> from mvplda.audio.featureset import FeatureSet
-    >>> from mvplda.jvector import ModernNetwork, Training, train
+    >>> from mvplda.speech.features.store import FeatureSet
+    >>> from mvplda.speech.networks import ModernNetwork, Training, train
     >>> rng = np.random.default_rng(0)
     >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
     >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
@@ -292,3 +306,110 @@ def _shown(record: Mapping[str, Any], watched: _Watched | None) -> str:
     if watched is not None:
         parts.append(f"held-out {watched.name} EER {100 * record['held_out_eer']:.2f} %")
     return "  ".join(parts)
+
+
+# How well vectors of classes that the network has not seen tell these classes apart.
+
+
+MOST = 2000
+REDUCED = 100
+
+
+def cosine_scores(X: NDArray[Any]) -> NDArray[np.float64]:
+    """(n, n) cosines of the centred vectors."""
+    centred = np.asarray(X, dtype=np.float64)
+    centred = centred - centred.mean(axis=0)
+    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
+    return np.asarray(centred @ centred.T)
+
+
+def plda_scores(X: NDArray[Any], X_train: NDArray[Any], codes: IntArray) -> NDArray[np.float64]:
+    """(n, n) likelihood ratios of PLDA with the cell as its class, trained on the network's own vectors."""
+    from ...models.plda import PLDA
+    from ...preprocessing import standard_chain
+
+    _, cells = np.unique(codes, axis=0, return_inverse=True)
+    rank = min(REDUCED, X.shape[1], len(X_train) - 1)
+    chain = standard_chain(rank)
+    model = PLDA(n_components=max(1, min(40, rank - 1, int(cells.max()))), max_iter=10, tol=0)
+    with warnings.catch_warnings():
+        # Ten iterations are enough to compare epochs by, and a young network's vectors may have few axes.
+        warnings.simplefilter("ignore")
+        reduced = chain.fit_transform(np.asarray(X_train, dtype=np.float64), cells.ravel())
+        model.fit(reduced, cells.ravel())
+    side = chain.transform(np.asarray(X, dtype=np.float64))
+    return np.asarray(model.llr(model.enrol(side, np.arange(len(side))), side), dtype=np.float64)
+
+
+def held_out_eer(scores: NDArray[Any], codes: IntArray, view: int) -> float:
+    """EER of one view, the others shared: same cell against another class of the view only.
+
+    Where no two vectors share all other views, every pair counts. NaN where there are no
+    pairs of one kind.
+    """
+    first, second = np.triu_indices(len(codes), k=1)
+    same = codes[first] == codes[second]
+    others = np.delete(same, view, axis=1).all(axis=1)
+    if not (others & same[:, view]).any() or not (others & ~same[:, view]).any():
+        others = np.ones_like(others)
+    targets = scores[first, second][others & same[:, view]]
+    nontargets = scores[first, second][others & ~same[:, view]]
+    return eer(targets, nontargets) if len(targets) and len(nontargets) else math.nan
+
+
+def some_rows(count: int, seed: int, most: int = MOST) -> IntArray:
+    """At most so many rows, the same ones in every epoch."""
+    rows = np.random.default_rng([seed, 3]).permutation(count)[:most]
+    return np.sort(rows).astype(np.int64)
+
+
+# A training that was interrupted goes on where it was.
+
+
+FORMAT = "mvplda-jvector-checkpoint"
+FREE = ("checkpoint", "checkpoint_every", "device", "patience")
+"""Settings that may differ when a training goes on."""
+
+
+def setting_of(features: FeatureSet, codes: IntArray, network: NetworkSettings, training: Training) -> dict[str, Any]:
+    """What must be the same for a checkpoint to be of this training."""
+    digest = hashlib.sha256(np.ascontiguousarray(codes).tobytes())
+    digest.update(np.ascontiguousarray(features.offsets).tobytes())
+    digest.update(np.ascontiguousarray(features.frames).tobytes())
+    plain = {f"training.{k}": v for k, v in training_to_dict(training).items() if k not in FREE}
+    plain |= {f"network.{k}": v for k, v in network_to_dict(network).items()}
+    return {name: _plain(value) for name, value in plain.items()} | {"data": digest.hexdigest()}
+
+
+def write_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """All of the state, or nothing."""
+    stream = io.BytesIO()
+    torch.save({"format": FORMAT, "setting": dict(setting), **state}, stream)
+    write_atomically(path, stream.getvalue())
+
+
+def read_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The state in a file, None where there is no file; of another training it is refused."""
+    if not Path(path).is_file():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict) or state.get("format") != FORMAT:
+            raise FileFormatError(f"{path} is not a checkpoint of a j-vector training")
+    except FileFormatError:
+        raise
+    except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime and end-of-file errors
+        raise FileFormatError(
+            f"{path} is truncated or not a checkpoint of a j-vector training: remove it to start anew"
+        ) from error
+    for name, value in setting.items():
+        if state["setting"].get(name) != value:
+            what = "other data" if name == "data" else f"{name} = {state['setting'].get(name)!r}, not {value!r}"
+            raise ParameterError(f"the checkpoint {path} is of a training with {what}: give another path, or remove it")
+    return state
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value
