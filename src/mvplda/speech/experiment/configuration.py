@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..._files import write_atomically
 from ..._validation import known_names
 from ...exceptions import FileFormatError, ParameterError
 from ...io.sources import read_bytes
 from ...metrics import detection_costs
+from ...persistence import write_atomically
 from ..features.settings import FeatureSettings
 from ..networks.settings import (
     KINDS,

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import fingerprint, seal, unseal, write_atomically
 from ..._optional import need
 from ..._progress import Progress
 from ...exceptions import FileFormatError, NumericalError, ParameterError
+from ...persistence import fingerprint, pack, unpack, write_atomically
 from ..features.store import FeatureSet
 from .data import check_features
 from .modern import ModernBody
@@ -146,12 +146,12 @@ class Extractor:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file, atomically."""
         tensors, about = self._parts()
-        write_atomically(path, seal(FORMAT, "extractor", tensors, about))
+        write_atomically(path, pack(FORMAT, "extractor", tensors, about))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Extractor:
         """Read what `save` wrote; damaged, foreign and newer files give a `FileFormatError`."""
-        tensors, about = unseal(path, FORMAT, "extractor")
+        tensors, about = unpack(path, FORMAT, "extractor")
         try:
             network = network_from_dict(about["network"])
             body = build_body(network, int(about["width"]))

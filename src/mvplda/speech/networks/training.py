@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import write_atomically
 from ..._progress import Progress
 from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ...metrics import eer
+from ...persistence import write_atomically
 from ..features.store import FeatureSet
 from .batches import FrameBatches, UtteranceBatches, standardised
 from .cuda_step import RecordedStep, Step
