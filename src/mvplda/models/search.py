@@ -20,8 +20,8 @@ from sklearn.utils.validation import validate_data
 from .._progress import Progress
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
 from ..inference.em import Iteration, NoiseKind
+from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
-from ..metrics import trial_kinds
 from ..statistics import SufficientStatistics
 from .multiview import MultiviewPLDA
 from .settings import Settings, check_settings, largest_rank
