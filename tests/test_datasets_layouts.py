@@ -110,7 +110,7 @@ def test_free_spoken_digits(tmp_path):
     assert apart(corpus)
     assert set(corpus.labels["speaker"][corpus.protocol.test]) == {"theo", "yweweler"}
     assert (len(corpus.protocol.enrol), len(corpus.protocol.test)) == (20, 60)
-    drawn = load_corpus("free_spoken_digits", tmp_path / "recordings", training=3, seed=1)
+    drawn = load_corpus("free_spoken_digits", tmp_path / "recordings", training=3, random_state=1)
     assert len(np.unique(drawn.labels["speaker"][drawn.protocol.train])) == 3
     with pytest.raises(DataError, match="no sound files"):
         load_corpus("free-spoken-digits", _empty(tmp_path))
@@ -164,7 +164,7 @@ def test_arabic_commands_with_the_lists_of_the_repository(tmp_path):
 
 def test_arabic_commands_without_lists_are_split_by_seed(tmp_path):
     arabic_tree(tmp_path)
-    first, again = (load_corpus("arabic-commands", tmp_path, seed=2) for _ in range(2))
+    first, again = (load_corpus("arabic-commands", tmp_path, random_state=2) for _ in range(2))
     assert len(np.unique(first.labels["speaker"][first.protocol.train])) == 4
     assert apart(first)
     assert first.protocol.test.tolist() == again.protocol.test.tolist()

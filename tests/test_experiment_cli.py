@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_table(first):
         "--cache",
         place / "cache",
         **SPEECH,
-        **{**TINY, "training.seed": 1},
+        **{**TINY, "training.random_state": 1},
     )
     assert numbers(place / "other")[0] != numbers(place / "first")[0]
 

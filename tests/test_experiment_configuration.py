@@ -132,7 +132,7 @@ def test_what_is_left_out_suits_the_network():
 
 
 def test_another_kind_of_network_comes_with_its_own():
-    start = Configuration().with_changes({"training.epochs": 2, "network.channels": 8, "backend.seed": 4})
+    start = Configuration().with_changes({"training.epochs": 2, "network.channels": 8, "backend.random_state": 4})
     changes = {"network.kind": "paper", "network.hidden": 32, "network.pretraining.epochs": 3,
                "training.augmentation.noise": 0.1}  # fmt: skip
     paper = start.with_changes(changes)

@@ -71,7 +71,7 @@ def test_who_is_held_out_is_in_no_voice_and_no_copy(corpus, material, monkeypatc
         return "extractor"
 
     monkeypatch.setattr("mvplda.speech.networks.training.train", spy)
-    training = Training(hold_out=0.4, seed=seed)
+    training = Training(hold_out=0.4, random_state=seed)
     assert train_extractor(corpus, material, TINY, training, SETTINGS) == "extractor"
     speaker = dict(zip(corpus.ids.tolist(), corpus.labels["speaker"].tolist(), strict=True))
     source = [name if name in speaker else name.rpartition("@")[0] for name in given["features"].ids.tolist()]

@@ -68,7 +68,7 @@ def test_same_seed_same_network_and_the_global_generator_is_left_alone():
     again = train(features, labels, MODERN, short)
     assert again.extract(features).tobytes() == first.extract(features).tobytes()
     assert again.name == first.name
-    other = train(features, labels, MODERN, dataclasses.replace(short, seed=1))
+    other = train(features, labels, MODERN, dataclasses.replace(short, random_state=1))
     assert np.abs(other.extract(features) - first.extract(features)).max() > 0.01
     assert other.name != first.name
 
@@ -287,7 +287,7 @@ def test_file_round_trip(extractor, tmp_path):
     from mvplda.models.plda import PLDA
     from mvplda.speech.experiment.studies import draw
 
-    corpus = draw(seed=0)
+    corpus = draw(random_state=0)
     PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)
     with pytest.raises(FileFormatError, match="holds a model"):
         Extractor.load(path)

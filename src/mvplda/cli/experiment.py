@@ -217,10 +217,10 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
     from ..speech.experiment.run import run_experiment
 
     check_folder(output)
-    settings = read_recipe("small", {"name": "synthetic", "seed": seed})
-    settings = settings.with_changes({"training.seed": seed, "backend.seed": seed})
+    settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
+    settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
     click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
-    corpus = load_corpus("synthetic", output / "speech", seed=seed, progress=not quiet)
+    corpus = load_corpus("synthetic", output / "speech", random_state=seed, progress=not quiet)
     run_experiment(corpus, settings, output, cache=output / "features", progress=not quiet, say=click.echo)
     click.echo(NEXT.format(output=output))
 
@@ -276,7 +276,7 @@ def faces(images: Path, output: Path, seed: int) -> None:
     from ..speech.experiment.studies import study_faces
 
     check_folder(output)
-    study_faces(images, output, seed=seed, say=click.echo)
+    study_faces(images, output, random_state=seed, say=click.echo)
 
 
 @study.command()
@@ -344,7 +344,7 @@ def nuisance(
         keep=keep or None,
         components=components,
         folds=folds,
-        seed=seed,
+        random_state=seed,
         say=click.echo,
     )
     output.mkdir(parents=True, exist_ok=True)

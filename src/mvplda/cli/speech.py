@@ -13,8 +13,8 @@ from . import SEED, KeyValue, Number, once
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..speech.corpora.corpus import Clip
     from ..speech.features import Extracted, FeatureSet, FeatureSettings
+    from ..speech.features.reading import Clip
 
 
 SOURCE = """\b
@@ -115,6 +115,7 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--seed",
+    "random_state",
     type=SEED,
     help="Draw everything with this seed; it gives the same network.  [default: 0]",
 )
@@ -281,8 +282,8 @@ def _read_source(source: str, pattern: str | None) -> _Listed:
 
     from ..exceptions import DataError, FileFormatError
     from ..io.lists import read_map
-    from ..speech.corpora.corpus import Clip
     from ..speech.corpora.folder import SOUND, match_files, read_table, sound_files, without_suffix
+    from ..speech.features.reading import Clip
 
     place = Path(source)
     if pattern is not None and not place.is_dir():

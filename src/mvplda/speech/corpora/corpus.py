@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,20 +15,7 @@ from numpy.typing import NDArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import BLANKS, check_ids
 from ...io.trials import Trials, patterns
-
-
-@dataclass(frozen=True)
-class Clip:
-    """Where the samples of an utterance lie: a file, or a stretch of one.
-
-    ``start`` and ``length`` count samples at the file's own rate; a length of
-    None means to the end. ``channel`` None means the mean of all channels.
-    """
-
-    path: Path
-    start: int = 0
-    length: int | None = None
-    channel: int | None = None
+from ..features.reading import Clip
 
 
 @dataclass(frozen=True)
@@ -358,14 +344,14 @@ def session_order(sessions: Any, number: int) -> IntArray:
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
-def split_classes(classes: Any, training: int | float, seed: int = 0) -> tuple[StringArray, StringArray]:
+def split_classes(classes: Any, training: int | float, random_state: int = 0) -> tuple[StringArray, StringArray]:
     """Classes to train on and classes to evaluate on, none in both, each sorted.
 
     Parameters
     ----------
     classes : labels of one view; repetitions count once
     training : how many classes to train on: a whole number, or a share below 1
-    seed : of the draw
+    random_state : of the draw
 
     Examples
     --------
@@ -384,7 +370,7 @@ def split_classes(classes: Any, training: int | float, seed: int = 0) -> tuple[S
             f"{number} of {len(names)} classes to train on leaves none on one side: training and evaluation "
             "need at least one class each"
         )
-    drawn = np.random.default_rng(seed).permutation(len(names))
+    drawn = np.random.default_rng(random_state).permutation(len(names))
     return names[np.sort(drawn[:number])], names[np.sort(drawn[number:])]
 
 

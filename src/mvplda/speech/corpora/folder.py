@@ -32,7 +32,7 @@ def folder(
     *,
     views: Sequence[str] | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     sessions: int | None = None,
     unmatched: str = "error",
@@ -50,14 +50,14 @@ def folder(
         Fields are views, except ``session``, which orders the utterances of a cell.
     views : the fields that are views, the speaker first; None takes them as the pattern does
     training : classes of the first view to train on: names, a number, or a share; None is
-        two thirds, drawn with `seed`. The others are enrolled and tested.
+        two thirds, drawn with `random_state`. The others are enrolled and tested.
     per_model : utterances an enrolment, the first sessions of a cell
     sessions : use only so many sessions of every cell, the first ones
     unmatched : "error" refuses names that do not fit the pattern, "skip" passes over them
     base : the folder that the paths of a table are relative to; None takes that of the table
     """
     root = Path(root)
-    common: dict[str, Any] = {"training": training, "seed": seed, "per_model": per_model}
+    common: dict[str, Any] = {"training": training, "random_state": random_state, "per_model": per_model}
     index = root if root.is_file() else root / INDEX
     if pattern is None and index.is_file():
         label = name or (root.stem if root.is_file() else root.name)
@@ -228,7 +228,7 @@ def table(
     base: str | os.PathLike[str] | None = None,
     views: Sequence[str] | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     sessions: int | None = None,
     name: str | None = None,
@@ -243,7 +243,7 @@ def table(
     path : a ``.csv``, ``.tsv`` (or ``.txt``, tabs) or ``.parquet`` file with a header
     base : the folder that the paths are relative to; None takes that of the table
     views : the columns that are views, the speaker first; None takes all that are nothing else
-    training, seed, per_model : the protocol, where there is no split (see `make_protocol`)
+    training, random_state, per_model : the protocol, where there is no split (see `make_protocol`)
     sessions : use only so many sessions of every cell, the first ones
     """
     path = Path(path)
@@ -256,7 +256,7 @@ def table(
         listed.sessions,
         split=listed.split,
         training=training,
-        seed=seed,
+        random_state=random_state,
         per_model=per_model,
         limit=sessions,
     )

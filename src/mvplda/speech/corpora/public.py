@@ -42,7 +42,7 @@ def audiomnist(
     *,
     sessions: int | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
     """AudioMNIST, packed or as downloaded; 40 speakers to train on, 20 to enrol and test, all against all.
@@ -81,7 +81,7 @@ def audiomnist(
         clips,
         session,
         training=training,
-        seed=seed,
+        random_state=random_state,
         per_model=per_model,
         limit=sessions,
         source=MNIST_SOURCE,
@@ -123,7 +123,7 @@ def free_spoken_digits(
     *,
     sessions: int | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
     """Free Spoken Digit; the speakers theo and yweweler are enrolled and tested, the others trained on.
@@ -132,7 +132,7 @@ def free_spoken_digits(
     ----------
     root : the repository, which holds ``recordings/<digit>_<name>_<index>.wav``
     sessions : use only so many recordings of a digit, the first ones
-    training : speakers to train on, a number or a share of them drawn with `seed`; None as above
+    training : speakers to train on, a number or a share of them drawn with `random_state`; None as above
     per_model : utterances an enrolment, the first recordings
     """
     found = match_files(
@@ -150,7 +150,7 @@ def free_spoken_digits(
         found.clips,
         found.fields["session"],
         training=training,
-        seed=seed,
+        random_state=random_state,
         per_model=per_model,
         limit=sessions,
         source=DIGITS_SOURCE,
@@ -173,13 +173,13 @@ def arabic_commands(
     *,
     sessions: int | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
 ) -> Corpus:
     """Arabic Speech Commands, with the repository's split of the speakers.
 
     Speakers of its training and validation lists are trained on, those of the test list are
-    enrolled and tested. Without lists, two thirds of the speakers, drawn with `seed`, are trained on.
+    enrolled and tested. Without lists, two thirds of the speakers, drawn with `random_state`, are trained on.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def arabic_commands(
         found.clips,
         found.fields["session"],
         training=training,
-        seed=seed,
+        random_state=random_state,
         per_model=per_model,
         limit=sessions,
         source=COMMANDS_SOURCE,

@@ -22,7 +22,7 @@ def corpus_of_vectors(
     training: float | int | Sequence[str] | None = None,
     *,
     split: Any = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     models: Mapping[str, Sequence[str]] | str | os.PathLike[str] | None = None,
     trials: Trials | str | os.PathLike[str] | None = None,
@@ -36,7 +36,7 @@ def corpus_of_vectors(
     ids : (n,) names of the vectors, such as `mvplda.io.read_vectors(path).ids`
     labels : view -> (n,) classes, or the path of an ``utt2X`` file; the speaker first
     session : (n,) what orders the utterances of a cell, or the path of a file; None: the order of `ids`
-    training, split, seed, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
+    training, split, random_state, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
     models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
         of `training` (names of classes; all that no trial uses, if None) are trained on.
     trials : the trials, or their file; needs `models`
@@ -57,7 +57,7 @@ def corpus_of_vectors(
             sessions,
             split=None if split is None else _column("split", split, names),
             training=training,
-            seed=seed,
+            random_state=random_state,
             per_model=per_model,
             source=source,
         )

@@ -158,7 +158,7 @@ def gather(
             if voice == 1.0 and copy == 0:
                 continue
             steps = (() if voice == 1.0 else (Speed(factor=(voice, voice)),)) + (variants.recipe.steps if copy else ())
-            changed = Augmentation(Recipe(steps), seed=copy, babble=babble if copy else ())
+            changed = Augmentation(Recipe(steps), random_state=copy, babble=babble if copy else ())
             say(f"features of {len(train)} training utterances, voice {voice:g}, copy {copy}")
             part = extract_features(
                 corpus.ids[train], [clips[row] for row in train], settings, on_error="skip", augment=changed, **options
@@ -195,7 +195,9 @@ def train_extractor(
     if training.hold_out and number < 5:
         say(f"{number} training speakers are too few to hold any out: the last epoch is kept")
     elif training.hold_out:
-        held = split_classes(people, number - max(2, round(training.hold_out * number)), seed=training.seed)[1]
+        held = split_classes(
+            people, number - max(2, round(training.hold_out * number)), random_state=training.random_state
+        )[1]
     out = np.isin(people, held)
 
     def own(chosen: IntArray) -> FeatureSet:

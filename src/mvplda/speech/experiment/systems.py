@@ -43,7 +43,7 @@ class BackendSettings:
     components : principal components of the systems with full noise
     shrinkages : shares of the total variance that may be added to the noise of ``best``; the
         first is taken unless held-out speakers are clearly for another
-    seed : of random starts and folds
+    random_state : of random starts and folds
     """
 
     reduce: int = 200
@@ -53,7 +53,7 @@ class BackendSettings:
     cell_rank: int = 120
     components: int = 150
     shrinkages: tuple[float, ...] = (0.05, 0.0, 0.02, 0.1, 0.2)
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
         at_least(self, 1, "reduce", "paper_rank", "paper_iterations", "speaker_rank", "cell_rank", "components")
@@ -111,7 +111,9 @@ def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
 
 
 def _paper(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    model = MultiviewPLDA(views, max_iter=settings.paper_iterations, tol=0, random_state=settings.seed, **options)
+    model = MultiviewPLDA(
+        views, max_iter=settings.paper_iterations, tol=0, random_state=settings.random_state, **options
+    )
     return Bundle(_plain_chain(task, settings.reduce), model).fit(task.train, task.train_labels)
 
 
@@ -180,7 +182,9 @@ def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
         components = _full_components(task, settings)
         ranks = _ranks(task, settings, components)
         views = {task.cell: ranks[task.cell]} if cell_only else ranks
-        model = MultiviewPLDA(views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.seed)
+        model = MultiviewPLDA(
+            views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.random_state
+        )
         return Bundle(standard_chain(components), model).fit(task.train, task.train_labels)
 
     return fit
@@ -194,7 +198,7 @@ def _calibrated(tuned: Tuned, task: Task, **question: Any) -> NDArray[Any]:
 
 
 def tuned_plda(task: Task, settings: BackendSettings) -> Scored:
-    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.seed)
+    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.random_state)
     return Scored(_calibrated(tuned, task), tuned.bundle, _described(tuned))
 
 
@@ -202,7 +206,7 @@ def best(task: Task, settings: BackendSettings) -> Scored:
     def ask(bundle: Bundle, trials: Task) -> NDArray[Any]:
         return score(bundle, trials, known=_claims(trials))
 
-    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.seed)
+    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.random_state)
     return Scored(_calibrated(tuned, task, known=_claims(task)), tuned.bundle, _described(tuned))
 
 
@@ -296,9 +300,9 @@ class Tuned:
     development: dict[float, float]
 
 
-def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int = 0) -> Tuned:
+def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, random_state: int = 0) -> Tuned:
     """Choose the shrinkage, the first unless another is clearly better, and calibrate; then train on all."""
-    inner = development_task(task, seed)
+    inner = development_task(task, random_state)
     if inner is None:
         return Tuned(fit(task, shrinkages[0]), shrinkages[0], None, {})
     targets = inner.targets
@@ -324,7 +328,7 @@ def _calibration(scores: Any, targets: NDArray[np.bool_]) -> tuple[LinearCalibra
     return calibrator, float(cllr(llrs[targets.ravel()], llrs[~targets.ravel()]))
 
 
-def development_task(task: Task, seed: int = 0) -> Task | None:
+def development_task(task: Task, random_state: int = 0) -> Task | None:
     """Trials among held-out training speakers, and training vectors of the others; None where they are too few."""
     speaker = task.views[0]
     people = task.train_labels[speaker].astype(np.str_) if task.people is None else task.people
@@ -333,7 +337,7 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
     if 2 <= len(unseen) <= len(names) - 3:  # an extractor from elsewhere has met nobody: then a share is held out
         held = unseen
     elif len(names) >= 6:
-        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), seed)[1]
+        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), random_state)[1]
     else:
         return None
     out = np.isin(people, held)

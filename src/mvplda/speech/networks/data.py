@@ -58,7 +58,7 @@ def number_classes(labels: Labels, n: int) -> tuple[IntArray, dict[str, list[str
     return np.stack(codes, axis=1).astype(np.int64), classes
 
 
-def hold_out_rows(labels: Labels, view: str, share: float, seed: int) -> tuple[IntArray, IntArray]:
+def hold_out_rows(labels: Labels, view: str, share: float, random_state: int) -> tuple[IntArray, IntArray]:
     """Rows of the classes that stay, and rows of a share of the classes, at least 2, that are held out."""
     if view not in labels:
         raise LabelError(f"there is no view {view!r} to hold classes out of; there are {list(labels)}")
@@ -67,7 +67,7 @@ def hold_out_rows(labels: Labels, view: str, share: float, seed: int) -> tuple[I
     count = max(2, round(share * number))
     if number - count < 2:
         raise ParameterError(f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2")
-    out = np.isin(column, split_classes(column, number - count, seed)[1])
+    out = np.isin(column, split_classes(column, number - count, random_state)[1])
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 

@@ -50,7 +50,7 @@ class LayerHealth:
 
 
 def pretrain(
-    body: PaperBody, source: FrameBatches, settings: Pretraining, seed: int, *, progress: bool = False
+    body: PaperBody, source: FrameBatches, settings: Pretraining, random_state: int, *, progress: bool = False
 ) -> list[LayerHealth]:
     """Train one machine a layer and put it in the layer's place."""
     health = []
@@ -59,7 +59,7 @@ def pretrain(
         total = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
         line = Progress("RBM epoch", total)
     done = 0
-    probe = source.sample(PROBED, np.random.default_rng([seed, 1]))
+    probe = source.sample(PROBED, np.random.default_rng([random_state, 1]))
     for number in range(len(body.layers)):
         layer = body.layers[number]
         assert isinstance(layer, nn.Linear)
@@ -69,7 +69,7 @@ def pretrain(
         mean_error = math.nan
         for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
             errors, count = torch.zeros((), device=source.device), 0
-            for stacked, _ in source.chunks(np.random.default_rng([seed, 2 + number, epoch])):
+            for stacked, _ in source.chunks(np.random.default_rng([random_state, 2 + number, epoch])):
                 for visible in pieces(below(body, stacked, number), settings.batch):
                     errors += trainer.step(visible)
                     count += 1

@@ -172,7 +172,7 @@ class Training:
     schedule : "constant", "linear" (to 0) or "cosine" (to 0)
     warmup : share of the steps over which the rate grows from 0
     clip : longest gradient, None for any
-    seed : same seed, same data, same device kind and number of threads give the same network
+    random_state : the same one, the same data, same device kind and number of threads give the same network
     device, precision : "auto" takes the GPU and bfloat16 products where there is one
     hold_out : share of the monitored view's classes that are kept out, to stop early by
     monitor : the view whose error is watched, None for the first
@@ -191,7 +191,7 @@ class Training:
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     warmup: float = 0.1
     clip: float | None = 5.0
-    seed: int = 0
+    random_state: int = 0
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     hold_out: float = 0.0
@@ -206,7 +206,7 @@ class Training:
         at_least(self, 1, "epochs", "batch", "checkpoint_every")
         positive(self, "learning_rate", *(["clip"] if self.clip is not None else []))
         share(self, "momentum", "warmup", "hold_out")
-        at_least(self, 0, "weight_decay", "seed")
+        at_least(self, 0, "weight_decay", "random_state")
         for name, allowed in (
             ("optimiser", ("sgd", "adamw")),
             ("schedule", ("constant", "linear", "cosine")),

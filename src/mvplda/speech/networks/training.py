@@ -101,7 +101,7 @@ def train(
         raise LabelError(f"there is no view {monitor!r} to monitor; the labels have {list(labels)}")
     number_classes(labels, len(features))
     if held_out is None and training.hold_out:
-        stay, out = hold_out_rows(labels, monitor, training.hold_out, training.seed)
+        stay, out = hold_out_rows(labels, monitor, training.hold_out, training.random_state)
         held_out = features.take(out), take_labels(labels, out)
         features, labels = features.take(stay), take_labels(labels, stay)
     codes, classes = number_classes(labels, len(features))
@@ -110,7 +110,7 @@ def train(
     device = choose_device(training.device)
     here = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=here):
-        torch.manual_seed(training.seed)
+        torch.manual_seed(training.random_state)
         run = _Run(features, codes, {view: len(names) for view, names in classes.items()}, network, training, device)
         history = run.fit(watched, progress)
     run.body.to("cpu").eval()
@@ -149,10 +149,10 @@ def _watched(
     missing = [view for view in views if view not in labels]
     if missing:
         raise LabelError(f"the held-out labels have no view {missing[0]!r}; they have {list(labels)}")
-    rows = some_rows(len(found), training.seed)
+    rows = some_rows(len(found), training.random_state)
     columns = [np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views]
     numbers = np.stack(columns, axis=1)[rows].astype(np.int64)
-    own = some_rows(len(features), training.seed, most=4000)
+    own = some_rows(len(features), training.random_state, most=4000)
     watched = _Watched(
         found.take(rows), numbers, views.index(monitor), monitor, training.criterion, features.take(own), codes[own]
     )
@@ -203,7 +203,9 @@ class _Run:
         if not self.history and isinstance(self.network, PaperNetwork) and self.network.pretraining is not None:
             assert isinstance(self.source, FrameBatches)
             assert isinstance(self.body, PaperBody)
-            found = pretrain(self.body, self.source, self.network.pretraining, self.training.seed, progress=progress)
+            found = pretrain(
+                self.body, self.source, self.network.pretraining, self.training.random_state, progress=progress
+            )
             self.health = [asdict(layer) for layer in found]
         line = Progress("epoch", self.training.epochs) if progress else None
         while len(self.history) < self.training.epochs and not self._patience_ended():
@@ -226,8 +228,8 @@ class _Run:
         """One pass over the data; nothing waits for the device until its end."""
         started = time.monotonic()
         # every epoch has a seed of its own: one that was resumed is the same as one that was not
-        torch.manual_seed(1_000_003 * self.training.seed + number + 1)
-        rng = np.random.default_rng([self.training.seed, 4, number])
+        torch.manual_seed(1_000_003 * self.training.random_state + number + 1)
+        rng = np.random.default_rng([self.training.random_state, 4, number])
         steps = len(self.source)
         self.step.start()
         for number_of_step, (inputs, codes) in enumerate(self.source.epoch(rng)):
@@ -357,9 +359,9 @@ def held_out_eer(scores: NDArray[Any], codes: IntArray, view: int) -> float:
     return eer(targets, nontargets) if len(targets) and len(nontargets) else math.nan
 
 
-def some_rows(count: int, seed: int, most: int = MOST) -> IntArray:
+def some_rows(count: int, random_state: int, most: int = MOST) -> IntArray:
     """At most so many rows, the same ones in every epoch."""
-    rows = np.random.default_rng([seed, 3]).permutation(count)[:most]
+    rows = np.random.default_rng([random_state, 3]).permutation(count)[:most]
     return np.sort(rows).astype(np.int64)
 
 
