@@ -282,7 +282,7 @@ def test_progress_is_one_line_a_second_at_most(corpus: Any, monkeypatch: pytest.
     ids, clips = corpus
     monkeypatch.setattr(extract, "JOB", 1)
     stream, started = io.StringIO(), time.monotonic()
-    extract_features(ids, clips, progress=Progress("features", len(ids), stream=stream))
+    extract_features(ids, clips, verbose=Progress("features", len(ids), stream=stream))
     lines = stream.getvalue().splitlines()
     assert 1 <= len(lines) <= 2 + (time.monotonic() - started)
     assert lines[-1].startswith("features 24/24")
@@ -310,7 +310,7 @@ class Slow(Step):
 
 extract.JOB = 2
 path = Path(sys.argv[1])
-extract_features(range(200), [path] * 200, workers=2, progress=True, cache=path.parent / "cache",
+extract_features(range(200), [path] * 200, workers=2, verbose=True, cache=path.parent / "cache",
                  augment=Augmentation(Recipe((Slow(),))))
 """
 

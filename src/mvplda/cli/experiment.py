@@ -143,7 +143,7 @@ def experiment(
         raise click.UsageError(f"{config or '-s'} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
     options = {name: value for name, value in settings.corpus.items() if name != "name"}
     if corpus == "synthetic" and not quiet:
-        options["progress"] = True
+        options["verbose"] = True
     try:
         if corpus == "vectors":
             vectors = str(root)
@@ -165,7 +165,7 @@ def experiment(
         workers=workers,
         on_error="raise" if strict else "skip",
         report=not no_report,
-        progress=not quiet,
+        verbose=not quiet,
         say=click.echo,
     )
 
@@ -220,8 +220,8 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
     settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
     settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
     click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
-    corpus = load_corpus("synthetic", output / "speech", random_state=seed, progress=not quiet)
-    run_experiment(corpus, settings, output, cache=output / "features", progress=not quiet, say=click.echo)
+    corpus = load_corpus("synthetic", output / "speech", random_state=seed, verbose=not quiet)
+    run_experiment(corpus, settings, output, cache=output / "features", verbose=not quiet, say=click.echo)
     click.echo(NEXT.format(output=output))
 
 

@@ -167,11 +167,11 @@ def train(
     classes = listed.labels | read_labels(once("--labels", labels), listed.ids)
     if not classes:
         raise click.UsageError("say what the labels are: -l VIEW=FILE, or --pattern for a folder")
-    found = listed.frames(settings.features, cache=cache, on_error=on_error, workers=workers, progress=not quiet)
+    found = listed.frames(settings.features, cache=cache, on_error=on_error, workers=workers, verbose=not quiet)
     place = {name: row for row, name in enumerate(listed.ids)}
     rows = [place[str(name)] for name in found.features.ids]  # those that were not skipped
     classes = {view: column[rows] for view, column in classes.items()}
-    extractor = train(found.features, classes, body, training, progress=not quiet)
+    extractor = train(found.features, classes, body, training, verbose=not quiet)
     extractor.save(output)
     _tell_skipped(found)
     if not quiet:
@@ -215,8 +215,8 @@ def extract(
     check_vectors_writable(output)
     network = Extractor.load(extractor)
     settings = FeatureSettings.from_dict(network.feature_settings)
-    found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, progress=not quiet)
-    X = network.extract(found.features, device=device or "auto", progress=not quiet)
+    found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, verbose=not quiet)
+    X = network.extract(found.features, device=device or "auto", verbose=not quiet)
     write_vectors(output, VectorSet(found.features.ids, X, network.name))
     _tell_skipped(found)
     if not quiet:

@@ -69,7 +69,7 @@ def synthetic(
     training: float | int | Sequence[str] | None = None,
     per_model: int = 3,
     workers: int | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Corpus:
     """A corpus of synthetic speech, made in a folder, or read from it when it is there already.
 
@@ -86,14 +86,14 @@ def synthetic(
     rate : samples a second
     training, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
     workers : processes at once; None takes a process a core
-    progress : show the progress on standard error
+    verbose : show the progress on standard error
     """
     settings = _settings(speakers, phrases, sessions, random_state, rate)
     root = Path(root)
     if (root / MANIFEST).is_file():
         _check(root, settings)
     else:
-        _make(root, settings, workers, progress)
+        _make(root, settings, workers, verbose)
     listed = read_table(root / INDEX, views=("speaker", "phrase"))
     return build_corpus(
         "synthetic",
@@ -141,7 +141,7 @@ def slug(text: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
-def _make(root: Path, settings: dict[str, Any], workers: int | None, progress: bool) -> None:
+def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bool) -> None:
     """Write the corpus beside its place, then move it there: it is whole or not there."""
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
@@ -150,7 +150,7 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, progress: b
     root.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=root.parent, prefix=root.name + ".", suffix=".part"))
     try:
-        made = _run_all(scratch, settings, workers, progress)
+        made = _run_all(scratch, settings, workers, verbose)
         rows = [row for part in made for row in part["rows"]]
         labels = list(map(slug, settings["phrases"]))
         file, start, length, speaker, phrase, session = zip(*rows, strict=True)
@@ -171,10 +171,10 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, progress: b
         raise
 
 
-def _run_all(folder: Path, settings: dict[str, Any], workers: int | None, progress: bool) -> list[dict[str, Any]]:
+def _run_all(folder: Path, settings: dict[str, Any], workers: int | None, verbose: bool) -> list[dict[str, Any]]:
     numbers = range(settings["speakers"])
     jobs = [{**settings, "folder": str(folder), "numbers": list(numbers[k : k + BLOCK])} for k in numbers[::BLOCK]]
-    shown = Progress("synthetic speech, speakers", len(numbers)) if progress else None
+    shown = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
     made = []
     for part in ordered_map(_run, jobs, engine="threads", workers=workers):
         made.append(part)

@@ -74,7 +74,7 @@ def extract_features(
     cache: FeatureCache | str | os.PathLike[str] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     workers: int | None = None,
-    progress: bool | Progress = False,
+    verbose: bool | Progress = False,
     augment: Augmentation | None = None,
     dtype: DTypeLike = np.float32,
 ) -> Extracted:
@@ -93,7 +93,7 @@ def extract_features(
     on_error : "raise" stops at the first utterance that cannot be used, "skip" names it in the
         result and goes on
     workers : processes; None means as many as there are cores, and this one alone for few utterances
-    progress : report it on standard error
+    verbose : report progress on standard error
     augment : make frames of other recordings of the same speech
     dtype : float16 halves the memory
 
@@ -105,7 +105,7 @@ def extract_features(
     settings = settings or FeatureSettings()
     names = _checked(ids, clips, on_error, workers)
     places = [clip if isinstance(clip, Clip) else Clip(Path(clip)) for clip in clips]
-    report = _Report(progress, len(names))
+    report = _Report(verbose, len(names))
     store = FeatureCache(cache) if isinstance(cache, (str, os.PathLike)) else cache
     babble = augment.babble if augment else ()
     read_babble(babble, settings.rate)  # a fault there is no utterance's
@@ -219,8 +219,8 @@ def _jobs(rows: list[int], names: list[str], places: list[Clip]) -> Iterator[Job
 class _Report:
     """Progress that speaks once a second at most, or ten times where the line is rewritten."""
 
-    def __init__(self, progress: bool | Progress, total: int) -> None:
-        self.line = progress if isinstance(progress, Progress) else Progress("features", total) if progress else None
+    def __init__(self, verbose: bool | Progress, total: int) -> None:
+        self.line = verbose if isinstance(verbose, Progress) else Progress("features", total) if verbose else None
         self.total, self.done, self.last = total, 0, -np.inf
 
     def add(self, count: int, text: str = "") -> None:

@@ -11,10 +11,9 @@ import numpy as np
 
 from ..._progress import Progress
 from ...exceptions import ConstantLayerWarning, NumericalError
-from .batches import FrameBatches
+from .batches import FrameBatches, Tensor, functional, nn, pieces, torch
 from .paper import PaperBody
 from .settings import Pretraining
-from .tensors import Tensor, functional, nn, pieces, torch
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +49,12 @@ class LayerHealth:
 
 
 def pretrain(
-    body: PaperBody, source: FrameBatches, settings: Pretraining, random_state: int, *, progress: bool = False
+    body: PaperBody, source: FrameBatches, settings: Pretraining, random_state: int, *, verbose: bool = False
 ) -> list[LayerHealth]:
     """Train one machine a layer and put it in the layer's place."""
     health = []
     line = None
-    if progress:
+    if verbose:
         total = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
         line = Progress("RBM epoch", total)
     done = 0
