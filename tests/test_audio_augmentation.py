@@ -135,8 +135,8 @@ def test_recipes_there_and_back() -> None:
         ({"step": "speed", "factor": [1.2, 0.9]}, r"a range \(low, high\)"),
         ({"step": "speed", "factor": [0, 1]}, "above 0"),
         ({"step": "room", "t60_s": [0, 1]}, "above 0"),
-        ({"step": "noise", "kinds": ["brown"]}, "noise: kinds is one of white, pink, babble; got 'brown'"),
-        ({"step": "noise", "snr_db": [0, float("nan")]}, "noise: snr_db is a number; got nan"),
+        ({"step": "noise", "kinds": ["brown"]}, "noise: kinds.0 is one of white, pink, babble; got 'brown'"),
+        ({"step": "noise", "snr_db": [0, float("nan")]}, "noise: snr_db.1 is a number; got nan"),
     ],
 )
 def test_recipes_that_do_not_fit(values: dict[str, Any], says: str) -> None:

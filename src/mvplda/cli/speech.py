@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from . import SEED, KeyValue, Number, once
+from . import SEED, KeyValue, Number, Registered, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +80,7 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-o", "--output", required=True, help="Write the extractor to this file.")
 @click.option(
     "--network",
-    type=click.Choice(["modern", "paper"]),
+    type=Registered("network", "speech.networks.NETWORKS"),
     help="Train convolutions with attention (modern), or sigmoid layers on stacked frames (paper).  [default: modern]",
 )
 @click.option("--rbm", is_flag=True, help="Pre-train the paper's layers with restricted Boltzmann machines.")

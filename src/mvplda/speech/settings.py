@@ -126,7 +126,7 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         raise ParameterError(f"{name} is {word}; got {value!r}")
     if get_origin(hint) is tuple:
         inner = [part for part in get_args(hint) if part is not Ellipsis]
-        return tuple(_checked(name, item, inner[min(i, len(inner) - 1)]) for i, item in enumerate(value))
+        return tuple(_checked(f"{name}.{i}", item, inner[min(i, len(inner) - 1)]) for i, item in enumerate(value))
     if get_origin(hint) in _TABLES:
         return {key: _checked(f"{name}.{key}", item, get_args(hint)[1]) for key, item in value.items()}
     return hint(value) if hint in (bool, int, float) else value

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import repeated
 from ...io.trials import Trials
 from .corpus import (
     Clip,
     Corpus,
-    IntArray,
     Protocol,
     StringArray,
     cells_of,

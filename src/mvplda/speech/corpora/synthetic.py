@@ -21,7 +21,7 @@ from ..._progress import Progress
 from ...distributed.engines import ordered_map
 from ...exceptions import DataError, ParameterError
 from ...io.text import write_table
-from .corpus import Corpus
+from .corpus import Corpus, register_corpus
 from .folder import read_table
 from .protocol import build_corpus
 
@@ -58,6 +58,7 @@ PHRASES = (
 log = logging.getLogger(__name__)
 
 
+@register_corpus("synthetic", root="where the speech is written; made by espeak-ng if it is not there")
 def synthetic(
     root: str | os.PathLike[str],
     *,

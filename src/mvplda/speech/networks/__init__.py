@@ -24,7 +24,7 @@ from .settings import (
     Pretraining,
     Training,
     default_training,
-    network,
+    register_network,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ __all__ = [
     "Training",
     "default_training",
     "export_onnx",
-    "network",
+    "register_network",
     "train",
 ]
 

@@ -90,7 +90,7 @@ class NetworkSettings(Settings):
     """A kind of network: its settings, and how it is built, fed and prepared.
 
     A new kind is a frozen dataclass that descends from this one and is registered with
-    `network`; what it does not define is as here."""
+    `register_network`; what it does not define is as here."""
 
     kind: ClassVar[str] = ""
     margin_warmup: float = 0.0
@@ -146,7 +146,7 @@ NETWORKS: dict[str, type[NetworkSettings]] = {}
 Kind = TypeVar("Kind", bound=type[NetworkSettings])
 
 
-def network(kind: Kind) -> Kind:
+def register_network(kind: Kind) -> Kind:
     """Register a kind of network by its ``kind``."""
     NETWORKS[kind.kind] = kind
     return kind
@@ -189,7 +189,7 @@ class Pretraining(Settings):
     centred: bool = True
 
 
-@network
+@register_network
 @dataclass(frozen=True)
 class PaperNetwork(NetworkSettings):
     """The paper's: sigmoid layers on stacked frames; the vector is the last layer's mean over an utterance.
@@ -239,7 +239,7 @@ class PaperNetwork(NetworkSettings):
         return [asdict(layer) for layer in found]
 
 
-@network
+@register_network
 @dataclass(frozen=True)
 class ModernNetwork(NetworkSettings):
     """Convolutions over time, attentive statistics, one embedding, a head for every view.
