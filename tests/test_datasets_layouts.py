@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io import EnrolmentList, Trials, write_rsr2015_enrolment, write_trials
+from mvplda.io import Trials, write_trials
 from mvplda.io.text import check_ids
 from mvplda.speech.corpora import corpus_of_vectors, load_corpus, table
 from mvplda.speech.corpora.audiomnist import TRAINING_SPEAKERS
@@ -212,10 +212,8 @@ def rsr_keys(root: Path, subset: str = "eval", judged=RSR_JUDGED) -> None:
         }
         for folder in ("trn", "ndx"):
             (root / "key" / "part1" / folder).mkdir(parents=True, exist_ok=True)
-        write_rsr2015_enrolment(
-            root / "key" / "part1" / "trn" / f"3sess-pwd_{subset}_{letter}.trn",
-            EnrolmentList(models, {m: m.rpartition("_")[2] for m in models}),
-        )
+        lines = [f"{model} {','.join(name + '.sph' for name in names)}\n" for model, names in models.items()]
+        (root / "key" / "part1" / "trn" / f"3sess-pwd_{subset}_{letter}.trn").write_text("".join(lines))
         one, other = speakers
         rows = [
             (f"{one}_001", f"{one}/{one}_02_001", "TC"),

@@ -179,7 +179,9 @@ def test_a_folder_of_your_own_with_a_damaged_file_and_a_page(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "voice3/tune0_1" in page
     assert not re.search(r'(src|href)="https?:', page)
-    done = mvplda("experiment", "folder", root, "-o", tmp_path / "strict", "-q", "--on-error", "raise", "--workers", 1, *options)
+    done = mvplda(
+        "experiment", "folder", root, "-o", tmp_path / "strict", "-q", "--on-error", "raise", "--workers", 1, *options
+    )
     assert done.exit_code == 1
     assert "voice3/tune0_1" in done.output.splitlines()[-1]
 
