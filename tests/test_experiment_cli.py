@@ -16,7 +16,7 @@ pytest.importorskip("soundfile", reason="soundfile is not installed")
 pytest.importorskip("soxr", reason="soxr is not installed")
 pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not installed")
 
-from mvplda.bundle import load
+from mvplda import load
 from mvplda.cli import main
 from mvplda.io.vectors import read_vectors
 from mvplda.speech.experiment.configuration import read_configuration
@@ -96,7 +96,7 @@ def test_a_run_leaves_all_that_it_made(first):
     extractor = Extractor.load(place / "first" / "extractor.safetensors")
     assert len(extractor.classes["speaker"]) == 6
     assert read_vectors(place / "first" / "vectors.npz").extractor == extractor.name
-    assert load(place / "first" / "model.safetensors").fitted_model.views_ is not None
+    assert load(place / "first" / "model.safetensors").scorer.views_ is not None
 
 
 @pytest.mark.slow

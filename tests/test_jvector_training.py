@@ -286,7 +286,7 @@ def test_file_round_trip(extractor, tmp_path):
 
     corpus = draw(random_state=0)
     PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)
-    with pytest.raises(FileFormatError, match="holds a model"):
+    with pytest.raises(FileFormatError, match="holds a PLDA: use"):
         Extractor.load(path)
 
 

@@ -31,6 +31,7 @@ from .exceptions import (
     SeparableScoresWarning,
 )
 from .labels import encode_labels
+from .persistence import Persistent
 
 __all__ = [
     "KindCalibrator",
@@ -42,10 +43,26 @@ __all__ = [
 ]
 
 
-# Calibrators that are linear in the scores, trained by prior-weighted logistic regression.
+class Calibrator(Persistent, BaseEstimator):
+    """Has ``fit(scores, kinds_or_targets)`` and ``transform(scores)``, and takes `n_scores_` scores a trial."""
+
+    KIND: ClassVar[str] = "calibrator"
+
+    n_scores_: int
+    n_speakers_: int | None = None
+
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
+        raise NotImplementedError
+
+    def transform(self, scores: Any) -> Array:
+        raise NotImplementedError
+
+    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
+        """Fit, and calibrate the same trials: for looking at, not for reporting."""
+        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
 
-class LinearCalibrator(BaseEstimator):
+class LinearCalibrator(Calibrator):
     """LLR = slopes . scores + intercept, by prior-weighted logistic regression.
 
     Targets together weigh `prior`, non-targets together 1 - prior, however many there are
@@ -79,8 +96,6 @@ class LinearCalibrator(BaseEstimator):
 
     FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
 
-    n_speakers_: int | None = None
-
     def __init__(self, prior: float = 0.5, ridge: float = 1e-4) -> None:
         self.prior = prior
         self.ridge = ridge
@@ -105,10 +120,6 @@ class LinearCalibrator(BaseEstimator):
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "slopes_")
         return np.asarray(as_scores(scores, self.n_scores_) @ self.slopes_ + self.intercept_)
-
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
     def _mass(self, targets: NDArray[np.bool_]) -> Array:
         log_odds(self.prior)
@@ -302,10 +313,7 @@ class QualityCalibrator(LinearCalibrator):
         return np.concatenate(parts, axis=1)
 
 
-# Calibration by pooling adjacent violators.
-
-
-class PAVCalibrator(BaseEstimator):
+class PAVCalibrator(Calibrator):
     """The best rising map from scores to LLRs: no shape is assumed but order.
 
     Pooling adjacent violators gives steps of constant LLR. Between the last score of a step
@@ -329,8 +337,6 @@ class PAVCalibrator(BaseEstimator):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("knots_", "llrs_", "n_scores_", "n_speakers_")
-
-    n_speakers_: int | None = None
 
     def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
         """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`.
@@ -359,10 +365,6 @@ class PAVCalibrator(BaseEstimator):
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "knots_")
         return np.asarray(np.interp(self._one(as_scores(scores)), self.knots_, self.llrs_))
-
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
     @staticmethod
     def _one(scores: Array) -> Array:

@@ -20,6 +20,8 @@ from ..exceptions import MvpldaError
 COMMANDS = {
     "stats": "train",
     "train": "train",
+    "adapt": "train",
+    "normalise": "train",
     "enrol": "train",
     "score": "score",
     "calibrate": "score",
@@ -219,7 +221,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 def check_folder(path: Path) -> None:
     """Whether results can be written to a folder, which need not be there yet; nothing is made."""
-    from .._files import check_writable
+    from ..persistence import check_writable
 
     place = path
     while not place.exists():

@@ -145,8 +145,8 @@ def train(
     """
     from dataclasses import replace
 
-    from .._files import check_writable
     from ..io.lists import read_labels
+    from ..persistence import check_writable
     from ..speech.experiment.configuration import read_configuration
     from ..speech.experiment.extraction import Variants
     from ..speech.networks import PaperNetwork, Pretraining, train
@@ -231,7 +231,7 @@ def export(extractor: str, output: str) -> None:
 
     Example: mvplda jvector export extractor.safetensors -o extractor.onnx
     """
-    from .._files import check_writable
+    from ..persistence import check_writable
     from ..speech.networks import Extractor, export_onnx
 
     check_writable(output)

@@ -10,11 +10,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..._files import write_atomically
 from ..._optional import need
 from ...exceptions import FileFormatError, ParameterError
 from ...io.sources import read_bytes
 from ...metrics import detection_costs
+from ...persistence import write_atomically
 from ..features.settings import FeatureSettings
 from ..networks.settings import ModernNetwork, NetworkSettings, Training
 from ..settings import NONE, Rule, Settings, section

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import write_atomically
 from ...metrics import Comparison, Evaluation, Interval, Intervals, ScoreCurve
 from ...metrics.evaluation import aligned
+from ...persistence import write_atomically
 from ...report import figures as draw
 from ...report.page import Report, fold_away, folder_beside, notes_list, write_page, write_pictures
 from .configuration import to_toml
@@ -276,7 +276,7 @@ def write_experiment_page(
 def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     kinds = {kind: mask for kind, mask in task.kinds.items() if mask.any()}
     scores = {kind: scored.scores[mask] for kind, mask in kinds.items()}
-    fitted = getattr(scored.model, "model", None)
+    fitted = getattr(scored.model, "scorer", None)
     single: dict[str, dict[str, NDArray[Any]]] = {}
     if fitted is not None and set(task.views) <= set(fitted.views_) and len(task.views) == 2:
         profiles = scored.model.enrol(task.enrol, task.enrol_ids)

@@ -2,7 +2,7 @@
 
 Those that the paper has are as the paper has them: 20 + 20 latents against a PLDA of 40,
 ten iterations, diagonal noise, the mean of three enrolment vectors scored as one vector.
-The others have full noise, enrolment by the book, and ranks as far as the classes allow.
+The others have full noise, exact enrolment, and ranks as far as the classes allow.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _sum(ranks: dict[str, int]) -> str:
 
 
 def _described(tuned: Tuned) -> str:
-    return f"{_sum(tuned.bundle.fitted_model.views_)}, shrinkage {tuned.shrinkage:g}"
+    return f"{_sum(tuned.bundle.scorer.views_)}, shrinkage {tuned.shrinkage:g}"
 
 
 SYSTEMS = {

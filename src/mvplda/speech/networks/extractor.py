@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import fingerprint, seal, unseal, write_atomically
 from ..._optional import need
 from ..._progress import Progress
 from ...exceptions import FileFormatError, NumericalError, ParameterError
+from ...persistence import fingerprint, pack, unpack, write_atomically
 from ..features.store import FeatureSet
 from .batches import Tensor, check_features, choose_device, torch
 from .settings import NetworkSettings
@@ -152,12 +152,12 @@ class Extractor:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file, atomically."""
         tensors, about = self._parts()
-        write_atomically(path, seal(FORMAT, "extractor", tensors, about))
+        write_atomically(path, pack(FORMAT, "extractor", tensors, about))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Extractor:
         """Read what `save` wrote; damaged, foreign and newer files give a `FileFormatError`."""
-        tensors, about = unseal(path, FORMAT, "extractor")
+        tensors, about = unpack(path, FORMAT, "extractor")
         try:
             network = NetworkSettings.from_dict(about["network"])
             body = network.build(int(about["width"]))

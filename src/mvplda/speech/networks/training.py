@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import write_atomically
 from ..._progress import Progress
 from ..._typing import IntArray
 from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ...metrics import eer
+from ...persistence import write_atomically
 from ..features.store import FeatureSet
 from .batches import (
     Inputs,
