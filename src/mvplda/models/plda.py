@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
-from ..inference.em import Iteration, NoiseKind
+from ..inference.em import Iteration
 from ..labels import LabelTable, are_named, encode_labels
 from .multiview import MultiviewPLDA
 from .settings import Settings
@@ -36,7 +36,7 @@ class PLDA(MultiviewPLDA):
         self,
         n_components: int | None = None,
         *,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         noise_floor: float = 1e-6,
@@ -67,7 +67,7 @@ class PLDA(MultiviewPLDA):
         self.n_components = n_components
 
     @classmethod
-    def _with_ranks(cls, ranks: dict[str, int], noise: NoiseKind) -> Self:
+    def _with_ranks(cls, ranks: dict[str, int], noise: str) -> Self:
         if len(ranks) != 1:
             raise LabelError(f"PLDA has one view, the loadings have {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
         return cls(next(iter(ranks.values())), noise=noise)
