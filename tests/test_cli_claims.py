@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 
@@ -45,6 +46,22 @@ def test_claims_of_which_some_are_no_class_are_counted_in_one_line(root, tmp_pat
     np.testing.assert_allclose(scores[odd], plain.score[odd], rtol=1e-5)
     assert np.abs(scores[~odd] - plain.score[~odd]).max() > 0.1
     assert said_by(*scoring(root), *claims(root, tmp_path / "all", lambda name, phrase: phrase), code=0).err == ""
+
+
+def test_single_views_are_scored_with_what_is_known(root, tmp_path):
+    """OUTPUT.VIEW answers the question about one view, with the claims, the facts and the formula of the command."""
+    asked = claims(root, tmp_path / "all", lambda name, phrase: phrase)
+    said_by(*scoring(root), *asked, "--per-view", "-o", tmp_path / "all-scores", code=0)
+    given = ["--given", "phrase=same"]
+    said_by(*scoring(root), *given, "--per-view", "-o", tmp_path / "given-scores", code=0)
+    for view, options, path in (
+        ("speaker", asked, "all-scores.speaker"),
+        ("phrase", asked, "all-scores.phrase"),
+        ("speaker", given, "given-scores.speaker"),
+        ("phrase", [], "given-scores.phrase"),
+    ):
+        expected = said_by(*scoring(root), *options, "--same", view, code=0).out
+        assert (tmp_path / path).read_text() == expected
 
 
 def test_claims_are_needed_of_the_models_in_the_trials_only(root, tmp_path):
@@ -111,3 +128,15 @@ def test_a_warning_is_one_line_and_shown_once(root, tmp_path, monkeypatch):
     monkeypatch.setattr(MultiviewPLDA, "fit", fit)
     done = said_by(*training(root), "-q", "-o", tmp_path / "m.safetensors", code=1)
     assert done.err.strip() == "mvplda: warning: the noise was raised\nmvplda: warning: 2 cells\n\nAborted!"
+
+
+def test_trials_of_three_views_are_scored_and_judged(root, tmp_path):
+    """Kinds are called by the views that agree, and no option names the views."""
+    found = [line.split() for line in (root / "trials").read_text().splitlines()]
+    named = {"TC": "speaker+phrase+pose", "TW": "speaker+pose", "IC": "phrase", "IW": "none"}
+    (tmp_path / "trials").write_text("".join(f"{m} {t} {named[kind]}\n" for m, t, kind in reversed(found)))
+    scored = ["score", root / "model.safetensors", "--test", root / "x.npz", "--trials", tmp_path / "trials"]
+    said_by(*scored, "-o", tmp_path / "scores", code=0)
+    table = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", "--json", code=0).out
+    assert set(json.loads(table)["kinds"]) == {"speaker+pose", "phrase", "none", "Total"}
+    assert json.loads(table)["target"] == "speaker+phrase+pose"
