@@ -188,7 +188,8 @@ def _with_origin(plan: Plan, shards: Sequence[Piece]) -> Plan:
 def _check_ids(plan: Plan, result: Partial) -> None:
     """No id stands twice: in no file, and in no two files where one list has the labels of both."""
     shards: dict[str, list[Identities]] = {}
-    own = any("{" in source for _, source in plan.labels)
+    shared = any(Path(source).is_file() for _, source in plan.labels)
+    own = not shared or any("{" in source for _, source in plan.labels)
     for identities in result.ids:
         shards.setdefault(identities.piece.path if own else "", []).append(identities)
     for together in shards.values():
@@ -340,7 +341,7 @@ def read_shard(
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
-    batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids, piece.rows)
+    batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids or reader.has_ids, piece.rows)
     try:
         piece.check(reader)
         with one_thread_each():
@@ -350,7 +351,7 @@ def read_shard(
                     raise DataError(
                         f"vectors of width {width}; those of the first shard, {plan.first}, have {len(plan.origin)}"
                     )
-                if labels.ids and reader.has_ids and batch.ids is not None:
+                if reader.has_ids and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
                 out = sums.add(batch.X, codes) if batch.X.size else np.arange(n)
                 bad += len(out)
