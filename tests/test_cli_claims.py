@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import warnings
+from datetime import date
 
 import numpy as np
 import pytest
 from cli_files import fails, said_by, scoring, training, vector_files, write_map
+from click.testing import CliRunner
 
 from mvplda import MultiviewPLDA, load
+from mvplda.cli import main
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.io.lists import read_map
 from mvplda.io.scores import Scores, read_scores, write_scores
 
@@ -140,3 +144,36 @@ def test_trials_of_three_views_are_scored_and_judged(root, tmp_path):
     table = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", "--json", code=0).out
     assert set(json.loads(table)["kinds"]) == {"speaker+pose", "phrase", "none", "Total"}
     assert json.loads(table)["target"] == "speaker+phrase+pose"
+
+
+def test_calibrated_scores_have_the_digits_of_the_scores(root, tmp_path):
+    """Those of float32 have eight or nine, those of float64 as many as they need."""
+    scores = read_scores(root / "scores")
+    for name, values, fewest, most in (("few", scores.score, 7, 9), ("many", scores.score / 3, 15, 17)):
+        write_scores(tmp_path / name, Scores(scores.enrol, scores.test, values))
+        trained = ["calibrate", tmp_path / name, "--trials", root / "trials"]
+        said_by(*trained, "--save", tmp_path / "c.safetensors", "-o", tmp_path / "out", code=0)
+        text = [line.split()[2] for line in (tmp_path / "out").read_text().splitlines()]
+        digits = [len(value.split("e")[0].lstrip("-0.").replace(".", "")) for value in text]
+        assert fewest <= max(digits) <= most
+        exact = load(tmp_path / "c.safetensors").transform(values)
+        np.testing.assert_allclose(np.array(text, dtype=float), exact, rtol=1e-6, atol=1e-6)
+
+
+def test_standard_input_stands_for_one_file(root):
+    words = ["score", root / "model.safetensors", "--enrol", "-", "--test", "-", "--trials", root / "trials"]
+    done = CliRunner().invoke(main, [str(word) for word in words], input=(root / "x.npz").read_bytes())
+    assert done.exit_code == 1
+    assert "standard input (-) was read already: it can stand for one file only" in done.stderr
+
+
+def test_ids_and_numbers_of_profiles_are_refused_in_words(root):
+    model, X = load(root / "model.safetensors"), np.load(root / "x.npz")["X"][:3]
+    for ids in ([b"a", b"b", b"c"], [date(2020, 1, 1)] * 3, np.array(["2020-01-01"] * 3, dtype="M8[D]")):
+        with pytest.raises(LabelError, match=r"ids are text or numbers; got (bytes|date): use str"):
+            model.enrol(X, ids)
+    profiles = model.enrol(X)
+    for top in (1.5, None, True, 0):
+        with pytest.raises(ParameterError, match="top is a whole number, at least 1; got"):
+            model.scorer.identify(profiles, X, top=top)
+    assert model.scorer.identify(profiles, X, top=np.int64(2)).scores.shape == (3, 2)

@@ -264,7 +264,7 @@ def calibrate(
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
-    from ..io.scores import Scores, read_scores, write_scores
+    from ..io.scores import Scores, has_few_digits, read_scores, write_scores
     from ..persistence import check_writable
     from .evaluate import scored_trials, speakers_in
 
@@ -295,4 +295,7 @@ def calibrate(
     else:
         calibrator = Calibrator.load(str(source))
     if output is not None:
-        write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)
+        calibrated = calibrator.transform(found.score)
+        if has_few_digits(found.score):
+            calibrated = calibrated.astype("float32")
+        write_scores(output, Scores(found.enrol, found.test, calibrated), form)

@@ -186,6 +186,8 @@ def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
         if len(kinds) > 1 or kinds == ["NoneType"]:
             raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
         array = np.asarray(array.tolist())
+    if array.dtype.kind not in "Uiufb":
+        raise LabelError(f"ids are text or numbers; got {type(array.reshape(-1)[:1].tolist()[0]).__name__}: use str")
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
