@@ -196,7 +196,8 @@ def threshold(
 
     if (far is None) == (frr is None):
         raise click.UsageError("give the rate that is wanted: either --far or --frr")
-    wanted, other, rate = ("far", "frr", far) if far is not None else ("frr", "far", frr)
+    wanted, other, rate = ("far", "frr", far) if frr is None else ("frr", "far", frr)
+    assert rate is not None
     trials, values = scored_trials(key, scores)
     settings: dict[str, Any] = {"costs": (), "far": (), "frr": (), wanted: [rate]}
     result = metrics.evaluate(values, trials.kind, **settings)

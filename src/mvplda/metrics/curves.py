@@ -193,7 +193,7 @@ class ScoreCurve(Curve):
         return sum(map(len, self.parts))
 
     @cached_property
-    def hull(self) -> Hull:  # type: ignore[override]
+    def hull(self) -> Hull:
         pieces = [pool(t, n) for t, n in self._points()]
         targets_below = np.concatenate([np.zeros(1), *(t for t, _ in pieces)])
         nontargets_below = np.concatenate([np.zeros(1), *(n for _, n in pieces)])
