@@ -40,7 +40,7 @@ def task():
 
 @pytest.fixture(scope="module")
 def done(task):
-    return run(task, configuration={"backend": {"seed": 0}, "corpus": {"name": "drawn"}})
+    return run(task, configuration={"backend": {"random_state": 0}, "corpus": {"name": "drawn"}})
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,7 @@ def test_cosine_is_the_cosine(task, scored):
 def test_rows_are_enrolments_in_their_order(task, scored, name):
     """Each enrolment on its own, claiming its own phrase, gives its row."""
     found = scored[name]
-    method = "average" if name in AVERAGED else "book"
+    method = "average" if name in AVERAGED else "exact"
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
         question = {"scoring": "paper"} if name == "jplda-printed" else {}
@@ -207,7 +207,7 @@ def test_best_is_chosen_by_trials_of_training_speakers_held_out():
         for share, cost in tuned.development.items():
             assert cost == pytest.approx(by_hand(task, held, share), rel=1e-3)
     assert tuned.shrinkage == min(tuned.development, key=tuned.development.__getitem__)
-    assert set(tuned.bundle.fitted_model.classes_["speaker"]) == set(task.train_labels["speaker"])
+    assert set(tuned.bundle.scorer.classes_["speaker"]) == set(task.train_labels["speaker"])
 
 
 def _known(bundle, trials):
@@ -218,7 +218,7 @@ def test_the_tests_have_no_say_in_what_is_chosen():
     task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
     blind = replace(task, test=task.test[::-1] + 3, test_labels={v: c[::-1] for v, c in task.test_labels.items()})
     one, other = (run_system(SYSTEMS["best"], t, SMALL) for t in (task, blind))
-    np.testing.assert_array_equal(one.model.model.noise_, other.model.model.noise_)
+    np.testing.assert_array_equal(one.model.scorer.noise_, other.model.scorer.noise_)
     assert one.note == other.note
     np.testing.assert_array_equal(
         one.model.calibrator.transform([0.0, 1.0]), other.model.calibrator.transform([0.0, 1.0])

@@ -32,19 +32,31 @@ from .exceptions import (
 )
 from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import encode_labels
+from .persistence import Persistent
 
 __all__ = ["KindCalibrator", "LinearCalibrator", "PAVCalibrator", "QualityCalibrator"]
 
 
-class _Calibrator(BaseEstimator):
+class Calibrator(Persistent, BaseEstimator):
+    """Has ``fit(scores, kinds_or_targets)`` and ``transform(scores)``, and takes `n_scores_` scores a trial."""
+
+    KIND: ClassVar[str] = "calibrator"
+
+    n_scores_: int
     n_speakers_: int | None = None
+
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
+        raise NotImplementedError
+
+    def transform(self, scores: Any) -> Array:
+        raise NotImplementedError
 
     def fit_transform(self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None) -> Array:
         """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return np.asarray(self.fit(scores, kinds_or_targets, *side, speakers=speakers).transform(scores, *side))
+        return self.fit(scores, kinds_or_targets, *side, speakers=speakers).transform(scores, *side)
 
 
-class LinearCalibrator(_Calibrator):
+class LinearCalibrator(Calibrator):
     """LLR = slopes . scores + intercept, by prior-weighted logistic regression.
 
     Targets together weigh `prior`, non-targets together 1 - prior, however many there are
@@ -288,7 +300,7 @@ class QualityCalibrator(LinearCalibrator):
         return np.concatenate(parts, axis=1)
 
 
-class PAVCalibrator(_Calibrator):
+class PAVCalibrator(Calibrator):
     """The best rising map from scores to LLRs: no shape is assumed but order.
 
     Pooling adjacent violators gives steps of constant LLR. Between the last score of a step

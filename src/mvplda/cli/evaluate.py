@@ -353,7 +353,7 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
 
 def _check_page(path: Path) -> None:
     """Whether a page, and the folder of what belongs to it, can be written there."""
-    from .._files import check_writable
+    from ..persistence import check_writable
     from ..report.page import folder_beside
 
     check_writable(path)

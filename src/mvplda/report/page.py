@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import write_atomically
 from .._optional import need
 from ..exceptions import MissingExtraError, MissingPicturesWarning
 from ..metrics import Evaluation, Intervals
+from ..persistence import write_atomically
 from . import figures as draw
 
 STYLE = """

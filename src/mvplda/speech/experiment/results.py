@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import write_atomically
 from ...metrics import Comparison, Evaluation, Intervals, ScoreCurve
 from ...metrics.evaluation import aligned, markdown_rows
+from ...persistence import write_atomically
 from ...report import figures as draw
 from ...report.page import (
     INTERVAL,
@@ -30,7 +30,7 @@ from ...report.page import (
     write_pictures,
 )
 from .configuration import to_toml
-from .systems import BEST, Scored
+from .systems import BEST, SystemScores
 from .task import Task
 
 NAME_WIDTH = 32
@@ -215,7 +215,7 @@ def _number(value: float) -> str:
 
 
 def write_experiment_page(
-    results: Results, scored: Mapping[str, Scored], task: Task, path: Path, *, source: str = ""
+    results: Results, scored: Mapping[str, SystemScores], task: Task, path: Path, *, source: str = ""
 ) -> list[Path]:
     """Write the page and, beside it, its pictures."""
     folder = folder_beside(path)
@@ -248,10 +248,10 @@ def write_experiment_page(
     return [path, *written, *more]
 
 
-def _closely(result: SystemResult, scored: Scored, task: Task) -> Report:
+def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     kinds = {kind: mask for kind, mask in task.kinds.items() if mask.any()}
     scores = {kind: scored.scores[mask] for kind, mask in kinds.items()}
-    fitted = getattr(scored.model, "model", None)
+    fitted = getattr(scored.model, "scorer", None)
     single: dict[str, dict[str, NDArray[Any]]] = {}
     if fitted is not None and set(task.views) <= set(fitted.views_) and len(task.views) == 2:
         profiles = scored.model.enrol(task.enrol, task.enrol_ids)
@@ -273,7 +273,7 @@ def _bars(axes: Any, results: Results) -> None:
     draw.bars_of_systems(axes, results.eers(), tuple(results.kinds))
 
 
-def _det(axes: Any, results: Results, scored: Mapping[str, Scored], task: Task) -> None:
+def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: Task) -> None:
     kinds = task.kinds
     target = results.systems[0].evaluation.target
     others = np.zeros_like(kinds[target])
