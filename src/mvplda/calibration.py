@@ -51,9 +51,11 @@ class Calibrator(Persistent, BaseEstimator):
     def transform(self, scores: Any) -> Array:
         raise NotImplementedError
 
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, *side, speakers=speakers).transform(scores, *side)
+    def fit_transform(
+        self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None, **named: Any
+    ) -> Array:
+        """Fit, and calibrate the same trials, with what both need besides: for looking at, not for reporting."""
+        return self.fit(scores, kinds_or_targets, *side, speakers=speakers, **named).transform(scores, *side, **named)
 
 
 class LinearCalibrator(Calibrator):

@@ -295,16 +295,6 @@ def sorted_scores(values: Any, name: str) -> Scores:
     return ordered
 
 
-def convex_hull(targets: Any, nontargets: Any) -> tuple[Array, Array]:
-    """Miss and false-alarm rates at the corners of the ROC's convex hull, misses rising.
-
-    The hull is what pooling adjacent violators gives: equal scores, and runs
-    where a higher score means fewer targets, become one step.
-    """
-    hull = ScoreCurve(targets, nontargets).hull
-    return hull.miss, hull.false_alarm
-
-
 def eer(targets: Any, nontargets: Any) -> float:
     """Equal error rate: where the convex hull of the ROC meets miss = false alarm.
 
