@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from . import MODELS, SEED, KeyValue, Number, once, warnings_as_lines
 from .score import enrolled_profiles, load_bundle, read_side
@@ -144,13 +145,13 @@ def train(
     share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
     settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
     settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
-    if not kind.NEEDS_LABELS:
-        foreign = [option for option in (*LIBRARY, "labels", "views", "shrinkage") if _given(option)]
-        if foreign:
-            raise click.UsageError(f"--model {name} knows neither views nor labels: leave out --{foreign[0]}")
-        settings = {"centre": not no_centre}
-    elif no_centre:
+    if no_centre and name != "cosine":
         raise click.UsageError("--no-centre is for --model cosine")
+    if not kind.NEEDS_LABELS:
+        foreign = _given("views", "labels", "shrinkage", *LIBRARY)
+        if foreign:
+            raise click.UsageError(f"--model {name} takes vectors alone: leave out {', '.join(foreign)}")
+        settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
     check_writable(output)
@@ -199,8 +200,11 @@ LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algo
 """Options of a fit by EM, and what the library calls them."""
 
 
-def _given(option: str) -> bool:
-    return click.get_current_context().get_parameter_source(option) is not click.core.ParameterSource.DEFAULT
+def _given(*names: str) -> list[str]:
+    """Those of some options that stand in the call, as they are written there."""
+    context = click.get_current_context()
+    called = {name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    return [option.opts[-1] for option in context.command.params if option.name in called]
 
 
 def _rank(text: str) -> int | str:

@@ -110,8 +110,8 @@ class MatrixScorer(BaseScorer):
         self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
     ) -> NDArray[Any]:
         """Scores (profiles, tests), of profiles or of arrays of single vectors."""
-        views = self._views(make_question(question, asked))
-        return self._matrix(*self._sides(enrol, test), views, dtype)
+        sides = self._sides(enrol, test)
+        return self._matrix(*sides, self._views(make_question(question, asked)), dtype)
 
     def llr_trials(
         self,
@@ -124,8 +124,8 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> NDArray[Any]:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
-        views = self._views(make_question(question, asked))
         profiles, tests = self._sides(enrol, test)
+        views = self._views(make_question(question, asked))
         pairs = check_pairs(pairs, len(profiles), len(tests))
         result = np.empty(len(pairs), dtype=dtype)
         step = max(1, SCATTER_ELEMENTS // profiles.y.shape[1])
@@ -145,8 +145,8 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
-        views = self._views(make_question(question, asked))
         enrolled, tests = self._sides(profiles, test)
+        views = self._views(make_question(question, asked))
         top = min(check_top(top), len(enrolled))
 
         def band(rows: IntArray) -> NDArray[Any]:
