@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from .. import __version__
 from ..exceptions import MvpldaError
@@ -26,6 +27,7 @@ COMMANDS = {
     "calibrate": "score",
     "evaluate": "evaluate",
     "compare": "evaluate",
+    "threshold": "evaluate",
     "info": "files",
     "convert": "files",
     "completion": "files",
@@ -130,6 +132,25 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         if not key or not sign or not rest:
             self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
         return key, rest
+
+
+class Registered(click.ParamType):  # type: ignore[type-arg]
+    """A name in a registry of the package, which is imported when a name is asked for."""
+
+    def __init__(self, name: str, registry: str) -> None:
+        self.name, self.registry = name, registry
+
+    def _names(self) -> list[str]:
+        module, _, attribute = self.registry.rpartition(".")
+        return list(getattr(import_module(f"..{module}", __name__), attribute))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self._names():
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, self._names()))}.", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
 def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
