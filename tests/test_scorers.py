@@ -30,7 +30,8 @@ from mvplda import (
 from mvplda.adaptation import adapt, adapted, coral_plus
 from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
-from mvplda.models import MatrixScorer, named_scorers
+from mvplda.models import SCORERS as NAMED
+from mvplda.models import MatrixScorer
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import matrix
@@ -307,7 +308,7 @@ def test_questions_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_registry() -> None:
-    assert set(named_scorers()) >= {"multiview", "plda", "cosine", "cascade", "distance"}
+    assert set(NAMED) >= {"multiview", "plda", "cosine", "cascade", "distance"}
     with pytest.raises(TypeError, match=r"a class PLDA already, that of mvplda\.models\.plda: take another name"):
         type("PLDA", (Persistent,), {})
 

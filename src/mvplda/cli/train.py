@@ -7,8 +7,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from . import MODELS, SEED, KeyValue, Number, once, warnings_as_lines
-from .score import enrolled_profiles, load_bundle, read_side
+from . import MODELS, SEED, KeyValue, Number, Registered, load_bundle, once, warnings_as_lines
+from .score import enrolled_profiles, read_side
 
 
 @click.command()
@@ -33,6 +33,7 @@ from .score import enrolled_profiles, load_bundle, read_side
 @click.option(
     "--model",
     "name",
+    type=Registered("model", "models.SCORERS"),
     default="multiview",
     help="Train this kind of model: multiview models all views together; plda models one view; cascade has a PLDA for "
     "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
@@ -122,20 +123,17 @@ def train(
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
-    from .. import models
     from ..bundle import Bundle
     from ..exceptions import DataError
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
+    from ..models import SCORERS
     from ..persistence import check_writable
     from ..preprocessing import standard_chain
     from ..statistics import SufficientStatistics
     from ..statistics.storage import holds_statistics
 
-    kinds = models.named_scorers()
-    if name not in kinds:
-        raise click.BadParameter(f"expected one of {', '.join(kinds)}; got {name!r}", param_hint="--model")
-    kind = kinds[name]
+    kind = SCORERS[name]
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and name != "multiview":
@@ -239,11 +237,10 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     Example:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
-    from .. import load
     from ..persistence import check_writable
 
     check_writable(output)
-    profiles = enrolled_profiles(load(model), vectors, models, None, None)
+    profiles = enrolled_profiles(load_bundle(model), vectors, models, None, None)
     profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
 

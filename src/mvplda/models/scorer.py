@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._typing import IntArray, PathLike
 from ..exceptions import DataError, ParameterError
-from ..persistence import REGISTRY, Persistent
+from ..persistence import Persistent
 from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
 from ..scoring.profiles import Profiles, check_sides
 from ..scoring.question import Question, make_question
@@ -51,6 +51,10 @@ class Scorer(Protocol):
     def load(cls, path: PathLike) -> Self: ...
 
 
+SCORERS: dict[str, type[BaseScorer]] = {}
+"""The scorers that can be asked for by name. Each enters itself."""
+
+
 class BaseScorer(Persistent):
     """What the command line and a bundle have to know of a scorer besides."""
 
@@ -60,6 +64,11 @@ class BaseScorer(Persistent):
     """Of ``mvplda train --model``; a scorer without a name is no choice there."""
 
     NEEDS_LABELS: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__dict__.get("NAME"):
+            SCORERS[cls.NAME] = cls
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
@@ -76,12 +85,6 @@ class BaseScorer(Persistent):
 
     def check_state(self) -> None:
         """Whether the arrays of a fitted scorer, which may come from a file, fit each other."""
-
-
-def named_scorers() -> dict[str, type[BaseScorer]]:
-    """The scorers that can be asked for by name."""
-    found = (cls for cls in REGISTRY.values() if issubclass(cls, BaseScorer))
-    return {cls.NAME: cls for cls in found if cls.NAME}
 
 
 class MatrixScorer(BaseScorer):
