@@ -159,8 +159,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    # -- training ---------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to labelled vectors.
 
@@ -322,8 +320,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    # -- pairs, in scikit-learn's clothes --------------------------------------
-
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):
             raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
@@ -341,8 +337,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
         return super().predict(pairs)
-
-    # -- the fitted model --------------------------------------------------
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
@@ -495,8 +489,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         parts["noise"] = float(self.parameters_.sigma.variances.sum())
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
-
-    # -- helpers -------------------------------------------------------------
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):

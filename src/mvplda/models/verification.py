@@ -141,8 +141,6 @@ class VerificationMixin(BaseScorer):
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
         return Identification(comparison.enrol.profiles.ids[numbers], scores)
 
-    # -- scikit-learn's clothes ---------------------------------------------
-
     def decision_function(self, pairs: Any, **asked: Any) -> Any:
         """LLR of every pair of vectors, pairs (n, 2, D)."""
         check_is_fitted(self, "mean_")
@@ -169,8 +167,6 @@ class VerificationMixin(BaseScorer):
         if not hasattr(self, "threshold_"):
             raise ParameterError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
         return np.where(np.asarray(self.decision_function(pairs)) >= self.threshold_, 1, -1)
-
-    # -- helpers -------------------------------------------------------------
 
     @property
     def parameters_(self) -> Parameters:

@@ -20,6 +20,7 @@ from ..backend import like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, as_names, base_columns, encode_labels, row_keys
 from ..persistence import Persistent, State, Tensors
+from ..statistics import as_vectors
 from .evidence import LatentSpace, project
 
 Enrolment = Literal["exact", "average"]
@@ -168,6 +169,20 @@ def make_profiles(
         total = total / like(weights[:, None], total)
         weights = np.ones_like(weights)
     return Profiles(names, counts, total, weights, np.arange(len(names)), model)
+
+
+def average_profiles(X: Any, ids: Any, width: int, model: str) -> Profiles:
+    """Profiles whose rows are the means of their vectors, for a scorer that knows no latents."""
+    vectors = as_vectors(X)
+    if vectors.shape[1] != width:
+        raise DataError(f"X has {vectors.shape[1]} features, but this scorer is expecting {width}")
+    n = len(vectors)
+    names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
+    counts = np.bincount(owner, minlength=len(names))
+    means = sum_rows(vectors.astype(np.float64), owner, len(names)) / counts[:, None]
+    if not np.isfinite(means).all():
+        raise DataError("Input X contains NaN or infinity")
+    return Profiles(names, counts, means, np.ones(len(names)), np.arange(len(names)), model)
 
 
 def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
