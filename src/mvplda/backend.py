@@ -21,7 +21,8 @@ from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 
 from ._optional import need
-from ._typing import IntArray
+from ._typing import Array, IntArray
+from .exceptions import ParameterError
 
 DENSE_TABLE_ELEMENTS = 2**28
 """Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
@@ -36,7 +37,7 @@ def to_host(array: Any) -> NDArray[Any]:
     return np.asarray(array.detach().cpu() if is_torch(array) else array)
 
 
-def diagonal_of(moment: Any) -> Any:
+def diagonal_of(moment: Array) -> Array:
     """The diagonal (D,) of a second moment, of which there may be no more than that."""
     return moment if moment.ndim == 1 else moment.diagonal()
 
@@ -273,7 +274,25 @@ def _torch_namespace(device: Any, dtype: Any) -> Torch:
     return Torch(device, dtype)
 
 
-# The few places where NumPy arrays and torch tensors differ.
+# Where NumPy arrays and torch tensors differ outside of the kernel: devices, dtypes, sums by owner.
+
+
+def as_device(device: Any) -> Any:
+    """A torch device that exists."""
+    torch = need("torch")
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ParameterError(
+            f"device {device!r} cannot be used: {error}. Give 'cuda', 'cuda:1', 'cpu' or a torch device that is "
+            "there, or None for NumPy"
+        ) from error
+
+
+def on_device(array: Any, device: Any) -> Any:
+    """An array or tensor as a tensor on a device; an array's numbers become float64."""
+    where = as_device(device)
+    return array.to(where) if is_torch(array) else _torch_namespace(where, need("torch").float64).asarray(array)
 
 
 def on_cuda(array: Any) -> bool:

@@ -123,7 +123,7 @@ def train(
     from ..models.search import MultiviewPLDACV
     from ..preprocessing import standard_chain
     from ..statistics import SufficientStatistics
-    from ..statistics.storage import holds_statistics
+    from ..statistics.record import holds_statistics
 
     ranks: dict[str, Any] = {name: _rank(value) for name, value in once("--view", views).items()}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
@@ -278,7 +278,7 @@ def stats(
     from .._files import check_writable
     from ..distributed import gather
     from ..statistics import SufficientStatistics, merge
-    from ..statistics.storage import holds_statistics, save_statistics
+    from ..statistics.record import holds_statistics, save_statistics
 
     check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]

@@ -25,7 +25,7 @@ from scipy import sparse
 from .._typing import Array
 from ..backend import is_torch, to_host
 from ..exceptions import DesignTooLargeError
-from ..statistics.sums import Sums
+from ..statistics import Sums
 
 Method = Literal["auto", "exact", "variational"]
 

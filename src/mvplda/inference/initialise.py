@@ -10,7 +10,7 @@ from sklearn.utils.extmath import randomized_svd
 from .._typing import Array
 from ..backend import diagonal_of, is_torch, namespace
 from ..exceptions import DataError
-from ..statistics.sums import Sums
+from ..statistics import Sums
 from .design import refines
 from .noise import NOISES, NoiseModel
 from .parameters import Parameters
