@@ -20,7 +20,7 @@ from scipy import sparse
 
 from .._optional import need
 from .._typing import IntArray
-from ..backend import as_device, diagonal_of, is_torch, to_host
+from ..backend import as_device, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names
 from .accumulator import OnError, SecondMoment, Sums, amid, check_origin, check_second_moment, not_finite, too_large
@@ -193,7 +193,7 @@ class DeviceAccumulator:
 
 
 def _all_finite(moments: Any) -> bool:
-    return bool(diagonal_of(moments).isfinite().all())
+    return bool((moments.diagonal() if moments.ndim == 2 else moments).isfinite().all())
 
 
 def sum_of_products(left: Any, right: Any) -> Any:
