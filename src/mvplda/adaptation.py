@@ -3,6 +3,7 @@
 Without labels: `shift_mean` moves the mean, `CORAL` aligns the training vectors before a
 model is fitted to them, `coral_plus` aligns the covariances of a model that is fitted.
 With labels: `adapt` fits to the new vectors and mixes with `interpolate`.
+`adapted` does for any scorer what can be done with the vectors that there are.
 Every function gives a new model and leaves the old one as it is.
 """
 
@@ -12,6 +13,7 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -24,6 +26,8 @@ from ._typing import Array
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.noise import NOISES, noise_of
 from .inference.parameters import Parameters
+from .labels import label_columns
+from .models.baselines import CascadeScorer, CosineScorer
 from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
 from .statistics import as_vectors
@@ -187,6 +191,44 @@ def adapt(model: MultiviewPLDA, X: Any, y: Any, weight: Weight = 0.5, **settings
         fresh.fit(X, y)
     weights = weight if isinstance(weight, Mapping) else _by_part(weight, model, "weight")
     return interpolate(model, fresh, {"mean": 1.0, **weights})
+
+
+@singledispatch
+def adapted(scorer: Any, X: Any, y: Any = None, weight: Weight | None = None) -> Any:
+    """A scorer for the domain of new vectors (m, D), with labels or without.
+
+    A model with labels goes to `adapt`, without labels to `coral_plus`; a cascade does so view by view, and of
+    cosine the mean moves. Another scorer says what it does with ``@adapted.register``.
+
+    Parameters
+    ----------
+    weight : how far to go, from 0 to 1; by default half the way with labels, and all of it without
+    """
+    raise ParameterError(f"nothing is known of how to adapt a {type(scorer).__name__}")
+
+
+@adapted.register
+def _(scorer: MultiviewPLDA, X: Any, y: Any = None, weight: Weight | None = None) -> MultiviewPLDA:
+    if y is None:
+        return coral_plus(scorer, X, strength=1.0 if weight is None else weight)
+    return adapt(scorer, X, y, 0.5 if weight is None else weight)
+
+
+@adapted.register
+def _(scorer: CascadeScorer, X: Any, y: Any = None, weight: float | None = None) -> CascadeScorer:
+    labels = {} if y is None else label_columns(y, tuple(scorer.models_))
+    result = copy.copy(scorer)
+    result.models_ = {view: adapted(model, X, labels.get(view), weight) for view, model in scorer.models_.items()}
+    return result
+
+
+@adapted.register
+def _(scorer: CosineScorer, X: Any, y: Any = None, weight: float | None = None) -> CosineScorer:
+    weight = 1.0 if weight is None else weight
+    _check_weight("weight", weight)
+    result = copy.copy(scorer)
+    result.mean_ = (1 - weight) * scorer.mean_ + weight * _moments(X, len(scorer.mean_))[0]
+    return result
 
 
 def _grow(factor: Array, aligned: Array, strength: float) -> Array:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -29,12 +28,15 @@ from ..inference.noise import NOISES, NoiseModel
 from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, check_view_names, encode_labels
+from ..persistence import State, Tensors, plain_settings
 from ..statistics import SecondMoment, SufficientStatistics
 from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
-from .scorer import VerificationMixin
 from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
-from .storage import load_model, save_model
+from .verification import VerificationMixin
+
+KEPT_CLASSES = 10_000
+"""Views with at most so many classes keep their training posteriors in a file, for known classes."""
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
@@ -116,6 +118,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     >>> model.fit(X, {"speaker": speakers, "phrase": phrases}).transform(X).shape
     (600, 8)
     """
+
+    NAME = "multiview"
 
     def __init__(
         self,
@@ -205,8 +209,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         check_settings(self)
-        if "noise_shrinkages" in self.get_params(deep=False):
-            raise ParameterError("a model that chooses its settings cannot go on: refit a MultiviewPLDA that has them")
         return self._fit(statistics, self._settings(tuple(self.views_)), earlier=self.parameters_)
 
     def _fit(
@@ -331,9 +333,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     # judge of pairs (n, 2, D), and has them.
 
     @available_if(_has_threshold)  # type: ignore[untyped-decorator]
-    def decision_function(self, pairs: Any, *, same: str | Iterable[str] | None = None) -> Any:
+    def decision_function(self, pairs: Any, **asked: Any) -> Any:
         """LLR of every pair of vectors, pairs (n, 2, D); see `set_threshold`."""
-        return super().decision_function(pairs, same=same)
+        return super().decision_function(pairs, **asked)
 
     @available_if(_has_threshold)  # type: ignore[untyped-decorator]
     def predict(self, pairs: Any) -> NDArray[np.int64]:
@@ -402,21 +404,67 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             X += (latents @ loading.T)[table.codes[view]]
         return X + p.sigma.draw(len(table), rng)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a ``.safetensors`` file, all or nothing."""
+    def get_state(self) -> State:
         check_is_fitted(self, "mean_")
-        save_model(self, path)
+        arrays: Tensors = {"mean": self.mean_, "noise": self.noise_, "log_likelihoods": self.log_likelihoods_}
+        arrays |= {f"loading/{view}": loading for view, loading in self.loadings_.items()}
+        kept = [v for v in self.class_covariances_ if len(self.classes_[v]) <= KEPT_CLASSES]
+        for view in kept:
+            named = slice(0, len(self.classes_[view]))
+            arrays[f"class_means/{view}"] = self.class_means_[view][named]
+            arrays[f"class_covariances/{view}"] = self.class_covariances_[view][named]
+        values = {
+            "settings": plain_settings(self.get_params(deep=False)),
+            "views": self.views_,
+            "dimension": len(self.mean_),
+            "converged": bool(self.converged_),
+            "n_iter": int(self.n_iter_),
+            "algorithm_used": getattr(self, "algorithm_used_", None),
+            "classes": {view: self.classes_[view].tolist() for view in kept},
+        }
+        return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}, values
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a model that `save` wrote, or that ``mvplda train`` wrote without preprocessing.
-
-        A file with preprocessing is read by `mvplda.load`, which gives a `Bundle`.
-        """
-        model = load_model(path)
-        if not isinstance(model, cls):
-            raise ParameterError(f"{path} holds a {type(model).__name__}; load it with {type(model).__name__}.load")
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        model = cls(**values["settings"])
+        loadings = tuple(arrays[f"loading/{view}"] for view in values["views"])
+        model._take(tuple(values["views"]), Parameters(arrays["mean"], loadings, arrays["noise"]))
+        model.log_likelihoods_ = arrays["log_likelihoods"]
+        model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
+        if values["algorithm_used"] is not None:
+            model.algorithm_used_ = values["algorithm_used"]
+        model.classes_ = {view: np.asarray(names) for view, names in values["classes"].items()}
+        model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
+        model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
+        model.n_features_in_ = int(values["dimension"])
         return model
+
+    def check_state(self) -> None:
+        D = len(self.mean_)
+        bad = [view for view, loading in self.loadings_.items() if loading.shape != (D, self.views_[view])]
+        if bad or self.noise_.shape not in ((D,), (D, D)):
+            raise DataError(f"the model's loadings or noise do not have its dimension {D}: {bad or 'noise'}")
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "class": type(self).__name__,
+            "dimension": len(self.mean_),
+            "noise": self.noise,
+            "views": self.views_,
+            "explained_variance_ratio": self.explained_variance_ratio_,
+            "classes": {view: len(names) for view, names in self.classes_.items()},
+            "converged": self.converged_,
+            "n_iter": self.n_iter_,
+            "algorithm_used": getattr(self, "algorithm_used_", None),
+        }
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
+
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        return cls(ranks, **settings)
 
     @classmethod
     def from_parameters(cls, mean: Any, loadings: Mapping[str, Any], noise: Any) -> Self:
@@ -431,17 +479,13 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         check_view_names(tuple(loadings))
         parameters = given_parameters(mean, loadings, noise)
         ranks = dict(zip(loadings, parameters.ranks, strict=True))
-        model = cls._with_ranks(ranks, parameters.sigma.kind)
+        model = cls.with_ranks(ranks, {"noise": parameters.sigma.kind})
         model._take(tuple(loadings), parameters)
         model.n_features_in_ = len(parameters.mean)
         model.log_likelihoods_ = np.empty(0)
         model.n_iter_, model.converged_ = 0, True
         model.classes_, model.class_means_, model.class_covariances_ = {}, {}, {}
         return model
-
-    @classmethod
-    def _with_ranks(cls, ranks: dict[str, int], noise: str) -> Self:
-        return cls(ranks, noise=noise)
 
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:

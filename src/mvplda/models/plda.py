@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
@@ -31,6 +31,8 @@ class PLDA(MultiviewPLDA):
     >>> PLDA(n_components=3, noise="full").fit(X, y).transform(X).shape
     (500, 3)
     """
+
+    NAME = "plda"
 
     def __init__(
         self,
@@ -67,10 +69,10 @@ class PLDA(MultiviewPLDA):
         self.n_components = n_components
 
     @classmethod
-    def _with_ranks(cls, ranks: dict[str, int], noise: str) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
         if len(ranks) != 1:
-            raise LabelError(f"PLDA has one view, the loadings have {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
-        return cls(next(iter(ranks.values())), noise=noise)
+            raise LabelError(f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
+        return cls(next(iter(ranks.values())), **settings)
 
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if are_named(y) else ("class",), missing=self.missing)

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._files import read_metadata, sealed_pieces, unseal, whole_files
 from .._typing import Array, IntArray, PathLike
 from .._validation import as_vectors
 from ..backend import NUMPY, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
+from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
 from .accumulator import Accumulator, HostAccumulator, SecondMoment, Sums
 from .combination import merge, remaining_classes, subtract
 
@@ -165,7 +165,7 @@ class SufficientStatistics:
 
     def to_bytes(self) -> bytes:
         """What `save` writes, for a message or a column of a table."""
-        return b"".join(_sealed(self, None))
+        return b"".join(_packed(self, None))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SufficientStatistics:
@@ -324,7 +324,7 @@ def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
     return np.asarray(variances <= rounding + least)
 
 
-# Statistics in ``.safetensors`` files, sealed as model files are.
+# Statistics in ``.safetensors`` files, packed as model files are.
 
 
 FORMAT = "mvplda-statistics"
@@ -338,14 +338,14 @@ def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: A
 
     The numbers go from memory to the file without a copy of the whole.
     """
-    with whole_files(path) as (part,), part.open("wb") as file:
-        for piece in _sealed(statistics, sources):
+    with atomic_write(path) as (part,), part.open("wb") as file:
+        for piece in _packed(statistics, sources):
             file.write(piece)
 
 
 def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Any]:
     """Statistics, and what was written with them about their sources."""
-    tensors, about = unseal(path, FORMAT, WHAT)
+    tensors, about = unpack(path, FORMAT, WHAT)
     try:
         return _from_state(tensors, about), about["sources"]
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -359,9 +359,9 @@ def holds_statistics(path: PathLike) -> bool:
     return read_metadata(path).get("format") == FORMAT
 
 
-def _sealed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
+def _packed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
     tensors, about = _get_state(statistics)
-    return sealed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
+    return packed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
 
 
 def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
