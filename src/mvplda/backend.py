@@ -4,7 +4,7 @@ The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on
 some device, and asks ``sums.xp`` for whatever the two libraries name or do
 differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
 passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases:
-`keep`, `table`, `part` and `dense_rows` bring them to the device once a fit.
+`cached`, `cached_table`, `cached_columns` and `cached_dense_rows` bring them to the device once a fit.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def namespace(array: Any) -> Numpy | Torch:
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
+def own_namespace(array: Any) -> Numpy | Torch:
+    """The same, but one's own: what a fit caches in it goes with it."""
+    return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
+
+
 class Numpy:
     """NumPy and SciPy, on the host, in float64."""
 
@@ -60,24 +65,28 @@ class Numpy:
     def asarray(self, array: Any) -> Any:
         return array
 
-    def keep(self, array: Any) -> Any:
+    def cached(self, array: Any) -> Any:
         """An array that stays the same during a fit, on the device."""
         return array
 
-    def table(self, counts: sparse.csr_array) -> Any:
+    def cached_table(self, counts: sparse.csr_array) -> Any:
         """A count table for products from the left, itself or transposed."""
         return counts
 
-    def part(self, counts: Any, columns: slice) -> Any:
+    def cached_columns(self, counts: Any, columns: slice) -> Any:
         """Some columns of a count table, dense or sparse."""
         return counts[:, columns]
 
-    def dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
+    def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
         return counts[rows].toarray()
 
-    def new_table(self, counts: sparse.csr_array) -> Any:
+    def table(self, counts: sparse.csr_array) -> Any:
         """A table that is needed once."""
         return counts
+
+    def is_dense(self, table: Any) -> bool:
+        """Whether a table that was made here is an array like others."""
+        return isinstance(table, np.ndarray)
 
     def gram(self, table: Any) -> Any:
         """table' table, dense."""
@@ -120,6 +129,12 @@ class Numpy:
         np.einsum("ii->i", whole)[:] /= 2
         return whole
 
+    def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
+        """The r largest singular values, about, and their right vectors."""
+        from sklearn.utils.extmath import randomized_svd  # slow to import, and statistics do without it
+
+        return randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)[1:]
+
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""
         half = dpotri(lower, lower=1)[0]
@@ -131,7 +146,7 @@ class Numpy:
 class Torch:
     """torch, on one device, in one precision.
 
-    What `keep`, `table`, `part` and `dense_rows` bring to the device stays there as long as this object lives.
+    What the methods that are called `cached` bring to the device stays there as long as this object lives.
     """
 
     gram_rows = 2**17
@@ -157,26 +172,29 @@ class Torch:
             self._kept[id(host), key] = host, make()  # the host's copy is held, so that its id stays its own
         return self._kept[id(host), key][1]
 
-    def keep(self, array: Any) -> Any:
+    def cached(self, array: Any) -> Any:
         return array if is_torch(array) else self._once(array, None, lambda: self.asarray(array))
 
-    def table(self, counts: sparse.csr_array) -> Any:
-        return self._once(counts, None, lambda: self.new_table(counts))
+    def cached_table(self, counts: sparse.csr_array) -> Any:
+        return self._once(counts, None, lambda: self.table(counts))
 
-    def part(self, counts: Any, columns: slice) -> Any:
+    def cached_columns(self, counts: Any, columns: slice) -> Any:
         if isinstance(counts, np.ndarray):
-            return self.keep(counts)[:, columns]
-        return self._once(counts, (columns.start, columns.stop), lambda: self.new_table(counts[:, columns]))
+            return self.cached(counts)[:, columns]
+        return self._once(counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns]))
 
-    def dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
+    def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
         some = self._once(counts, (rows.start, rows.stop), lambda: SparseTable(counts[rows], self))
         return some.matrix.to_dense()
 
-    def new_table(self, counts: sparse.csr_array) -> Any:
+    def table(self, counts: sparse.csr_array) -> Any:
         size = counts.shape[0] * counts.shape[1]
         if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
             return SparseTable(counts, self).matrix.to_dense()
         return SparseTable(counts, self)
+
+    def is_dense(self, table: Any) -> bool:
+        return is_torch(table)
 
     def gram(self, table: Any) -> Any:
         if is_torch(table):
@@ -215,7 +233,7 @@ class Torch:
         def make() -> Any:
             ends = np.arange(len(group) + 1)
             one_hot = sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
-            return self.new_table(one_hot.tocsr())
+            return self.table(one_hot.tocsr())
 
         return self._once(group, "one hot", make) @ rows
 
@@ -235,6 +253,18 @@ class Torch:
 
     def inverse(self, lower: Any) -> Any:
         return self.torch.cholesky_inverse(lower)
+
+    def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
+        # scikit-learn's, with the same random directions
+        linalg, flipped = self.torch.linalg, matrix.shape[0] < matrix.shape[1]
+        A = matrix.T if flipped else matrix
+        Q = self.asarray(np.random.RandomState(seed).normal(size=(A.shape[1], r + 10)))
+        for _ in range(3):
+            Q = linalg.qr(A @ Q)[0]
+            Q = linalg.qr(A.T @ Q)[0]
+        Q = linalg.qr(A @ Q)[0]
+        u, s, vt = linalg.svd(Q.T @ A, full_matrices=False)
+        return s[:r], (Q @ u).T[:r] if flipped else vt[:r]
 
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         inverse = self.inverse(lower)

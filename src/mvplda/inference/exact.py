@@ -55,7 +55,7 @@ class Elimination:
         self.G, self.where = G, where
         self.ranks = tuple(s.stop - s.start for s in where)
         xp = self.xp
-        values, size = xp.keep(design.leaf_counts[0]), xp.keep(design.leaf_counts[2])
+        values, size = xp.cached(design.leaf_counts[0]), xp.cached(design.leaf_counts[2])
         lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
         self.delta = 1.0 / (1.0 + xp.outer(values, lam))  # (E4), (C, r_e)
         self.log_determinant = float(size @ xp.log1p(xp.outer(values, lam)).sum(axis=1))
@@ -69,7 +69,7 @@ class Elimination:
         if self.plan.root is not None:
             self._prepare_root()
             for block in self._root_blocks():
-                size_g = xp.keep(design.root_groups.size)[block.groups]
+                size_g = xp.cached(design.root_groups.size)[block.groups]
                 self.log_determinant += float(size_g @ block.log_determinant)
                 M -= xp.tensordot(block.coupling, size_g[:, None, None] * block.solved, axes=((0, 1), (0, 1)))  # (E7)
         self.V = M
@@ -99,7 +99,7 @@ class Elimination:
             J, r, K, q = block.shape
             if l == m:
                 every = xp.arange(J)
-                counts = xp.keep(self.sums.counts[l])
+                counts = xp.cached(self.sums.counts[l])
                 block[every, :, every, :] = xp.eye(r) + counts[:, None, None] * self._g(l, l)  # (E1)
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
@@ -108,7 +108,7 @@ class Elimination:
             few_counts = len(self.delta) < self.ranks[e]
             step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
             for j in range(0, J, step):
-                gram = xp.part(self.design.grams[l, m], slice(j * K, (j + step) * K))
+                gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
                 taken = gram.T @ (self.delta @ products) if few_counts else (gram.T @ self.delta) @ products  # (E5)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
             if l != m:
@@ -119,7 +119,7 @@ class Elimination:
         """What a leaf class of every distinct count adds to its root class, per vector."""
         e, a = self.plan.leaf, self.plan.root
         assert a is not None
-        H, values = self._g(e, a), self.xp.keep(self.design.leaf_counts[0])
+        H, values = self._g(e, a), self.xp.cached(self.design.leaf_counts[0])
         weighted = (values[:, None] * self.delta)[:, :, None]  # (C, r_e, 1)
         self.root_own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
         self.root_rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
@@ -129,7 +129,7 @@ class Elimination:
             yield self._only_root_block
             return
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values, leaves = xp.keep(self.design.leaf_counts[0]), xp.keep(groups.leaves)
+        values, leaves = xp.cached(self.design.leaf_counts[0]), xp.cached(groups.leaves)
         assert a is not None
         r_a, n_groups, n_counts = self.ranks[a], len(groups.size), len(values)
         step = max(1, CHUNK_ELEMENTS // (r_a * max(self.n_rest, r_a)))
@@ -141,7 +141,7 @@ class Elimination:
             U = xp.zeros((g, r_a, self.n_rest))
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
-                table = xp.dense_rows(met, part).reshape(g * J, n_counts)
+                table = xp.cached_dense_rows(met, part).reshape(g * J, n_counts)
                 blocks = (table @ self.root_rest[l].reshape(n_counts, -1)).reshape(g, J, r_a, r)
                 U[:, :, self.rest_slice[l]] = xp.permute(blocks, (0, 2, 1, 3)).reshape(g, r_a, J * r)
             inverse = xp.linalg.solve(D, xp.broadcast_to(xp.eye(r_a), D.shape))
@@ -189,14 +189,14 @@ class Elimination:
                 continue
             for start in range(0, len(members), step):
                 some = xp.asarray(members[start : start + step])
-                local = xp.keep(groups.group)[some] - block.groups.start
+                local = xp.cached(groups.group)[some] - block.groups.start
                 means[some] = xp.matmul(block.inverse[local], reduced[some][:, :, None])[:, :, 0] - shift[local]
         return means
 
     def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
         """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc)."""
         e, a, where, xp = self.plan.leaf, self.plan.root, self.where, self.xp
-        values, size = xp.keep(self.design.leaf_counts[0]), xp.keep(self.design.leaf_counts[2])
+        values, size = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[2])
         S: Array = xp.zeros_like(self.G)
         by_class: list[Array] = [xp.zeros((r, r)) for r in self.ranks]
         others = ([] if a is None else [a]) + list(self.plan.rest)
@@ -212,7 +212,7 @@ class Elimination:
             every = xp.arange(J)
             if l == m:
                 own = V[every, :, every, :]
-                S[where[l], where[l]] = xp.tensordot(xp.keep(self.sums.counts[l]), own, axes=1)
+                S[where[l], where[l]] = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
                 by_class[l] = own.sum(axis=0)
             else:
                 met = self.sums.together(l, m).tocoo()
@@ -224,7 +224,7 @@ class Elimination:
             total = xp.zeros((len(values), r * q))
             for j in range(0, J, step):
                 pairs = xp.permute(V[j : j + step], (0, 2, 1, 3)).reshape(-1, r * q)
-                total += xp.part(gram, slice(j * K, (j + step) * K)) @ pairs
+                total += xp.cached_columns(gram, slice(j * K, (j + step) * K)) @ pairs
             inner[:, inside[l], inside[m]] = total.reshape(-1, r, q)
             inner[:, inside[m], inside[l]] = total.reshape(-1, r, q).mT
         S[where[e], where[e]] = xp.diag((size * values) @ self.delta)
@@ -246,13 +246,13 @@ class Elimination:
 
     def _root_sums(self, S: Array, by_class: list[Array], inner: Array, inside: dict[int, slice]) -> None:
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values = xp.keep(self.design.leaf_counts[0])
+        values = xp.cached(self.design.leaf_counts[0])
         assert a is not None
         r_a, where, n_counts = self.ranks[a], self.where, len(values)
         for block in self._root_blocks():
             g = len(block.inverse)
-            size = xp.keep(groups.size)[block.groups]
-            leaves = xp.keep(groups.leaves)[block.groups]
+            size = xp.cached(groups.size)[block.groups]
+            leaves = xp.cached(groups.leaves)[block.groups]
             met_rest = block.solved @ self.V  # minus Cov(root class, rest)
             cov = block.inverse + met_rest @ block.solved.mT
             S[where[a], where[a]] += xp.tensordot(size * (leaves @ values), cov, axes=1)
@@ -260,7 +260,7 @@ class Elimination:
             inner[:, inside[a], inside[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
-                table = size[:, None, None] * xp.dense_rows(met, block.groups).reshape(g, J, n_counts)
+                table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(g, J, n_counts)
                 cross = xp.permute(met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3))
                 by_count = table.reshape(g * J, n_counts).T @ cross.reshape(g * J, r_a * r)
                 inner[:, inside[a], inside[l]] -= by_count.reshape(-1, r_a, r)
@@ -277,7 +277,7 @@ class Elimination:
             own: Array = block[every, :, every, :]
             return own
         if view == self.plan.root:
-            every_root: Array = self._root_covariances()[self.xp.keep(self.design.root_groups.group)]
+            every_root: Array = self._root_covariances()[self.xp.cached(self.design.root_groups.group)]
             return every_root
         return self._leaf_covariances()
 
@@ -288,7 +288,7 @@ class Elimination:
 
     def _leaf_covariances(self) -> Array:
         e, a, tables, xp = self.plan.leaf, self.plan.root, self.design.leaf_tables, self.xp
-        values, group = xp.keep(self.design.leaf_counts[0]), xp.keep(self.design.leaf_counts[1])
+        values, group = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[1])
         n_leaves, r_e = len(group), self.ranks[e]
         result: Array = xp.empty((n_leaves, r_e, r_e))
         size = max(self.ranks) * max(self.n_rest, r_e)  # several arrays of so many numbers a class at once
@@ -306,7 +306,7 @@ class Elimination:
                 counts[l] = xp.asarray(some.toarray())
                 few = some.nnz < FEW_MET * counts[l].shape[0] * counts[l].shape[1]
                 rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
-                summed = (xp.new_table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
+                summed = (xp.table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
                 XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
             met = xp.zeros((len(n), r_e, r_e))
             for l in self.plan.rest:
@@ -385,18 +385,18 @@ class LeafRows:
 
     def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
         e, xp = design.plan.leaf, design.sums.xp
-        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.keep(design.sums.counts[e])
-        self.xp, self.delta = xp, delta[xp.keep(design.leaf_counts[1])]
+        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.cached(design.sums.counts[e])
+        self.xp, self.delta = xp, delta[xp.cached(design.leaf_counts[1])]
         self._means = self.F @ LB
         self._means -= xp.outer(self.n, at_mean)  # (E2)
         self._means *= self.delta
 
     def met(self, k: int) -> Array:
-        met: Array = self.xp.table(self.tables[k]).T @ self._means
+        met: Array = self.xp.cached_table(self.tables[k]).T @ self._means
         return met
 
     def less(self, k: int, h: Array) -> None:
-        self._means -= self.delta * (self.xp.table(self.tables[k]) @ h)  # (E8)
+        self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
         return sums_of_rows(self.F, self.n, self._means)
@@ -425,7 +425,7 @@ class LeafGrams:
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
     def sums(self) -> ViewSums:
-        values = self.xp.keep(self.design.leaf_counts[0])
+        values = self.xp.cached(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
         summed = by_count.sum(axis=0)
         squares = self.delta.mT * (self.U.T @ self.QU) * self.delta

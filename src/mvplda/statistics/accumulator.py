@@ -18,7 +18,7 @@ from scipy.linalg.blas import dsyrk
 
 from .._typing import Array, IntArray
 from .._validation import as_vectors
-from ..backend import NUMPY, Numpy, Torch, diagonal_of, is_torch, to_host
+from ..backend import Numpy, Torch, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
 
@@ -66,7 +66,7 @@ class Sums:
     @cached_property
     def xp(self) -> Numpy | Torch:
         """What calculates with these sums (see ``backend``)."""
-        return Torch(self.total.device, self.total.dtype) if is_torch(self.total) else NUMPY
+        return own_namespace(self.total)
 
     def on_host(self) -> Sums:
         """The same as NumPy arrays."""
