@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from .._typing import Array
+from ..backend import Numpy, Torch
 from .design import Design
 
 CHUNK_ELEMENTS = 2**22
@@ -43,17 +44,61 @@ class RootBlock:
     log_determinant: Array
 
 
-class Elimination:
-    """The factored precision: leaf, then root, then one dense Cholesky of the rest.
+class LeafEliminated:
+    """What the exact and the variational solution share: a leaf whose classes are eliminated one by one.
 
     G : (r, r) all G_kl; where : the slice of every view in it
-    log_determinant : log |Lambda|
+    columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
     """
 
     def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
         self.design, self.sums, self.plan, self.xp = design, design.sums, design.plan, design.sums.xp
         self.G, self.where = G, where
         self.ranks = tuple(s.stop - s.start for s in where)
+        self.others = ([] if self.plan.root is None else [self.plan.root]) + list(self.plan.rest)
+        ends = np.cumsum([0, *(self.ranks[k] for k in self.others)])
+        self.columns = {k: slice(int(ends[i]), int(ends[i + 1])) for i, k in enumerate(self.others)}
+        self.width = int(ends[-1])
+
+    def _g(self, k: int, l: int) -> Array:
+        return self.G[self.where[k], self.where[l]]
+
+    def _add_leaf_sums(self, xp: Numpy | Torch, S: Array, by_class: list[Array], delta: Array, phi: Array) -> None:
+        """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
+
+        nu runs over the C distinct counts of leaf classes; delta is (C, r_e), phi (C, w, w). `xp` is what
+        calculates with them.
+        """
+        e, a, where = self.plan.leaf, self.plan.root, self.where
+        nu, size = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[2])
+        S[where[e], where[e]] = xp.diag((size * nu) @ delta)
+        by_class[e] = xp.diag(size @ delta)
+        step = max(1, CHUNK_ELEMENTS // (self.ranks[e] * self.width + 1))
+        for c in range(0, len(nu) if self.others else 0, step):
+            n, some = nu[c : c + step, None, None], delta[c : c + step, :, None]
+            one = xp.ones_like(n)
+            X = xp.concatenate([(n if k == a else one) * self._g(e, k) for k in self.others], axis=2)  # (c, r_e, w)
+            Y = some * (X @ phi[c : c + step])
+            for k in self.others:
+                S[where[e], where[k]] -= ((n if k == a else one) * Y[:, :, self.columns[k]]).sum(axis=0)  # (E11)
+            # The sum over counts of (nu Y) (delta X)' is one product of the two, counts side by side.
+            flat = xp.permute(some * X, (1, 0, 2)).reshape(self.ranks[e], -1)
+            S[where[e], where[e]] += xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T  # (E10)
+            by_class[e] += xp.permute(Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
+        for k in self.others:
+            S[where[k], where[e]] = S[where[e], where[k]].T
+
+
+class Elimination(LeafEliminated):
+    """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
+
+    delta : (C, r_e) inverse of a leaf class's block, for every distinct count
+    V : (R, R) covariance of all latents of the rest
+    log_determinant : log |Lambda|
+    """
+
+    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+        super().__init__(design, G, where)
         xp = self.xp
         values, size = xp.cached(design.leaf_counts[0]), xp.cached(design.leaf_counts[2])
         lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
@@ -78,9 +123,6 @@ class Elimination:
             self.log_determinant += 2 * float(xp.log(self._lower.diagonal()).sum())
             self.V = xp.inverse(self._lower)
 
-    def _g(self, k: int, l: int) -> Array:
-        return self.G[self.where[k], self.where[l]]
-
     def _rest_block(self, matrix: Array, l: int, m: int) -> Array:
         """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
         part = matrix[self.rest_slice[l], self.rest_slice[m]]
@@ -104,6 +146,8 @@ class Elimination:
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
                 block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
+            # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
+            # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
             products = (self._g(e, l)[:, :, None] * self._g(e, m)[:, None, :]).reshape(-1, r * q)
             few_counts = len(self.delta) < self.ranks[e]
             step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
@@ -136,6 +180,7 @@ class Elimination:
         for start in range(0, n_groups, step):
             part = slice(start, min(start + step, n_groups))
             g = part.stop - part.start
+            # The sums over leaf classes inside a root class, written as sums over their counts.
             own = (leaves[part] * values) @ self.root_own.reshape(n_counts, -1)
             D = xp.eye(r_a) + own.reshape(g, r_a, r_a)
             U = xp.zeros((g, r_a, self.n_rest))
@@ -154,6 +199,7 @@ class Elimination:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
         e, a, xp = self.plan.leaf, self.plan.root, self.xp
         means: dict[int, Array] = {}
+        # Forward: the right-hand side less what leaf and root take off; of the root, only sums over its groups matter.
         reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
         rest: Array = xp.concatenate([xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)])
         if a is not None:
@@ -161,6 +207,7 @@ class Elimination:
             group_sums = xp.sum_by(groups.group, len(groups.size), reduced[a])
             for block in self._root_blocks():
                 rest -= xp.tensordot(group_sums[block.groups], block.solved, axes=2)
+        # Backward: rest, then root, then leaf.
         if self.n_rest:
             rest = xp.cho_solve(self._lower, rest)
             for l in self.plan.rest:
@@ -194,18 +241,13 @@ class Elimination:
         return means
 
     def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
-        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc)."""
-        e, a, where, xp = self.plan.leaf, self.plan.root, self.where, self.xp
-        values, size = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[2])
+        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.5)."""
+        where, columns, xp = self.where, self.columns, self.xp
         S: Array = xp.zeros_like(self.G)
         by_class: list[Array] = [xp.zeros((r, r)) for r in self.ranks]
-        others = ([] if a is None else [a]) + list(self.plan.rest)
-        ends = np.cumsum([self.ranks[k] for k in others])
-        inside = {k: slice(int(end) - self.ranks[k], int(end)) for k, end in zip(others, ends, strict=True)}
-        width = int(ends[-1]) if others else 0
-        inner = xp.zeros((len(values), width, width))  # covariances that leaf classes of a count meet
-        if a is not None:
-            self._root_sums(S, by_class, inner, inside)
+        phi: Array = xp.zeros((len(self.delta), self.width, self.width))
+        if self.plan.root is not None:
+            self._root_sums(S, by_class, phi)
         for l, m in self._rest_pairs():
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
@@ -219,32 +261,21 @@ class Elimination:
                 pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
                 S[where[l], where[m]] = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
                 S[where[m], where[l]] = S[where[l], where[m]].T
+            # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             gram = self.design.grams[l, m]
             step = max(1, CHUNK_ELEMENTS // (K * r * q))
-            total = xp.zeros((len(values), r * q))
+            total = xp.zeros((len(phi), r * q))
             for j in range(0, J, step):
                 pairs = xp.permute(V[j : j + step], (0, 2, 1, 3)).reshape(-1, r * q)
                 total += xp.cached_columns(gram, slice(j * K, (j + step) * K)) @ pairs
-            inner[:, inside[l], inside[m]] = total.reshape(-1, r, q)
-            inner[:, inside[m], inside[l]] = total.reshape(-1, r, q).mT
-        S[where[e], where[e]] = xp.diag((size * values) @ self.delta)
-        by_class[e] = xp.diag(size @ self.delta)
-        for c in range(0, len(values) if others else 0, step := max(1, CHUNK_ELEMENTS // (self.ranks[e] * width + 1))):
-            n, delta = values[c : c + step, None, None], self.delta[c : c + step, :, None]
-            X = xp.concatenate(
-                [(n if k == a else xp.ones_like(n)) * self._g(e, k) for k in others], axis=2
-            )  # (c, r_e, width)
-            Y = delta * (X @ inner[c : c + step])
-            for k in others:
-                S[where[e], where[k]] -= ((n if k == a else 1.0) * Y[:, :, inside[k]]).sum(axis=0)  # (E11)
-            flat = xp.permute(delta * X, (1, 0, 2)).reshape(self.ranks[e], -1)
-            S[where[e], where[e]] += xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T  # (E10)
-            by_class[e] += xp.permute(Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
-        for k in others:
-            S[where[k], where[e]] = S[where[e], where[k]].T
+            phi[:, columns[l], columns[m]] = total.reshape(-1, r, q)
+            phi[:, columns[m], columns[l]] = total.reshape(-1, r, q).mT
+        self._add_leaf_sums(xp, S, by_class, self.delta, phi)
         return S, tuple(by_class)
 
-    def _root_sums(self, S: Array, by_class: list[Array], inner: Array, inside: dict[int, slice]) -> None:
+    def _root_sums(self, S: Array, by_class: list[Array], phi: Array) -> None:
+        """The root's covariances with itself and with the rest; and its part of phi."""
+        columns = self.columns
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
         values = xp.cached(self.design.leaf_counts[0])
         assert a is not None
@@ -253,20 +284,20 @@ class Elimination:
             g = len(block.inverse)
             size = xp.cached(groups.size)[block.groups]
             leaves = xp.cached(groups.leaves)[block.groups]
-            met_rest = block.solved @ self.V  # minus Cov(root class, rest)
+            met_rest = block.solved @ self.V  # minus the covariance of a root class with the rest
             cov = block.inverse + met_rest @ block.solved.mT
             S[where[a], where[a]] += xp.tensordot(size * (leaves @ values), cov, axes=1)
             by_class[a] += xp.tensordot(size, cov, axes=1)
-            inner[:, inside[a], inside[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
+            phi[:, columns[a], columns[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
                 table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(g, J, n_counts)
                 cross = xp.permute(met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3))
                 by_count = table.reshape(g * J, n_counts).T @ cross.reshape(g * J, r_a * r)
-                inner[:, inside[a], inside[l]] -= by_count.reshape(-1, r_a, r)
+                phi[:, columns[a], columns[l]] -= by_count.reshape(-1, r_a, r)
         for l in self.plan.rest:
-            inner[:, inside[l], inside[a]] = inner[:, inside[a], inside[l]].mT
-            S[where[a], where[l]] = inner[:, inside[a], inside[l]].sum(axis=0)
+            phi[:, columns[l], columns[a]] = phi[:, columns[a], columns[l]].mT
+            S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
             S[where[l], where[a]] = S[where[a], where[l]].T
 
     def covariances(self, view: int) -> Array:
@@ -308,7 +339,7 @@ class Elimination:
                 rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
                 summed = (xp.table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
                 XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
-            met = xp.zeros((len(n), r_e, r_e))
+            met = xp.zeros((len(n), r_e, r_e))  # X Cov(s_t) X'
             for l in self.plan.rest:
                 J, r = counts[l].shape[1], self.ranks[l]
                 wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
