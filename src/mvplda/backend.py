@@ -133,7 +133,8 @@ class Numpy:
         """The r largest singular values, about, and their right vectors."""
         from sklearn.utils.extmath import randomized_svd  # slow to import, and statistics do without it
 
-        return randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)[1:]
+        _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
+        return s, vt
 
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""

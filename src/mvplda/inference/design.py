@@ -175,8 +175,8 @@ class Design:
         values, group, _ = self.leaf_counts
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
-        if (dense := self._dense_grams(order, bounds)) is not None:
-            return dense
+        if (there := self._dense_grams(order, bounds)) is not None:
+            return there
         sorted_tables = {l: self.leaf_tables[l][order] for l in self.plan.rest}
         grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
         for l in self.plan.rest:
