@@ -55,14 +55,13 @@ def test_a_corpus_of_ones_own(toy_corpus: None, tmp_path: Path) -> None:
 def toy_network() -> Iterator[type[Any]]:
     torch = pytest.importorskip("torch", reason="torch is not installed")
 
-    class MeanBody(torch.nn.Module):  # type: ignore[misc,name-defined]
+    from mvplda.speech.networks.batches import Body
+
+    class MeanBody(Body):
         """A linear map of the mean frame."""
 
         def __init__(self, width: int, numbers: int) -> None:
-            super().__init__()
-            self.width, self.dimension, self.embedding = width, numbers, numbers
-            self.register_buffer("shift", torch.zeros(width))
-            self.register_buffer("deviation", torch.ones(width))
+            super().__init__(width, numbers)
             self.map = torch.nn.Linear(width, numbers)
 
         def embed(self, frames: Any, lengths: Any = None) -> Any:

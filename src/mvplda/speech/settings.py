@@ -48,16 +48,22 @@ class Settings:
     """What stands before the name of a field in errors, where that alone says too little."""
 
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
+        for name, hint in self._declared().items():
             object.__setattr__(self, name, _checked(f"{self.noun}{name}", getattr(self, name), hint))
         self.check()
 
     def check(self) -> None:
         """What no single field can tell: fields that have to fit each other."""
 
+    @classmethod
+    def _declared(cls) -> dict[str, Any]:
+        """The fields and their types."""
+        kind: Any = cls  # mypy does not take a type for hashable
+        return _hints(kind)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {name: _plain(getattr(self, name)) for name in _hints(type(self))}
+        return {name: _plain(getattr(self, name)) for name in self._declared()}
 
     @classmethod
     def from_dict(cls, values: Any, start: Self | None = None) -> Self:
@@ -66,7 +72,7 @@ class Settings:
             return values
         if not isinstance(values, Mapping):
             raise ParameterError(f"{cls.__name__} is a section of settings; got {values!r}")
-        known = _hints(cls)
+        known = cls._declared()
         unknown = sorted(set(values) - set(known))
         if unknown:
             raise ParameterError(f"{cls.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}")
@@ -92,9 +98,9 @@ def section(name: str) -> Iterator[None]:
 
 
 @cache
-def _hints(kind: type[Settings]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {item.name: hints[item.name] for item in fields(kind)}  # type: ignore[arg-type]
+    return {item.name: hints[item.name] for item in fields(kind)}
 
 
 def _plain(value: Any) -> Any:

@@ -353,7 +353,9 @@ def known_model(random_state: int, dimension: int = 100, rank: int = 20) -> Mult
     return MultiviewPLDA.from_parameters(mean, loadings, variances)
 
 
-def draw(random_state: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> SampledCorpus:
+def draw(
+    random_state: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9
+) -> SampledCorpus:
     """Training sessions of some speakers; three enrolment and two test sessions of others."""
     truth = known_model(random_state)
     people = speakers + unseen

@@ -126,7 +126,7 @@ def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
 
 
 def _paper(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    common = {"max_iter": settings.paper_iterations, "tol": 0, "random_state": settings.random_state}
+    common: dict[str, Any] = {"max_iter": settings.paper_iterations, "tol": 0, "random_state": settings.random_state}
     return Bundle(_plain_chain(task, settings.reduce), MultiviewPLDA(views, **common, **options))
 
 
@@ -180,7 +180,12 @@ def whitened_by_cell(task: Task, settings: BackendSettings, shrinkage: float) ->
 
 
 def _whitened(settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float) -> Bundle:
-    options = {"noise": "full", "noise_shrinkage": shrinkage, "max_iter": 20, "random_state": settings.random_state}
+    options: dict[str, Any] = {
+        "noise": "full",
+        "noise_shrinkage": shrinkage,
+        "max_iter": 20,
+        "random_state": settings.random_state,
+    }
     return Bundle(standard_chain(components), MultiviewPLDA(views, **options))
 
 

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from ..._typing import IntArray
     from ..features.store import FeatureSet
-    from .batches import Batches
-    from .extractor import Body
+    from .batches import Batches, Body
     from .modern import Heads
 
 
