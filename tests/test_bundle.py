@@ -16,8 +16,9 @@ from sklearn.pipeline import Pipeline
 
 from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, persistence
 from mvplda.adaptation import CORAL
-from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator, name_kinds
+from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
+from mvplda.kinds import name_kinds
 from mvplda.metrics import cllr, trial_kinds
 from mvplda.preprocessing import Centring, standard_chain
 

@@ -18,7 +18,6 @@ from mvplda.calibration import (
     QualityCalibrator,
     curvature,
     logistic_cost,
-    name_kinds,
 )
 from mvplda.cli import main
 from mvplda.costs import threshold_from_costs
@@ -30,6 +29,7 @@ from mvplda.exceptions import (
     ReversedScoresWarning,
     SeparableScoresWarning,
 )
+from mvplda.kinds import name_kinds
 from mvplda.metrics import cllr, min_cllr, trial_kinds
 
 N = 20_000

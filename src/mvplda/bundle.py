@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
 from .adaptation import Weight, adapted
-from .calibration import Calibrator, QualityCalibrator, name_kinds
+from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, ParameterError
 from .io.vectors import compare_extractors
+from .kinds import name_kinds
 from .labels import as_array
 from .models.scorer import BaseScorer, Identification
 from .normalisation import ScoreNormaliser

@@ -30,6 +30,7 @@ from .exceptions import (
     ReversedScoresWarning,
     SeparableScoresWarning,
 )
+from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import encode_labels
 from .persistence import Persistent
 
@@ -38,7 +39,6 @@ __all__ = [
     "LinearCalibrator",
     "PAVCalibrator",
     "QualityCalibrator",
-    "name_kinds",
     "threshold_from_costs",
 ]
 
@@ -481,9 +481,7 @@ def fit_logistic(
 # What calibrators are given: scores and, for training, what every trial is.
 
 
-TARGET_NAMES = ("TC", "target", "tgt")
 ENOUGH_SPEAKERS = 30
-NONTARGET_NAMES = ("TW", "IC", "IW", "nontarget", "imp", "impostor")
 
 
 def as_scores(scores: Any, width: int | None = None) -> Array:
@@ -525,14 +523,14 @@ def as_targets(kinds_or_targets: Any, n: int) -> NDArray[np.bool_]:
     """(n,) whether every trial is a target."""
     kinds = as_kinds(kinds_or_targets, n)
     if kinds.dtype.kind == "U":
-        names = np.unique(kinds)
-        unknown = [str(k) for k in names if k not in TARGET_NAMES + NONTARGET_NAMES]
-        if unknown:
+        names, codes = np.unique(kinds, return_inverse=True)
+        meant = [SPELLINGS.get(name.lower()) for name in names.tolist()]
+        if None in meant:
             raise LabelError(
-                f"there is no kind of trial {unknown[0]!r}; there are {[*TARGET_NAMES, *NONTARGET_NAMES]}, "
+                f"there is no kind of trial {str(names[meant.index(None)])!r}; there are {[*TARGETS, *NONTARGETS]}, "
                 "or give True for targets and False for the others"
             )
-        kinds = np.isin(kinds, TARGET_NAMES)
+        kinds = np.isin(meant, TARGETS)[codes]
     return check_both(kinds)
 
 
@@ -566,27 +564,6 @@ def count_speakers(
             stacklevel=stacklevel,
         )
     return len(trials), worth
-
-
-def name_kinds(masks: Mapping[str, Any]) -> NDArray[Any]:
-    """The kind of every trial by name, from masks such as `mvplda.metrics.trial_kinds` makes.
-
-    Examples
-    --------
-    >>> from mvplda.calibration import name_kinds
-    >>> name_kinds({"TC": [True, False], "IW": [False, True]}).tolist()
-    ['TC', 'IW']
-    """
-    arrays = {str(kind): np.asarray(mask, dtype=bool) for kind, mask in masks.items()}
-    if not arrays:
-        raise LabelError("there are no kinds: give masks such as trial_kinds makes")
-    total = np.sum([mask.astype(np.int64) for mask in arrays.values()], axis=0)
-    if (total != 1).any():
-        raise LabelError(f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind")
-    names = np.empty(total.shape, dtype=f"U{max(map(len, arrays))}")
-    for kind, mask in arrays.items():
-        names[mask] = kind
-    return names
 
 
 def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, list[str]]:

@@ -27,6 +27,7 @@ COMMANDS = {
     "calibrate": "score",
     "evaluate": "evaluate",
     "compare": "evaluate",
+    "threshold": "evaluate",
     "info": "files",
     "convert": "files",
     "completion": "files",

@@ -108,7 +108,7 @@ def _about_statistics(file: str) -> dict[str, Any]:
         "kind": "statistics",
         "vectors": statistics.n,
         "dimension": statistics.dimension,
-        "second moment": "full" if statistics.scatter.ndim == 2 else "diagonal",
+        "second moment": statistics.second_moment,
         "classes": {view: len(statistics.counts[view]) - unlabelled[view] for view in statistics.views},
         "vectors without label": unlabelled,
         "cells filled": {f"{a} x {b}": int(table.nnz) for (a, b), table in pairs if ":" not in a + b},

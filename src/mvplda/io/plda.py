@@ -229,7 +229,7 @@ def transform_of(model: MultiviewPLDA) -> Transform:
         )
     (B,) = model.loadings_.values()
     D = len(B)
-    L = np.diag(np.sqrt(model.noise_)) if model.noise_.ndim == 1 else np.linalg.cholesky(model.noise_)
+    L = model.parameters_.sigma.lower
     white = solve_triangular(L, B, lower=True)
     U, S, _ = np.linalg.svd(white, full_matrices=True)
     psi = np.zeros(D)

@@ -22,9 +22,10 @@ from ..backend import is_torch
 from ..exceptions import DataError, LabelError, LikelihoodFellWarning, NoiseFlooredWarning, ParameterError
 from ..inference.as_printed import paper_step
 from ..inference.design import Design, Method, step_operations
-from ..inference.em import Fit, Iteration, NoiseKind, NoiseModel, fit_em, posterior
-from ..inference.initialise import from_chance, from_moments, warm_parameters
-from ..inference.parameters import Parameters, Precision
+from ..inference.em import Fit, Iteration, fit_em, posterior
+from ..inference.initialise import moment_start, random_start, warm_parameters
+from ..inference.noise import NOISES, NoiseModel
+from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
@@ -124,7 +125,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self,
         views: Mapping[str, int | None] | None = None,
         *,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         noise_floor: float = 1e-6,
@@ -234,7 +235,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             sums = sums.on_host()
             design = replace(design, sums=sums)
         noise_there = noise.on(sums.xp)
-        start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise_there, rng)
+        start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         if earlier is not None:
             start = warm_parameters(earlier, rank_tuple, self.noise, statistics.origin, rng).on(sums.xp)
         step = None
@@ -279,7 +280,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages.append(text)
             warnings.warn(text, category, stacklevel=5)
 
-        floored = noise.floored(fit.parameters.noise)
+        sigma = fit.parameters.sigma
+        floored = sigma.floored(noise.floor)
         if found.constant_columns:
             columns = [*map(str, found.constant_columns[:5]), *(["..."] if len(found.constant_columns) > 5 else [])]
             warn(
@@ -288,10 +290,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 f"({', '.join(columns)}): the model ignores them",
             )
         elif floored:
-            what = "directions" if fit.parameters.noise.ndim == 2 else "columns"
             warn(
                 NoiseFlooredWarning,
-                f"the noise lies on its floor in {floored} {what}: columns are dependent, or there are too few "
+                f"the noise lies on its floor in {floored} {sigma.axes}: columns are dependent, or there are too few "
                 "vectors a class; use noise_shrinkage, fewer dimensions or another noise",
             )
         scale = np.abs(fit.objectives).max() + 1.0
@@ -361,7 +362,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = sums_on(statistics, tuple(self.views_), "full" if p.noise.ndim == 2 else "diagonal")
+        sums = sums_on(statistics, tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
@@ -377,7 +378,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         p = self.parameters_
         B = p.stacked()
-        LB = Precision(p.noise).apply(B)
+        LB = p.sigma.solve(B)
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
         return np.asarray((X - p.mean) @ gain.T)
 
@@ -397,14 +398,11 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         table = encode_labels(y, tuple(self.views_), missing=self.missing)
         rng = generator(random_state)
         p = self.parameters_
-        n, D = len(table), len(p.mean)
-        X = np.tile(p.mean, (n, 1))
+        X = np.tile(p.mean, (len(table), 1))
         for view, loading in self.loadings_.items():
             latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
             X += (latents @ loading.T)[table.codes[view]]
-        white = rng.standard_normal((n, D))
-        X += white * np.sqrt(p.noise) if p.noise.ndim == 1 else white @ np.linalg.cholesky(p.noise).T
-        return X
+        return X + p.sigma.draw(len(table), rng)
 
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
@@ -481,7 +479,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         check_view_names(tuple(loadings))
         parameters = given_parameters(mean, loadings, noise)
         ranks = dict(zip(loadings, parameters.ranks, strict=True))
-        model = cls.with_ranks(ranks, {"noise": "full" if parameters.noise.ndim == 2 else "diagonal"})
+        model = cls.with_ranks(ranks, {"noise": parameters.sigma.kind})
         model._take(tuple(loadings), parameters)
         model.n_features_in_ = len(parameters.mean)
         model.log_likelihoods_ = np.empty(0)
@@ -494,7 +492,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """Share of the total variance of every view, and of the noise."""
         check_is_fitted(self, "mean_")
         parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
-        parts["noise"] = float(self.noise_.sum() if self.noise_.ndim == 1 else np.trace(self.noise_))
+        parts["noise"] = float(self.parameters_.sigma.variances.sum())
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
 
@@ -532,7 +530,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         return Settings(ranks, self.noise_shrinkage, self.loading_shrinkage)
 
     def _second_moment(self) -> SecondMoment:
-        return "full" if self.noise == "full" else "diagonal"
+        return NOISES[self.noise].second_moment
 
     def _method(self) -> Method:
         """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
-from ..inference.em import Iteration, NoiseKind
+from ..inference.em import Iteration
 from ..labels import LabelTable, are_named, encode_labels
 from .multiview import MultiviewPLDA
 from .settings import Settings
@@ -38,7 +38,7 @@ class PLDA(MultiviewPLDA):
         self,
         n_components: int | None = None,
         *,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         noise_floor: float = 1e-6,

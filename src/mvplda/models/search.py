@@ -19,9 +19,9 @@ from sklearn.utils.validation import validate_data
 
 from .._progress import Progress
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
-from ..inference.em import Iteration, NoiseKind
+from ..inference.em import Iteration
+from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
-from ..metrics import trial_kinds
 from ..statistics import SufficientStatistics
 from .multiview import MultiviewPLDA
 from .settings import Settings, check_settings, largest_rank
@@ -84,7 +84,7 @@ class MultiviewPLDACV(BaseEstimator):
         cv: int = 5,
         criterion: Literal["likelihood", "cllr"] = "likelihood",
         held_out: str | None = None,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_floor: float = 1e-6,
         algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
         init: Literal["moments", "random"] = "moments",

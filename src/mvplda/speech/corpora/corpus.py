@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import BLANKS, check_ids
-from ...io.trials import Trials, patterns
+from ...io.trials import Trials
+from ...kinds import patterns
 from ..features.reading import Clip
 
 StringArray = NDArray[Any]
@@ -150,7 +151,7 @@ class Corpus:
         return np.asarray(protocol.groups[self._first][:, None] == protocol.groups[protocol.test])
 
     def trial_counts(self) -> dict[str, int]:
-        """Trials of every kind: TC, TW, IC and IW of two views, and so on (see `mvplda.io.trials`)."""
+        """Trials of every kind: TC, TW, IC and IW of two views, and so on (see `mvplda.kinds`)."""
         protocol = self.protocol
         views = tuple(self.model_labels())
         first, test = self._first, protocol.test
