@@ -133,7 +133,7 @@ def evaluate(
     if report is not None:
         _check_page(report)
     trials, values = scored_trials(key, scores)
-    fitted = None if model is None else getattr(loaded := load(model), "model", loaded)
+    fitted = None if model is None else getattr(loaded := load(model), "scorer", loaded)
     of_views = {view: matched(trials, path) for view, path in single.items()}
     settings: dict[str, Any] = {"costs": costs, "far": far, "frr": frr, "equal_weights": equal}
     result = metrics.evaluate(values, trials.kind, **settings)
@@ -377,6 +377,7 @@ def _page(
 
     extra: dict[str, Any] = {}
     if fitted is not None:
-        extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
+        parts = {"variance": "explained_variance_ratio_", "log_likelihoods": "log_likelihoods_"}
+        extra = {name: getattr(fitted, attribute, None) for name, attribute in parts.items()}
     single = {view: by_kind(scores) for view, scores in of_views.items()}
     return Report(title, result, by_kind(values), intervals, single, **extra)

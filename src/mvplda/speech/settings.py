@@ -44,12 +44,9 @@ Share = Annotated[float, Rule(lambda value: 0 <= value < 1, "is a share from 0 t
 class Settings:
     """Base of the frozen dataclasses of settings."""
 
-    noun: ClassVar[str] = ""
-    """What stands before the name of a field in errors, where that alone says too little."""
-
     def __post_init__(self) -> None:
         for name, hint in self._declared().items():
-            object.__setattr__(self, name, _checked(f"{self.noun}{name}", getattr(self, name), hint))
+            object.__setattr__(self, name, _checked(name, getattr(self, name), hint))
         self.check()
 
     def check(self) -> None:
@@ -85,6 +82,32 @@ class Settings:
             for name, value in values.items()
         }
         return replace(start, **merged)  # type: ignore[type-var]
+
+
+class Tagged(Settings):
+    """Settings of several kinds, of which a table names one under ``tag``."""
+
+    tag: ClassVar[str] = "kind"
+    kind: ClassVar[str] = ""
+
+    @classmethod
+    def kinds(cls) -> Mapping[str, type[Any]]:
+        """The kinds that there are, by name."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        return {self.tag: self.kind, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Any, start: Any = None) -> Any:
+        """The settings of `to_dict`, of the kind that they name."""
+        if isinstance(values, Tagged):
+            return values
+        plain = dict(values) if isinstance(values, Mapping) else {cls.tag: values}
+        kind = plain.pop(cls.tag, None)
+        if kind not in cls.kinds():
+            raise ParameterError(f"{cls.tag} is one of {', '.join(cls.kinds())}; got {kind!r}")
+        return super(Tagged, cls.kinds()[kind]).from_dict(plain)
 
 
 @contextmanager
