@@ -30,7 +30,7 @@ from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatis
 from ..statistics.accumulator import common_origin
 from ..statistics.storage import load_with_sources, save_statistics
 from .engines import Engine, map_reduce, one_thread_each
-from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of
+from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of, some_twice
 
 PathLike = str | os.PathLike[str]
 
@@ -362,7 +362,7 @@ def read_shard(
             raise FileFormatError("the file holds no vectors")
         ids = (Identities(piece, np.concatenate(numbers)),) if numbers else ()
         for own in ids:
-            if len(np.unique(own.numbers)) < len(own.numbers):
+            if some_twice(own.numbers):
                 check_once(path, np.array(names_of(piece, plan.vectors, plan.ids)), piece.start)
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
