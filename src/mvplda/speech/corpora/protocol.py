@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ from .corpus import (
     session_order,
     split_classes,
 )
+
+log = logging.getLogger(__name__)
 
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is said."""
@@ -142,6 +145,7 @@ def listed_protocol(
     *,
     train: IntArray | None = None,
     groups: StringArray | None = None,
+    on_error: str = "raise",
 ) -> Protocol:
     """The protocol of enrolments that are listed, and of trials where they are too.
 
@@ -151,13 +155,22 @@ def listed_protocol(
     trials : enrolment and test of every trial; None tests with all that is neither enrolled nor trained on
     train : rows to train on; None takes all that is neither enrolled nor tested (then trials are needed)
     groups : see `Protocol`
+    on_error : "raise" refuses lists that name utterances which are not there; "skip" leaves those out, the
+        enrolments that have no utterance left, and their trials, and says how many
     """
+    if on_error not in ("raise", "skip"):
+        raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
     place = {name: row for row, name in enumerate(ids.tolist())}
     wanted = {str(name) for members in models.values() for name in members}
     wanted |= set() if trials is None else set(trials.test.tolist())
     missing = sorted(wanted - set(place))
+    if missing and on_error == "raise":
+        raise DataError(
+            f"the lists name {len(missing)} utterance(s) that are not there: {named(missing)}. "
+            "Leave them out with on_error='skip'"
+        )
     if missing:
-        raise DataError(f"the lists name {len(missing)} utterance(s) that are not there: {named(missing)}")
+        models, trials = _without(set(missing), models, trials)
     enrol = {str(model): np.array([place[str(name)] for name in members]) for model, members in models.items()}
     rest = np.ones(len(ids), dtype=bool)
     rest[np.concatenate([np.zeros(0, np.int64), *enrol.values()])] = False
@@ -175,6 +188,27 @@ def listed_protocol(
             f"{len(train)} utterances to train on, {len(enrol)} enrolments and {len(test)} tests; expected some of each"
         )
     return Protocol(train, enrol, test, groups, trials)
+
+
+def _without(
+    missing: set[str], models: Mapping[str, Sequence[str]], trials: Trials | None
+) -> tuple[dict[str, list[str]], Trials | None]:
+    """The lists without utterances that are not there."""
+    left = {model: [str(name) for name in members if str(name) not in missing] for model, members in models.items()}
+    kept = {model: members for model, members in left.items() if members}
+    lost = 0
+    if trials is not None:
+        whole = np.isin(trials.enrol, list(kept)) & ~np.isin(trials.test, list(missing))
+        lost = int((~whole).sum())
+        trials = trials[np.flatnonzero(whole)]
+    log.warning(
+        "left out: %d listed utterance(s) that are not there (%s), %d enrolment(s) and %d trial(s)",
+        len(missing),
+        named(sorted(missing)),
+        len(left) - len(kept),
+        lost,
+    )
+    return kept, trials
 
 
 def _split_protocol(
