@@ -14,7 +14,7 @@ from mvplda.adaptation import CORAL, adapt, aligning_matrix, coral_plus, interpo
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.inference.parameters import Parameters
 from mvplda.metrics import eer
-from mvplda.speech.experiment.studies import known_model
+from mvplda.toy import known_model
 
 VIEWS = {"speaker": 3, "phrase": 2}
 D = 8
@@ -117,7 +117,7 @@ def test_coral_plus_only_grows_and_leaves_its_own_domain_alone() -> None:
 @pytest.fixture(scope="module")
 def domains() -> dict[str, Any]:
     """A model of one domain; another whose noise is larger in a few directions, and whose mean has moved."""
-    old = known_model(seed=0, dimension=30, rank=6)
+    old = known_model(0, dimension=30, ranks=(6, 6))
     old.noise_ = old.noise_ / 16
     rng = np.random.default_rng(1)
     extra = 2 * rng.normal(size=(30, 4))

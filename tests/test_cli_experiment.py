@@ -13,7 +13,7 @@ import pytest
 from mvplda.io.lists import write_groups, write_map
 from mvplda.io.trials import Trials, write_trials
 from mvplda.io.vectors import VectorSet, write_vectors
-from mvplda.speech.experiment.studies import known_model
+from mvplda.toy import known_model
 
 
 def mvplda(*arguments, folder, stdin=None):
@@ -33,7 +33,7 @@ def ok(*arguments, folder):
 def folder(tmp_path_factory):
     """scp files, utt2spk, utt2phrase, spk2utt and trials of a small corpus."""
     folder = tmp_path_factory.mktemp("corpus")
-    truth = known_model(seed=5, dimension=30, rank=4)
+    truth = known_model(5, dimension=30, ranks=(4, 4))
     truth.noise_ = truth.noise_ / 10
     who, what, session = (a.reshape(-1) for a in np.indices((36, 6, 6)))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=0)

@@ -12,7 +12,7 @@ from mvplda.bundle import Bundle
 from mvplda.metrics import cllr, min_cllr
 from mvplda.models.baselines import CosineScorer
 from mvplda.models.multiview import MultiviewPLDA
-from mvplda.speech.experiment.studies import known_model
+from mvplda.toy import known_model
 from mvplda.speech.experiment.systems import BackendSettings, best, development_task, tune
 from mvplda.speech.experiment.task import Task
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 def a_task(people: int = 24, phrases: int = 4, sessions: int = 6, unseen: int = 6, seed: int = 0) -> Task:
     """Vectors drawn from a model; the last third of the speakers is evaluated."""
-    truth = known_model(seed, dimension=20, rank=4)
+    truth = known_model(seed, dimension=20, ranks=(4, 4))
     who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=seed).astype(np.float32)
     labels = {"speaker": np.char.add("s", who.astype(str)), "phrase": np.char.add("p", what.astype(str))}

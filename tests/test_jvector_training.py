@@ -285,10 +285,10 @@ def test_file_round_trip(extractor, tmp_path):
     with pytest.raises(FileFormatError, match="fingerprint"):
         Extractor.load(path)
     from mvplda.models.plda import PLDA
-    from mvplda.speech.experiment.studies import draw
+    from mvplda.toy import make_two_views
 
-    corpus = draw(seed=0)
-    PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)
+    X, labels = make_two_views(n_speakers=2, n_phrases=4, dimension=5, ranks=(2, 2), random_state=0)
+    PLDA(n_components=2, max_iter=1, tol=0).fit(X, labels["phrase"]).save(path)
     with pytest.raises(FileFormatError, match="holds a model"):
         Extractor.load(path)
 

@@ -20,6 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from ._typing import Array, IntArray
 from .exceptions import DataError, LabelError, ParameterError
 
+__all__ = ["CohortStatistics", "ScoreNormaliser"]
+
 NormKind = Literal["z", "t", "s", "as"]
 BLOCK_SCORES = 2**22
 """Scores against the cohort that are held at a time."""

@@ -25,6 +25,8 @@ from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
 from .statistics import HARDLY_VARIES, hardly_vary
 
+__all__ = ["LDA", "Centring", "LengthNormalisation", "Reduction", "Whitening", "standard_chain"]
+
 FLOATS = (np.float64, np.float32)
 
 
