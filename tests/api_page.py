@@ -12,8 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import mvplda
-
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 BEGIN, END = "<!-- list -->", "<!-- end of list -->"
 MODULES = (
@@ -85,4 +83,6 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"{PAGE}: {sum(len(public_names(import_module(place))) for place in MODULES)} names of mvplda {mvplda.__version__}")
+    print(
+        f"{PAGE}: {sum(len(public_names(import_module(place))) for place in MODULES)} names of mvplda {mvplda.__version__}"
+    )

@@ -12,9 +12,9 @@ from mvplda.bundle import Bundle
 from mvplda.metrics import cllr, min_cllr
 from mvplda.models.baselines import CosineScorer
 from mvplda.models.multiview import MultiviewPLDA
-from mvplda.toy import known_model
 from mvplda.speech.experiment.systems import BackendSettings, best, development_task, tune
 from mvplda.speech.experiment.task import Task
+from mvplda.toy import known_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mvplda.exceptions.MvpldaWarning"),

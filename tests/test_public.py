@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import subprocess
 import sys
@@ -30,11 +29,6 @@ def test_every_public_name_is_there_and_says_what_it_is(place):
     names = api_page.public_names(module)
     assert len(names) == len(set(names))
     assert [name for name in names if not api_page.first_sentence(module, name)] == []
-    for name in names:
-        value = getattr(module, name)
-        for method, function in vars(value).items() if inspect.isclass(value) else ():
-            if inspect.isfunction(function) and not method.startswith("_") and value.__module__.startswith("mvplda"):
-                assert inspect.getdoc(getattr(value, method)), f"{place}.{name}.{method} has no docstring"
 
 
 def test_names_that_are_not_there_are_no_attributes():
@@ -44,7 +38,9 @@ def test_names_that_are_not_there_are_no_attributes():
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    code = "import sys, mvplda, mvplda.cli; print([m for m in ('numpy', 'scipy', 'sklearn', 'torch') if m in sys.modules])"
+    code = (
+        "import sys, mvplda, mvplda.cli; print([m for m in ('numpy', 'scipy', 'sklearn', 'torch') if m in sys.modules])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
@@ -66,7 +62,7 @@ def test_documents_import_public_names_only(page):
 def test_lines_of_documents_fit_a_screen(page):
     """Rows of tables, formulas and links cannot be broken."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    prose = [(n, line) for n, line in enumerate(lines, 1) if not line.startswith(("|", "!", "$", "    "))]
+    prose = [(n, line) for n, line in enumerate(lines, 1) if not line.lstrip().startswith(("|", "!", "$"))]
     assert [(n, line[:60]) for n, line in prose if len(line) > 120] == []
 
 

@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._files import BUNDLE_FORMAT, file_format, read_metadata, seal, unseal, write_atomically
 from ._typing import Array
+from ._validation import compare_extractors
 from .calibration import QualityCalibrator, name_kinds
 from .exceptions import DataError, FileFormatError, ParameterError
-from .io.vectors import compare_extractors
 from .labels import as_array
 from .models.multiview import MultiviewPLDA
 from .models.storage import load_model, model_parts, restore_model

@@ -98,11 +98,13 @@ def make_two_views(
     >>> X.shape, len(labels["phrase"])
     ((600, 8), 600)
     """
-    least = 1 if held_out is None else ENROLLED + TESTED
-    sizes = {"n_speakers": n_speakers, "n_phrases": n_phrases, "dimension": dimension, "held_out": 1 if held_out is None else held_out}
-    for name, value, low in [*((name, value, 1) for name, value in sizes.items()), ("n_each", n_each, least)]:
-        if value < low:
-            raise ParameterError(f"{name} is at least {low}; got {value}")
+    least = {"n_speakers": 1, "n_phrases": 1, "dimension": 1, "n_each": 1 if held_out is None else ENROLLED + TESTED}
+    sizes = {"n_speakers": n_speakers, "n_phrases": n_phrases, "dimension": dimension, "n_each": n_each}
+    if held_out is not None:
+        least["held_out"], sizes["held_out"] = 1, held_out
+    for name, value in sizes.items():
+        if value < least[name]:
+            raise ParameterError(f"{name} is at least {least[name]}; got {value}")
     truth = known_model(random_state, dimension, ranks)
     shape = (n_speakers + (held_out or 0), n_phrases, n_each)
     who, what, session = (a.reshape(-1) for a in np.indices(shape))
