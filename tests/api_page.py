@@ -83,6 +83,3 @@ def page() -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
-    print(
-        f"{PAGE}: {sum(len(public_names(import_module(place))) for place in MODULES)} names of mvplda {mvplda.__version__}"
-    )
