@@ -13,14 +13,14 @@ import pytest
 import mvplda
 
 LAYERS = (
-    ("exceptions", "_typing", "_optional", "_threads", "_progress", "_validation", "_files"),
-    ("backend", "labels", "kinds", "costs"),
+    ("exceptions", "_typing", "_optional", "_threads", "_progress", "_validation"),
+    ("persistence", "backend", "labels", "kinds", "costs"),
     ("statistics",),
     ("inference",),
     ("scoring",),
     ("models",),
     ("calibration", "normalisation", "adaptation", "preprocessing", "metrics", "toy"),
-    ("bundle", "persistence"),
+    ("bundle",),
     ("io",),
     ("distributed",),
     ("extractors",),
@@ -29,13 +29,8 @@ LAYERS = (
     ("serve", "cli", "__main__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
-# Outwards, or in a circle, until the rooms are mended that they stand in.
-EXPECTED: set[tuple[str, str]] = {
-    ("models.multiview", "models.storage"),
-    ("models.search", "metrics"),
-    ("models.storage", "bundle"),
-    ("statistics.record", "distributed"),
-}
+EXPECTED = {("statistics.record", "distributed"), ("statistics.storage", "statistics.record")}
+"""Outwards, or in a circle, until the room is mended that they stand in."""
 ROOT = Path(mvplda.__file__).parent
 
 

@@ -61,12 +61,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, load
+    from .bundle import Bundle
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
+    from .persistence import load
     from .scoring.profiles import Profiles
     from .scoring.question import Question
     from .statistics import Accumulator, SufficientStatistics
@@ -75,12 +76,13 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = import_late(
     __name__,
     {
-        "bundle": ("Bundle", "load"),
+        "bundle": ("Bundle",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.multiview": ("MultiviewPLDA",),
         "models.plda": ("PLDA",),
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),
+        "persistence": ("load",),
         "scoring.profiles": ("Profiles",),
         "scoring.question": ("Question",),
         "statistics": ("Accumulator", "SufficientStatistics"),

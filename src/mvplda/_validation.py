@@ -1,46 +1,18 @@
-"""Checks of settings and of vectors: errors that say what was expected and what came."""
+"""Checks of vectors, and of what made them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .exceptions import DataError, ParameterError, UnknownExtractorWarning
+from .exceptions import DataError, UnknownExtractorWarning
 
 EXTRACTOR_SUFFIX = ".extractor"
 """A file of this name beside vectors says what made them."""
-
-
-def at_least(settings: Any, least: int, *names: str) -> None:
-    for name in names:
-        if not getattr(settings, name) >= least:
-            raise ParameterError(f"{name} is at least {least}; got {getattr(settings, name)!r}")
-
-
-def positive(settings: Any, *names: str) -> None:
-    for name in names:
-        if not getattr(settings, name) > 0:
-            raise ParameterError(f"{name} is more than 0; got {getattr(settings, name)!r}")
-
-
-def share(settings: Any, *names: str) -> None:
-    for name in names:
-        if not 0 <= getattr(settings, name) < 1:
-            raise ParameterError(f"{name} is a share from 0 to below 1; got {getattr(settings, name)!r}")
-
-
-def known_names(kind: type[Any], names: Iterable[str]) -> None:
-    """Refuse names that are no settings of a record."""
-    known = [item.name for item in fields(kind)]
-    unknown = sorted(set(names) - set(known))
-    if unknown:
-        raise ParameterError(f"{kind.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}")
 
 
 def as_vectors(X: Any) -> NDArray[Any]:
