@@ -21,7 +21,7 @@ from shard_files import VECTOR_COLUMNS, VIEWS, close, corpus, cut, identical, ta
 
 from mvplda import SufficientStatistics
 from mvplda.distributed import gather, gathering, statistics_of_batches
-from mvplda.distributed.gathering import ahead
+from mvplda.distributed.gathering import prefetch
 from mvplda.distributed.shards import cut as cut_by_rows
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from mvplda.io.lists import write_map
@@ -282,9 +282,9 @@ def test_reading_ahead_hands_errors_on_and_stops() -> None:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="gone"):
-        list(ahead(items()))
+        list(prefetch(items()))
     made.clear()
-    for _ in ahead(items()):
+    for _ in prefetch(items()):
         break
     assert made in ([0], [0, 1])
 
@@ -501,7 +501,7 @@ def test_a_file_that_changed_since_it_was_cut(tmp_path: Path) -> None:
     X, labels = corpus()
     path = tmp_path / "x.npy"
     write_shard(path, X, labels)
-    plan = gathering.Plan(VIEWS, (), origin=np.zeros(6))
+    plan = gathering.ShardJob(VIEWS, (), origin=np.zeros(6))
     pieces = cut_by_rows([str(path)], 300, None, None)
     np.save(path, X[:-1])
     with pytest.raises(FileFormatError, match="has 899 vectors; when the run began it had 900"):

@@ -26,7 +26,7 @@ from ..exceptions import FileFormatError, LabelError
 from ..io.batches import BATCH_BYTES, Batch, Reader, Rows
 from ..io.lists import read_map
 from ..io.numpy_files import PARSING
-from ..io.sources import OnDisk, foreign
+from ..io.sources import OnDisk, wrap_reader_errors
 from ..io.text import LONGEST_ID, Names, lines_of, texts_of
 from ..io.vectors import open_vectors
 from ..statistics import LabelCodes, label_codes
@@ -131,7 +131,7 @@ class _Rows:
         self.path, self.file, self.missing = path, file, missing
         self.lines: Iterator[bytes] = iter(())
         if file.suffix == ".npy":
-            with foreign(file, "a NumPy array"), PARSING:
+            with wrap_reader_errors(file, "a NumPy array"), PARSING:
                 array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map notices a file that is too short
             if array.ndim != 1:
                 raise LabelError(f"{file}: labels have shape (n,); got {array.shape}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._typing import PathLike
 from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
-from .sources import OnDisk, fail, foreign
+from .sources import OnDisk, fail, wrap_reader_errors
 from .text import Names, lines_of, texts_of
 
 VECTOR_KEYS = ("X", "x", "vectors", "embeddings", "xvectors", "data")
@@ -49,7 +49,7 @@ class NpyReader:
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source, self.path = source, source.name
-        with foreign(self.path, "a NumPy array"):
+        with wrap_reader_errors(self.path, "a NumPy array"):
             with open(source.file, "rb") as file:
                 self.header = read_header(file)
                 self.offset = file.tell()
@@ -75,7 +75,7 @@ class NpyReader:
         first, end = rows or (0, n)
         names = islice(lines_of(OnDisk(self.id_file)), first, None) if ids and self.has_ids else None
         step = rows_of_batch(batch_bytes, width * self.header.dtype.itemsize)
-        with foreign(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
+        with wrap_reader_errors(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
             for start in range(first, end, step):
                 stop = min(start + step, end)
                 some: list[str] | None = None
@@ -113,7 +113,7 @@ class KeyedReader:
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source, self.path = source, source.name
-        with foreign(self.path, self.what):
+        with wrap_reader_errors(self.path, self.what):
             self.headers = self._headers()
         if not self.headers:
             fail(self.path, "the file holds no arrays")
@@ -155,7 +155,7 @@ class KeyedReader:
         return ()
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
-        with foreign(self.path, self.what):
+        with wrap_reader_errors(self.path, self.what):
             yield from self._one_a_key(batch_bytes) if self.key is None else self._table(batch_bytes, columns, ids)
 
     def _one_a_key(self, batch_bytes: int) -> Iterator[Batch]:

@@ -21,7 +21,7 @@ from .._optional import need
 from .._typing import PathLike
 from ..exceptions import LabelError
 from ..persistence import atomic_write, write_atomically
-from .sources import OnDisk, fail, foreign, read_bytes
+from .sources import OnDisk, fail, read_bytes, wrap_reader_errors
 
 Names = NDArray[np.str_]
 
@@ -232,7 +232,7 @@ def read_parquet_columns(path: PathLike, data: bytes | None = None) -> tuple[lis
     """
     arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
     data = read_bytes(path) if data is None else data
-    with foreign(path, "a Parquet file"):
+    with wrap_reader_errors(path, "a Parquet file"):
         table = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True).read()
         table.validate(full=True)
         if table.num_rows == 0:
