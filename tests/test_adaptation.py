@@ -151,12 +151,12 @@ def test_adaptation_serves_the_new_domain(domains: dict[str, Any]) -> None:
         "none": merit(model, held_out),
         "mean": merit(shift_mean(model, few[0]), held_out),
         "coral+": merit(coral_plus(model, few[0]), held_out),
-        "supervised": merit(adapt(model, *few, 0.5), held_out),
-        "new only": merit(adapt(model, *few, 1.0), held_out),
-        "per view": merit(adapt(model, *few, {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out),
+        "supervised": merit(adapt(model, few[0], few[1], 0.5), held_out),
+        "new only": merit(adapt(model, few[0], few[1], 1.0), held_out),
+        "per view": merit(adapt(model, few[0], few[1], {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out),
     }
     aligned = CORAL().fit_transform(domains["training"][0], few[0])
-    settings = {"noise": "full", "max_iter": 10, "tol": 0}
+    settings: dict[str, Any] = {"noise": "full", "max_iter": 10, "tol": 0}
     results["coral"] = merit(
         MultiviewPLDA(dict(model.views), **settings).fit(aligned, domains["training"][1]), held_out
     )

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,13 +46,13 @@ def folder(tmp_path_factory):
         write_vectors(folder / f"{name}.scp", VectorSet(ids[rows], X[rows].astype(np.float32)))
     write_map(folder / "utt2spk", speaker)
     write_map(folder / "utt2phrase", phrase)
-    models = {}
+    models: dict[str, Any] = {}
     for name in ids[enrol].tolist():
         models.setdefault(name.rpartition("-")[0], []).append(name)
     write_groups(folder / "spk2utt", models)
     write_map(folder / "model2spk", {m: m.partition("-")[0] for m in models})
     write_map(folder / "model2phrase", {m: f"phrase {m[-1]}" for m in models})
-    left, right = (a.reshape(-1) for a in np.meshgrid(list(models), ids[test], indexing="ij"))
+    left, right = (a.reshape(-1) for a in np.meshgrid(np.array(list(models)), ids[test], indexing="ij"))
     same = [[m.split("-")[i] == t.split("-")[i] for m, t in zip(left, right, strict=True)] for i in (0, 1)]
     kind = np.array(["IW", "IC", "TW", "TC"])[2 * np.asarray(same[0]) + np.asarray(same[1])]
     write_trials(folder / "trials", Trials(left, right, kind))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import api_page
 import numpy as np
@@ -67,7 +68,7 @@ def test_lines_of_documents_fit_a_screen(page):
 
 
 def test_toy_vectors_are_of_the_sizes_asked_for_and_drawn_alike():
-    sizes = {"n_speakers": 6, "n_phrases": 3, "n_each": 5, "dimension": 7, "ranks": (2, 1)}
+    sizes: dict[str, Any] = {"n_speakers": 6, "n_phrases": 3, "n_each": 5, "dimension": 7, "ranks": (2, 1)}
     X, labels = mvplda.make_two_views(**sizes, random_state=3)
     assert X.shape == (90, 7)
     assert {view: len(np.unique(codes)) for view, codes in labels.items()} == {"speaker": 6, "phrase": 3}

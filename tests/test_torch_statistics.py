@@ -152,7 +152,7 @@ def test_split_numbers_too_large_for_float16_are_multiplied_as_they_are() -> Non
     sizes = {view: len(table.classes[view]) for view in table.views}
     both = []
     for arithmetic in ("split", "float32"):
-        sums = DeviceAccumulator(X.shape[1], sizes, arithmetic=arithmetic)  # type: ignore[arg-type]
+        sums = DeviceAccumulator(X.shape[1], sizes, arithmetic=arithmetic)
         for rows in (slice(0, 400), slice(400, None)):
             sums.add(torch.from_numpy(X[rows]), {view: table.codes[view][rows] for view in table.views})
         both.append(sums.result(table.classes))
@@ -197,12 +197,12 @@ def test_rows_that_are_no_numbers_are_named_and_nothing_is_added(value: float) -
 
 def test_what_does_not_fit_is_named() -> None:
     block = torch.zeros((3, 2))
-    new = DeviceAccumulator
+    new: Any = DeviceAccumulator
     codes = {"a": [0, 1, 2]}
     with pytest.raises(ParameterError, match="arithmetic"):
-        new(2, {"a": 3}, arithmetic="tf32")  # type: ignore[arg-type]
+        new(2, {"a": 3}, arithmetic="tf32")
     with pytest.raises(ParameterError, match="second_moment"):
-        new(2, {"a": 3}, second_moment="half")  # type: ignore[arg-type]
+        new(2, {"a": 3}, second_moment="half")
     with pytest.raises(ParameterError, match="no view"):
         new(2, {})
     with pytest.raises(DataError, match=r"origin has shape \(3,\)"):

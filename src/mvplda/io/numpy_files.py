@@ -249,7 +249,7 @@ def _filled(path: str, file: Any, shape: tuple[int, int], dtype: np.dtype[Any]) 
 
 def _texts(path: PathLike, ids: NDArray[Any]) -> list[str]:
     """Ids as text, whatever their type in the file."""
-    names = ids.tolist()
+    names: list[Any] = ids.tolist()
     if ids.dtype.kind == "U":
         return names
     try:
