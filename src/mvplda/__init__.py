@@ -14,12 +14,14 @@ _HOMES = {
     "PLDA": "mvplda.models.plda",
     "SufficientStatistics": "mvplda.statistics",
     "load": "mvplda.bundle",
+    "load_extractor": "mvplda.extractors.extractor",
 }
 
-__all__ = ["PLDA", "Bundle", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStatistics", "__version__", "load"]
+__all__ = ["PLDA", "Bundle", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStatistics", "__version__", "load", "load_extractor"]
 
 if TYPE_CHECKING:
     from .bundle import Bundle, load
+    from .extractors.extractor import load_extractor
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
     from .models.search import MultiviewPLDACV

@@ -16,7 +16,7 @@ EXTRAS = {
     "PIL": "plot",
     "matplotlib": "plot",
     "onnx": "onnx",
-    "onnxruntime": "onnx",
+    "onnxruntime": "extractors",
     "onnxscript": "onnx",
     "pyarrow": "parquet",
     "soundfile": "audio",
