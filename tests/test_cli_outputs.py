@@ -15,6 +15,12 @@ from mvplda._optional import need
 from mvplda.cli import main
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """What a command writes beside itself, it writes beside the test's own files."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     return vector_files(tmp_path_factory.mktemp("outputs"))

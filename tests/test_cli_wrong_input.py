@@ -7,6 +7,12 @@ import pytest
 from cli_files import fails, said_by, scoring, training, vector_files
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """What a command writes beside itself, it writes beside the test's own files."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     root = vector_files(tmp_path_factory.mktemp("wrong"))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io import EnrolmentList, Trials, write_rsr2015_enrolment, write_trials
+from mvplda.io import Trials, write_trials
 from mvplda.io.text import check_ids
 from mvplda.speech.corpora import corpus_of_vectors, load_corpus, table
-from mvplda.speech.corpora.public import TRAINING_SPEAKERS
+from mvplda.speech.corpora.audiomnist import TRAINING_SPEAKERS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "audiomnist"
 
@@ -110,7 +110,7 @@ def test_free_spoken_digits(tmp_path):
     assert apart(corpus)
     assert set(corpus.labels["speaker"][corpus.protocol.test]) == {"theo", "yweweler"}
     assert (len(corpus.protocol.enrol), len(corpus.protocol.test)) == (20, 60)
-    drawn = load_corpus("free_spoken_digits", tmp_path / "recordings", training=3, seed=1)
+    drawn = load_corpus("free_spoken_digits", tmp_path / "recordings", training=3, random_state=1)
     assert len(np.unique(drawn.labels["speaker"][drawn.protocol.train])) == 3
     with pytest.raises(DataError, match="no sound files"):
         load_corpus("free-spoken-digits", _empty(tmp_path))
@@ -164,7 +164,7 @@ def test_arabic_commands_with_the_lists_of_the_repository(tmp_path):
 
 def test_arabic_commands_without_lists_are_split_by_seed(tmp_path):
     arabic_tree(tmp_path)
-    first, again = (load_corpus("arabic-commands", tmp_path, seed=2) for _ in range(2))
+    first, again = (load_corpus("arabic-commands", tmp_path, random_state=2) for _ in range(2))
     assert len(np.unique(first.labels["speaker"][first.protocol.train])) == 4
     assert apart(first)
     assert first.protocol.test.tolist() == again.protocol.test.tolist()
@@ -202,17 +202,18 @@ def rsr_tree(root: Path, make=touch, speakers=RSR_SPEAKERS, phrases=(1, 2, 31)) 
     return root
 
 
-def rsr_keys(root: Path) -> None:
-    for letter, speakers in (("m", ("m101", "m102")), ("f", ("f095", "f096"))):
+RSR_JUDGED = (("m", ("m101", "m102")), ("f", ("f095", "f096")))
+
+
+def rsr_keys(root: Path, subset: str = "eval", judged=RSR_JUDGED) -> None:
+    for letter, speakers in judged:
         models = {
             f"{s}_{p:03d}": tuple(f"{s}/{s}_{k:02d}_{p:03d}" for k in (1, 4, 7)) for s in speakers for p in (1, 2)
         }
         for folder in ("trn", "ndx"):
             (root / "key" / "part1" / folder).mkdir(parents=True, exist_ok=True)
-        write_rsr2015_enrolment(
-            root / "key" / "part1" / "trn" / f"3sess-pwd_eval_{letter}.trn",
-            EnrolmentList(models, {m: m.rpartition("_")[2] for m in models}),
-        )
+        lines = [f"{model} {','.join(name + '.sph' for name in names)}\n" for model, names in models.items()]
+        (root / "key" / "part1" / "trn" / f"3sess-pwd_{subset}_{letter}.trn").write_text("".join(lines))
         one, other = speakers
         rows = [
             (f"{one}_001", f"{one}/{one}_02_001", "TC"),
@@ -222,7 +223,9 @@ def rsr_keys(root: Path) -> None:
             (f"{one}_002", f"{other}/{other}_03_001", "IW"),
         ]
         write_trials(
-            root / "key" / "part1" / "ndx" / f"3sess-pwd_eval_{letter}.ndx", Trials(*zip(*rows, strict=True)), "rsr2015"
+            root / "key" / "part1" / "ndx" / f"3sess-pwd_{subset}_{letter}.ndx",
+            Trials(*zip(*rows, strict=True)),
+            "rsr2015",
         )
 
 
@@ -244,7 +247,7 @@ def test_rsr2015_by_session_and_gender(tmp_path):
     assert load_corpus("rsr2015", tmp_path, phrases=1).trial_counts()["TW"] == 0
 
 
-def test_rsr2015_with_its_keys(tmp_path):
+def test_rsr2015_with_its_keys(tmp_path, caplog):
     rsr_keys(rsr_tree(tmp_path))
     corpus = load_corpus("rsr2015", tmp_path)
     assert corpus.protocol.trials is not None
@@ -258,6 +261,47 @@ def test_rsr2015_with_its_keys(tmp_path):
     (tmp_path / "sph" / "male" / "m101" / "m101_04_001.sph").unlink()
     with pytest.raises(DataError, match=r"1 utterance\(s\) that are not there: m101/m101_04_001"):
         load_corpus("rsr2015", tmp_path)
+    left = load_corpus("rsr2015", tmp_path, on_error="skip")
+    assert "1 listed utterance(s) that are not there (m101/m101_04_001), 0 enrolment(s) and 0 trial(s)" in caplog.text
+    assert left.ids[left.protocol.enrol["m101_001"]].tolist() == ["m101/m101_01_001", "m101/m101_07_001"]
+    (tmp_path / "sph" / "male" / "m101" / "m101_02_002.sph").unlink()
+    assert load_corpus("rsr2015", tmp_path, on_error="skip").trial_counts()["TW"] == 1
+    assert "2 listed utterance(s) that are not there" in caplog.text
+    (tmp_path / "key" / "part1" / "ndx" / "3sess-pwd_eval_f.ndx").unlink()
+    with pytest.raises(DataError, match=r"1 of 4 lists are not there: .*3sess-pwd_eval_f\.ndx.*gender="):
+        load_corpus("rsr2015", tmp_path, on_error="skip")
+    assert load_corpus("rsr2015", tmp_path, gender="male", on_error="skip").trial_counts()["TC"] == 1
+
+
+def test_rsr2015_development_set(tmp_path):
+    corpus = load_corpus("rsr2015", rsr_tree(tmp_path, speakers=(*RSR_SPEAKERS, "m052", "f049")), subset="development")
+    assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"m001", "f001"}
+    assert set(corpus.labels["speaker"][corpus.protocol.test]) == {"m051", "m052", "f048", "f049"}
+    rsr_keys(tmp_path, "dev", (("m", ("m051", "m052")), ("f", ("f048", "f049"))))
+    listed = load_corpus("rsr2015", tmp_path, subset="development")
+    assert listed.trial_counts() == {"TC": 2, "TW": 2, "IC": 2, "IW": 4}
+    assert load_corpus("rsr2015", tmp_path).protocol.trials is None  # those lists are of the other set
+    with pytest.raises(ParameterError, match="'evaluation' or 'development'"):
+        load_corpus("rsr2015", tmp_path, subset="eval")
+
+
+@pytest.mark.parametrize("inner", ["sph", "wav", "RSR2015/sph", "RSR2015"])
+def test_rsr2015_is_found_where_it_lies(tmp_path, inner):
+    rsr_tree(tmp_path / "made")
+    place = tmp_path / "given" / inner
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "made" / "sph").rename(place)
+    assert load_corpus("rsr2015", tmp_path / "given").trial_counts()["TC"] == 48
+
+
+def test_rsr2015_converted_files_stand_for_the_originals(tmp_path, caplog):
+    rsr_tree(tmp_path)
+    for file in list((tmp_path / "sph" / "male").rglob("*.sph")):
+        touch(file.with_suffix(".wav"))
+    corpus = load_corpus("rsr2015", tmp_path)
+    assert len(corpus) == 8 * 9 * 2
+    assert {clip.path.suffix for clip in corpus.clips if "male/m" in str(clip.path)} == {".wav"}
+    assert "108 utterance(s) lie there in several formats" in caplog.text
 
 
 def test_rsr2015_files_are_read_as_sphere(tmp_path):
@@ -276,7 +320,7 @@ def test_rsr2015_faults(tmp_path, caplog):
     load_corpus("rsr2015", tmp_path)
     assert "male/m101/m102_01_001.sph" in caplog.text
     assert "1 enrolment(s) lack a session of 1, 4 and 7: m102_001" in caplog.text
-    with pytest.raises(DataError, match=r"3sess-pwd_eval_m\.trn.*found 0 and 0"):
+    with pytest.raises(DataError, match=r"4 of 4 lists are not there: .*3sess-pwd_eval_m\.trn"):
         load_corpus("rsr2015", tmp_path, keys=True)
     with pytest.raises(ParameterError, match="gender"):
         load_corpus("rsr2015", tmp_path, gender="m")
@@ -366,23 +410,23 @@ def test_folder_of_three_views(tmp_path):
 def test_folder_faults(tmp_path, caplog):
     own_tree(tmp_path)
     touch(tmp_path / "spk0" / "loose.wav", tmp_path / "spk0" / "p0" / "notes.txt", tmp_path / ".cache" / "a" / "x.wav")
-    with pytest.raises(DataError, match=r"1 of 31 names .*spk0/loose\.wav.*unmatched='skip'"):
+    with pytest.raises(DataError, match=r"1 of 31 names .*spk0/loose\.wav.*on_error='skip'"):
         load_corpus("folder", tmp_path)
-    assert len(load_corpus("folder", tmp_path, unmatched="skip")) == 30
+    assert len(load_corpus("folder", tmp_path, on_error="skip")) == 30
     assert "spk0/loose.wav" in caplog.text
-    with pytest.raises(ParameterError, match="'error' or 'skip'"):
-        load_corpus("folder", tmp_path, unmatched="ignore")
+    with pytest.raises(ParameterError, match="'raise' or 'skip'"):
+        load_corpus("folder", tmp_path, on_error="ignore")
     with pytest.raises(ParameterError, match="no field word"):
-        load_corpus("folder", tmp_path, views=("speaker", "word"), unmatched="skip")
+        load_corpus("folder", tmp_path, views=("speaker", "word"), on_error="skip")
     with pytest.raises(ParameterError, match="names fields"):
         load_corpus("folder", tmp_path, pattern="*/*.wav")
     with pytest.raises(LabelError, match="nobody"):
-        load_corpus("folder", tmp_path, training=["nobody"], unmatched="skip")
+        load_corpus("folder", tmp_path, training=["nobody"], on_error="skip")
     with pytest.raises(DataError, match="no folder or table"):
         load_corpus("folder", tmp_path / "nowhere")
     touch(tmp_path / "spk1" / "p1" / "take0.flac")
     with pytest.raises(DataError, match="have the id of another, the first is 'spk1/p1/take0'"):
-        load_corpus("folder", tmp_path, unmatched="skip")
+        load_corpus("folder", tmp_path, on_error="skip")
 
 
 def test_folder_of_one_speaker_or_too_few_sessions(tmp_path):
@@ -505,7 +549,7 @@ def test_a_corpus_of_the_shape_of_huiting202_is_listed_in_seconds(tmp_path):
 
 
 def test_registry_says_what_there_is(tmp_path):
-    with pytest.raises(ParameterError, match="no data set 'timit'; there are audiomnist, "):
+    with pytest.raises(ParameterError, match="no data set 'timit'; there are folder, "):
         load_corpus("timit", tmp_path)
     with pytest.raises(ParameterError, match="no option colour; it has sessions"):
         load_corpus("audiomnist", tmp_path, colour="red")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import repeated
 from ...io.trials import Trials
 from .corpus import (
     Clip,
     Corpus,
-    IntArray,
     Protocol,
     StringArray,
     cells_of,
@@ -23,6 +24,8 @@ from .corpus import (
     session_order,
     split_classes,
 )
+
+log = logging.getLogger(__name__)
 
 SHARE = 2 / 3
 """The share of the speakers to train on where nothing else is said."""
@@ -48,7 +51,7 @@ def build_corpus(
     *,
     split: Any = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     limit: int | None = None,
     source: str = "",
@@ -72,7 +75,9 @@ def build_corpus(
     if count:
         raise DataError(f"{name}: {count} utterance(s) have the id of another, the first is {first!r}")
     try:
-        protocol = make_protocol(ids, labels, sessions, split=split, training=training, seed=seed, per_model=per_model)
+        protocol = make_protocol(
+            ids, labels, sessions, split=split, training=training, random_state=random_state, per_model=per_model
+        )
     except (DataError, LabelError) as error:
         raise type(error)(f"{name}: {error}") from error
     return Corpus(name, ids, labels, clips, protocol, source, sessions)
@@ -85,7 +90,7 @@ def make_protocol(
     *,
     split: Any = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
 ) -> Protocol:
     """The protocol of labelled utterances.
@@ -95,7 +100,7 @@ def make_protocol(
     split : (n,) train, enrol and test; or train and evaluation, whose cells are then enrolled
         with their first sessions. Blank utterances are not used.
     training : without a split, the classes of the first view to train on: their names, or
-        how many (a whole number, or a share below 1; None is two thirds), drawn with `seed`
+        how many (a whole number, or a share below 1; None is two thirds), drawn with `random_state`
     per_model : utterances an enrolment (see `enrolments`)
     """
     if split is not None:
@@ -108,7 +113,7 @@ def make_protocol(
     if isinstance(training, str):
         raise ParameterError(f"training is a number of speakers, a share, or a list of their names; got {training!r}")
     if isinstance(training, (int, float, np.integer)):
-        chosen: Any = split_classes(classes, training, seed)[0]
+        chosen: Any = split_classes(classes, training, random_state)[0]
     else:
         chosen = np.array([str(name) for name in training], dtype=np.str_)
     return speaker_protocol(ids, labels, sessions, chosen, per_model=per_model)
@@ -142,6 +147,7 @@ def listed_protocol(
     *,
     train: IntArray | None = None,
     groups: StringArray | None = None,
+    on_error: str = "raise",
 ) -> Protocol:
     """The protocol of enrolments that are listed, and of trials where they are too.
 
@@ -151,13 +157,22 @@ def listed_protocol(
     trials : enrolment and test of every trial; None tests with all that is neither enrolled nor trained on
     train : rows to train on; None takes all that is neither enrolled nor tested (then trials are needed)
     groups : see `Protocol`
+    on_error : "raise" refuses lists that name utterances which are not there; "skip" leaves those out, the
+        enrolments that have no utterance left, and their trials, and says how many
     """
+    if on_error not in ("raise", "skip"):
+        raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
     place = {name: row for row, name in enumerate(ids.tolist())}
     wanted = {str(name) for members in models.values() for name in members}
     wanted |= set() if trials is None else set(trials.test.tolist())
     missing = sorted(wanted - set(place))
+    if missing and on_error == "raise":
+        raise DataError(
+            f"the lists name {len(missing)} utterance(s) that are not there: {named(missing)}. "
+            "Leave them out with on_error='skip'"
+        )
     if missing:
-        raise DataError(f"the lists name {len(missing)} utterance(s) that are not there: {named(missing)}")
+        models, trials = _without(set(missing), models, trials)
     enrol = {str(model): np.array([place[str(name)] for name in members]) for model, members in models.items()}
     rest = np.ones(len(ids), dtype=bool)
     rest[np.concatenate([np.zeros(0, np.int64), *enrol.values()])] = False
@@ -175,6 +190,27 @@ def listed_protocol(
             f"{len(train)} utterances to train on, {len(enrol)} enrolments and {len(test)} tests; expected some of each"
         )
     return Protocol(train, enrol, test, groups, trials)
+
+
+def _without(
+    missing: set[str], models: Mapping[str, Sequence[str]], trials: Trials | None
+) -> tuple[dict[str, list[str]], Trials | None]:
+    """The lists without utterances that are not there."""
+    left = {model: [str(name) for name in members if str(name) not in missing] for model, members in models.items()}
+    kept = {model: members for model, members in left.items() if members}
+    lost = 0
+    if trials is not None:
+        whole = np.isin(trials.enrol, list(kept)) & ~np.isin(trials.test, list(missing))
+        lost = int((~whole).sum())
+        trials = trials[np.flatnonzero(whole)]
+    log.warning(
+        "left out: %d listed utterance(s) that are not there (%s), %d enrolment(s) and %d trial(s)",
+        len(missing),
+        named(sorted(missing)),
+        len(left) - len(kept),
+        lost,
+    )
+    return kept, trials
 
 
 def _split_protocol(
