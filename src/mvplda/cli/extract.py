@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import Number
 from ..exceptions import MvpldaError
+from . import Number
 
 if TYPE_CHECKING:
     from ..extractors import Extracted, Quality, SoundExtractor
+    from ..speech.features.reading import Clip
 
 TROUBLE = 3
 """Exit code of commands whose 1 and 2 are answers."""
@@ -31,15 +32,15 @@ class Answering(click.Command):
         try:
             return super().make_context(*args, **options)
         except click.UsageError as error:
-            error.exit_code = TROUBLE
-            raise
+            error.show()
+            sys.exit(TROUBLE)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.exit_code = TROUBLE
-            raise
+            error.show()
+            sys.exit(TROUBLE)
         except (MvpldaError, OSError) as error:
             if ctx.find_root().params.get("debug"):
                 raise
@@ -112,11 +113,11 @@ def check(file: str, write: bool) -> None:
     """
     from dataclasses import replace
 
-    from .._files import write_atomically
     from ..exceptions import ParameterError
     from ..extractors import load_extractor, to_toml
     from ..extractors.network import OnnxExtractor
     from ..extractors.recipe import Match
+    from ..persistence import write_atomically
 
     found = load_extractor(file, check=False)
     click.echo(f"name: {found.name}\ndimension: {found.dimension}\nrate: {found.rate}\nviews: {', '.join(found.views)}")
@@ -174,9 +175,11 @@ def extract(
       mvplda extract recordings/ --extractor campplus --extractor words -o vectors.npz
       mvplda extract wav.scp --extractor model.onnx -o vectors.scp --on-error skip
     """
-    from .._files import check_writable, write_atomically
+    import numpy as np
+
     from ..exceptions import DataError
     from ..io.vectors import VectorSet, check_vectors_writable, write_vectors
+    from ..persistence import check_writable, write_atomically
 
     check_vectors_writable(output)
     if quality_file is not None:
@@ -190,7 +193,7 @@ def extract(
         raise DataError("no recording could be used: nothing was written")
     names = list(listed)
     ids = [names[row] for row in found.rows]
-    write_vectors(output, VectorSet(ids, found.X, network.name))  # type: ignore[arg-type]
+    write_vectors(output, VectorSet(np.array(ids), found.X, network.name))
     if quality_file is not None:
         lines = [json.dumps({"id": i, **q.to_dict()}) for i, q in zip(ids, found.qualities, strict=True)]
         write_atomically(quality_file, ("\n".join(lines) + "\n").encode())
@@ -199,15 +202,14 @@ def extract(
         click.echo(f"wrote {len(ids)} vectors of {network.dimension} numbers to {output}: {network.name}", err=True)
 
 
-def _listed(sources: Sequence[str]) -> dict[str, Path]:
-    """Ids and files of sources."""
+def _listed(sources: Sequence[str]) -> dict[str, Clip]:
+    """Ids and sound of sources."""
     from .speech import _listed as listed
 
     found = listed(sources)
-    whole = [clip.path for clip in found.clips if not clip.start and clip.length is None and clip.channel is None]
-    if len(whole) < len(found.clips) or found.features is not None:
-        raise click.UsageError("a table of stretches, or of frames, is for mvplda jvector extract")
-    return dict(zip(found.ids, whole, strict=True))
+    if found.features is not None:
+        raise click.UsageError("frames are for mvplda jvector extract: give recordings")
+    return dict(zip(found.ids, found.clips, strict=True))
 
 
 def _warn(qualities: dict[str, Quality]) -> None:
@@ -239,14 +241,14 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
     from ..extractors.quality import measure_parts
     from ..extractors.sound import segments
 
-    paths = [path for file in files for path in (_listed([file]).values() if Path(file).is_dir() else [Path(file)])]
-    seen: dict[str, Path] = {}
+    paths = _recordings(files)
+    seen: dict[str, str] = {}
     failed = False
     if not as_json:
         click.echo(f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file")
     for path in paths:
         try:
-            found = measure_parts(segments(path, 16000, 60.0), 16000)
+            found = measure_parts(segments(paths[path], 16000, 60.0), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True
@@ -254,8 +256,8 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
         copy = seen.setdefault(found.digest, path)
         remarks = [*found.warnings, *([f"copy of {copy}"] if copy != path else [])]
         if as_json:
-            copies = {} if copy == path else {"copy_of": str(copy)}
-            click.echo(json.dumps({"file": str(path), **found.to_dict(), **copies}))
+            copies = {} if copy == path else {"copy_of": copy}
+            click.echo(json.dumps({"file": path, **found.to_dict(), **copies}))
         else:
             snr = "-" if found.snr_db is None else f"{found.snr_db:.1f}"
             click.echo(
@@ -297,21 +299,25 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _model(path: str | None, network: SoundExtractor) -> Any:
-    if path is None:
-        return None
-    from ..bundle import load
-    from ..exceptions import DataError
+def _model(path: str | None) -> Any:
+    from ..persistence import load
 
-    model = load(path)
-    width = getattr(model, "describe", lambda: {})().get("width") or getattr(model, "n_features_in_", network.dimension)
-    if width != network.dimension:
-        raise DataError(f"{path} takes vectors of {width} numbers, {network.name} makes {network.dimension}")
-    return model
+    return None if path is None else load(path)
 
 
-def _side(network: SoundExtractor, paths: Sequence[str]) -> Extracted:
-    return network.extract_all(list(_listed(paths).values()) if any(Path(p).is_dir() for p in paths) else list(paths))
+def _recordings(sources: Sequence[str]) -> dict[str, str | Clip]:
+    """Sound files by their names as given, and those in folders."""
+    found: dict[str, str | Clip] = {}
+    for source in sources:
+        if Path(source).is_dir():
+            found |= {f"{source.rstrip('/')}/{name}": clip for name, clip in _listed([source]).items()}
+        else:
+            found[source] = source
+    return found
+
+
+def _side(network: SoundExtractor, sources: Sequence[str]) -> Extracted:
+    return network.extract_all(list(_recordings(sources).values()))
 
 
 @click.command(cls=Answering)
@@ -320,6 +326,11 @@ def _side(network: SoundExtractor, paths: Sequence[str]) -> Extracted:
 @extractor_option()
 @click.option("--profiles", "book", help="Compare ONE with --profile of this file, instead of with OTHER.")
 @click.option("--profile", help="The profile that ONE claims to be.")
+@click.option(
+    "--phrase",
+    help="Take as known that this phrase is claimed, one that the model was trained on: what training learnt of it "
+    "sharpens the score.",
+)
 @decision_options
 def verify(
     one: str,
@@ -327,6 +338,7 @@ def verify(
     extractors: tuple[str, ...],
     book: str | None,
     profile: str | None,
+    phrase: str | None,
     model: str | None,
     same: tuple[str, ...],
     far: float | None,
@@ -353,6 +365,8 @@ def verify(
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
         raise click.UsageError("give two recordings, or one with --profiles FILE and --profile NAME")
+    if phrase is not None and model is None:
+        raise click.UsageError("--phrase is for a model that knows phrases: add --model")
     network = _loaded(extractors)
     limits = Limits.of(far, prior, miss_cost, false_alarm_cost)
     test = _side(network, [one])
@@ -367,9 +381,11 @@ def verify(
             raise LabelError(
                 f"there is no profile {profile!r} in {book}; there are {', '.join(voices.counts()) or 'none'}"
             )
-        known = Extracted(voices.vectors.X[rows], rows, [], [])  # type: ignore[arg-type]
-    options = {"same": list(same)} if same else {}
-    decision = compare(network, known, test, model=_model(model, network), limits=limits, options=options)
+        known = Extracted(voices.vectors.X[rows], rows, [], [])
+    options: dict[str, Any] = {"same": list(same)} if same else {}
+    if phrase is not None:
+        options["known"] = {"phrase": [phrase]}
+    decision = compare(network, known, test, model=_model(model), limits=limits, options=options)
     views = same or (network.views if model is None else ())
     if as_json:
         click.echo(
@@ -443,8 +459,9 @@ def identify(
     heard = _side(network, [test])
     options = {"same": list(same)} if same else {}
     names = list(voices.counts())
+    speech = sum(quality.speech_s for quality in heard.qualities)
     llrs, basis, _, _ = score(
-        network, voices.vectors.X, voices.owners, heard.X, model=_model(model, network), options=options
+        network, voices.vectors.X, voices.owners, heard.X, speech, model=_model(model), options=options
     )
     order = sorted(range(len(names)), key=lambda row: -llrs[row])
     verdict = limits.verdict(float(llrs[order[0]]))
@@ -469,7 +486,7 @@ def identify(
         for name, llr in ranked:
             click.echo(f"{llr:+8.2f}  {name}")
         click.echo(f"It rests on {basis}.")
-        _warn({test: quality for quality in heard.qualities})
+        _warn(dict(zip(_recordings([test]), heard.qualities, strict=True)))
     sys.exit({"accept": 0, "reject": 1, "inconclusive": 2}[verdict])
 
 
@@ -503,18 +520,20 @@ def add(file: str, name: str, recordings: tuple[str, ...], extractors: tuple[str
     network = _loaded(extractors)
     if book.vectors is not None:
         book.check(network)
-    found = _side(network, recordings)
-    bad = [path for path, quality in zip(recordings, found.qualities, strict=False) if not quality.usable]
+    listed = _recordings(recordings)
+    found = network.extract_all(list(listed.values()))
+    qualities = dict(zip(listed, found.qualities, strict=True))
+    bad = [path for path, quality in qualities.items() if not quality.usable]
     if bad:
         raise AudioError(f"{bad[0]} holds no voice that could be enrolled: see mvplda quality {bad[0]}")
     speech = sum(quality.speech_s for quality in found.qualities)
     if speech < min_speech:
         raise AudioError(
-            f"the recordings hold {speech:.2f} s of speech, at least {min_speech:g} s are wanted: give more of them, or "
-            "lower --min-speech"
+            f"the recordings hold {speech:.2f} s of speech, at least {min_speech:g} s are wanted: give more of them, "
+            "or lower --min-speech"
         )
     book.add(name, network, found)
-    _warn(dict(zip(map(str, recordings), found.qualities, strict=False)))
+    _warn(qualities)
     click.echo(f"{name}: {book.counts()[name]} recordings in {file}", err=True)
 
 

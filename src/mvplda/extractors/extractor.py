@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from .sound import Sound, Source, segments
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
 LONGEST_S = 60.0
+"""Seconds that are read at once: vectors of voices gain nothing from more, and memory stays small."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,12 +171,12 @@ class SoundExtractor(ABC):
         self, items: list[tuple[int, Source]], on_error: OnError, workers: int
     ) -> Iterator[tuple[int, Utterance | str]]:
         place = self._place()
-        if workers > 1 and place is None:
-            raise ParameterError(f"{self.name} was not loaded from a file: it works in one process, workers=1")
         if workers <= 1 or len(items) < 2:
             for item in items:
                 yield _one(self, on_error, item)
             return
+        if place is None:
+            raise ParameterError(f"{self.name} was not loaded from a file: it works in one process, workers=1")
         from ..distributed.engines import map_reduce
 
         found: list[list[tuple[int, Utterance | str]]] = []
@@ -318,15 +319,3 @@ def load_extractor(
     if check:
         extractor.check()
     return extractor
-
-
-def same_extractor(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
-    """Refuse what different extractors made, naming both; see `mvplda.io.vectors.compare_extractors`."""
-    from ..io.vectors import compare_extractors
-
-    compare_extractors(one, of_one, other, of_other)
-
-
-__all__: list[Any] = [
-    "Extracted", "Extractor", "JointExtractor", "SoundExtractor", "Utterance", "load_extractor", "same_extractor",
-]  # fmt: skip

@@ -125,7 +125,7 @@ def _slaney_filters(rate: int, length: int, settings: Features) -> NDArray[np.fl
 @lru_cache(maxsize=16)
 def _speechbrain_filters(rate: int, length: int, settings: Features) -> NDArray[np.float64]:
     """Triangles on the scale of HTK, each as wide to the right as it is to the left."""
-    ends = [2595 * np.log10(1 + hz / 700) for hz in (settings.low_hz, settings.high_hz or rate / 2)]
-    edges = 700 * (10 ** (np.linspace(*ends, settings.bins + 2) / 2595) - 1)
+    low, high = (2595 * float(np.log10(1 + hz / 700)) for hz in (settings.low_hz, settings.high_hz or rate / 2))
+    edges = 700 * (10 ** (np.linspace(low, high, settings.bins + 2) / 2595) - 1)
     slope = (np.fft.rfftfreq(length, 1 / rate)[:, None] - edges[1:-1]) / np.diff(edges)[:-1]
     return np.asarray(np.maximum(0, np.minimum(1 + slope, 1 - slope)))

@@ -18,14 +18,14 @@ from ..exceptions import AudioError, FileFormatError, NumericalError
 from .extractor import SoundExtractor, Vector
 from .frontends import SHIFT_S, make_frames, normalised
 from .quality import frame_levels, is_speech
-from .recipe import FILL_IN, Golden, Recipe, families, read_recipe
+from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
 from .sound import Sound
 
 GOLDEN_S = 2.4
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
-NORMALISED = {"global-mean": "mean", "per_feature": "mean+variance", "": "none", "none": "none"}
+NORMALISED: dict[str, Normalisation] = {"global-mean": "mean", "per_feature": "mean+variance", "none": "none"}
 """sherpa-onnx's words for normalisation over time."""
 
 
@@ -62,7 +62,7 @@ class OnnxExtractor(SoundExtractor):
         if self.recipe.features.kind == "graph":
             self._graph = _open(self.path.parent / self.recipe.features.file, threads)
         self._hash = self._weights_hash()
-        self._dimension = int(len(self.embed(golden_signal(self.rate))))
+        self._dimension = len(self.embed(golden_signal(self.rate)))
 
     @property
     def name(self) -> str:
@@ -131,11 +131,8 @@ class OnnxExtractor(SoundExtractor):
         golden = self.recipe.golden
         found = self.golden()
         if golden.frames:
-            off = (
-                np.abs(np.subtract(found.frames, golden.frames)).max()
-                if len(found.frames) == len(golden.frames)
-                else np.inf
-            )
+            fits = len(found.frames) == len(golden.frames)
+            off = float(np.abs(np.subtract(found.frames, golden.frames)).max()) if fits else float("inf")
             if not off <= FRAMES_AGREE * max(1.0, float(np.abs(golden.frames).max())):
                 raise NumericalError(
                     f"{self.path}: the frames of the test signal differ from those of the recipe {self.recipe.name!r} "
@@ -300,9 +297,9 @@ def _from_metadata(recipe: Recipe, metadata: Mapping[str, str], path: Path) -> R
     if told:
         if told not in NORMALISED:
             raise FileFormatError(
-                f"{path}: its metadata say feature_normalize_type={told!r}; known are {', '.join(filter(None, NORMALISED))}"
+                f"{path}: its metadata say feature_normalize_type={told!r}; known are global-mean, per_feature and none"
             )
-        features = replace(features, normalisation=NORMALISED[told])  # type: ignore[arg-type]
+        features = replace(features, normalisation=NORMALISED[told])
     # golden frames are of the family's own settings
     same = (samples, features, rate) == (recipe.samples, recipe.features, recipe.rate)
     return replace(recipe, samples=samples, features=features, rate=rate, golden=recipe.golden if same else Golden())
@@ -383,9 +380,9 @@ def golden_signal(rate: int = 16000) -> Sound:
     numbers = np.arange(1, len(t) + 1, dtype=np.uint64)
     mixed = (numbers * np.uint64(2654435761) ^ (numbers * np.uint64(40503) >> np.uint64(7))) % np.uint64(65536)
     signal = 0.05 * voice * syllables + 2e-3 * (mixed.astype(np.float64) / 32768 - 1)
-    signal = np.asarray(signal, dtype=np.float32)
-    signal.setflags(write=False)
-    return signal
+    rounded = signal.astype(np.float32)
+    rounded.setflags(write=False)
+    return rounded
 
 
 def frame_numbers(frames: NDArray[np.float32]) -> tuple[float, ...]:

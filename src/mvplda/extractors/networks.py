@@ -131,10 +131,10 @@ class _Masked(nn.Module):
         whole = time // SEGMENT + 1  # the last one may be empty: the exporter cannot follow a remainder
         here = torch.ones_like(x[:1, :1])
         sums, counts = (
-            F.pad(a, (0, SEGMENT))[..., : whole * SEGMENT].unflatten(-1, (whole, SEGMENT)).sum(dim=-1)
+            F.pad(a, (0, SEGMENT))[..., : whole * SEGMENT].reshape(*a.shape[:2], whole, SEGMENT).sum(dim=-1)
             for a in (x, here)
         )
-        means = (sums / counts.clamp(min=1)).unsqueeze(-1).expand(-1, -1, -1, SEGMENT).flatten(2)
+        means: Tensor = (sums / counts.clamp(min=1)).unsqueeze(-1).expand(-1, -1, -1, SEGMENT).flatten(2)
         return means[..., :time]
 
 
@@ -155,8 +155,8 @@ class ResemblyzerEncoder(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         states, _ = self.lstm(frames)
-        vectors = F.relu(self.linear(states[:, -1]))
-        return vectors / vectors.norm(dim=1, keepdim=True)
+        vectors: Tensor = F.relu(self.linear(states[:, -1]))
+        return torch.div(vectors, torch.linalg.vector_norm(vectors, dim=1, keepdim=True))
 
 
 def read_state(path: str | os.PathLike[str], part: str = "") -> dict[str, Tensor]:

@@ -17,9 +17,15 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..exceptions import FileFormatError, ParameterError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Kind = Literal["kaldi", "nemo", "speechbrain", "mel", "graph", "samples"]
 Level = Literal["none", "peak", "rms"]
@@ -27,7 +33,7 @@ Normalisation = Literal["none", "mean", "mean+variance"]
 Layout = Literal["time-bins", "bins-time", "time-bins-one", "samples"]
 Pool = Literal["none", "mean", "thirds"]
 
-_Record = TypeVar("_Record")
+_Record = TypeVar("_Record", bound="DataclassInstance")
 
 VERSION = 1
 """Raised when the same recipe gives other vectors than before: it is part of every fingerprint."""
@@ -142,15 +148,30 @@ class Golden:
 
 @dataclass(frozen=True)
 class Calibration:
-    """LLR = slope * cosine + intercept, at most `most` either way, where nothing better is known.
+    """LLR = slope * cosine + intercept, where nothing better is known.
 
+    slope, intercept : at one second of speech
+    slope_by_log, intercept_by_log : what is added to them times the logarithm of the seconds: scores of short
+        recordings spread wider and lie lower
+    shortest_s, longest_s : it was measured between them; what is shorter or longer is taken as one of them
+    most : the largest LLR either way: no surer than the speakers that it was measured on allow
     basis : what it was measured on
     """
 
     slope: float = 0.0
     intercept: float = 0.0
+    slope_by_log: float = 0.0
+    intercept_by_log: float = 0.0
+    shortest_s: float = 1.0
+    longest_s: float = 1.0
     most: float = 0.0
     basis: str = ""
+
+    def llr(self, cosines: NDArray[np.float64], speech_s: float) -> NDArray[np.float64]:
+        """Natural-log likelihood ratios, `speech_s` being the speech on the shorter side."""
+        log = float(np.log(np.clip(speech_s, self.shortest_s, self.longest_s)))
+        slope, intercept = self.slope + self.slope_by_log * log, self.intercept + self.intercept_by_log * log
+        return np.clip(slope * cosines + intercept, -self.most, self.most)
 
 
 @dataclass(frozen=True)

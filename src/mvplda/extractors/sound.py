@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from .._optional import need
 from ..exceptions import AudioError, DataError
 
+if TYPE_CHECKING:
+    from ..speech.features.reading import Clip
+
 Sound = NDArray[np.float32]
-Source = str | os.PathLike[str] | NDArray[Any]
+Source = Union[str, os.PathLike[str], NDArray[Any], "Clip"]
 
 CONTAINERS = {
     b"\x1a\x45\xdf\xa3": "WebM or Matroska",
@@ -32,14 +35,21 @@ def segments(source: Source, rate: int, longest_s: float, source_rate: int | Non
 
     Parameters
     ----------
-    source : a file, or samples of one channel (n,) or several (n, channels), full scale being 1
+    source : a file, a `Clip` (a stretch of one), or samples of one channel (n,) or several (n, channels), full scale
+        being 1
     rate : samples a second of what comes
     source_rate : of an array
     """
+    from ..speech.features.reading import Clip, SoundReader, read_audio
+
+    if isinstance(source, Clip) and source.stretch != (0, None, None):
+        yield from _parts(read_audio(source, rate), rate, longest_s)
+        return
+    if isinstance(source, Clip):
+        source = source.path
     if not isinstance(source, (str, os.PathLike)):
         yield from _parts(_from_array(source, rate, source_rate), rate, longest_s)
         return
-    from ..speech.features.reading import SoundReader
 
     foreign = container(source)
     if foreign:

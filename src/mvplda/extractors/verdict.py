@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError, UnknownExtractorWarning
 from ..io.vectors import VectorSet, compare_extractors, read_vectors, write_vectors
 from .extractor import Extracted, SoundExtractor
@@ -57,9 +58,7 @@ class Limits:
             return cls(-math.log(far), 0.0)
         if prior is None:
             return cls()
-        from ..metrics import DetectionCost
-
-        threshold = float(DetectionCost(miss_cost, false_alarm_cost, prior).threshold)
+        threshold = threshold_from_costs(prior, miss_cost, false_alarm_cost)
         return cls(threshold, threshold)
 
     def verdict(self, llr: float) -> Verdict:
@@ -92,7 +91,7 @@ class Decision:
         """The verdict in words."""
         thing = "voice" if tuple(views) == ("speaker",) else " and ".join(views)
         times = math.exp(min(abs(self.llr), 50.0))
-        amount = f"{times:.1f}" if times < 100 else f"{times:.2g}"
+        amount = f"{times:.1f}" if times < 100 else f"{times:,.0f}" if times < 1e6 else f"{times:.0e}"
         which = "the same" if self.llr >= 0 else "different ones"
         said = {
             "accept": f"The same {thing}",
@@ -112,23 +111,24 @@ def verify(
     options: Mapping[str, Any] | None = None,
 ) -> Decision:
     """Compare two sides of one or more recordings each."""
-    llrs, basis, scores, probabilities = score(extractor, one.X, None, other.X, model=model, options=options)
+    speech = min((sum(q.speech_s for q in side.qualities) for side in (one, other) if side.qualities), default=1.0)
+    scored = score(extractor, one.X, None, other.X, speech, model=model, options=options)
+    llr = float(scored.llrs[0])
     limits = limits or Limits()
     reasons = [text for side in (one, other) for text in _bad(side.qualities)]
-    verdict = limits.verdict(float(llrs[0]))
+    verdict = limits.verdict(llr)
     if any(not quality.usable for side in (one, other) for quality in side.qualities):
         verdict = "inconclusive"
     repeated = {q.digest for q in one.qualities} & {q.digest for q in other.qualities}
     if repeated:
         reasons.append("a recording stands on both sides: it is compared with itself")
-        verdict = "inconclusive"
     return Decision(
         verdict,
-        float(llrs[0]),
+        llr,
         limits,
-        basis,
-        None if scores is None else float(scores[0]),
-        None if probabilities is None else {name: float(p[0]) for name, p in probabilities.items()},
+        scored.basis,
+        None if scored.cosines is None else float(scored.cosines[0]),
+        None if scored.hypotheses is None else {name: float(p[0]) for name, p in scored.hypotheses.items()},
         tuple(dict.fromkeys(reasons)),
     )
 
@@ -138,39 +138,55 @@ def score(
     enrolled: NDArray[Any],
     ids: Sequence[str] | None,
     test: NDArray[Any],
+    speech_s: float,
     *,
     model: Any = None,
     options: Mapping[str, Any] | None = None,
-) -> tuple[NDArray[Any], str, NDArray[Any] | None, dict[str, NDArray[Any]] | None]:
-    """LLRs of every profile against all tests together, what they rest on, cosines, and hypotheses.
+) -> Scored:
+    """Every profile against all tests together.
 
     ids : profile of every enrolled vector; None: all are one
+    speech_s : of the side that has less
     """
     names = ["one"] * len(enrolled) if ids is None else list(ids)
     if model is None:
-        return _by_cosine(extractor, enrolled, names, test)
+        return _by_cosine(extractor, enrolled, names, test, speech_s)
     from ..bundle import Bundle
 
-    if isinstance(model, Bundle):
-        model.check_extractor(extractor.name, "the recordings")
-    profiles, tests = model.enrol(enrolled, names), model.enrol(test, ["test"] * len(test))
+    bundle = model if isinstance(model, Bundle) else Bundle(scorer=model)
+    bundle.check_extractor(extractor.name, "the recordings")
+    width = bundle.describe()["bundle"]["width"]
+    if width != extractor.dimension:
+        raise DataError(f"the model takes vectors of {width} numbers, {extractor.name} makes {extractor.dimension}")
+    profiles, tests = bundle.enrol(enrolled, names), bundle.enrol(test, ["test"] * len(test))
     asked = dict(options or {})
-    basis = f"the model's likelihood ratio ({type(model).__name__})"
-    if isinstance(model, Bundle) and model.calibrator is not None:
-        llrs = model.calibrated(profiles, tests, **asked)
-        basis += ", calibrated"
+    basis = f"the likelihood ratio of {type(bundle.fitted_scorer).__name__}"
+    if bundle.calibrator is None:
+        llrs = bundle.llr(profiles, tests, **asked)
+        basis += ", which is not calibrated"
     else:
-        llrs = model.llr(profiles, tests, **asked)
-    inner = model.fitted_model if isinstance(model, Bundle) else model
+        llrs = bundle.calibrated(profiles, tests, **asked)
+        basis += ", calibrated"
     hypotheses = None
-    if hasattr(inner, "hypotheses") and len([v for v in inner.views_ if ":" not in v]) == 2 and not asked:
-        hypotheses = {str(k): np.asarray(v)[:, 0] for k, v in inner.hypotheses(profiles, tests).items()}
-    return np.asarray(llrs, dtype=np.float64)[:, 0], basis, None, hypotheses
+    views = [view for view in getattr(bundle.fitted_scorer, "views_", ()) if ":" not in view]
+    if len(views) > 1 and hasattr(bundle.fitted_scorer, "hypotheses"):
+        found = bundle.hypotheses(profiles, tests)
+        hypotheses = {" and ".join(same) or "nothing": np.asarray(p)[:, 0] for same, p in found.items()}
+    return Scored(np.asarray(llrs, dtype=np.float64)[:, 0], basis, None, hypotheses)
+
+
+class Scored(NamedTuple):
+    """LLRs of profiles, what they rest on, cosines where they do on them, and the model's hypotheses."""
+
+    llrs: NDArray[np.float64]
+    basis: str
+    cosines: NDArray[np.float64] | None
+    hypotheses: dict[str, NDArray[Any]] | None
 
 
 def _by_cosine(
-    extractor: SoundExtractor, enrolled: NDArray[Any], names: list[str], test: NDArray[Any]
-) -> tuple[NDArray[Any], str, NDArray[Any], None]:
+    extractor: SoundExtractor, enrolled: NDArray[Any], names: list[str], test: NDArray[Any], speech_s: float
+) -> Scored:
     """The cosine of mean directions, and the default calibration of the recipe."""
     calibration = getattr(getattr(extractor, "recipe", None), "calibration", None)
     if calibration is None or calibration.slope == 0:
@@ -178,17 +194,16 @@ def _by_cosine(
             f"{extractor.name} has no default calibration, so that its cosine says nothing by itself: give a trained "
             "model (mvplda train, mvplda calibrate), or [calibration] in its recipe"
         )
-    order = list(dict.fromkeys(names))
+    owner = np.unique(names, return_inverse=True)[1]
+    first = list(dict.fromkeys(owner.tolist()))  # profiles in the order in which they appear
     unit = _unit(enrolled)
-    rows = np.array([order.index(name) for name in names])
-    means = _unit(np.array([unit[rows == i].mean(axis=0) for i in range(len(order))]))
+    means = _unit(np.array([unit[owner == i].mean(axis=0) for i in first]))
     cosines = means @ _unit(_unit(test).mean(axis=0, keepdims=True))[0]
-    llrs = np.clip(calibration.slope * cosines + calibration.intercept, -calibration.most, calibration.most)
     basis = (
         f"the cosine of {extractor.name} and its default calibration, which is not yours: {calibration.basis}. "
         "A model trained on recordings like yours is better"
     )
-    return llrs, basis, cosines, None
+    return Scored(calibration.llr(cosines, speech_s), basis, cosines, None)
 
 
 def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:

