@@ -239,3 +239,24 @@ def test_limits():
     assert Limits.of(prior=0.01).accept == pytest.approx(np.log(99))
     with pytest.raises(ParameterError, match="not both"):
         Limits.of(far=0.1, prior=0.5)
+
+
+def test_what_browsers_record_is_listed_and_not_passed_over(place):
+    (place / "recordings").mkdir()
+    write(place / "recordings" / "a.wav", voice())
+    (place / "recordings" / "b.webm").write_bytes(b"\x1a\x45\xdf\xa3" + b"\0" * 100)
+    found = run("extract", "recordings", "-x", "net.onnx", "-o", "v.npz", "-q", "--on-error", "skip")
+    assert found.exit_code == 0, found.output
+    assert "b.webm" in found.output
+    assert read_vectors("v.npz").ids.tolist() == ["a"]
+    assert "b.webm" in run("extract", "recordings/b.webm", "-x", "net.onnx", "-o", "v.npz").output
+
+
+def test_stretches_of_a_table_are_recordings(place):
+    samples = np.concatenate([voice(1.0, 1.0, 0), voice(1.2, 1.3, 1)])
+    write(place / "joined.wav", samples, subtype="FLOAT")
+    (place / "index.csv").write_text("id,file,start,length\nx,joined.wav,0,16000\ny,joined.wav,16000,19200\n")
+    assert run("extract", "index.csv", "-x", "net.onnx", "-o", "v.npz", "-q").exit_code == 0
+    vectors = read_vectors("v.npz")
+    extractor = load_extractor("net.onnx")
+    np.testing.assert_allclose(vectors.select(["y"]).X[0], extractor(samples[16000:], RATE), atol=1e-6)

@@ -203,13 +203,37 @@ def extract(
 
 
 def _listed(sources: Sequence[str]) -> dict[str, Clip]:
-    """Ids and sound of sources."""
+    """Ids and sound of sources; also what browsers record, in files and folders."""
+    import numpy as np
+
+    from ..exceptions import DataError
+    from ..extractors.sound import SUFFIXES, container
+    from ..speech.corpora.folder import SOUND, sound_files, without_suffix
+    from ..speech.features.reading import Clip
     from .speech import _listed as listed
 
-    found = listed(sources)
-    if found.features is not None:
-        raise click.UsageError("frames are for mvplda jvector extract: give recordings")
-    return dict(zip(found.ids, found.clips, strict=True))
+    found: dict[str, Clip] = {}
+    others = []
+    for source in sources:
+        place = Path(source)
+        if place.is_dir() and not (place / "index.csv").is_file() and sound_files(place, SUFFIXES):
+            files = np.array(sound_files(place, (*SOUND, *SUFFIXES)), dtype=np.str_)
+            part = dict(zip(without_suffix(files).tolist(), (Clip(place / name) for name in files), strict=True))
+        elif place.is_file() and container(place):
+            part = {place.stem: Clip(place)}
+        else:
+            others.append(source)
+            continue
+        again = set(part) & set(found)
+        if again:
+            raise DataError(f"two recordings have the id {min(again)!r}: give the folder that holds them")
+        found |= part
+    if others:
+        rest = listed(others)
+        if rest.features is not None:
+            raise click.UsageError("frames are for mvplda jvector extract: give recordings")
+        found |= dict(zip(rest.ids, rest.clips, strict=True))
+    return found
 
 
 def _warn(qualities: dict[str, Quality]) -> None:
@@ -238,6 +262,7 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
       mvplda quality recordings/ --json
     """
     from ..exceptions import AudioError
+    from ..extractors.extractor import LONGEST_S
     from ..extractors.quality import measure_parts
     from ..extractors.sound import segments
 
@@ -248,7 +273,7 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
         click.echo(f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file")
     for path in paths:
         try:
-            found = measure_parts(segments(paths[path], 16000, 60.0), 16000)
+            found = measure_parts(segments(paths[path], 16000, LONGEST_S), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True

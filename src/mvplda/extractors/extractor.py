@@ -21,7 +21,7 @@ from .sound import Sound, Source, segments
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
-LONGEST_S = 60.0
+LONGEST_S = 30.0
 """Seconds that are read at once: vectors of voices gain nothing from more, and memory stays small."""
 
 

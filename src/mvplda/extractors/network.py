@@ -22,6 +22,8 @@ from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recip
 from .sound import Sound
 
 GOLDEN_S = 2.4
+AT_ONCE = 32
+"""Windows that the network sees at once."""
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
@@ -90,11 +92,11 @@ class OnnxExtractor(SoundExtractor):
             starts = _partials(len(samples), shift, windows.frames, windows.step, windows.coverage)
             whole = max(len(samples), (starts[-1] + windows.frames) * shift)
             frames = self.frames(np.pad(samples, (0, whole - len(samples))))
-            vectors = self._run(np.stack([frames[s : s + windows.frames] for s in starts]))
+            vectors = self._of_windows(frames, starts)
         elif windows.pool == "thirds":
             frames = self.frames(samples)
             starts = _thirds(len(frames), windows.frames, windows.step)
-            each = self._run(np.stack([frames[s : s + windows.frames] for s in starts]))
+            each = self._of_windows(frames, starts)
             vectors = each.reshape(3, -1, each.shape[1]).mean(axis=1).reshape(1, -1)
         else:
             vectors = self._run(self.frames(samples)[None])
@@ -171,6 +173,12 @@ class OnnxExtractor(SoundExtractor):
                 f"{settings.shortest_s:g} s"
             )
         return _padded(_levelled(samples, settings.level, settings.level_value), round(settings.pad_s * self.rate))
+
+    def _of_windows(self, frames: NDArray[np.float32], starts: list[int]) -> NDArray[np.float32]:
+        """Vectors of windows, a few at a time, so that a long sound needs no more memory than a short one."""
+        windows = [frames[start : start + self.recipe.windows.frames] for start in starts]
+        parts = [self._run(np.stack(windows[i : i + AT_ONCE])) for i in range(0, len(windows), AT_ONCE)]
+        return np.concatenate(parts)
 
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """(batch, dimension) of frames (batch, time, bins), or of samples (batch, n)."""

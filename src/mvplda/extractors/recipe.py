@@ -57,7 +57,7 @@ class Samples:
     level_value: float = 0.5
     pad_s: float = 0.0
     shortest_s: float = 0.1
-    segment_s: float = 60.0
+    segment_s: float = 30.0
     cut_silence: bool = False
 
 

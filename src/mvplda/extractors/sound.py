@@ -28,6 +28,7 @@ CONTAINERS = {
     b"\x30\x26\xb2\x75": "WMA",
 }
 """How containers begin that libsndfile does not read; that of MP4 stands after four bytes."""
+SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma")
 
 
 def segments(source: Source, rate: int, longest_s: float, source_rate: int | None = None) -> Iterator[Sound]:
