@@ -255,8 +255,48 @@ def test_what_browsers_record_is_listed_and_not_passed_over(place):
 def test_stretches_of_a_table_are_recordings(place):
     samples = np.concatenate([voice(1.0, 1.0, 0), voice(1.2, 1.3, 1)])
     write(place / "joined.wav", samples, subtype="FLOAT")
-    (place / "index.csv").write_text("id,file,start,length\nx,joined.wav,0,16000\ny,joined.wav,16000,19200\n")
+    (place / "index.csv").write_text(
+        "id,speaker,file,start,length\nx,a,joined.wav,0,16000\ny,b,joined.wav,16000,19200\n"
+    )
     assert run("extract", "index.csv", "-x", "net.onnx", "-o", "v.npz", "-q").exit_code == 0
     vectors = read_vectors("v.npz")
     extractor = load_extractor("net.onnx")
     np.testing.assert_allclose(vectors.select(["y"]).X[0], extractor(samples[16000:], RATE), atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extractors", [("net.onnx",), ("net.onnx", "second.onnx"), ("train", "net.onnx")])
+def test_an_experiment_on_vectors_of_extractors(place, extractors):
+    pytest.importorskip("tomli_w", reason="tomli_w is not installed, which writes the configuration")
+    if "train" in extractors:
+        pytest.importorskip("torch", reason="torch is not installed, in which our networks are")
+    network(place / "second.onnx", seed=4, dimension=9)
+    for speaker in range(8):
+        for phrase in range(3):
+            (place / f"speech/s{speaker}/p{phrase}").mkdir(parents=True)
+            for session in range(4):
+                sound = voice(0.6 + 0.1 * phrase, 1 + 0.06 * speaker, 100 * speaker + 10 * phrase + session)
+                write(place / f"speech/s{speaker}/p{phrase}/{session}.wav", sound[2000 * phrase :])
+    tiny = {
+        "corpus.training": 5,
+        "corpus.per_model": 2,
+        "features.mel_bins": 20,
+        "network.channels": 8,
+        "network.dilations": "[1]",
+        "network.pooled": 8,
+        "network.embedding": 6,
+        "training.epochs": 1,
+        "training.device": "cpu",
+        "evaluation.resamples": 10,
+        "evaluation.systems": '["cosine", "plda-cell"]',
+    }
+    changes = [word for name, value in tiny.items() for word in ("-s", f"{name}={value}")]
+    chosen = [word for name in extractors for word in ("-x", name)]
+    done = run("experiment", "folder", "speech", "-o", "out", "-q", "--no-report", "--workers", 1, *changes, *chosen)
+    assert done.exit_code == 0, done.output
+    vectors = read_vectors("out/vectors.npz")
+    assert len(vectors) == 96
+    given = ["out/extractor.safetensors" if name == "train" else name for name in extractors]
+    assert vectors.extractor == load_extractor(given).name
+    assert vectors.dimension == load_extractor(given).dimension
+    assert (place / "out" / "table.csv").stat().st_size > 100
