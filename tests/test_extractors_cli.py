@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from extractor_problems import RATE, network, soundfile, voice, write
 
-from mvplda import Bundle, MultiviewPLDA
+from mvplda import Bundle, MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.extractors import load_extractor, to_toml
 from mvplda.extractors.recipe import Calibration
 from mvplda.extractors.verdict import Limits, ProfileBook
-from mvplda.io.vectors import read_vectors
+from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
 
 @pytest.fixture
@@ -168,6 +168,23 @@ def test_vectors_carry_the_fingerprint_into_models_and_verdicts(place):
     assert refused.exit_code == 3
     assert vectors.extractor in refused.output
     assert load_extractor("else.onnx").name in refused.output
+
+
+def test_statistics_carry_the_extractor_into_the_model(place):
+    for name, extractor, seed in (("a", "net-1", 0), ("b", "net-1", 1), ("c", "other-2", 2)):
+        ids = np.array([f"{name}{i}" for i in range(40)])
+        write_vectors(f"{name}.npz", VectorSet(ids, np.random.default_rng(seed).normal(size=(40, 5)), extractor))
+        (place / f"{name}.spk").write_text("".join(f"{one} s{i % 4}\n" for i, one in enumerate(ids)))
+        done = run("stats", f"{name}.npz", "-l", f"speaker={name}.spk", "-o", f"{name}.safetensors", "-q")
+        assert done.exit_code == 0, done.output
+    assert run("stats", "--add", "a.safetensors", "b.safetensors", "-o", "ab.safetensors", "-q").exit_code == 0
+    assert run("train", "ab.safetensors", "-v", "speaker=2", "-o", "model.safetensors", "-q").exit_code == 0
+    assert load("model.safetensors").extractor == "net-1"
+    for words in (("--add", "a.safetensors", "c.safetensors"), ("a.safetensors", "--subtract", "c.safetensors")):
+        refused = run("stats", *words, "-o", "ac.safetensors", "-q")
+        assert refused.exit_code == 1
+        assert "'net-1'" in refused.output
+        assert "'other-2'" in refused.output
 
 
 def test_a_model_of_two_views_tells_who_and_what(place):
