@@ -57,11 +57,13 @@ __all__ = [
     "UnlabelledWarning",
     "__version__",
     "load",
+    "load_extractor",
     "make_two_views",
 ]
 
 if TYPE_CHECKING:
     from .bundle import Bundle
+    from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
@@ -77,6 +79,7 @@ __getattr__, __dir__ = import_late(
     __name__,
     {
         "bundle": ("Bundle",),
+        "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.multiview": ("MultiviewPLDA",),
         "models.plda": ("PLDA",),
