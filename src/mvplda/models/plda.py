@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
@@ -39,6 +39,8 @@ class PLDA(MultiviewPLDA):
         noise: NoiseKind = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
+        prior: Literal["isotropic"] | None = None,
+        prior_strength: float | Mapping[str, float] | Literal["auto"] = "auto",
         noise_floor: float = 1e-6,
         algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
         init: Literal["moments", "random"] = "moments",
@@ -54,6 +56,8 @@ class PLDA(MultiviewPLDA):
             noise=noise,
             noise_shrinkage=noise_shrinkage,
             loading_shrinkage=loading_shrinkage,
+            prior=prior,
+            prior_strength=prior_strength,
             noise_floor=noise_floor,
             algorithm=algorithm,
             init=init,
