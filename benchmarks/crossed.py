@@ -16,9 +16,9 @@ import numpy as np
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.inference.design import AUTO_OPERATIONS, Design
-from mvplda.inference.em import NoiseModel, m_step, posterior
-from mvplda.inference.initialise import from_moments
-from mvplda.inference.parameters import Precision
+from mvplda.inference.em import m_step, posterior
+from mvplda.inference.initialise import moment_start
+from mvplda.inference.noise import NoiseModel
 from mvplda.statistics.sums import Sums
 
 from .data import draw
@@ -51,7 +51,7 @@ def statistics_of(classes: int, vectors: int) -> SufficientStatistics:
 def prepared(statistics: SufficientStatistics) -> tuple[Sums, NoiseModel, Any]:
     sums = statistics.for_views(VIEWS, "diagonal")
     noise = NoiseModel("diagonal", 1e-6 * statistics.variance, statistics.variance)
-    return sums, noise, from_moments(sums, RANKS, noise, np.random.default_rng(0))
+    return sums, noise, moment_start(sums, RANKS, noise, np.random.default_rng(0))
 
 
 def growing(classes: int, rounds: int) -> dict[str, Any]:
@@ -63,10 +63,10 @@ def growing(classes: int, rounds: int) -> dict[str, Any]:
     seconds = best_of(
         {m: lambda m=m: posterior(designs[m], m_step(sums, posts[m], noise, (0.0, 0.0))) for m in designs}, rounds
     )
-    precision = Precision(posts["exact"].parameters.noise)
+    sigma = posts["exact"].parameters.sigma
     apart = 0.0  # log |Lambda| if all classes of all views were independent: the plain mean field
     for n, loading in zip(sums.counts, posts["exact"].parameters.loadings, strict=True):
-        gram = np.linalg.eigvalsh(loading.T @ precision.apply(loading))
+        gram = np.linalg.eigvalsh(loading.T @ sigma.solve(loading))
         apart += float(np.log1p(np.outer(n, gram)).sum())
     exact = posts["exact"]
     return {

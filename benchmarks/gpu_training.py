@@ -25,8 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.inference.design import Design
-from mvplda.inference.em import NoiseModel, fit_em
-from mvplda.inference.initialise import from_moments
+from mvplda.inference.em import fit_em
+from mvplda.inference.initialise import moment_start
+from mvplda.inference.noise import NoiseModel
 from mvplda.statistics import device_products
 from mvplda.statistics.device import DeviceAccumulator, sums_on
 
@@ -337,7 +338,7 @@ def fit_rows(
     sums = sums_on(stats, VIEWS, "full" if noise == "full" else "diagonal")
     design = replace(Design.of(sums, ranks, iterations=10), by_count=by_count)
     model = NoiseModel(noise, 1e-6 * stats.variance, stats.variance).on(sums.xp)
-    begin = from_moments(sums, ranks, model, np.random.default_rng(0))
+    begin = moment_start(sums, ranks, model, np.random.default_rng(0))
     wait(device)
     ready = time.perf_counter() - start
     ends: list[float] = [time.perf_counter()]

@@ -16,8 +16,9 @@ import numpy as np
 
 from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
-from mvplda.inference.em import NoiseModel, m_step, posterior
-from mvplda.inference.initialise import from_moments
+from mvplda.inference.em import m_step, posterior
+from mvplda.inference.initialise import moment_start
+from mvplda.inference.noise import NoiseModel
 from mvplda.statistics import Accumulator, label_codes
 from mvplda.statistics.accumulator import common_origin
 
@@ -94,7 +95,7 @@ def iteration(statistics: SufficientStatistics, kind: Any, rank: int, rounds: in
     ranks = (min(rank, len(sums.counts[0]) - 1, statistics.dimension), PHRASES - 1)
     noise = NoiseModel(kind, 1e-6 * statistics.variance, statistics.variance)
     design = Design.of(sums, ranks, iterations=10)
-    post = posterior(design, from_moments(sums, ranks, noise, np.random.default_rng(0)))
+    post = posterior(design, moment_start(sums, ranks, noise, np.random.default_rng(0)))
     return best_of({"": lambda: posterior(design, m_step(sums, post, noise, (0.0, 0.0)))}, rounds)[""]
 
 

@@ -16,7 +16,7 @@ from mvplda.speech.experiment.systems import BackendSettings
 from mvplda.speech.experiment.task import Task
 
 SMALL = BackendSettings(
-    reduce=15, paper_rank=4, speaker_rank=5, cell_rank=6, components=12, shrinkages=(0.02, 0.1), seed=0
+    reduce=15, paper_rank=4, speaker_rank=5, cell_rank=6, components=12, shrinkages=(0.02, 0.1), random_state=0
 )
 RANKS = {"speaker": 4, "phrase": 3, "channel": 2, "speaker:phrase": 3}
 SIZES = {"speaker": 1.0, "phrase": 1.3, "channel": 0.7, "speaker:phrase": 0.4}
@@ -43,7 +43,7 @@ def drawn(
         rng.standard_normal(dimension), loadings, noise * rng.gamma(4, 0.5, dimension)
     )
     X = truth.sample(labels, random_state=seed)
-    corpus = corpus_of_vectors(ids, labels, codes[-1], name="drawn", seed=seed, **protocol)
+    corpus = corpus_of_vectors(ids, labels, codes[-1], name="drawn", random_state=seed, **protocol)
     order = rng.permutation(len(ids))
     return corpus, VectorSet(ids[order], X[order], "drawn")
 

@@ -281,7 +281,7 @@ class Side:
     X: np.ndarray
     ids: tuple[Any, ...] | None
     labels: dict[str, tuple[Any, ...]]
-    method: str = "book"
+    method: str = "exact"
     plain: bool = False
 
     @property
@@ -455,8 +455,8 @@ def draw_side(
             X[n] += loading @ pool.setdefault(key, rng.normal(size=loading.shape[1]))
     if rng.random() < 0.05:
         X = model.mean_ + pick(rng, [30.0, 1e3, 1e5, HUGE]) * (X - model.mean_)
-    method = "average" if not labelled and rng.random() < 0.15 else "book"
-    plain = single_vectors and not labelled and method == "book" and rng.random() < 0.7
+    method = "average" if not labelled and rng.random() < 0.15 else "exact"
+    plain = single_vectors and not labelled and method == "exact" and rng.random() < 0.7
     return Side(single(X), None if single_vectors and rng.random() < 0.7 else tuple(ids), labels, method, plain)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
-from mvplda.inference.em import NoiseModel
+from mvplda.inference.noise import NoiseModel
 from mvplda.inference.parameters import Parameters
 from mvplda.labels import encode_labels
 

@@ -130,13 +130,13 @@ def test_recipes_there_and_back() -> None:
     ("values", "says"),
     [
         ({"step": "echo"}, "names one of speed, noise, room, channel, gain"),
-        ({"step": "gain", "db": 3}, "the step 'gain' has no setting 'db'"),
+        ({"step": "gain", "db": 3}, "Gain has no setting 'db'; it has probability, gain_db"),
         ({"step": "gain", "probability": 2}, "between 0 and 1"),
         ({"step": "speed", "factor": [1.2, 0.9]}, r"a range \(low, high\)"),
         ({"step": "speed", "factor": [0, 1]}, "above 0"),
         ({"step": "room", "t60_s": [0, 1]}, "above 0"),
-        ({"step": "noise", "kinds": ["brown"]}, "kinds are among white, pink, babble"),
-        ({"step": "noise", "snr_db": [0, float("nan")]}, "a range"),
+        ({"step": "noise", "kinds": ["brown"]}, "noise: kinds.0 is one of white, pink, babble; got 'brown'"),
+        ({"step": "noise", "snr_db": [0, float("nan")]}, "noise: snr_db.1 is a number; got nan"),
     ],
 )
 def test_recipes_that_do_not_fit(values: dict[str, Any], says: str) -> None:

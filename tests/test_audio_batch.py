@@ -19,8 +19,8 @@ import pytest
 import soundfile
 
 from mvplda._progress import Progress
+from mvplda.distributed import engines
 from mvplda.exceptions import AudioError, DataError, ParameterError
-from mvplda.speech.corpora.corpus import Clip
 from mvplda.speech.features import (
     ActivitySettings,
     Augmentation,
@@ -37,6 +37,7 @@ from mvplda.speech.features import (
     read_audio,
 )
 from mvplda.speech.features.augmentation import Step
+from mvplda.speech.features.reading import Clip
 
 AUDIOMNIST = Path(__file__).parents[2] / "shared/data/audiomnist"
 
@@ -105,7 +106,7 @@ def test_workers_change_nothing(corpus: Any, monkeypatch: pytest.MonkeyPatch, wo
 
 def test_order_and_company_change_nothing(corpus: Any) -> None:
     ids, clips = corpus
-    change = Augmentation(Recipe.usual(), seed=5)
+    change = Augmentation(Recipe.usual(), random_state=5)
     for augmentation in (None, change):
         whole = extract_features(ids, clips, augment=augmentation).features
         rows = np.random.default_rng(1).permutation(len(ids))[:10]
@@ -239,13 +240,16 @@ def test_a_file_that_ends_the_process_is_named(corpus: Any, monkeypatch: pytest.
 
 
 def test_where_no_process_can_live(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mvplda.speech.features import extract
+    class Broken:
+        def submit(self, *_: Any) -> Any:
+            raise BrokenProcessPool
 
-    def broken(*_: Any) -> Any:
-        raise BrokenProcessPool
+        def shutdown(self, **_: Any) -> None:
+            pass
 
     ids, clips = corpus
-    monkeypatch.setattr(extract, "_in_pool", broken)
+    monkeypatch.setattr(extract, "JOB", 6)
+    monkeypatch.setattr(engines, "_processes", lambda workers: Broken())
     same(extract_features(ids, clips, workers=2).features, extract_features(ids, clips, workers=1).features)
 
 
@@ -278,16 +282,14 @@ def test_progress_is_one_line_a_second_at_most(corpus: Any, monkeypatch: pytest.
     ids, clips = corpus
     monkeypatch.setattr(extract, "JOB", 1)
     stream, started = io.StringIO(), time.monotonic()
-    extract_features(ids, clips, progress=Progress("features", len(ids), stream=stream))
+    extract_features(ids, clips, verbose=Progress("features", len(ids), stream=stream))
     lines = stream.getvalue().splitlines()
     assert 1 <= len(lines) <= 2 + (time.monotonic() - started)
     assert lines[-1].startswith("features 24/24")
 
 
 def test_few_utterances_start_no_process(corpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mvplda.speech.features import extract
-
-    monkeypatch.setattr(extract, "_in_pool", lambda *_: pytest.fail("a pool was started"))
+    monkeypatch.setattr(engines, "_processes", lambda workers: pytest.fail("a pool was started"))
     extract_features(*corpus)
 
 
@@ -308,7 +310,7 @@ class Slow(Step):
 
 extract.JOB = 2
 path = Path(sys.argv[1])
-extract_features(range(200), [path] * 200, workers=2, progress=True, cache=path.parent / "cache",
+extract_features(range(200), [path] * 200, workers=2, verbose=True, cache=path.parent / "cache",
                  augment=Augmentation(Recipe((Slow(),))))
 """
 

@@ -13,7 +13,6 @@ import pytest
 import soundfile
 
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
-from mvplda.speech.corpora.corpus import Clip
 from mvplda.speech.features import (
     ActivitySettings,
     Augmentation,
@@ -27,6 +26,7 @@ from mvplda.speech.features import (
     extract_features,
 )
 from mvplda.speech.features import store as cache
+from mvplda.speech.features.reading import Clip
 
 
 def sound(n: int, seed: int) -> Any:
@@ -57,9 +57,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
     usual = extract.do
 
-    def counted(job: Any, work: Any) -> Any:
+    def counted(job: Any, **work: Any) -> Any:
         names.extend(job.ids)
-        return usual(job, work)
+        return usual(job, **work)
 
     monkeypatch.setattr(extract, "do", counted)
     return names
@@ -109,7 +109,7 @@ def test_only_what_is_new_is_made(corpus: Any, made: list[str], tmp_path: Path) 
         {"settings": FeatureSettings(cepstra=12)},
         {"settings": FeatureSettings(activity=ActivitySettings())},
         {"augment": Augmentation(Recipe((Noise(),)))},
-        {"augment": Augmentation(Recipe((Noise(),)), seed=1)},
+        {"augment": Augmentation(Recipe((Noise(),)), random_state=1)},
     ],
     ids=["settings", "activity", "augmentation", "seed"],
 )
@@ -117,7 +117,7 @@ def test_other_settings_miss(corpus: Any, made: list[str], tmp_path: Path, other
     ids, clips = corpus
     for call in (
         {},
-        {"augment": Augmentation(Recipe((Noise(),)), seed=2)},
+        {"augment": Augmentation(Recipe((Noise(),)), random_state=2)},
         {"augment": Augmentation(Recipe((Gain(),)))},
     ):
         extract_features(ids, clips, cache=tmp_path / "cache", **call)

@@ -11,8 +11,8 @@ import pytest
 import soundfile
 
 from mvplda.exceptions import AudioError, DataError, ParameterError
-from mvplda.speech.corpora.corpus import Clip
 from mvplda.speech.features import SoundReader, read_audio
+from mvplda.speech.features.reading import Clip
 
 
 def tone(hz: float = 440.0, rate: int = 16000, seconds: float = 1.0, amplitude: float = 0.5) -> Any:

@@ -67,10 +67,10 @@ def test_from_toml() -> None:
         ({"kind": "plp"}, "kind is one of mfcc, fbank; got 'plp'"),
         ({"normalisation": None}, "normalisation is one of"),
         ({"rate": 0}, "rate lies between"),
-        ({"rate": 16000.5}, "rate is of type int"),
-        ({"rate": "16000"}, "rate is of type int"),
-        ({"rate": float("nan")}, "rate is of type int"),
-        ({"deltas": True}, "deltas is of type int"),
+        ({"rate": 16000.5}, "rate is a whole number"),
+        ({"rate": "16000"}, "rate is a whole number"),
+        ({"rate": float("nan")}, "rate is a whole number"),
+        ({"deltas": True}, "deltas is a whole number"),
         ({"deltas": 3}, "deltas lies between 0 and 2"),
         ({"cepstra": 24}, "cepstra lies between 1 and 23"),
         ({"frame_length_ms": 0.01}, "frame_length lies between"),
@@ -79,7 +79,7 @@ def test_from_toml() -> None:
         ({"low_hz": 9000}, "half the rate"),
         ({"high_hz": 8001}, "half the rate"),
         ({"mel_bins": 200}, "200 mel filters between 20 and 8000 Hz are too many"),
-        ({"energy": 2}, "energy is of type bool"),
+        ({"energy": 2}, "energy is true or false"),
     ],
 )
 def test_settings_that_do_not_fit(change: dict[str, Any], says: str) -> None:
@@ -88,11 +88,11 @@ def test_settings_that_do_not_fit(change: dict[str, Any], says: str) -> None:
 
 
 def test_unknown_settings_are_named() -> None:
-    with pytest.raises(ParameterError, match="no setting 'frame_lenght_ms'; there are activity"):
+    with pytest.raises(ParameterError, match="FeatureSettings has no setting 'frame_lenght_ms'; it has rate, "):
         FeatureSettings.from_dict({"frame_lenght_ms": 20})
-    with pytest.raises(ParameterError, match="no setting 'on'"):
+    with pytest.raises(ParameterError, match=r"\[activity\] ActivitySettings has no setting 'on'"):
         FeatureSettings.from_dict({"activity": {"on": True}})
-    with pytest.raises(ParameterError, match="a table of settings; got True"):
+    with pytest.raises(ParameterError, match=r"\[activity\] ActivitySettings is a section of settings; got True"):
         FeatureSettings.from_dict({"activity": True})
     with pytest.raises(ParameterError, match="proportion"):
         ActivitySettings(proportion=0)

@@ -14,11 +14,11 @@ from safetensors.numpy import save
 from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 
-from mvplda import PLDA, Bundle, MultiviewPLDA, MultiviewPLDACV, _files, load
-from mvplda import bundle as bundle_module
+from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, persistence
 from mvplda.adaptation import CORAL
-from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator, name_kinds
+from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
+from mvplda.kinds import name_kinds
 from mvplda.metrics import cllr, trial_kinds
 from mvplda.preprocessing import Centring, standard_chain
 
@@ -51,13 +51,13 @@ def data() -> dict[str, Any]:
 def make(data: dict[str, Any], calibrator: Any = None, questions: Any = None, chain: Any = None) -> Bundle:
     chain = standard_chain(6) if chain is None else chain
     model = MultiviewPLDA({"speaker": 3, "phrase": 2}, noise="full", max_iter=10, tol=0)
-    return Bundle(chain, model, calibrator, questions).fit(*data["train"])
+    return Bundle(chain, model, None, calibrator, questions).fit(*data["train"])
 
 
 def test_the_bundle_is_its_parts_in_order(data: dict[str, Any]) -> None:
     bundle = make(data)
     prepared = bundle.preprocessing.transform(data["enrol"]), bundle.preprocessing.transform(data["test"])
-    expected = bundle.model.llr(bundle.model.enrol(prepared[0], data["ids"]), prepared[1], same="speaker")
+    expected = bundle.scorer.llr(bundle.scorer.enrol(prepared[0], data["ids"]), prepared[1], same="speaker")
     profiles = bundle.enrol(data["enrol"], data["ids"])
     assert bundle.llr(profiles, data["test"], same="speaker") == pytest.approx(expected)
     pairs = np.array([[0, 3], [5, 7]])
@@ -125,18 +125,18 @@ def test_without_preprocessing_and_with_coral(data: dict[str, Any], tmp_path: Pa
 
 def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) -> None:
     bundle = make(data, LinearCalibrator())
-    bundle.model.save(tmp_path / "model")
+    bundle.scorer.save(tmp_path / "model")
     assert isinstance(load(tmp_path / "model"), MultiviewPLDA)
     bundle.calibrator = None
     bundle.save(tmp_path / "bundle")
-    with pytest.raises(FileFormatError, match=r"holds a bundle, .* after Centring, .*: use mvplda.load or Bundle.load"):
+    with pytest.raises(FileFormatError, match=r"holds a Bundle, .* after Centring, .*: use mvplda.load or Bundle.load"):
         MultiviewPLDA.load(tmp_path / "bundle")
-    with pytest.raises(FileFormatError, match=r"holds a model: use mvplda.load"):
+    with pytest.raises(FileFormatError, match=r"holds a MultiviewPLDA, not a Bundle: use mvplda.load"):
         Bundle.load(tmp_path / "model")
-    about = bundle_module.describe_model(tmp_path / "bundle")
+    about = load(tmp_path / "bundle").describe()
     assert about["bundle"]["preprocessing"] == ["Centring", "Whitening", "LengthNormalisation"]
     assert (about["bundle"]["width"], about["dimension"]) == (8, 6)
-    assert "bundle" not in bundle_module.describe_model(tmp_path / "model")
+    assert "bundle" not in load(tmp_path / "model").describe()
     json.dumps(about)
 
 
@@ -155,11 +155,11 @@ def test_every_damaged_byte_is_noticed(data: dict[str, Any], tmp_path: Path) -> 
         load(path)
 
 
-def reseal(path: Path, change: Any) -> None:
-    """Change tensors and description, and seal the file again as if all were well."""
-    tensors, about = _files.unseal(path, _files.BUNDLE_FORMAT, "bundle")
+def repack(path: Path, change: Any) -> None:
+    """Change tensors and description, and pack the file again as if all were well."""
+    tensors, about = persistence.unpack(path, "mvplda", "object")
     change(tensors, about)
-    path.write_bytes(_files.seal(_files.BUNDLE_FORMAT, "bundle", tensors, about))
+    path.write_bytes(persistence.pack("mvplda", "object", tensors, about))
 
 
 def _narrow(tensors: Any, about: Any) -> None:
@@ -171,7 +171,7 @@ def _wrong_input(tensors: Any, about: Any) -> None:
 
 
 def _short_mean(tensors: Any, about: Any) -> None:
-    tensors["model/mean"] = tensors["model/mean"][:4].copy()
+    tensors["scorer/mean"] = tensors["scorer/mean"][:4].copy()
 
 
 def _one_more_question(tensors: Any, about: Any) -> None:
@@ -206,14 +206,14 @@ def test_parts_that_do_not_fit(change: Any, words: str, data: dict[str, Any], tm
     bundle = make(data, LinearCalibrator())
     bundle.fit_calibrator(bundle.enrol(data["enrol"], data["ids"]), data["test"], data["kinds"])
     bundle.save(tmp_path / "b")
-    reseal(tmp_path / "b", change)
+    repack(tmp_path / "b", change)
     with pytest.raises(FileFormatError, match=words):
         load(tmp_path / "b")
 
 
 def test_a_newer_bundle(data: dict[str, Any], tmp_path: Path) -> None:
     make(data).save(tmp_path / "b")
-    tensors, metadata = _files.read_tensors(tmp_path / "b")
+    tensors, metadata = persistence.read_tensors(tmp_path / "b")
     (tmp_path / "b").write_bytes(save(tensors, metadata={**metadata, "version": "9"}))
     with pytest.raises(FileFormatError, match="version '9'"):
         load(tmp_path / "b")
@@ -222,21 +222,21 @@ def test_a_newer_bundle(data: dict[str, Any], tmp_path: Path) -> None:
 def test_what_cannot_be_saved_leaves_no_file(data: dict[str, Any], tmp_path: Path) -> None:
     bundle = make(data)
     for wrong, words in [
-        ({"preprocessing": Pipeline([("pca", PCA(6).fit(data["train"][0]))])}, "a PCA cannot be kept in a bundle"),
+        ({"preprocessing": Pipeline([("pca", PCA(6).fit(data["train"][0]))])}, "a PCA cannot be kept in a file"),
         ({"calibrator": LinearCalibrator()}, "not fitted"),
-        ({"questions": [{"priors": {("speaker",): 1.0}}]}, "cannot be written as text"),
+        ({"questions": [{"known": {"phrase": [1]}}]}, "cannot be kept"),
     ]:
         broken = Bundle(**{**bundle.get_params(deep=False), **wrong})
         with pytest.raises(ParameterError, match=words):
             broken.save(tmp_path / "b")
-    wide = Bundle(Pipeline([("centre", Centring().fit(data["train"][0]))]), bundle.model)
+    wide = Bundle(Pipeline([("centre", Centring().fit(data["train"][0]))]), bundle.scorer)
     with pytest.raises(DataError, match="width 8, but the model takes 6"):
         wide.save(tmp_path / "b")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_errors(data: dict[str, Any]) -> None:
-    with pytest.raises(ParameterError, match="needs a MultiviewPLDA"):
+    with pytest.raises(ParameterError, match="needs a scorer"):
         Bundle().fit(*data["train"])
     bundle = make(data)
     with pytest.raises(ParameterError, match="no calibrator"):
@@ -263,5 +263,5 @@ def test_a_model_is_loaded_from_a_bundle_that_prepares_nothing(data: Any, tmp_pa
         assert type(again) is PLDA
         assert (again.llr(X[:3], X[3:6]) == model.llr(X[:3], X[3:6])).all()
     assert type(load(tmp_path / "bundle")) is Bundle
-    with pytest.raises(ParameterError, match=r"holds a PLDA; load it with PLDA.load"):
-        MultiviewPLDACV.load(tmp_path / "bundle")
+    with pytest.raises(FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"):
+        CosineScorer.load(tmp_path / "bundle")

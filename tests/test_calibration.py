@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from scipy.optimize import check_grad
 
-from mvplda import PLDA, Bundle, MultiviewPLDA
+from mvplda import PLDA, Bundle, MultiviewPLDA, load
 from mvplda.calibration import (
     KindCalibrator,
     LinearCalibrator,
@@ -18,7 +18,6 @@ from mvplda.calibration import (
     QualityCalibrator,
     curvature,
     logistic_cost,
-    name_kinds,
 )
 from mvplda.cli import main
 from mvplda.costs import threshold_from_costs
@@ -30,8 +29,8 @@ from mvplda.exceptions import (
     ReversedScoresWarning,
     SeparableScoresWarning,
 )
+from mvplda.kinds import name_kinds
 from mvplda.metrics import cllr, min_cllr, trial_kinds
-from mvplda.persistence import CALIBRATORS, load_calibrator, put_together, take_apart
 
 N = 20_000
 
@@ -388,7 +387,7 @@ def test_a_bundle_tells_its_calibrator_of_the_speakers() -> None:
     rng = np.random.default_rng(8)
     y = np.repeat(np.arange(10), 6)
     X = rng.normal(size=(10, 4))[y] + 0.7 * rng.normal(size=(60, 4))
-    bundle = Bundle(None, PLDA(3).fit(X, y), LinearCalibrator())
+    bundle = Bundle(None, PLDA(3).fit(X, y), calibrator=LinearCalibrator())
     with pytest.warns(FewSpeakersWarning, match="rests on 10"):
         bundle.fit_calibrator(X, X, y[:, None] == y, speakers=[f"s{k}" for k in y])
     assert bundle.calibrator.n_speakers_ == 10
@@ -432,11 +431,11 @@ def test_calibrate_says_on_how_many_speakers(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [*command, "--enrol-speakers", str(tmp_path / "model2spk")])
     assert "calibrated on the trials of 12 speakers" in result.output
     assert "rests on 12 speaker(s)" in result.output
-    assert load_calibrator(tmp_path / "told").n_speakers_ == 12
-    assert load_calibrator(tmp_path / "plain").n_speakers_ is None
+    assert load(tmp_path / "told").n_speakers_ == 12
+    assert load(tmp_path / "plain").n_speakers_ is None
 
 
 def test_calibrators_of_older_files_know_no_speakers() -> None:
-    tensors, about = take_apart(LinearCalibrator().fit(*gaussian_trials()), CALIBRATORS)
-    del about["values"]["n_speakers_"]
-    assert put_together(tensors, about, CALIBRATORS).n_speakers_ is None
+    arrays, values = LinearCalibrator().fit(*gaussian_trials()).get_state()
+    del values["values"]["n_speakers_"]
+    assert LinearCalibrator.from_state(arrays, values).n_speakers_ is None

@@ -168,11 +168,10 @@ def test_info_of_features_and_extractors(tmp_path):
 
 def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
     from mvplda.calibration import LinearCalibrator
-    from mvplda.persistence import save_calibrator
 
     rng = np.random.default_rng(0)
     target = np.arange(200) < 100
-    save_calibrator(LinearCalibrator().fit(rng.normal(size=200) + target, target), tmp_path / "c.safetensors")
+    LinearCalibrator().fit(rng.normal(size=200) + target, target).save(tmp_path / "c.safetensors")
     assert info(tmp_path / "c.safetensors")["class"] == "LinearCalibrator"
 
     save_file({"x": np.zeros(3)}, tmp_path / "foreign.safetensors")

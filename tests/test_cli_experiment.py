@@ -33,7 +33,7 @@ def ok(*arguments, folder):
 def folder(tmp_path_factory):
     """scp files, utt2spk, utt2phrase, spk2utt and trials of a small corpus."""
     folder = tmp_path_factory.mktemp("corpus")
-    truth = known_model(seed=5, dimension=30, rank=4)
+    truth = known_model(random_state=5, dimension=30, rank=4)
     truth.noise_ = truth.noise_ / 10
     who, what, session = (a.reshape(-1) for a in np.indices((36, 6, 6)))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=0)

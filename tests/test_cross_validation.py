@@ -37,8 +37,8 @@ def test_plentiful_data_get_their_own_ranks_and_no_shrinkage() -> None:
     assert model.best_settings_["noise_shrinkage"] == 0.0
     assert model.best_settings_["a"] in (3, 4)
     assert model.best_settings_["b"] == 2
-    assert model.views_ == {v: model.best_settings_[v] for v in "ab"}
-    assert model.converged_
+    assert model.model_.views_ == {v: model.best_settings_[v] for v in "ab"}
+    assert model.model_.converged_
 
 
 def test_few_classes_in_many_dimensions_get_shrinkage() -> None:
@@ -81,8 +81,8 @@ def test_scores_are_held_out_likelihoods() -> None:
             assert result["fold_scores"][f] == pytest.approx(values[-1] / test.sum(), rel=1e-6)
         assert result["score"] == pytest.approx(sum(values) / len(X), rel=1e-6)
     assert model.best_score_ == max(result["score"] for result in model.cv_results_)
-    whole = MultiviewPLDA(model.views_, noise_shrinkage=model.best_settings_["noise_shrinkage"], random_state=0)
-    assert model.score(X, labels) == pytest.approx(whole.fit(X, labels).score(X, labels), abs=1e-2)
+    whole = MultiviewPLDA(model.model_.views_, noise_shrinkage=model.best_settings_["noise_shrinkage"], random_state=0)
+    assert model.model_.score(X, labels) == pytest.approx(whole.fit(X, labels).score(X, labels), abs=1e-2)
 
 
 def test_folds_of_statistics_are_as_good_as_vectors() -> None:
@@ -120,7 +120,7 @@ def test_ranks_chosen_automatically() -> None:
     some = {v: c[rows] for v, c in labels.items()}
     model = MultiviewPLDACV({"a": "auto", "b": None}, noise_shrinkages=(0.0,), cv=3, random_state=0).fit(X[rows], some)
     assert {result["a"] for result in model.cv_results_} <= {5, 10}
-    assert model.views_["b"] == 10  # None: as large as possible
+    assert model.model_.views_["b"] == 10  # None: as large as possible
     every = MultiviewPLDACV(noise_shrinkages=(0.0,), cv=3, random_state=0, max_iter=5).fit(X[rows], pd.DataFrame(some))
     assert set(every.best_settings_) == {"noise_shrinkage", "loading_shrinkage", "a", "b"}
 
@@ -130,18 +130,23 @@ def test_labels_may_be_missing() -> None:
     speakers = [float("nan") if i % 9 == 0 else s for i, s in enumerate(labels["speaker"])]
     model = MultiviewPLDACV({"speaker": 3, "phrase": 2}, noise_shrinkages=(0.0,), cv=3, random_state=0)
     model.fit(X, {"speaker": speakers, "phrase": labels["phrase"].tolist()})
-    assert model.diagnostics_.views["speaker"].unlabelled == 30
-    assert model.classes_["speaker"].tolist() == sorted(set(labels["speaker"]))
+    assert model.model_.diagnostics_.views["speaker"].unlabelled == 30
+    assert model.model_.classes_["speaker"].tolist() == sorted(set(labels["speaker"]))
 
 
-def test_it_is_saved_with_its_choice(tmp_path: Any) -> None:
+def test_a_search_has_a_model_and_is_none(tmp_path: Any) -> None:
     X, labels = speakers_and_phrases()
-    model = MultiviewPLDACV({"speaker": (2, 3), "phrase": (2,)}, noise_shrinkages=(0.0,), cv=3, random_state=0)
-    model.fit(X, labels).save(tmp_path / "m")
+    search = MultiviewPLDACV({"speaker": (2, 3), "phrase": (2,)}, noise_shrinkages=(0.05,), cv=3, random_state=0)
+    search.fit(pd.DataFrame(X, columns=list("abcdefgh")), labels)
+    assert not isinstance(search, MultiviewPLDA)
+    assert type(search.model_) is MultiviewPLDA
+    assert search.model_.views == {view: search.best_settings_[view] for view in labels}
+    assert search.model_.noise_shrinkage == 0.05
+    assert search.model_.feature_names_in_.tolist() == list("abcdefgh")
+    search.model_.save(tmp_path / "m")
     again = load(tmp_path / "m")
-    assert type(again) is MultiviewPLDACV
-    assert again.views_ == model.views_
-    assert again.score(X, labels) == model.score(X, labels)
+    assert type(again) is MultiviewPLDA
+    assert (again.llr(X[:5], X) == search.model_.llr(X[:5], X)).all()
 
 
 @pytest.mark.parametrize(
@@ -171,8 +176,6 @@ def test_wrong_use_is_named() -> None:
     X, labels = speakers_and_phrases()
     model = MultiviewPLDACV({"speaker": 2, "phrase": 2})
     whole = SufficientStatistics.from_arrays(X, labels)
-    with pytest.raises(ParameterError, match="fit_folds"):
-        model.fit_statistics(whole)
     with pytest.raises(ParameterError, match="at least 2 folds; got 1"):
         model.fit_folds([whole])
     with pytest.raises(LabelError, match="requires y"):
@@ -225,7 +228,7 @@ def test_folds_tried_at_the_same_time_give_the_same_choice(criterion: Any) -> No
         for n_jobs in (None, 2)
     )
     assert one.cv_results_ == two.cv_results_
-    assert (one.loadings_["speaker"] == two.loadings_["speaker"]).all()
+    assert (one.model_.loadings_["speaker"] == two.model_.loadings_["speaker"]).all()
 
 
 def test_folds_are_dealt_by_a_generator_of_numpys() -> None:

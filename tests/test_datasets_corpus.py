@@ -278,8 +278,8 @@ def test_vectors_from_elsewhere_have_no_sound(tmp_path):
     write_map(tmp_path / "utt2spk", dict(zip(ids, labels["speaker"], strict=True)))
     write_map(tmp_path / "utt2phrase", dict(zip(ids, labels["phrase"], strict=True)))
     paths = {"speaker": tmp_path / "utt2spk", "phrase": str(tmp_path / "utt2phrase")}
-    made = corpus_of_vectors(ids, paths, sessions, training=2, seed=3)
-    plain = corpus_of_vectors(ids, labels, sessions, training=2, seed=3)
+    made = corpus_of_vectors(ids, paths, sessions, training=2, random_state=3)
+    plain = corpus_of_vectors(ids, labels, sessions, training=2, random_state=3)
     assert made.clips is None
     assert made.protocol.test.tolist() == plain.protocol.test.tolist()
     assert made.models.tolist() == plain.models.tolist()

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io import EnrolmentList, Trials, write_rsr2015_enrolment, write_trials
+from mvplda.io import Trials, write_trials
 from mvplda.io.text import check_ids
 from mvplda.speech.corpora import corpus_of_vectors, load_corpus, table
-from mvplda.speech.corpora.public import TRAINING_SPEAKERS
+from mvplda.speech.corpora.audiomnist import TRAINING_SPEAKERS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "audiomnist"
 
@@ -110,7 +110,7 @@ def test_free_spoken_digits(tmp_path):
     assert apart(corpus)
     assert set(corpus.labels["speaker"][corpus.protocol.test]) == {"theo", "yweweler"}
     assert (len(corpus.protocol.enrol), len(corpus.protocol.test)) == (20, 60)
-    drawn = load_corpus("free_spoken_digits", tmp_path / "recordings", training=3, seed=1)
+    drawn = load_corpus("free_spoken_digits", tmp_path / "recordings", training=3, random_state=1)
     assert len(np.unique(drawn.labels["speaker"][drawn.protocol.train])) == 3
     with pytest.raises(DataError, match="no sound files"):
         load_corpus("free-spoken-digits", _empty(tmp_path))
@@ -164,7 +164,7 @@ def test_arabic_commands_with_the_lists_of_the_repository(tmp_path):
 
 def test_arabic_commands_without_lists_are_split_by_seed(tmp_path):
     arabic_tree(tmp_path)
-    first, again = (load_corpus("arabic-commands", tmp_path, seed=2) for _ in range(2))
+    first, again = (load_corpus("arabic-commands", tmp_path, random_state=2) for _ in range(2))
     assert len(np.unique(first.labels["speaker"][first.protocol.train])) == 4
     assert apart(first)
     assert first.protocol.test.tolist() == again.protocol.test.tolist()
@@ -212,10 +212,8 @@ def rsr_keys(root: Path, subset: str = "eval", judged=RSR_JUDGED) -> None:
         }
         for folder in ("trn", "ndx"):
             (root / "key" / "part1" / folder).mkdir(parents=True, exist_ok=True)
-        write_rsr2015_enrolment(
-            root / "key" / "part1" / "trn" / f"3sess-pwd_{subset}_{letter}.trn",
-            EnrolmentList(models, {m: m.rpartition("_")[2] for m in models}),
-        )
+        lines = [f"{model} {','.join(name + '.sph' for name in names)}\n" for model, names in models.items()]
+        (root / "key" / "part1" / "trn" / f"3sess-pwd_{subset}_{letter}.trn").write_text("".join(lines))
         one, other = speakers
         rows = [
             (f"{one}_001", f"{one}/{one}_02_001", "TC"),
@@ -412,23 +410,23 @@ def test_folder_of_three_views(tmp_path):
 def test_folder_faults(tmp_path, caplog):
     own_tree(tmp_path)
     touch(tmp_path / "spk0" / "loose.wav", tmp_path / "spk0" / "p0" / "notes.txt", tmp_path / ".cache" / "a" / "x.wav")
-    with pytest.raises(DataError, match=r"1 of 31 names .*spk0/loose\.wav.*unmatched='skip'"):
+    with pytest.raises(DataError, match=r"1 of 31 names .*spk0/loose\.wav.*on_error='skip'"):
         load_corpus("folder", tmp_path)
-    assert len(load_corpus("folder", tmp_path, unmatched="skip")) == 30
+    assert len(load_corpus("folder", tmp_path, on_error="skip")) == 30
     assert "spk0/loose.wav" in caplog.text
-    with pytest.raises(ParameterError, match="'error' or 'skip'"):
-        load_corpus("folder", tmp_path, unmatched="ignore")
+    with pytest.raises(ParameterError, match="'raise' or 'skip'"):
+        load_corpus("folder", tmp_path, on_error="ignore")
     with pytest.raises(ParameterError, match="no field word"):
-        load_corpus("folder", tmp_path, views=("speaker", "word"), unmatched="skip")
+        load_corpus("folder", tmp_path, views=("speaker", "word"), on_error="skip")
     with pytest.raises(ParameterError, match="names fields"):
         load_corpus("folder", tmp_path, pattern="*/*.wav")
     with pytest.raises(LabelError, match="nobody"):
-        load_corpus("folder", tmp_path, training=["nobody"], unmatched="skip")
+        load_corpus("folder", tmp_path, training=["nobody"], on_error="skip")
     with pytest.raises(DataError, match="no folder or table"):
         load_corpus("folder", tmp_path / "nowhere")
     touch(tmp_path / "spk1" / "p1" / "take0.flac")
     with pytest.raises(DataError, match="have the id of another, the first is 'spk1/p1/take0'"):
-        load_corpus("folder", tmp_path, unmatched="skip")
+        load_corpus("folder", tmp_path, on_error="skip")
 
 
 def test_folder_of_one_speaker_or_too_few_sessions(tmp_path):
@@ -551,7 +549,7 @@ def test_a_corpus_of_the_shape_of_huiting202_is_listed_in_seconds(tmp_path):
 
 
 def test_registry_says_what_there_is(tmp_path):
-    with pytest.raises(ParameterError, match="no data set 'timit'; there are audiomnist, "):
+    with pytest.raises(ParameterError, match="no data set 'timit'; there are folder, "):
         load_corpus("timit", tmp_path)
     with pytest.raises(ParameterError, match="no option colour; it has sessions"):
         load_corpus("audiomnist", tmp_path, colour="red")

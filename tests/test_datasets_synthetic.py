@@ -74,7 +74,7 @@ def test_the_same_settings_make_the_same_bytes_in_fresh_processes(small, tmp_pat
 
 def test_another_seed_makes_other_speakers_and_more_speakers_keep_the_first(small, tmp_path):
     root, _ = small
-    load_corpus("synthetic", tmp_path / "seed", **{**SMALL, "speakers": 5, "seed": 1})
+    load_corpus("synthetic", tmp_path / "seed", **{**SMALL, "speakers": 5, "random_state": 1})
     load_corpus("synthetic", tmp_path / "fewer", **{**SMALL, "speakers": 6})
     names = [f"s{k:03d}.flac" for k in range(1, 6)]
     assert all((root / name).read_bytes() != (tmp_path / "seed" / name).read_bytes() for name in names)
@@ -127,7 +127,7 @@ def test_a_run_that_fails_leaves_nothing(tmp_path):
         ({"phrases": []}, "none is blank"),
         ({"phrases": ["a b", "A  b"]}, "differ"),
         ({"phrases": "hello"}, "got the text"),
-        ({"seed": -1}, "from 0"),
+        ({"random_state": -1}, "from 0"),
         ({"rate": 100}, "8000"),
     ],
 )

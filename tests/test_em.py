@@ -9,8 +9,9 @@ import pytest
 from dense import dense_posterior
 from problems import DESIGNS, NOISES, Problem, about, crossed, draw, noise_model, perturbed, problem, random_parameters
 
-from mvplda.inference.em import NoiseModel, fit_em, m_step, posterior, signal_penalty
-from mvplda.inference.initialise import from_chance, from_moments
+from mvplda.inference.em import fit_em, m_step, posterior, signal_penalty
+from mvplda.inference.initialise import moment_start, random_start
+from mvplda.inference.noise import NoiseModel, noise_of
 from mvplda.inference.parameters import Parameters
 
 
@@ -160,7 +161,7 @@ def test_noise_stays_on_or_above_its_floor(noise: str) -> None:
     sigma = fit.parameters.noise
     above = np.linalg.eigvalsh(sigma - np.diag(floor)).min() if noise == "full" else (sigma - floor).min()
     assert above == pytest.approx(0.0, abs=1e-9)
-    assert 0 < model.floored(sigma) <= 4
+    assert 0 < fit.parameters.sigma.floored(floor) <= 4
 
 
 def test_floor_of_a_full_noise_is_the_best_covariance_above_it() -> None:
@@ -189,7 +190,7 @@ def test_moments_start_near_the_end(views: dict[str, int], noise: str) -> None:
     true = random_parameters(rng, 12, tuple(views.values()), noise)
     design, _ = Problem(draw(rng, codes, true), {"a": a, "b": b}, views, codes, true).design(noise)
     model = noise_model(noise, 12)
-    starts = [start(design.sums, true.ranks, model, np.random.default_rng(0)) for start in (from_moments, from_chance)]
+    starts = [start(design.sums, true.ranks, model, np.random.default_rng(0)) for start in (moment_start, random_start)]
     assert all(s.ranks == true.ranks and s.noise.shape == true.noise.shape for s in starts)
     moments, chance = (fit_em(design, s, model, max_iter=20, tol=0.0).log_likelihoods for s in starts)
     end = max(moments[-1], chance[-1])
@@ -200,11 +201,10 @@ def test_moments_start_near_the_end(views: dict[str, int], noise: str) -> None:
 def test_what_lies_on_the_floor_is_counted_to_rounding(kind: str) -> None:
     """On the floor is what is equal to it but for rounding: a hundred-thousandth above it is above it."""
     floor = np.array([1.0, 1e-6, 1e6, 1.0])
-    model = NoiseModel(kind, floor, floor)  # type: ignore[arg-type]
 
     def lying(*above: float) -> int:
         variances = floor * (1 + np.array(above))
-        return model.floored(np.diag(variances) if kind == "full" else variances)
+        return noise_of(np.diag(variances) if kind == "full" else variances).floored(floor)
 
     assert lying(0.0, 0.0, 0.0, 0.0) == 4
     assert lying(0.0, 1e-8, 1e-5, 1.0) == 2

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from shard_files import VIEWS, corpus, cut, identical, write_shards
 
 from mvplda._threads import _blas
 from mvplda.distributed import gather
-from mvplda.distributed.engines import FAN_IN, Tree, map_reduce, one_thread_each
+from mvplda.distributed.engines import FAN_IN, Tree, map_reduce, one_thread_each, ordered_map
 from mvplda.exceptions import DataError, MissingExtraError
 
 
@@ -122,6 +123,19 @@ def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
     expected = level_by_level([str(i) for i in range(12)])
     assert map_reduce(work, range(12), joined, engine="processes", workers=2) == expected
     assert (tmp_path / "5").exists()
+
+
+def dies_always(i: int) -> str:
+    if i in (3, 7):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return str(i)
+
+
+def test_an_item_that_ends_its_process_is_lost_and_no_other() -> None:
+    found = list(ordered_map(dies_always, range(9), engine="processes", workers=2, retries=1, on_lost="lost {}".format))
+    assert found == ["0", "1", "2", "lost 3", "4", "5", "6", "lost 7", "8"]
+    with pytest.raises(BrokenProcessPool, match="ended every process"):
+        list(ordered_map(dies_always, range(9), engine="processes", workers=2, retries=1))
 
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

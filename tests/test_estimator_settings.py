@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, load
-from mvplda.exceptions import DataError, LabelError, MvpldaError, ParameterError
+from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.labels import label_rows
 
 VIEWS: dict[str, int | None] = {"speaker": 3, "phrase": 2}
@@ -176,7 +176,7 @@ def test_a_model_loads_as_what_it_is(tmp_path: Path) -> None:
     assert type(load(tmp_path / "plda.safetensors")) is PLDA
     assert type(MultiviewPLDA.load(tmp_path / "plda.safetensors")) is PLDA
     MultiviewPLDA(VIEWS).fit(X, labels).save(tmp_path / "multi.safetensors")
-    with pytest.raises(ParameterError, match=r"holds a MultiviewPLDA; load it with MultiviewPLDA\.load"):
+    with pytest.raises(FileFormatError, match=r"holds a MultiviewPLDA, not a PLDA: use .* MultiviewPLDA\.load"):
         PLDA.load(tmp_path / "multi.safetensors")
     with pytest.raises(NotFittedError):
         PLDA(2).save(tmp_path / "none.safetensors")

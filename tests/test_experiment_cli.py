@@ -16,7 +16,7 @@ pytest.importorskip("soundfile", reason="soundfile is not installed")
 pytest.importorskip("soxr", reason="soxr is not installed")
 pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not installed")
 
-from mvplda.bundle import load
+from mvplda import load
 from mvplda.cli import main
 from mvplda.io.vectors import read_vectors
 from mvplda.speech.experiment.configuration import read_configuration
@@ -96,7 +96,7 @@ def test_a_run_leaves_all_that_it_made(first):
     extractor = Extractor.load(place / "first" / "extractor.safetensors")
     assert len(extractor.classes["speaker"]) == 6
     assert read_vectors(place / "first" / "vectors.npz").extractor == extractor.name
-    assert load(place / "first" / "model.safetensors").fitted_model.views_ is not None
+    assert load(place / "first" / "model.safetensors").scorer.views_ is not None
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_the_same_seed_gives_the_same_table(first):
         "--cache",
         place / "cache",
         **SPEECH,
-        **{**TINY, "training.seed": 1},
+        **{**TINY, "training.random_state": 1},
     )
     assert numbers(place / "other")[0] != numbers(place / "first")[0]
 
@@ -179,7 +179,9 @@ def test_a_folder_of_your_own_with_a_damaged_file_and_a_page(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "voice3/tune0_1" in page
     assert not re.search(r'(src|href)="https?:', page)
-    done = mvplda("experiment", "folder", root, "-o", tmp_path / "strict", "-q", "--strict", "--workers", 1, *options)
+    done = mvplda(
+        "experiment", "folder", root, "-o", tmp_path / "strict", "-q", "--on-error", "raise", "--workers", 1, *options
+    )
     assert done.exit_code == 1
     assert "voice3/tune0_1" in done.output.splitlines()[-1]
 
@@ -294,8 +296,8 @@ def test_exact_beats_printed_on_synthetic_speech(tmp_path):
     [
         ("corpus.per_model=abc", "per_model='abc'"),
         ("corpus.training=abc", "training is a number of speakers"),
-        ('backend.shrinkages=["a"]', "do not fit"),
-        ('variants.voices=["a"]', "do not fit"),
+        ('backend.shrinkages=["a"]', "[backend] shrinkages.0 is a number; got 'a'"),
+        ('variants.voices=["a"]', "[variants] voices.0 is a number; got 'a'"),
     ],
 )
 def test_settings_of_a_wrong_type_end_in_one_line(tmp_path, change, words):

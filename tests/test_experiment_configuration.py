@@ -118,8 +118,11 @@ def test_recipes_and_files(tmp_path):
 
 
 def test_numbers_of_numpy_are_numbers():
-    written = to_toml({"a": np.float64(0.1), "b": np.int64(3), "c": [np.float32(0.5)], "d": np.bool_(True)})
-    assert tomllib.loads(written) == {"a": 0.1, "b": 3, "c": [0.5], "d": True}
+    numbers = {"a": np.float64(0.1), "b": np.int64(3), "c": [np.float32(0.5)], "d": np.bool_(True)}
+    start = Configuration(numbers, training=Training(epochs=np.int64(3), learning_rate=np.float32(0.5)))
+    written = tomllib.loads(to_toml(start.to_dict()))
+    assert written["corpus"] == {"a": 0.1, "b": 3, "c": [0.5], "d": True}
+    assert (written["training"]["epochs"], written["training"]["learning_rate"]) == (3, 0.5)
 
 
 def test_what_is_left_out_suits_the_network():
@@ -132,7 +135,7 @@ def test_what_is_left_out_suits_the_network():
 
 
 def test_another_kind_of_network_comes_with_its_own():
-    start = Configuration().with_changes({"training.epochs": 2, "network.channels": 8, "backend.seed": 4})
+    start = Configuration().with_changes({"training.epochs": 2, "network.channels": 8, "backend.random_state": 4})
     changes = {"network.kind": "paper", "network.hidden": 32, "network.pretraining.epochs": 3,
                "training.augmentation.noise": 0.1}  # fmt: skip
     paper = start.with_changes(changes)
@@ -148,27 +151,28 @@ def test_another_kind_of_network_comes_with_its_own():
     ("change", "message"),
     [
         ({"training.epoch": 3}, "Training has no setting 'epoch'; it has epochs, "),
-        ({"training.epochs": "many"}, "epochs is a whole number; got 'many'"),
+        ({"training.epochs": "many"}, "[training] epochs is a whole number; got 'many'"),
         ({"training.epochs": 2.5}, "epochs is a whole number; got 2.5"),
         ({"training.epochs": True}, "epochs is a whole number; got True"),
         ({"training.patience": "long"}, "patience is a whole number; got 'long'"),
-        ({"training.augmentation": 3}, "FrameAugmentation is a section of settings; got 3"),
-        ({"training.augmentation.hiss": 3}, "FrameAugmentation has no setting 'hiss'"),
+        ({"training.augmentation": 3}, "[training.augmentation] FrameAugmentation is a section of settings; got 3"),
+        ({"training.augmentation.noise": -1}, "[training.augmentation] noise is at least 0; got -1"),
+        ({"training.augmentation.hiss": 3}, "[training.augmentation] FrameAugmentation has no setting 'hiss'"),
         ({"training.epochs.more": 3}, "training.epochs.more: epochs is a value, not a section"),
         ({"network.kind": "huge"}, "the kind of a network is paper or modern; got 'huge'"),
         ({"network.hidden": 3}, "ModernNetwork has no setting 'hidden'"),
         ({"network.split": 1}, "split is true or false; got 1"),
         ({"network.dilations": 3}, "dilations is a list; got 3"),
-        ({"features.mel": 3}, "there is no setting 'mel'"),
-        ({"variants.voices": 0.9}, "variants have a list of voices"),
-        ({"variants.voices": [1.0]}, "voices are speeds between 0.5 and 2 other than 1"),
-        ({"variants.voices": [3.0]}, "voices are speeds between 0.5 and 2 other than 1"),
+        ({"features.mel": 3}, "[features] FeatureSettings has no setting 'mel'; it has rate, "),
+        ({"variants.voices": 0.9}, "[variants] voices is a list; got 0.9"),
+        ({"variants.voices": [1.0]}, "voices are speeds from 0.5 to 2 other than 1; got "),
+        ({"variants.voices": [3.0]}, "voices are speeds from 0.5 to 2 other than 1; got "),
         ({"variants.voices": [0.9, 0.9]}, "none stands twice"),
-        ({"variants.copies": -1}, "copies are a number of times, 0 or more; got -1"),
-        ({"variants.backend": "all"}, "backend is speakers, voices or copies; got 'all'"),
-        ({"variants.recipe": 3}, "a recipe of steps"),
+        ({"variants.copies": -1}, "[variants] copies is at least 0; got -1"),
+        ({"variants.backend": "all"}, "backend is one of speakers, voices, copies; got 'all'"),
+        ({"variants.recipe": 3}, "[variants.recipe] Recipe is a section of settings; got 3"),
         ({"variants.recipe.steps": [{"step": "hiss"}]}, "every step of a recipe names one of speed, "),
-        ({"variants.speeds": []}, "variants have no setting 'speeds'"),
+        ({"variants.speeds": []}, "Variants has no setting 'speeds'; it has voices, copies, recipe, backend"),
         ({"backend.rank": 3}, "BackendSettings has no setting 'rank'"),
         ({"evaluation.systems": ["worst"]}, "no system 'worst'; there are cosine, "),
         ({"evaluation.systems": "best"}, "systems is a list; got 'best'"),
@@ -193,7 +197,7 @@ def test_files_that_are_none(tmp_path):
     with pytest.raises(ParameterError, match=r"run\.toml: training is a section of settings; got 3"):
         read_configuration(path)
     path.write_text("[training]\nepochs = 'x'\n")
-    with pytest.raises(ParameterError, match=r"run\.toml: epochs is a whole number"):
+    with pytest.raises(ParameterError, match=r"run\.toml: \[training\] epochs is a whole number"):
         read_configuration(path)
 
 

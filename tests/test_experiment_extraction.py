@@ -14,7 +14,7 @@ pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not inst
 from mvplda.exceptions import AudioError, DataError  # noqa: E402
 from mvplda.speech.corpora import load_corpus  # noqa: E402
 from mvplda.speech.experiment.configuration import Configuration  # noqa: E402
-from mvplda.speech.experiment.extraction import Variants, extract_everything, gather, train_extractor  # noqa: E402
+from mvplda.speech.experiment.extraction import Variants, extract_corpus_features, extract_everything, train_extractor  # noqa: E402
 from mvplda.speech.experiment.run import run_experiment  # noqa: E402
 from mvplda.speech.features.settings import FeatureSettings  # noqa: E402
 from mvplda.speech.networks import ModernNetwork, Training  # noqa: E402
@@ -35,7 +35,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def material(corpus):
-    return gather(corpus, SETTINGS, VARIANTS, workers=1)
+    return extract_corpus_features(corpus, SETTINGS, VARIANTS, workers=1)
 
 
 def test_a_voice_is_another_speaker_and_a_copy_is_not(corpus, material):
@@ -71,7 +71,7 @@ def test_who_is_held_out_is_in_no_voice_and_no_copy(corpus, material, monkeypatc
         return "extractor"
 
     monkeypatch.setattr("mvplda.speech.networks.training.train", spy)
-    training = Training(hold_out=0.4, seed=seed)
+    training = Training(hold_out=0.4, random_state=seed)
     assert train_extractor(corpus, material, TINY, training, SETTINGS) == "extractor"
     speaker = dict(zip(corpus.ids.tolist(), corpus.labels["speaker"].tolist(), strict=True))
     source = [name if name in speaker else name.rpartition("@")[0] for name in given["features"].ids.tolist()]
@@ -109,7 +109,7 @@ def test_a_corpus_without_sound(corpus):
     from dataclasses import replace
 
     with pytest.raises(DataError, match="no sound: give its vectors"):
-        gather(replace(corpus, clips=None), SETTINGS, Variants())
+        extract_corpus_features(replace(corpus, clips=None), SETTINGS, Variants())
 
 
 def test_damaged_files_are_named_and_passed_over(tmp_path):
@@ -128,7 +128,7 @@ def test_damaged_files_are_named_and_passed_over(tmp_path):
     settings = Configuration().with_changes({**changes, **tiny})
     said = []
     results = run_experiment(
-        corpus, settings, tmp_path / "out", workers=1, progress=False, report=False, say=said.append
+        corpus, settings, tmp_path / "out", workers=1, verbose=False, report=False, say=said.append
     )
     bad = {"ann/tune0_0", "fay/tune1_0", "guy/tune0_4"}
     assert {note.split(":")[0] for note in results.notes} == bad
@@ -137,4 +137,4 @@ def test_damaged_files_are_named_and_passed_over(tmp_path):
     assert total.n_targets == 3 * 2 * 2 - 1
     assert total.n_targets + total.n_nontargets == 6 * 11
     with pytest.raises(AudioError, match="tune"):
-        run_experiment(corpus, settings, tmp_path / "no", workers=1, progress=False, on_error="raise")
+        run_experiment(corpus, settings, tmp_path / "no", workers=1, verbose=False, on_error="raise")

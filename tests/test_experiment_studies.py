@@ -46,11 +46,11 @@ def test_both_views_beat_one_where_they_are_mixed_up(seed):
 def test_thinning_keeps_so_many_of_each():
     _, labels = confounded(0, speakers=6)
     for keep in (1, 3):
-        stays = thinned(labels, "speaker", "phrase", keep, seed=1)
+        stays = thinned(labels, "speaker", "phrase", keep, random_state=1)
         for name in np.unique(labels["speaker"]):
             assert len(np.unique(labels["phrase"][stays & (labels["speaker"] == name)])) == keep
             assert (stays & (labels["speaker"] == name)).sum() == keep * 4
-    assert thinned(labels, "speaker", "phrase", 8, seed=1).all()
+    assert thinned(labels, "speaker", "phrase", 8, random_state=1).all()
     assert not (thinned(labels, "speaker", "phrase", 1, 1) & ~thinned(labels, "speaker", "phrase", 3, 1)).any()
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save, save_file
 
-from mvplda import MultiviewPLDA, _files, load
+from mvplda import MultiviewPLDA, load, persistence
+from mvplda.calibration import Calibrator
 from mvplda.exceptions import FileFormatError
-from mvplda.persistence import load_calibrator
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ def path(model: MultiviewPLDA, tmp_path: Path) -> Path:
 
 def rewrite(path: Path, **changes: Any) -> None:
     """Write the file again with other metadata; None leaves an entry out."""
-    tensors, metadata = _files.read_tensors(path)
+    tensors, metadata = persistence.read_tensors(path)
     metadata = {k: v for k, v in {**metadata, **changes}.items() if v is not None}
     path.write_bytes(save(tensors, metadata=metadata))
 
 
 def test_the_file_says_what_it_is(path: Path) -> None:
-    tensors, metadata = _files.read_tensors(path)
+    tensors, metadata = persistence.read_tensors(path)
     assert (metadata["format"], metadata["version"]) == ("mvplda", "1")
-    about = json.loads(metadata["model"])
+    about = json.loads(metadata["object"])
     assert (about["class"], about["views"], about["dimension"]) == ("MultiviewPLDA", {"a": 2}, 4)
     assert set(tensors) >= {"mean", "noise", "loading/a", "log_likelihoods"}
     assert load_file(path)["loading/a"].shape == (4, 2)
@@ -81,7 +81,7 @@ def test_a_file_of_another_kind(content: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
 def test_a_safetensors_file_of_something_else(metadata: Any, tmp_path: Path) -> None:
     save_file({"weight": np.zeros((2, 2))}, tmp_path / "other.safetensors", metadata=metadata)
-    with pytest.raises(FileFormatError, match="not a model of mvplda"):
+    with pytest.raises(FileFormatError, match="not an object of mvplda"):
         load(tmp_path / "other.safetensors")
 
 
@@ -97,9 +97,9 @@ def test_a_newer_file(path: Path, version: str | None) -> None:
     [
         ({"fingerprint": "0" * 64}, "damaged"),
         ({"fingerprint": None}, "lacks parts"),
-        ({"model": None}, "lacks parts"),
-        ({"model": "{"}, "lacks parts"),
-        ({"model": "{}"}, "damaged"),
+        ({"object": None}, "lacks parts"),
+        ({"object": "{"}, "lacks parts"),
+        ({"object": "{}"}, "damaged"),
     ],
 )
 def test_a_file_with_parts_missing_or_changed(path: Path, changes: Any, words: str) -> None:
@@ -110,18 +110,18 @@ def test_a_file_with_parts_missing_or_changed(path: Path, changes: Any, words: s
 
 @pytest.mark.parametrize("change", [{"class": "Rocket"}, {"settings": {"colour": 1}}, {"views": {"b": 2}}])
 def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -> None:
-    tensors, metadata = _files.read_tensors(path)
-    about = {**json.loads(metadata["model"]), **change}
-    rewrite(path, model=json.dumps(about), fingerprint=_files.fingerprint(tensors, about))
+    tensors, metadata = persistence.read_tensors(path)
+    about = {**json.loads(metadata["object"]), **change}
+    rewrite(path, object=json.dumps(about), fingerprint=persistence.fingerprint(tensors, about))
     with pytest.raises(FileFormatError, match="lacks parts"):
         load(path)
 
 
 @pytest.mark.parametrize("about", [{}, {"class": "Rocket"}, [], {"class": "LinearCalibrator", "settings": {"x": 1}}])
 def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> None:
-    (tmp_path / "c").write_bytes(_files.seal("mvplda-calibrator", "calibrator", {}, about))
-    with pytest.raises(FileFormatError, match=r"/c lacks parts of a calibrator"):
-        load_calibrator(tmp_path / "c")
+    (tmp_path / "c").write_bytes(persistence.pack("mvplda", "object", {}, about))
+    with pytest.raises(FileFormatError, match=r"/c lacks parts"):
+        Calibrator.load(tmp_path / "c")
 
 
 def test_a_folder_in_place_of_a_model(tmp_path: Path) -> None:
@@ -225,14 +225,14 @@ def test_two_saves_give_the_same_bytes(model: MultiviewPLDA, tmp_path: Path) -> 
 
 
 def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
-    _files.check_writable("-", tmp_path / "new", tmp_path / "another")
+    persistence.check_writable("-", tmp_path / "new", tmp_path / "another")
     with pytest.raises(FileNotFoundError, match=r"no folder .*missing to write m in"):
-        _files.check_writable(tmp_path / "missing" / "m")
+        persistence.check_writable(tmp_path / "missing" / "m")
     with pytest.raises(IsADirectoryError, match="is a folder"):
-        _files.check_writable(tmp_path / "new", tmp_path)
+        persistence.check_writable(tmp_path / "new", tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "gone" / "m")
     with pytest.raises(FileNotFoundError, match=r"no folder .*gone"):
-        _files.check_writable(tmp_path / "link")
+        persistence.check_writable(tmp_path / "link")
     assert [p.name for p in tmp_path.iterdir()] == ["link"]
 
 
@@ -240,10 +240,10 @@ def test_whether_a_place_can_be_written_is_known_before(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_changed(tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o500)
     with pytest.raises(PermissionError, match="may not be changed"):
-        _files.check_writable(tmp_path / "locked" / "m")
+        persistence.check_writable(tmp_path / "locked" / "m")
 
 
 def test_a_description_that_is_nested_too_deeply(path: Path) -> None:
-    rewrite(path, model="[" * 100_000)
+    rewrite(path, object="[" * 100_000)
     with pytest.raises(FileFormatError, match="nested too deeply"):
         load(path)

@@ -21,9 +21,7 @@ from mvplda.io import (
     EnrolmentList,
     Scores,
     Trials,
-    groups_of,
     match,
-    read_counts,
     read_groups,
     read_labels,
     read_map,
@@ -33,13 +31,9 @@ from mvplda.io import (
     read_train_labels,
     read_trials,
     trials_from_labels,
-    write_counts,
     write_groups,
     write_map,
-    write_model_enrolment,
-    write_rsr2015_enrolment,
     write_scores,
-    write_train_labels,
     write_trials,
 )
 
@@ -72,9 +66,6 @@ def test_lists_round_trip(tmp_path: Path) -> None:
     groups = {"s": ("a", "b"), "ü": ("c",)}
     write_groups(path, groups)
     assert read_groups(path) == groups
-    write_counts(path, {"s": 2, "ü": 10})
-    assert read_counts(path) == {"s": 2, "ü": 10}
-    assert groups_of({"a": "s", "c": "ü", "b": "s"}) == groups
 
 
 def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
@@ -91,8 +82,6 @@ def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
         (read_map, b"a x\nb \0\n", "line 2: not a text file"),
         (read_map, "a" * 2000 + " x\n", "an id of 2000 characters"),
         (read_groups, "s\n", "line 1: 's' stands alone"),
-        (read_counts, "s 1\n\nt 1.5\n", "line 3: '1.5' is the count of 't'"),
-        (read_counts, "s -1\n", "expected a whole number"),
         (read_model_enrolment, "m p u\n", "line 1: expected a header"),
         (read_model_enrolment, "", "the file is empty"),
         (read_model_enrolment, "model-id phrase-id f1\nm1 p1\n", "line 2: model 'm1' has no utterances"),
@@ -138,7 +127,6 @@ def test_what_lines_cannot_hold_is_not_written(tmp_path: Path) -> None:
         lambda: write_trials(path, Trials(np.array(["a"]), np.array(["t"])), "voxceleb"),
         lambda: write_trials(path, Trials(np.array(["a"]), np.array(["t"]), np.array(["target"])), "rsr2015"),
         lambda: write_scores(path, Scores(np.array([""]), np.array(["t"]), np.array([1.0]))),
-        lambda: write_train_labels(path, ["u"], {"phrase": ["p"]}),
     ):
         with pytest.raises(LabelError):
             write()
@@ -292,12 +280,8 @@ def test_enrolment_lists(tmp_path: Path) -> None:
     utterances, models = found.pairs
     assert utterances.tolist() == ["u1", "u2", "u3", "u1"]
     assert models.tolist() == ["m1", "m1", "m2", "m2"]
-    write_model_enrolment(tmp_path / "y", found)
-    assert read_model_enrolment(tmp_path / "y") == found
     free = read_model_enrolment(put(tmp_path, "model-id enroll-file-ids\nm1 u1\nm2 u1 u2 u3\n"))
     assert free == EnrolmentList({"m1": ("u1",), "m2": ("u1", "u2", "u3")}, {})
-    write_model_enrolment(tmp_path / "y", free)
-    assert read_model_enrolment(tmp_path / "y") == free
 
 
 @pytest.mark.parametrize("separator", [" ", ",", "\t"])
@@ -305,8 +289,6 @@ def test_rsr2015_enrolment(tmp_path: Path, separator: str) -> None:
     line = f"m051_003{separator}male/m051/m051_01_003.sph,male/m051/m051_04_003.sph\n"
     found = read_rsr2015_enrolment(put(tmp_path, line))
     assert found == EnrolmentList({"m051_003": ("m051/m051_01_003", "m051/m051_04_003")}, {"m051_003": "003"})
-    write_rsr2015_enrolment(tmp_path / "y", found)
-    assert read_rsr2015_enrolment(tmp_path / "y") == found
 
 
 def test_train_labels(tmp_path: Path) -> None:
@@ -318,10 +300,6 @@ def test_train_labels(tmp_path: Path) -> None:
         "speaker": ["spk_1", "spk_2"],
         "phrase": ["05", "06"],
     }
-    write_train_labels(tmp_path / "y", ids, labels)
-    again, relabelled = read_train_labels(tmp_path / "y")
-    assert again.tolist() == ids.tolist()
-    assert relabelled["phrase"].tolist() == ["05", "06"]
 
 
 # -- scores --------------------------------------------------------------
@@ -385,7 +363,6 @@ def test_nulls_and_columns_of_parquet(tmp_path: Path) -> None:
 READERS: dict[str, Callable[[Path], Any]] = {
     "map": read_map,
     "groups": read_groups,
-    "counts": read_counts,
     "trials": read_trials,
     "scores": read_scores,
     "model": read_model_enrolment,

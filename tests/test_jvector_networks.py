@@ -14,8 +14,7 @@ from jvector_problems import reordered, toy  # noqa: E402
 from mvplda.exceptions import DataError, ParameterError  # noqa: E402
 from mvplda.speech.networks import Extractor, FrameAugmentation, ModernNetwork, PaperNetwork  # noqa: E402
 from mvplda.speech.networks.batches import FrameBatches, UtteranceBatches  # noqa: E402
-from mvplda.speech.networks.extractor import build_body  # noqa: E402
-from mvplda.speech.networks.modern import AttentiveStatistics, Heads, MaskedBatchNorm, angular_margin_logits  # noqa: E402  # noqa: E402
+from mvplda.speech.networks.modern import AttentiveStatistics, MaskedBatchNorm, angular_margin_logits  # noqa: E402  # noqa: E402
 
 SMALL = {"channels": 12, "dilations": (1, 2), "pooled": 10, "attention": 5, "embedding": 7}
 NETWORKS = [
@@ -30,7 +29,7 @@ CPU = torch.device("cpu")
 def any_extractor(network, width=6):
     """Random weights, and statistics that are not those of a fresh network."""
     torch.manual_seed(0)
-    body = build_body(network, width)
+    body = network.build(width)
     with torch.no_grad():
         for name, value in [*body.named_parameters(), *body.named_buffers()]:
             if name.endswith(("variance", "deviation", "norm.weight")):
@@ -88,7 +87,7 @@ def test_modern_network_layer_by_layer(block):
     """Against its description: convolutions with short cuts, attentive statistics, embedding and pooled statistics."""
     torch.manual_seed(0)
     settings = ModernNetwork(block=block, channels=4, dilations=(1, 2), pooled=3, attention=2, embedding=5)
-    body = build_body(settings, 6)
+    body = settings.build(6)
     with torch.no_grad():
         for name, value in (*body.named_parameters(), *body.named_buffers()):
             value.copy_(torch.rand_like(value) + 0.5 if "variance" in name else torch.randn_like(value))
@@ -121,7 +120,7 @@ def test_modern_network_layer_by_layer(block):
 
 def test_dropout_is_of_training_only():
     torch.manual_seed(0)
-    body = build_body(dataclasses.replace(NETWORKS[2], dropout=0.5), 6)
+    body = dataclasses.replace(NETWORKS[2], dropout=0.5).build(6)
     pooled = torch.randn(8, 2 * NETWORKS[2].pooled)
     body.train()
     assert not torch.equal(body.project_pooled(pooled), body.project_pooled(pooled))
@@ -181,7 +180,7 @@ def test_heads_are_a_weighted_sum_and_missing_labels_cost_nothing():
 
     torch.manual_seed(0)
     network = ModernNetwork(margin_views=(), loss_weights={"b": 0.5})
-    heads = Heads(network, 5, {"a": 3, "b": 4})
+    heads = network.heads(5, {"a": 3, "b": 4})
     x = np.random.default_rng(0).normal(size=(6, 5))
     codes = np.array([[0, 1], [2, -1], [1, 3], [-1, -1], [0, 0], [2, 2]])
     loss, right, counted = heads(torch.from_numpy(x), torch.from_numpy(codes))
@@ -197,12 +196,12 @@ def test_heads_are_a_weighted_sum_and_missing_labels_cost_nothing():
     nothing, _, _ = heads(torch.from_numpy(x), torch.full((6, 2), -1))
     assert nothing.item() == 0.0
     with pytest.raises(ParameterError, match="'pose'"):
-        Heads(ModernNetwork(margin_views=("pose",)), 5, {"a": 3})
+        ModernNetwork(margin_views=("pose",)).heads(5, {"a": 3})
 
 
 def test_heads_grow_the_margin_by_its_share():
     torch.manual_seed(0)
-    heads = Heads(ModernNetwork(margin=0.3, scale=10.0), 5, {"speaker": 3})
+    heads = ModernNetwork(margin=0.3, scale=10.0).heads(5, {"speaker": 3})
     x, codes = torch.randn(7, 5), torch.arange(7)[:, None] % 3
     cosines = torch.nn.functional.normalize(x) @ torch.nn.functional.normalize(heads.outputs[0].weight).T
     for share in (0.0, 0.5, 1.0):
@@ -221,14 +220,14 @@ def test_heads_grow_the_margin_by_its_share():
     ],
 )
 def test_some_view_gets_the_margin_unless_none_is_asked_for(named, classes, expected):
-    heads = Heads(ModernNetwork(margin_views=named), 5, classes)
+    heads = ModernNetwork(margin_views=named).heads(5, classes)
     assert [margin is not None for margin in heads.margins] == expected
     assert [output.bias is None for output in heads.outputs] == expected
 
 
 def test_a_named_view_that_is_not_there_is_refused():
     with pytest.raises(ParameterError, match="'speaker'"):
-        Heads(ModernNetwork(margin_views=("speaker",)), 5, {"person": 3, "pose": 4})
+        ModernNetwork(margin_views=("speaker",)).heads(5, {"person": 3, "pose": 4})
 
 
 def test_attentive_statistics_against_numpy():

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from mvplda.exceptions import NumericalError  # noqa: E402
 from mvplda.speech.networks import ConstantLayerWarning, FrameAugmentation, PaperNetwork, Pretraining, train  # noqa: E402
 from mvplda.speech.networks.batches import FrameBatches  # noqa: E402
-from mvplda.speech.networks.extractor import build_body  # noqa: E402
 from mvplda.speech.networks.pretraining import (  # noqa: E402  # noqa: E402
     Gradients,
     Machine,
@@ -191,7 +190,7 @@ def speech_like(n=100, width=10, seed=0):
 def stack(settings, layers=4, hidden=64, start_scale=4.0):
     features, _ = speech_like()
     torch.manual_seed(0)
-    body = build_body(PaperNetwork(hidden=hidden, layers=layers, context=(2, 2), start_scale=start_scale), 10)
+    body = PaperNetwork(hidden=hidden, layers=layers, context=(2, 2), start_scale=start_scale).build(10)
     codes = np.zeros((len(features), 1), dtype=np.int64)
     frames = torch.from_numpy(features.frames)
     source = FrameBatches(features, frames, codes, (2, 2), 64, torch.device("cpu"), FrameAugmentation())

@@ -14,20 +14,17 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from jvector_problems import toy  # noqa: E402
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, NumericalError, ParameterError  # noqa: E402
+from mvplda.speech.features.store import FeatureSet  # noqa: E402
 from mvplda.speech.networks import (  # noqa: E402
     Extractor,
     FrameAugmentation,
     ModernNetwork,
+    NetworkSettings,
     PaperNetwork,
     Pretraining,
     Training,
-    concatenate,
     default_training,
-    network_from_dict,
-    network_to_dict,
     train,
-    training_from_dict,
-    training_to_dict,
 )
 from mvplda.speech.networks.training import (  # noqa: E402
     cosine_scores,
@@ -68,7 +65,7 @@ def test_same_seed_same_network_and_the_global_generator_is_left_alone():
     again = train(features, labels, MODERN, short)
     assert again.extract(features).tobytes() == first.extract(features).tobytes()
     assert again.name == first.name
-    other = train(features, labels, MODERN, dataclasses.replace(short, seed=1))
+    other = train(features, labels, MODERN, dataclasses.replace(short, random_state=1))
     assert np.abs(other.extract(features) - first.extract(features)).max() > 0.01
     assert other.name != first.name
 
@@ -204,12 +201,12 @@ def test_settings_travel_as_plain_values_and_refuse_what_does_not_fit():
         dataclasses.replace(PAPER, pretraining=Pretraining(rate=0.1)),
         ModernNetwork(loss_weights={"phrase": 0.5}, margin_views=("speaker", "phrase")),
     ):
-        assert network_from_dict(json.loads(json.dumps(network_to_dict(network)))) == network
-    assert training_from_dict(json.loads(json.dumps(training_to_dict(QUICK)))) == QUICK
+        assert NetworkSettings.from_dict(json.loads(json.dumps(network.to_dict()))) == network
+    assert Training.from_dict(json.loads(json.dumps(QUICK.to_dict()))) == QUICK
     with pytest.raises(ParameterError, match="no setting 'width'"):
-        network_from_dict({"kind": "modern", "width": 3})
+        NetworkSettings.from_dict({"kind": "modern", "width": 3})
     with pytest.raises(ParameterError, match="kind"):
-        network_from_dict({"kind": "transformer"})
+        NetworkSettings.from_dict({"kind": "transformer"})
     for bad in ({"dropout": 1.0}, {"kernel": 4}, {"block": "lstm"}, {"dilations": ()}, {"channels": 0}):
         with pytest.raises(ParameterError, match=next(iter(bad))):
             ModernNetwork(**bad)
@@ -228,7 +225,7 @@ def test_rates_follow_the_schedule():
 
 
 def test_the_margin_grows_over_its_share_of_the_training(monkeypatch):
-    from mvplda.speech.networks.cuda_step import Step
+    from mvplda.speech.networks.training import Step
 
     shares, plain = [], Step.__call__
 
@@ -245,14 +242,14 @@ def test_the_margin_grows_over_its_share_of_the_training(monkeypatch):
 
 def test_sets_are_joined():
     a, b = toy(n=5)[0], toy(n=3, seed=1)[0]
-    both = concatenate([a, b])
+    both = FeatureSet.concatenate([a, b])
     assert both.ids.tolist() == [*a.ids, *b.ids]
     for i in range(3):
         np.testing.assert_array_equal(both[5 + i], b[i])
     with pytest.raises(DataError, match="one width"):
-        concatenate([a, toy(n=3, width=4)[0]])
+        FeatureSet.concatenate([a, toy(n=3, width=4)[0]])
     with pytest.raises(DataError, match="nothing"):
-        concatenate([])
+        FeatureSet.concatenate([])
 
 
 @pytest.fixture(scope="module", params=[MODERN, PAPER], ids=["modern", "paper"])
@@ -287,9 +284,9 @@ def test_file_round_trip(extractor, tmp_path):
     from mvplda.models.plda import PLDA
     from mvplda.speech.experiment.studies import draw
 
-    corpus = draw(seed=0)
+    corpus = draw(random_state=0)
     PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)
-    with pytest.raises(FileFormatError, match="holds a model"):
+    with pytest.raises(FileFormatError, match="holds a PLDA: use"):
         Extractor.load(path)
 
 
@@ -320,7 +317,7 @@ def test_torch_is_imported_only_when_it_is_used():
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import mvplda.speech.networks as j\n"
-        "j.ModernNetwork(), j.concatenate\n"
+        "j.ModernNetwork()\n"
         "from mvplda.exceptions import MissingExtraError\n"
         "try: j.train\n"
         "except MissingExtraError as error: print(error)\n"

@@ -12,8 +12,7 @@ from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import cllr, compare_systems, evaluate, trial_kinds
-from mvplda.metrics.costs import detection_costs
-from mvplda.metrics.intervals import measure_names, speaker_codes, weighted_curves
+from mvplda.metrics.intervals import speaker_codes, weighted_trials
 
 
 @pytest.mark.parametrize("equal_weights", [False, True])
@@ -24,9 +23,9 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
     test = {"speaker": rng.integers(6, size=15), "phrase": rng.integers(2, size=15)}
     kinds = trial_kinds(enrol, test)
     scores = (rng.normal(0, 2, (12, 15)) + 3 * kinds["TC"]).round()  # with ties
-    costs = detection_costs(["default", "sdsv"])
+    points = {"costs": ["default", "sdsv"], "far": [0.05, 0.2], "frr": [0.1]}
     first, second, n_speakers = speaker_codes(enrol["speaker"], test["speaker"], scores.shape)
-    curves = weighted_curves(scores, kinds, (first, second), costs, None, equal_weights)
+    rows = weighted_trials(scores, kinds, (first, second), None, equal_weights)
     drawn = np.array([2, 0, 1, 3, 1, 0])
     assert n_speakers == 6
     copies = []
@@ -35,11 +34,13 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
         kind = next(kind for kind, mask in kinds.items() if mask[i, j])
         times = sum(1 for x in range(drawn[a]) for y in range(drawn[b]) if a != b or x == y)
         copies += [(scores[i, j], kind)] * times
-    expected = evaluate([s for s, _ in copies], [k for _, k in copies], costs, equal_weights=equal_weights)
-    assert list(curves) == list(expected.rows)
-    for kind, curve in curves.items():
-        found = dict(zip(measure_names(costs), curve.measure(np.append(drawn, 1.0)), strict=True))
-        assert found == pytest.approx(expected[kind].flat(), abs=1e-12)
+    expected = evaluate([s for s, _ in copies], [k for _, k in copies], **points, equal_weights=equal_weights)
+    assert list(rows) == list(expected.rows)
+    for kind, trials in rows.items():
+        curve = trials.under(np.append(drawn, 1.0))
+        found = {metric.name: metric.value(curve) for metric in expected.metrics if metric.is_error}
+        wanted = {name: value for name, value in expected[kind].values.items() if name in found and not np.isnan(value)}
+        assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12)
 
 
 def test_paired_test_finds_the_better_system_and_only_then():

@@ -12,22 +12,25 @@ from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.metrics import Hull, evaluate, intervals, speaker_intervals
+from mvplda.metrics.catalogue import jackknife_interval
 from mvplda.metrics.curves import pool
-from mvplda.metrics.intervals import jackknife_interval
 
 
 def test_estimates_are_those_of_evaluate_whatever_the_shape():
     scores, same, enrol, test = simulate(np.random.default_rng(1))
-    found = speaker_intervals(scores, same, enrol, test, ("default", "sre21"))
-    expected = evaluate(scores, same, ("default", "sre21"))["Total"].flat()
+    found = speaker_intervals(scores, same, enrol, test, ("default", "sre21"), frr=[0.1])
+    expected = evaluate(scores, same, ("default", "sre21"), frr=[0.1])["Total"].values
     row = found.intervals["Total"]
-    assert set(expected) - set(row) == {"act_dcf/default", "act_dcf/sre21"}
+    none = {name for name, value in expected.items() if name.startswith(("act_dcf", "min_dcf_threshold"))}
+    assert set(expected) - set(row) == none | {
+        f"{name}/0.0001" for name in ("frr_at_far", "threshold_at_far", "far_there")
+    }
     for name, item in row.items():
-        assert item.estimate == pytest.approx(expected[name])
-        assert 0 < item.low < item.estimate < item.high
-        assert item.standard_error > 0
+        assert item.estimate == pytest.approx(expected[name], abs=1e-12)
+        assert item.low < item.estimate < item.high
+        assert "threshold" in name or item.low >= 0
     rows, columns = (np.broadcast_to(x, scores.shape).reshape(-1) for x in (enrol[:, None], test[None, :]))
-    flat = speaker_intervals(scores.reshape(-1), same.reshape(-1), rows, columns, ("default", "sre21"))
+    flat = speaker_intervals(scores.reshape(-1), same.reshape(-1), rows, columns, ("default", "sre21"), frr=[0.1])
     assert flat.to_dict() == found.to_dict()
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -36,11 +39,11 @@ def test_an_interval_by_hand():
     """Leave out every speaker by masking his rows and columns, and write the formula out."""
     scores, same, enrol, test = simulate(np.random.default_rng(3), speakers=25)
     found = speaker_intervals(scores, same, enrol, test, level=0.9).intervals["Total"]["eer"]
-    n, e = 25, evaluate(scores, same)["Total"].eer
+    n, e = 25, evaluate(scores, same)["Total"]["eer"]
     without = []
     for i in range(n):
         part = np.ix_(enrol != i, test != i)
-        without.append(evaluate(scores[part], same[part])["Total"].eer)
+        without.append(evaluate(scores[part], same[part])["Total"]["eer"])
     c = 2 * e / n
     y, y_i = np.log(e + c), np.log(np.array(without) + c)
     d = y_i - y_i.mean()
@@ -62,7 +65,9 @@ def test_many_speakers_are_left_out_in_groups(monkeypatch):
     grouped = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
     group = enrol % 20
     without = [
-        evaluate(scores[np.ix_(group != g, group[test] != g)], same[np.ix_(group != g, group[test] != g)])["Total"].cllr
+        evaluate(scores[np.ix_(group != g, group[test] != g)], same[np.ix_(group != g, group[test] != g)])["Total"][
+            "cllr"
+        ]
         for g in range(20)
     ]
     assert grouped.standard_error == pytest.approx(np.sqrt(19 / 20 * 20 * np.var(without)))

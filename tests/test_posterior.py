@@ -14,7 +14,8 @@ from mvplda.inference import design as design_module
 from mvplda.inference import exact
 from mvplda.inference.design import Design
 from mvplda.inference.em import posterior
-from mvplda.inference.parameters import Precision, canonical_and_weighted
+from mvplda.inference.noise import noise_of
+from mvplda.inference.parameters import canonical_and_weighted
 
 
 def close(value: object, reference: object) -> None:
@@ -129,8 +130,8 @@ def test_view_copied_exactly_without_noise_keeps_its_digits(by_count: bool) -> N
 
 def test_canonical_parameters_are_the_same_model() -> None:
     p = problem("unbalanced", "full").parameters
-    turned = canonical_and_weighted(p, Precision(p.noise))[0]
-    for before, after in zip(p.loadings, turned.loadings, strict=True):
+    rotated = canonical_and_weighted(p)[0]
+    for before, after in zip(p.loadings, rotated.loadings, strict=True):
         close(after @ after.T, before @ before.T)
         gram = after.T @ np.linalg.solve(p.noise, after)
         close(gram, np.diag(np.diag(gram)))
@@ -146,4 +147,4 @@ def test_too_large_a_design_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_noise_that_is_no_covariance_is_named() -> None:
     with pytest.raises(NumericalError, match="not positive definite"):
-        Precision(np.diag([1.0, -1.0]))
+        noise_of(np.diag([1.0, -1.0])).solve(np.eye(2))

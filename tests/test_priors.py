@@ -247,7 +247,8 @@ def test_a_prior_is_kept_in_the_file(tmp_path):
     model = PLDA(prior="isotropic", prior_strength=0.5).fit(X, y["speaker"])
     model.save(tmp_path / "model.safetensors")
     back = PLDA.load(tmp_path / "model.safetensors")
-    assert back.prior == "isotropic" and back.prior_strength == 0.5
+    assert back.prior == "isotropic"
+    assert back.prior_strength == 0.5
     np.testing.assert_array_equal(back.llr(X[:3], X), model.llr(X[:3], X))
 
 

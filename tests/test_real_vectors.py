@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from mvplda import Bundle, MultiviewPLDA
-from mvplda.calibration import KindCalibrator, LinearCalibrator, name_kinds
+from mvplda.calibration import KindCalibrator, LinearCalibrator
+from mvplda.kinds import name_kinds
 from mvplda.metrics import cllr, eer_by_kind, min_cllr, trial_kinds
 from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import standard_chain

@@ -46,7 +46,7 @@ def test_from_shards_to_a_model(tmp_path: Path, shards: Any) -> None:
     run(
         "train", tmp_path / "s.safetensors", "-v", "speaker=3", "-v", "phrase=2", "-o", tmp_path / "m.safetensors", "-q"
     )
-    model = load(tmp_path / "m.safetensors").model
+    model = load(tmp_path / "m.safetensors").scorer
     expected = MultiviewPLDA({"speaker": 3, "phrase": 2}, random_state=0).fit_statistics(statistics)
     np.testing.assert_array_equal(model.loadings_["speaker"], expected.loadings_["speaker"])
 

@@ -82,11 +82,11 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
 def test_files_of_something_else_are_named(tmp_path: Path) -> None:
     model = MultiviewPLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1))}, np.ones(3))
     model.save(tmp_path / "m.safetensors")
-    with pytest.raises(FileFormatError, match="holds a model"):
+    with pytest.raises(FileFormatError, match="holds a MultiviewPLDA: use"):
         SufficientStatistics.load(tmp_path / "m.safetensors")
     assert not holds_statistics(tmp_path / "m.safetensors")
     statistics().save(tmp_path / "s.safetensors")
-    with pytest.raises(FileFormatError, match="not a model"):
+    with pytest.raises(FileFormatError, match="holds a SufficientStatistics, not a MultiviewPLDA"):
         MultiviewPLDA.load(tmp_path / "s.safetensors")
     with pytest.raises(FileNotFoundError, match="no file"):
         SufficientStatistics.load(tmp_path / "none.safetensors")

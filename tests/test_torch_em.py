@@ -20,7 +20,7 @@ from mvplda.inference import design as design_module
 from mvplda.inference import exact as elimination
 from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, posterior
-from mvplda.inference.initialise import _top_svd, from_chance, from_moments
+from mvplda.inference.initialise import _top_svd, moment_start, random_start
 from mvplda.statistics.device import sums_on
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -86,7 +86,7 @@ def test_em_on_tensors_ends_in_the_parameters_of_numpy(name: str, noise: str, we
 
 
 @pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("make", [from_moments, from_chance])
+@pytest.mark.parametrize("make", [moment_start, random_start])
 @pytest.mark.parametrize("name", ["one view", "interaction", "nested"])
 def test_starts_are_the_same(name: str, noise: str, make: Any) -> None:
     p = problem(name, noise)

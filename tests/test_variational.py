@@ -12,9 +12,8 @@ from problems import DESIGNS, NOISES, Problem, about, crossed, draw, noise_model
 from mvplda.inference import variational
 from mvplda.inference.design import Design
 from mvplda.inference.em import Posterior, fit_em, posterior
-from mvplda.inference.lanczos import conjugate_gradients, excess_log
 from mvplda.inference.parameters import Parameters
-from mvplda.inference.variational import FactorisedElimination
+from mvplda.inference.variational import FactorisedElimination, conjugate_gradients, excess_log
 from mvplda.labels import encode_labels
 
 EXACT = {"one view", "nested alone"}
@@ -319,8 +318,8 @@ def arrays_of(found: Posterior) -> int:
     """Numbers that a posterior and its design keep."""
     system = found.elimination
     assert isinstance(system, FactorisedElimination)
-    crossing = system.design.crossing
-    tables = [*crossing.squares.values(), *(pairs.met for pairs in crossing.pairs.values())]
+    cooccurrence = system.design.cooccurrence
+    tables = [*cooccurrence.squares.values(), *(pairs.met for pairs in cooccurrence.pairs.values())]
     kept = [*system.V.values(), system.by_count, system.leaf_delta, *found.means]
     return sum(t.nnz for t in tables) + sum(a.size for a in kept)
 

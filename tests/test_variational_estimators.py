@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from problems import crossed, draw, random_parameters
 
-from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
-from mvplda.bundle import describe_model
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, load
 from mvplda.exceptions import DesignTooLargeError, LabelError, ParameterError
 from mvplda.inference import design as design_module
 from mvplda.inference.design import Design, exact_pays, make_plan
@@ -106,7 +105,7 @@ def test_file_keeps_which_algorithm_it_was(tmp_path: Path) -> None:
     model.save(tmp_path / "model.safetensors")
     loaded = MultiviewPLDA.load(tmp_path / "model.safetensors")
     assert loaded.algorithm_used_ == "variational"
-    assert describe_model(tmp_path / "model.safetensors")["algorithm_used"] == "variational"
+    assert load(tmp_path / "model.safetensors").describe()["algorithm_used"] == "variational"
 
 
 def test_known_classes_take_the_variational_posteriors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +128,7 @@ def test_one_view_and_cross_validation_take_it_too() -> None:
     exact, model = (PLDA(3, algorithm=a).fit(X, labels["speaker"]) for a in ("exact", "variational"))  # type: ignore[arg-type]
     np.testing.assert_allclose(model.log_likelihoods_, exact.log_likelihoods_, rtol=1e-10)
     chosen = MultiviewPLDACV(VIEWS, cv=2, noise_shrinkages=(0.0, 0.1), algorithm="variational").fit(X, labels)
-    assert chosen.algorithm_used_ == "variational"
+    assert chosen.model_.algorithm_used_ == "variational"
     with pytest.raises(ParameterError, match="no settings to choose"):
         MultiviewPLDACV(VIEWS, cv=2, algorithm="paper").fit(X, labels)  # type: ignore[arg-type]
 

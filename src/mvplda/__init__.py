@@ -9,20 +9,55 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Bundle": "mvplda.bundle",
+    "CascadeScorer": "mvplda.models.baselines",
+    "CosineScorer": "mvplda.models.baselines",
+    "KindCalibrator": "mvplda.calibration",
+    "LinearCalibrator": "mvplda.calibration",
     "MultiviewPLDA": "mvplda.models.multiview",
     "MultiviewPLDACV": "mvplda.models.search",
+    "PAVCalibrator": "mvplda.calibration",
     "PLDA": "mvplda.models.plda",
+    "Profiles": "mvplda.scoring.profiles",
+    "QualityCalibrator": "mvplda.calibration",
+    "Question": "mvplda.scoring.question",
+    "ScoreNormaliser": "mvplda.normalisation",
+    "Scorer": "mvplda.models.scorer",
     "SufficientStatistics": "mvplda.statistics",
-    "load": "mvplda.bundle",
+    "load": "mvplda.persistence",
 }
 
-__all__ = ["PLDA", "Bundle", "MultiviewPLDA", "MultiviewPLDACV", "SufficientStatistics", "__version__", "load"]
+__all__ = [
+    "PLDA",
+    "Bundle",
+    "CascadeScorer",
+    "CosineScorer",
+    "KindCalibrator",
+    "LinearCalibrator",
+    "MultiviewPLDA",
+    "MultiviewPLDACV",
+    "PAVCalibrator",
+    "Profiles",
+    "QualityCalibrator",
+    "Question",
+    "ScoreNormaliser",
+    "Scorer",
+    "SufficientStatistics",
+    "__version__",
+    "load",
+]
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, load
+    from .bundle import Bundle
+    from .calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
+    from .models.baselines import CascadeScorer, CosineScorer
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
+    from .models.scorer import Scorer
     from .models.search import MultiviewPLDACV
+    from .normalisation import ScoreNormaliser
+    from .persistence import load
+    from .scoring.profiles import Profiles
+    from .scoring.question import Question
     from .statistics import SufficientStatistics
 
 

@@ -21,6 +21,7 @@ EXTRAS = {
     "pyarrow": "parquet",
     "soundfile": "audio",
     "soxr": "audio",
+    "tomli_w": "experiment",
     "torch": "torch",
 }
 

@@ -33,7 +33,7 @@ def threads_for(operations: float) -> AbstractContextManager[Any]:
 
 def in_parallel(work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None) -> None:
     """Run blocks on Python threads over single-threaded BLAS."""
-    n_threads = threads or _cores()
+    n_threads = threads or cores()
     with one_blas_thread():
         if n_threads == 1 or size < THREADED_FROM:
             for start in starts:
@@ -43,7 +43,8 @@ def in_parallel(work: Callable[[int], None], starts: Sequence[int], size: int, t
                 list(pool.map(work, starts))
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -3,6 +3,7 @@
 Without labels: `shift_mean` moves the mean, `CORAL` aligns the training vectors before a
 model is fitted to them, `coral_plus` aligns the covariances of a model that is fitted.
 With labels: `adapt` fits to the new vectors and mixes with `interpolate`.
+`adapted` does for any scorer what can be done with the vectors that there are.
 Every function gives a new model and leaves the old one as it is.
 """
 
@@ -12,6 +13,7 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -22,7 +24,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
+from .inference.noise import NOISES, noise_of
 from .inference.parameters import Parameters
+from .labels import label_columns
+from .models.baselines import CascadeScorer, CosineScorer
 from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
 from .statistics import as_vectors
@@ -115,7 +120,7 @@ def coral_plus(
     p, D = model.parameters_, len(model.mean_)
     new_mean, T = _moments(X, D)
     strengths = _by_part(strength, model, "strength")
-    noise = _dense(p.noise)
+    noise = p.sigma.covariance
     A = aligning_matrix(p.stacked() @ p.stacked().T + noise, T)
     grown = _grow(cholesky(noise, lower=True), A.T @ cholesky(noise, lower=True), strengths["noise"])
     new_noise = grown @ grown.T
@@ -123,7 +128,7 @@ def coral_plus(
     for view, B in model.loadings_.items():
         factor = _grow(B, A.T @ B, strengths[view])
         loadings.append(_cut(factor, new_noise, B.shape[1] if ranks == "keep" else D))
-    kept = np.diag(new_noise).copy() if p.noise.ndim == 1 else new_noise
+    kept = type(p.sigma).nearest(noise_of(new_noise))
     return _with(model, Parameters(new_mean if mean else p.mean, tuple(loadings), kept))
 
 
@@ -153,10 +158,7 @@ def interpolate(
     if len(model_a.mean_) != len(model_b.mean_):
         raise DataError(f"the models have different dimensions: {len(model_a.mean_)} and {len(model_b.mean_)}")
     weights = _by_part(weight, model_a, "weight", "mean")
-    a, b = model_a.noise_, model_b.noise_
-    if a.ndim != b.ndim:
-        a, b = _dense(a), _dense(b)
-    noise = (1 - weights["noise"]) * a + weights["noise"] * b
+    noise = model_a.parameters_.sigma.mixed(model_b.parameters_.sigma, weights["noise"])
     loadings = []
     for view, B in model_a.loadings_.items():
         w, other = weights[view], model_b.loadings_[view]
@@ -164,7 +166,7 @@ def interpolate(
             loadings.append((B if w == 0 else other).copy())
             continue
         most = max(B.shape[1], other.shape[1]) if ranks == "largest" else len(B)
-        loadings.append(_cut(np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other]), _dense(noise), most))
+        loadings.append(_cut(np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other]), noise_of(noise).covariance, most))
     mean = (1 - weights["mean"]) * model_a.mean_ + weights["mean"] * model_b.mean_
     return _with(model_a, Parameters(mean, tuple(loadings), noise))
 
@@ -189,6 +191,44 @@ def adapt(model: MultiviewPLDA, X: Any, y: Any, weight: Weight = 0.5, **settings
         fresh.fit(X, y)
     weights = weight if isinstance(weight, Mapping) else _by_part(weight, model, "weight")
     return interpolate(model, fresh, {"mean": 1.0, **weights})
+
+
+@singledispatch
+def adapted(scorer: Any, X: Any, y: Any = None, weight: Weight | None = None) -> Any:
+    """A scorer for the domain of new vectors (m, D), with labels or without.
+
+    A model with labels goes to `adapt`, without labels to `coral_plus`; a cascade does so view by view, and of
+    cosine the mean moves. Another scorer says what it does with ``@adapted.register``.
+
+    Parameters
+    ----------
+    weight : how far to go, from 0 to 1; by default half the way with labels, and all of it without
+    """
+    raise ParameterError(f"nothing is known of how to adapt a {type(scorer).__name__}")
+
+
+@adapted.register
+def _(scorer: MultiviewPLDA, X: Any, y: Any = None, weight: Weight | None = None) -> MultiviewPLDA:
+    if y is None:
+        return coral_plus(scorer, X, strength=1.0 if weight is None else weight)
+    return adapt(scorer, X, y, 0.5 if weight is None else weight)
+
+
+@adapted.register
+def _(scorer: CascadeScorer, X: Any, y: Any = None, weight: float | None = None) -> CascadeScorer:
+    labels = {} if y is None else label_columns(y, tuple(scorer.models_))
+    result = copy.copy(scorer)
+    result.models_ = {view: adapted(model, X, labels.get(view), weight) for view, model in scorer.models_.items()}
+    return result
+
+
+@adapted.register
+def _(scorer: CosineScorer, X: Any, y: Any = None, weight: float | None = None) -> CosineScorer:
+    weight = 1.0 if weight is None else weight
+    _check_weight("weight", weight)
+    result = copy.copy(scorer)
+    result.mean_ = (1 - weight) * scorer.mean_ + weight * _moments(X, len(scorer.mean_))[0]
+    return result
 
 
 def _grow(factor: Array, aligned: Array, strength: float) -> Array:
@@ -223,7 +263,8 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
         result.views = dict(result.views_)
     if hasattr(result, "n_components"):
         result.n_components = next(iter(result.views_.values()))
-    result.noise = "full" if parameters.noise.ndim == 2 else "diagonal" if result.noise == "full" else result.noise
+    if NOISES[result.noise].second_moment != parameters.sigma.second_moment:
+        result.noise = parameters.sigma.kind
     result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}
     result.log_likelihoods_, result.n_iter_, result.converged_ = np.zeros(0), 0, True
     for name in ("diagnostics_", "threshold_"):
@@ -239,10 +280,6 @@ def _moments(X: Any, width: int) -> tuple[Array, Array]:
         raise DataError(f"the new domain needs at least 2 finite vectors; got {len(vectors)}, or NaN among them")
     mean = vectors.mean(axis=0)
     return mean, np.atleast_2d(np.cov(vectors.T))
-
-
-def _dense(noise: Array) -> Array:
-    return np.diag(noise) if noise.ndim == 1 else noise
 
 
 def _by_part(weight: Weight, model: MultiviewPLDA, name: str, *more: str) -> dict[str, float]:

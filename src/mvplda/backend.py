@@ -36,6 +36,11 @@ def to_host(array: Any) -> NDArray[Any]:
     return np.asarray(array.detach().cpu() if is_torch(array) else array)
 
 
+def diagonal_of(moment: Any) -> Any:
+    """The diagonal (D,) of a second moment, of which there may be no more than that."""
+    return moment if moment.ndim == 1 else moment.diagonal()
+
+
 def namespace(array: Any) -> Numpy | Torch:
     """What calculates with arrays of this kind, on their device and in their precision."""
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
@@ -45,7 +50,7 @@ class Numpy:
     """NumPy and SciPy, on the host, in float64."""
 
     gram_rows = 2048
-    leaf_gram_elements = 2**23
+    per_count_gram_elements = 2**23
     speed = 1.0
 
     def __getattr__(self, name: str) -> Any:
@@ -129,7 +134,7 @@ class Torch:
     """
 
     gram_rows = 2**17
-    leaf_gram_elements = 2**27
+    per_count_gram_elements = 2**27
 
     def __init__(self, device: Any, dtype: Any) -> None:
         self.torch, self.device, self.dtype = need("torch"), device, dtype

@@ -1,13 +1,11 @@
-"""Bundle: preprocessing, model and calibration that belong together, in one file."""
+"""Bundle: preprocessing, scorer, normalisation and calibration that belong together, in one file."""
 
 # mypy: disallow-subclassing-any=False
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,32 +13,40 @@ from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._files import BUNDLE_FORMAT, file_format, read_metadata, seal, unseal, write_atomically
 from ._typing import Array
-from .calibration import QualityCalibrator, name_kinds
-from .exceptions import DataError, FileFormatError, ParameterError
+from .adaptation import Weight, adapted
+from .calibration import Calibrator, QualityCalibrator
+from .exceptions import DataError, ParameterError
 from .io.vectors import compare_extractors
+from .kinds import name_kinds
 from .labels import as_array
-from .models.multiview import MultiviewPLDA
-from .models.storage import load_model, model_parts, restore_model
-from .persistence import CALIBRATORS, TRANSFORMERS, Tensors, put_together, take_apart
-from .scoring.profiles import Enrolment, Profiles
+from .models.scorer import BaseScorer, Identification
+from .normalisation import ScoreNormaliser
+from .persistence import Persistent, State, Tensors, get_part, put_part
+from .preprocessing import Step
+from .scoring.profiles import Profiles
+from .scoring.question import Hypothesis, Question, make_question
 
 
-class Bundle(BaseEstimator):
-    """Preprocessing, model and calibrator as one system: raw vectors in, calibrated LLRs out.
+class Bundle(Persistent, BaseEstimator):
+    """Preprocessing, scorer, normaliser and calibrator as one system: raw vectors in, calibrated LLRs out.
+
+    A bundle is a scorer itself. Its scores are the scorer's, normalised where there is a normaliser;
+    `calibrated` gives what the calibrator makes of them.
 
     Parameters
     ----------
     preprocessing : Pipeline or None
         Of the transformers in `mvplda.preprocessing`; see `standard_chain`.
-    model : MultiviewPLDA
+    scorer : MultiviewPLDA, PLDA, CosineScorer, CascadeScorer, or another `BaseScorer`
+    normaliser : ScoreNormaliser or None
+        `fit_normaliser` gives it its cohort.
     calibrator : a calibrator of `mvplda.calibration`, or None
+    questions : sequence of Question or of dict, or None
+        What the scorer is asked for each score that the calibrator fuses, for example
+        ``[{}, {"same": "speaker"}, {"same": "phrase"}]``. None: ``[{}]``, the joint LLR alone.
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
-    questions : sequence of dict, or None
-        What `llr` is asked for each score that the calibrator fuses, for example
-        ``[{}, {"same": "speaker"}, {"same": "phrase"}]``. None: ``[{}]``, the joint LLR alone.
 
     Examples
     --------
@@ -56,32 +62,44 @@ class Bundle(BaseEstimator):
     (3, 2)
     """
 
+    KIND: ClassVar[str] = "bundle"
+
     def __init__(
         self,
         preprocessing: Pipeline | None = None,
-        model: MultiviewPLDA | None = None,
+        scorer: Any = None,
+        normaliser: ScoreNormaliser | None = None,
         calibrator: Any = None,
-        questions: Sequence[Mapping[str, Any]] | None = None,
+        questions: Sequence[Question | Mapping[str, Any]] | None = None,
         extractor: str | None = None,
     ) -> None:
         self.preprocessing = preprocessing
-        self.model = model
+        self.scorer = scorer
+        self.normaliser = normaliser
         self.calibrator = calibrator
         self.questions = questions
         self.extractor = extractor
 
-    # -- training ------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the preprocessing, then the model to what comes out of it."""
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the preprocessing, then the scorer to what comes out of it."""
         vectors = X if self.preprocessing is None else self.preprocessing.fit_transform(X, y)
-        self._model().fit(vectors, y)
+        self._scorer().fit(vectors, y)
+        return self
+
+    def fit_normaliser(self, cohort: Any, ids: Any = None) -> Self:
+        """Keep the profiles of a cohort, vectors (C, D) of impostors to everyone, and normalise scores by it.
+
+        A calibrator is fitted after this, to normalised scores.
+        """
+        if self.normaliser is None:
+            raise ParameterError("this bundle has no normaliser: set one, ScoreNormaliser('as') for example")
+        self.normaliser.fit(self.fitted_scorer, self.enrol(cohort, ids))
         return self
 
     def fit_calibrator(
         self, enrol: Any, test: Any, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
     ) -> Self:
-        """Fit the calibrator to all pairs of two sides, of classes that the model was not trained on.
+        """Fit the calibrator to all pairs of two sides, of classes that the scorer was not trained on.
 
         Parameters
         ----------
@@ -106,26 +124,54 @@ class Bundle(BaseEstimator):
         self.calibrator.fit(scores.reshape(-1, scores.shape[-1]), names.reshape(-1), **extra)
         return self
 
-    # -- scoring ---------------------------------------------------------------
+    def adapt(self, X: Any, y: Any = None, weight: Weight | None = None) -> Bundle:
+        """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
+
+        The preprocessing stays; normaliser and calibrator go, for they were made of the old scores.
+        """
+        scorer = adapted(self.fitted_scorer, self.prepare(X), y, weight)
+        return Bundle(self.preprocessing, scorer, questions=self.questions, extractor=self.extractor)
 
     def prepare(self, X: Any) -> Any:
-        """Vectors as the model sees them."""
+        """Vectors as the scorer sees them."""
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
         return self.preprocessing.transform(X)
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None, *, method: Enrolment = "book") -> Profiles:
-        """Profiles of raw vectors, as `MultiviewPLDA.enrol`."""
-        return self._model().enrol(self.prepare(X), ids, labels, method=method)
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None, **options: Any) -> Profiles:
+        """Profiles of raw vectors, as the scorer's `enrol`."""
+        profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
+        return profiles
 
-    def llr(self, enrol: Any, test: Any, **options: Any) -> Any:
-        """The model's LLRs (profiles, tests), not calibrated; `options` as in `MultiviewPLDA.llr`."""
-        return self._model().llr(self._side_of(enrol), self._side_of(test), **options)
+    def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> Any:
+        """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
+        return self._answering().llr(self._prepared(enrol), self._prepared(test), question=question, **options)
 
-    def llr_trials(self, enrol: Any, test: Any, pairs: Any, **options: Any) -> Any:
-        """The model's LLRs of a list of trials, not calibrated."""
-        return self._model().llr_trials(self._side_of(enrol), self._side_of(test), pairs, **options)
+    def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any) -> Any:
+        """Scores of a list of trials, not calibrated."""
+        sides = self._prepared(enrol), self._prepared(test)
+        return self._answering().llr_trials(*sides, pairs, question=question, **options)
+
+    def identify(
+        self, profiles: Any, test: Any, question: Question | None = None, *, top: int = 10, **options: Any
+    ) -> Identification:
+        """The `top` profiles of every test, best first."""
+        sides = self._prepared(profiles), self._prepared(test)
+        found: Identification = self._answering().identify(*sides, question=question, top=top, **options)
+        return found
+
+    def hypotheses(
+        self, enrol: Any, test: Any, question: Question | None = None, **options: Any
+    ) -> dict[Hypothesis, Any]:
+        """Posterior probability of every hypothesis, of a scorer that has them; no normaliser plays a part."""
+        scorer = self._scorer()
+        if not hasattr(scorer, "hypotheses"):
+            raise ParameterError(f"a {type(scorer).__name__} knows no hypotheses: a MultiviewPLDA does")
+        found: dict[Hypothesis, Any] = scorer.hypotheses(
+            self._prepared(enrol), self._prepared(test), question, **options
+        )
+        return found
 
     def calibrated(self, enrol: Any, test: Any, *, pairs: Any = None, side: Any = None, **options: Any) -> Array:
         """Calibrated natural-log LLRs of all pairs (profiles, tests), or of a list of trials (n,).
@@ -145,68 +191,56 @@ class Bundle(BaseEstimator):
         result = self.calibrator.transform(scores.reshape(-1, scores.shape[-1]), **extra)
         return np.asarray(result).reshape(scores.shape[:-1])
 
-    # -- files -------------------------------------------------------------------
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write everything to one ``.safetensors`` file, all or nothing."""
-        model = self.fitted_model
-        parts, about_model = model_parts(model)
-        tensors: Tensors = {f"model/{name}": value for name, value in parts.items()}
-        about: dict[str, Any] = {"model": about_model, "preprocessing": None, "calibrator": None}
-        about["extractor"] = self.extractor
+    def get_state(self) -> State:
+        arrays: Tensors = {}
+        steps = None
         if self.preprocessing is not None:
-            about["preprocessing"] = []
-            for i, (name, step) in enumerate(self.preprocessing.steps):
-                arrays, description = take_apart(step, TRANSFORMERS)
-                tensors |= {f"preprocessing/{i}/{key}": value for key, value in arrays.items()}
-                about["preprocessing"].append([name, description])
-        if self.calibrator is not None:
-            arrays, about["calibrator"] = take_apart(self.calibrator, CALIBRATORS)
-            tensors |= {f"calibrator/{key}": value for key, value in arrays.items()}
+            steps = [
+                [name, put_part(arrays, f"preprocessing/{i}", step, Step)]
+                for i, (name, step) in enumerate(self.preprocessing.steps)
+            ]
+        parts = {name: (getattr(self, name), kind) for name, kind in PARTS.items()}
+        about = {
+            name: None if part is None else put_part(arrays, name, part, kind) for name, (part, kind) in parts.items()
+        }
         self.check()
-        try:
-            about["questions"] = json.loads(json.dumps([dict(question) for question in self._questions()]))
-        except TypeError as error:
-            raise ParameterError(f"the questions cannot be written as text: {error}") from error
-        write_atomically(path, seal(BUNDLE_FORMAT, "bundle", tensors, about))
+        questions = [question.to_dict() for question in self._questions()]
+        return arrays, {"preprocessing": steps, **about, "questions": questions, "extractor": self.extractor}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a bundle that `save` wrote; parts that do not fit each other are an error."""
-        tensors, about = unseal(path, BUNDLE_FORMAT, "bundle")
-
-        def under(prefix: str) -> Tensors:
-            return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-        try:
-            model = restore_model(under("model/"), about["model"], path)
-            steps = None
-            if about["preprocessing"] is not None:
-                steps = [
-                    (name, put_together(under(f"preprocessing/{i}/"), description, TRANSFORMERS))
-                    for i, (name, description) in enumerate(about["preprocessing"])
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        pipeline = None
+        if values["preprocessing"] is not None:
+            pipeline = Pipeline(
+                [
+                    (name, get_part(arrays, f"preprocessing/{i}", about, Step))
+                    for i, (name, about) in enumerate(values["preprocessing"])
                 ]
-            calibrator = about["calibrator"]
-            if calibrator is not None:
-                calibrator = put_together(under("calibrator/"), calibrator, CALIBRATORS)
-            questions = about["questions"]
-            pipeline = None if steps is None else Pipeline(steps)
-            bundle = cls(pipeline, model, calibrator, questions, about.get("extractor"))
-            bundle.check()
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, FileFormatError) and str(path) in str(error):
-                raise
-            raise FileFormatError(f"{path} holds parts that do not make a bundle: {error}") from error
+            )
+        parts = {
+            name: None if values[name] is None else get_part(arrays, name, values[name], kind)
+            for name, kind in PARTS.items()
+        }
+        bundle = cls(pipeline, questions=values["questions"], extractor=values["extractor"], **parts)
+        if bundle.normaliser is not None:
+            bundle.normaliser.scorer_ = bundle.scorer
+        bundle.check()
         return bundle
 
+    def bare(self) -> Persistent:
+        return self if self.preprocessing is not None else self._scorer()
+
+    def detail(self) -> str:
+        return f", whose scorer takes vectors after {', '.join(self._steps())}" if self._steps() else ""
+
     def check_extractor(self, extractor: str | None, where: str) -> None:
-        """Refuse vectors that another extractor than the model's made; warn where it is not known what made them."""
+        """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
         if self.extractor is not None:
             compare_extractors("the model", self.extractor, where, extractor)
 
     def check(self) -> None:
         """Whether the parts fit each other: widths from step to step, and scores for the calibrator."""
-        model = self.fitted_model
+        scorer = self.fitted_scorer
         width, before = None, ""
         for name, step in [] if self.preprocessing is None else self.preprocessing.steps:
             given = int(step.n_features_in_)
@@ -217,12 +251,9 @@ class Bundle(BaseEstimator):
                 if found != given:
                     raise DataError(f"step {name!r} takes vectors of width {given}, its {attribute} {found}")
             width, before = int(step.width_out), f"step {name!r}"
-        dimension = len(model.mean_)
-        if width is not None and width != dimension:
-            raise DataError(f"{before} gives vectors of width {width}, but the model takes {dimension}")
-        bad = [v for v, loading in model.loadings_.items() if loading.shape != (dimension, model.views_[v])]
-        if bad or model.noise_.shape not in ((dimension,), (dimension, dimension)):
-            raise DataError(f"the model's loadings or noise do not have its dimension {dimension}: {bad or 'noise'}")
+        if width is not None and width != scorer.width_in:
+            raise DataError(f"{before} gives vectors of width {width}, but the model takes {scorer.width_in}")
+        scorer.check_state()
         scores = getattr(self.calibrator, "n_scores_", None)
         if scores is not None and scores != len(self._questions()):
             raise DataError(
@@ -230,46 +261,53 @@ class Bundle(BaseEstimator):
             )
 
     def describe(self) -> dict[str, Any]:
-        """What is in the bundle besides the model, in plain values."""
-        steps = [] if self.preprocessing is None else self.preprocessing.steps
-        return {
-            "preprocessing": [type(step).__name__ for _, step in steps],
-            "width": int(steps[0][1].n_features_in_) if steps else len(self.fitted_model.mean_),
+        """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""
+        scorer, normaliser = self.fitted_scorer, self.normaliser
+        around = {
+            "preprocessing": self._steps(),
+            "width": scorer.width_in if self.preprocessing is None else int(self.preprocessing[0].n_features_in_),
+            "normaliser": None if normaliser is None else f"{normaliser.kind}, cohort of {len(normaliser.cohort_)}",
             "calibrator": None if self.calibrator is None else type(self.calibrator).__name__,
-            "questions": [dict(question) for question in self._questions()],
+            "questions": [question.to_dict() for question in self._questions()],
             "extractor": self.extractor,
         }
+        return {"bundle": around, **scorer.describe()}
 
     @property
-    def fitted_model(self) -> MultiviewPLDA:
-        """The model, which must be there and fitted."""
-        model = self._model()
-        check_is_fitted(model, "mean_")
-        return model
+    def fitted_scorer(self) -> BaseScorer:
+        """The scorer, which must be there and fitted."""
+        scorer: BaseScorer = self._scorer()
+        check_is_fitted(scorer)
+        return scorer
 
-    # -- helpers -----------------------------------------------------------------
+    def _scorer(self) -> Any:
+        if not isinstance(self.scorer, BaseScorer):
+            raise ParameterError(
+                f"a bundle needs a scorer, MultiviewPLDA for example; got {type(self.scorer).__name__}"
+            )
+        return self.scorer
 
-    def _model(self) -> MultiviewPLDA:
-        if not isinstance(self.model, MultiviewPLDA):
-            raise ParameterError(f"a bundle needs a MultiviewPLDA as its model; got {type(self.model).__name__}")
-        return self.model
+    def _answering(self) -> Any:
+        """What gives the scores: the normaliser, or the scorer."""
+        return self._scorer() if self.normaliser is None else self.normaliser
 
-    def _questions(self) -> list[Mapping[str, Any]]:
-        return [{}] if self.questions is None else list(self.questions)
+    def _steps(self) -> list[str]:
+        return [] if self.preprocessing is None else [type(step).__name__ for _, step in self.preprocessing.steps]
 
-    def _side_of(self, side: Any) -> Any:
+    def _questions(self) -> list[Question]:
+        return [make_question(question, {}) for question in ([{}] if self.questions is None else self.questions)]
+
+    def _prepared(self, side: Any) -> Any:
         return side if isinstance(side, Profiles) else self.prepare(side)
 
     def _scores(self, enrol: Any, test: Any, pairs: Any, options: dict[str, Any]) -> Array:
         """Answers to all questions, last axis."""
-        profiles, tests = (s if isinstance(s, Profiles) else self.enrol(s) for s in (enrol, test))
+        sides = [s if isinstance(s, Profiles) else self.enrol(s) for s in (enrol, test)]
         answers = []
         for question in self._questions():
-            asked = {"dtype": np.float64, **options, **question}
-            if pairs is None:
-                answers.append(self._model().llr(profiles, tests, **asked))
-            else:
-                answers.append(self._model().llr_trials(profiles, tests, pairs, **asked))
+            asked = {"dtype": np.float64, **options, **question.parts()}
+            one = self._answering()
+            answers.append(one.llr(*sides, **asked) if pairs is None else one.llr_trials(*sides, pairs, **asked))
         return np.stack([np.asarray(answer, dtype=np.float64) for answer in answers], axis=-1)
 
     def _side(self, side: Any, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -288,34 +326,5 @@ class Bundle(BaseEstimator):
         return {"side": flat}
 
 
-def load_bundle(path: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle."""
-    return Bundle.load(path)
-
-
-def load(path: str | os.PathLike[str]) -> Any:
-    """Read what a file of mvplda holds: a `Bundle`, or a model."""
-    return load_bundle(path) if file_format(path) == BUNDLE_FORMAT else load_model(path)
-
-
-def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What is in a model file, or in a bundle, in plain values."""
-    extra: dict[str, Any] = {}
-    if file_format(path) == BUNDLE_FORMAT:
-        bundle = load_bundle(path)
-        model, extra = bundle.fitted_model, {"bundle": bundle.describe()}
-    else:
-        model = load_model(path)
-    return {
-        **extra,
-        "class": type(model).__name__,
-        "dimension": model.n_features_in_,
-        "noise": model.noise,
-        "views": model.views_,
-        "explained_variance_ratio": model.explained_variance_ratio_,
-        "classes": {view: len(names) for view, names in model.classes_.items()},
-        "converged": model.converged_,
-        "n_iter": model.n_iter_,
-        "algorithm_used": getattr(model, "algorithm_used_", None),
-        "fingerprint": read_metadata(path)["fingerprint"],
-    }
+PARTS: dict[str, type[Any]] = {"scorer": BaseScorer, "normaliser": ScoreNormaliser, "calibrator": Calibrator}
+"""The parts of a bundle besides the steps of its preprocessing, with what each must be."""

@@ -30,22 +30,39 @@ from .exceptions import (
     ReversedScoresWarning,
     SeparableScoresWarning,
 )
+from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import encode_labels
+from .persistence import Persistent
 
 __all__ = [
     "KindCalibrator",
     "LinearCalibrator",
     "PAVCalibrator",
     "QualityCalibrator",
-    "name_kinds",
     "threshold_from_costs",
 ]
 
 
-# Calibrators that are linear in the scores, trained by prior-weighted logistic regression.
+class Calibrator(Persistent, BaseEstimator):
+    """Has ``fit(scores, kinds_or_targets)`` and ``transform(scores)``, and takes `n_scores_` scores a trial."""
+
+    KIND: ClassVar[str] = "calibrator"
+
+    n_scores_: int
+    n_speakers_: int | None = None
+
+    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
+        raise NotImplementedError
+
+    def transform(self, scores: Any) -> Array:
+        raise NotImplementedError
+
+    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
+        """Fit, and calibrate the same trials: for looking at, not for reporting."""
+        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
 
-class LinearCalibrator(BaseEstimator):
+class LinearCalibrator(Calibrator):
     """LLR = slopes . scores + intercept, by prior-weighted logistic regression.
 
     Targets together weigh `prior`, non-targets together 1 - prior, however many there are
@@ -79,8 +96,6 @@ class LinearCalibrator(BaseEstimator):
 
     FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
 
-    n_speakers_: int | None = None
-
     def __init__(self, prior: float = 0.5, ridge: float = 1e-4) -> None:
         self.prior = prior
         self.ridge = ridge
@@ -105,10 +120,6 @@ class LinearCalibrator(BaseEstimator):
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "slopes_")
         return np.asarray(as_scores(scores, self.n_scores_) @ self.slopes_ + self.intercept_)
-
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
     def _mass(self, targets: NDArray[np.bool_]) -> Array:
         log_odds(self.prior)
@@ -302,10 +313,7 @@ class QualityCalibrator(LinearCalibrator):
         return np.concatenate(parts, axis=1)
 
 
-# Calibration by pooling adjacent violators.
-
-
-class PAVCalibrator(BaseEstimator):
+class PAVCalibrator(Calibrator):
     """The best rising map from scores to LLRs: no shape is assumed but order.
 
     Pooling adjacent violators gives steps of constant LLR. Between the last score of a step
@@ -329,8 +337,6 @@ class PAVCalibrator(BaseEstimator):
     """
 
     FITTED: ClassVar[tuple[str, ...]] = ("knots_", "llrs_", "n_scores_", "n_speakers_")
-
-    n_speakers_: int | None = None
 
     def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
         """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`.
@@ -359,10 +365,6 @@ class PAVCalibrator(BaseEstimator):
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "knots_")
         return np.asarray(np.interp(self._one(as_scores(scores)), self.knots_, self.llrs_))
-
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
 
     @staticmethod
     def _one(scores: Array) -> Array:
@@ -479,9 +481,7 @@ def fit_logistic(
 # What calibrators are given: scores and, for training, what every trial is.
 
 
-TARGET_NAMES = ("TC", "target", "tgt")
 ENOUGH_SPEAKERS = 30
-NONTARGET_NAMES = ("TW", "IC", "IW", "nontarget", "imp", "impostor")
 
 
 def as_scores(scores: Any, width: int | None = None) -> Array:
@@ -523,14 +523,14 @@ def as_targets(kinds_or_targets: Any, n: int) -> NDArray[np.bool_]:
     """(n,) whether every trial is a target."""
     kinds = as_kinds(kinds_or_targets, n)
     if kinds.dtype.kind == "U":
-        names = np.unique(kinds)
-        unknown = [str(k) for k in names if k not in TARGET_NAMES + NONTARGET_NAMES]
-        if unknown:
+        names, codes = np.unique(kinds, return_inverse=True)
+        meant = [SPELLINGS.get(name.lower()) for name in names.tolist()]
+        if None in meant:
             raise LabelError(
-                f"there is no kind of trial {unknown[0]!r}; there are {[*TARGET_NAMES, *NONTARGET_NAMES]}, "
+                f"there is no kind of trial {str(names[meant.index(None)])!r}; there are {[*TARGETS, *NONTARGETS]}, "
                 "or give True for targets and False for the others"
             )
-        kinds = np.isin(kinds, TARGET_NAMES)
+        kinds = np.isin(meant, TARGETS)[codes]
     return check_both(kinds)
 
 
@@ -564,27 +564,6 @@ def count_speakers(
             stacklevel=stacklevel,
         )
     return len(trials), worth
-
-
-def name_kinds(masks: Mapping[str, Any]) -> NDArray[Any]:
-    """The kind of every trial by name, from masks such as `mvplda.metrics.trial_kinds` makes.
-
-    Examples
-    --------
-    >>> from mvplda.calibration import name_kinds
-    >>> name_kinds({"TC": [True, False], "IW": [False, True]}).tolist()
-    ['TC', 'IW']
-    """
-    arrays = {str(kind): np.asarray(mask, dtype=bool) for kind, mask in masks.items()}
-    if not arrays:
-        raise LabelError("there are no kinds: give masks such as trial_kinds makes")
-    total = np.sum([mask.astype(np.int64) for mask in arrays.values()], axis=0)
-    if (total != 1).any():
-        raise LabelError(f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind")
-    names = np.empty(total.shape, dtype=f"U{max(map(len, arrays))}")
-    for kind, mask in arrays.items():
-        names[mask] = kind
-    return names
 
 
 def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, list[str]]:

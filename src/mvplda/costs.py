@@ -14,24 +14,26 @@ def log_odds(prior: float) -> float:
     return math.log(prior) - math.log1p(-prior)
 
 
-def threshold_from_costs(prior: float = 0.01, c_miss: float = 1.0, c_fa: float = 1.0) -> float:
+def threshold_from_costs(prior: float = 0.01, miss_cost: float = 1.0, false_alarm_cost: float = 1.0) -> float:
     """The LLR at and above which accepting costs less, for calibrated natural-log LLRs.
 
-    threshold = log(c_fa / c_miss) - log(prior / (1 - prior)).
+    threshold = log(false_alarm_cost / miss_cost) - log(prior / (1 - prior)).
 
     Parameters
     ----------
     prior : float in (0, 1)
         Probability of a target before the score is seen.
-    c_miss, c_fa : float
+    miss_cost, false_alarm_cost : float
         Costs of rejecting a target and of accepting a non-target.
 
     Examples
     --------
     >>> from mvplda.costs import threshold_from_costs
-    >>> round(threshold_from_costs(0.01, c_miss=1, c_fa=1), 3)
+    >>> round(threshold_from_costs(0.01, miss_cost=1, false_alarm_cost=1), 3)
     4.595
     """
-    if not 0 < prior < 1 or not c_miss > 0 or not c_fa > 0:
-        raise ParameterError(f"the prior lies in (0, 1) and costs are positive; got {(prior, c_miss, c_fa)}")
-    return math.log(c_fa / c_miss) - log_odds(prior)
+    if not 0 < prior < 1 or not miss_cost > 0 or not false_alarm_cost > 0:
+        raise ParameterError(
+            f"the prior lies in (0, 1) and costs are positive; got {(prior, miss_cost, false_alarm_cost)}"
+        )
+    return math.log(false_alarm_cost / miss_cost) - log_odds(prior)

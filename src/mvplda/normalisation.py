@@ -9,8 +9,7 @@ that a trial's score does not depend on which trials stand in the list beside it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, IntArray
 from .exceptions import DataError, LabelError, ParameterError
+from .models.scorer import Identification, check_top
+from .persistence import Persistent, State, Tensors, get_part, put_part
+from .scoring.matrix import best_in_bands
+from .scoring.profiles import Profiles
+from .scoring.question import Question
 
 NormKind = Literal["z", "t", "s", "as"]
 BLOCK_SCORES = 2**22
@@ -26,14 +30,18 @@ BLOCK_SCORES = 2**22
 
 
 class CohortStatistics(NamedTuple):
-    """Mean and standard deviation of cohort scores: (groups, sides), one group of the cohort a label."""
+    """Mean and standard deviation of cohort scores: (groups, rows), one group of the cohort a label."""
 
     mean: Array
     deviation: Array
 
+    def apply(self, scores: Array, groups: IntArray, rows: IntArray) -> Array:
+        """Scores of some rows, shifted and scaled by a group's statistics; the numbers broadcast to the scores."""
+        return np.asarray((scores - self.mean[groups, rows]) / self.deviation[groups, rows])
 
-class ScoreNormaliser(BaseEstimator):
-    """Normalised scores of a scorer: a function ``f(enrol, test)`` or an object with ``llr(enrol, test)``.
+
+class ScoreNormaliser(Persistent, BaseEstimator):
+    """Normalised scores of a scorer, or of a function ``f(enrol, test)`` that gives a matrix.
 
     With m and d the mean and the standard deviation (over n, not n - 1) of cohort scores:
 
@@ -54,7 +62,7 @@ class ScoreNormaliser(BaseEstimator):
 
     Attributes
     ----------
-    cohort_ : what the scorer takes as profiles and as tests
+    cohort_ : profiles of the scorer; of a function, what it takes as either side
     groups_ : names of the cohort's labels, or None where the cohort is not matched
 
     Examples
@@ -67,6 +75,8 @@ class ScoreNormaliser(BaseEstimator):
     (3, 4)
     """
 
+    KIND: ClassVar[str] = "normaliser"
+
     def __init__(self, kind: NormKind = "s", top: int = 200, strict: bool = True) -> None:
         self.kind = kind
         self.top = top
@@ -77,7 +87,7 @@ class ScoreNormaliser(BaseEstimator):
 
         Parameters
         ----------
-        scorer : function of two sides that gives a matrix, or object with ``llr``
+        scorer : a scorer, or a function of two sides that gives a matrix
         cohort : (C, D) vectors, or profiles of the scorer: impostors to everyone
         labels : (C,) labels, phrases say, of the cohort; then only the cohort of a side's own
             label is used for it
@@ -91,33 +101,78 @@ class ScoreNormaliser(BaseEstimator):
                 "there is no cohort: statistics are never taken from the trials themselves. "
                 "Give vectors of speakers who are not in the trials, training speakers for example"
             )
-        self.scorer_: Callable[..., Any] = scorer.llr if hasattr(scorer, "llr") else scorer
-        if not callable(self.scorer_):
+        if not (hasattr(scorer, "llr") or callable(scorer)):
             raise ParameterError(f"the scorer is a function or has llr(enrol, test); got {type(scorer).__name__}")
-        self._enrol = getattr(scorer, "enrol", None)
-        self.cohort_ = cohort if hasattr(cohort, "ids") or isinstance(cohort, dict) else np.asarray(cohort)
-        n = len(self.cohort_) if not isinstance(self.cohort_, dict) else _length(self.cohort_)
+        self.scorer_ = scorer
+        self.cohort_ = self._side(cohort)
+        n = len(self.cohort_)
         self.groups_: NDArray[Any] | None = None
-        groups = np.zeros(n, dtype=np.int64)
+        self._codes: IntArray = np.zeros(n, dtype=np.int64)
         if labels is not None:
             names = np.asarray(labels)
             if names.shape != (n,):
                 raise LabelError(f"the cohort has {n} rows and labels of shape {names.shape}: give one label a row")
-            self.groups_, groups = np.unique(names, return_inverse=True)
-        self._members = [np.flatnonzero(groups == g) for g in range(int(groups.max(initial=0)) + 1)]
-        smallest = int(np.argmin([len(m) for m in self._members]))
-        if len(self._members[smallest]) < 2:
+            self.groups_, self._codes = np.unique(names, return_inverse=True)
+        sizes = np.bincount(self._codes)
+        smallest = int(np.argmin(sizes))
+        if sizes[smallest] < 2:
             what = "the cohort" if self.groups_ is None else f"the cohort of label {self.groups_.tolist()[smallest]!r}"
-            raise DataError(f"{what} has {len(self._members[smallest])} row(s); a standard deviation needs at least 2")
+            raise DataError(f"{what} has {sizes[smallest]} row(s); a standard deviation needs at least 2")
         return self
 
-    def llr(self, enrol: Any, test: Any, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any) -> Array:
-        """Score all pairs and normalise; `options` go to the scorer."""
+    def get_state(self) -> State:
         check_is_fitted(self, "cohort_")
-        if "known" in options:
-            raise ParameterError("known= names a class of every profile, which a cohort does not have: leave it out")
-        scores = self.scorer_(enrol, test, **options)
-        return self.normalise(scores, enrol, test, enrol_labels=enrol_labels, test_labels=test_labels, **options)
+        arrays, values = super().get_state()
+        values["cohort"] = put_part(arrays, "cohort", self.cohort_, Profiles)
+        values["groups"] = None if self.groups_ is None else self.groups_.tolist()
+        return {**arrays, "codes": self._codes}, values
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        """The normaliser, without its scorer: set `scorer_` before it is used."""
+        normaliser = super().from_state(arrays, values)
+        normaliser.cohort_ = get_part(arrays, "cohort", values["cohort"], Profiles)
+        normaliser.groups_ = None if values["groups"] is None else np.asarray(values["groups"])
+        normaliser._codes = arrays["codes"]
+        return normaliser
+
+    def llr(self, enrol: Any, test: Any, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any) -> Array:
+        """Score all pairs and normalise; `options`, a question among them, go to the scorer."""
+        enrol, test = self._sides(enrol, test, options)
+        return self.normalise(
+            self._matrix(enrol, test, options),
+            enrol,
+            test,
+            enrol_labels=enrol_labels,
+            test_labels=test_labels,
+            **options,
+        )
+
+    def llr_trials(self, enrol: Any, test: Any, pairs: Any, **options: Any) -> Array:
+        """Normalised scores of a list of trials (row of a profile, row of a test), without the matrix."""
+        enrol, test = self._sides(enrol, test, options)
+        scores = np.asarray(self.scorer_.llr_trials(enrol, test, pairs, **options), dtype=np.float64)
+        if not len(scores):
+            return scores
+        (rows, i), (columns, j) = (np.unique(side, return_inverse=True) for side in np.asarray(pairs).T)
+        i, j = i.reshape(-1), j.reshape(-1)
+        z, t = self._both(enrol.take(rows), test.take(columns), options)
+        claimed = self._groups_of(None, len(rows), "enrol_labels")
+        return self._applied(scores, z, t, claimed[i], claimed[i], i, j)
+
+    def identify(self, profiles: Any, test: Any, *, top: int = 10, **options: Any) -> Identification:
+        """The `top` profiles of every test by normalised scores, best first."""
+        profiles, tests = self._sides(profiles, test, options)
+        z, t = self._both(profiles, tests, options)
+        claimed, columns = self._groups_of(None, len(profiles), "enrol_labels"), np.arange(len(tests))[None, :]
+
+        def band(rows: IntArray) -> Array:
+            scores, group = self._matrix(profiles.take(rows), tests, options), claimed[rows][:, None]
+            return self._applied(scores, z, t, group, group, rows[:, None], columns)
+
+        top = min(check_top(top), len(profiles))
+        numbers, scores = best_in_bands(band, len(profiles), len(tests), top, np.float64)
+        return Identification(profiles.ids[numbers], scores)
 
     def normalise(
         self, scores: Any, enrol: Any, test: Any, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any
@@ -132,41 +187,80 @@ class ScoreNormaliser(BaseEstimator):
         test_labels : (tests,) labels of the tests. None: a test is held against the cohort of
             the *claimed* label, that of the profile in the trial, as in use
         """
-        check_is_fitted(self, "cohort_")
+        enrol, test = self._sides(enrol, test, options)
         scores = np.asarray(scores, dtype=np.float64)
         if scores.ndim != 2:
             raise DataError(f"scores have shape (profiles, tests); got {scores.shape}")
+        rows, columns = np.arange(scores.shape[0])[:, None], np.arange(scores.shape[1])[None, :]
+        claimed = self._groups_of(enrol_labels, scores.shape[0], "enrol_labels")[:, None]
+        own = claimed
+        if test_labels is not None:
+            own = self._groups_of(test_labels, scores.shape[1], "test_labels")[None, :]
+        return self._applied(scores, *self._both(enrol, test, options), claimed, own, rows, columns)
+
+    def _applied(
+        self,
+        scores: Array,
+        z: CohortStatistics | None,
+        t: CohortStatistics | None,
+        claimed: IntArray,
+        own: IntArray,
+        rows: IntArray,
+        columns: IntArray,
+    ) -> Array:
+        """The mean of what the cohort says of either side; groups and numbers broadcast to the scores."""
+        parts = [] if z is None else [z.apply(scores, claimed, rows)]
+        parts += [] if t is None else [t.apply(scores, own, columns)]
+        return np.asarray(sum(parts) / len(parts))
+
+    def _both(
+        self, enrol: Any, test: Any, options: dict[str, Any]
+    ) -> tuple[CohortStatistics | None, CohortStatistics | None]:
+        """Statistics of the profiles and of the tests, as far as the kind of normalisation needs them."""
         if self.strict:
             self._refuse_trials(enrol, "profiles")
             self._refuse_trials(test, "tests")
-        claimed = self._groups_of(enrol_labels, scores.shape[0], "enrol_labels")
-        own = None if test_labels is None else self._groups_of(test_labels, scores.shape[1], "test_labels")
-        parts = []
-        if self.kind != "t":
-            mean, deviation = self._statistics(enrol, scores.shape[0], "profiles", options)
-            rows = np.arange(scores.shape[0])
-            parts.append((scores - mean[claimed, rows][:, None]) / deviation[claimed, rows][:, None])
-        if self.kind != "z":
-            mean, deviation = self._statistics(test, scores.shape[1], "tests", options)
-            columns = np.arange(scores.shape[1])
-            where = (claimed[:, None], columns[None, :]) if own is None else (own[None, :], columns[None, :])
-            parts.append((scores - mean[where]) / deviation[where])
-        return np.asarray(sum(parts) / len(parts))
+        return (
+            None if self.kind == "t" else self._statistics(enrol, len(enrol), "profiles", options),
+            None if self.kind == "z" else self._statistics(test, len(test), "tests", options),
+        )
+
+    def _matrix(self, enrol: Any, test: Any, options: dict[str, Any]) -> Array:
+        score = getattr(self.scorer_, "llr", self.scorer_)
+        return np.asarray(score(enrol, test, **options), dtype=np.float64)
+
+    def _side(self, side: Any) -> Any:
+        """Profiles; of a function, whatever it takes."""
+        if isinstance(side, Profiles):
+            return side
+        return self.scorer_.enrol(side) if hasattr(self.scorer_, "enrol") else np.asarray(side)
+
+    def _sides(self, enrol: Any, test: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+        check_is_fitted(self, "cohort_")
+        if "out" in options:
+            raise ParameterError("out= is for scores that are not normalised: leave it out")
+        question = options.get("question")
+        if options.get("known") is not None or (isinstance(question, Question) and question.known is not None):
+            raise ParameterError("known= names a class of every profile, which a cohort does not have: leave it out")
+        return self._side(enrol), self._side(test)
 
     def _statistics(self, side: Any, n: int, what: str, options: dict[str, Any]) -> CohortStatistics:
         """Mean and deviation, for every group of the cohort, of the cohort scores of every row of a side."""
-        mean, deviation = np.empty((2, len(self._members), n))
-        size = sum(map(len, self._members))
-        for some, block in _blocks(side, n, max(1, BLOCK_SCORES // size)):
-            sides = (block, self.cohort_) if what == "profiles" else (self.cohort_, block)
-            scores = np.asarray(self.scorer_(*sides, **options), dtype=np.float64)
+        members = [np.flatnonzero(self._codes == group) for group in range(int(self._codes.max()) + 1)]
+        mean, deviation = np.empty((2, len(members), n))
+        size = len(self._codes)
+        step = max(1, BLOCK_SCORES // size)
+        for start in range(0, n, step):
+            some = slice(start, min(start + step, n))
+            sides = (side[some], self.cohort_) if what == "profiles" else (self.cohort_, side[some])
+            scores = self._matrix(*sides, options)
             scores = scores if what == "profiles" else scores.T  # (rows of the side, cohort)
             if scores.shape != (some.stop - some.start, size):
                 raise DataError(f"the scorer gave {scores.shape} cohort scores for {what}; the sides ask for {size}")
-            for group, members in enumerate(self._members):
-                chosen = scores[:, members]
-                if self.kind == "as" and self.top < len(members):
-                    chosen = np.partition(chosen, len(members) - self.top, axis=1)[:, -self.top :]
+            for group, rows in enumerate(members):
+                chosen = scores[:, rows]
+                if self.kind == "as" and self.top < len(rows):
+                    chosen = np.partition(chosen, len(rows) - self.top, axis=1)[:, -self.top :]
                 mean[group, some], deviation[group, some] = chosen.mean(axis=1), chosen.std(axis=1)
         flat = ~(deviation > 1e-12 * np.maximum(np.abs(mean), 1e-300))
         if flat.any():
@@ -195,21 +289,13 @@ class ScoreNormaliser(BaseEstimator):
         return place
 
     def _refuse_trials(self, side: Any, what: str) -> None:
-        shared = len(self.cohort_) if side is self.cohort_ else self._shared_rows(side)
+        cohort, rows = _rows(self.cohort_), _rows(side)
+        shared = count_shared(cohort, rows) if cohort.shape[1] == rows.shape[1] else 0
         if shared:
             raise DataError(
                 f"{shared} row(s) of the cohort stand among the {what} of the trials: statistics must not come from "
                 "the trials themselves. Take a cohort of other speakers (strict=False allows it all the same)"
             )
-
-    def _shared_rows(self, side: Any) -> int:
-        a, b = (s if hasattr(s, "ids") or isinstance(s, dict) else np.asarray(s) for s in (self.cohort_, side))
-        if isinstance(a, np.ndarray) != isinstance(b, np.ndarray) and self._enrol is not None:
-            a, b = (self._enrol(s) if isinstance(s, np.ndarray) else s for s in (a, b))
-        rows = [_rows(s) for s in (a, b)]
-        if rows[0] is None or rows[1] is None or rows[0].shape[1] != rows[1].shape[1]:
-            return 0
-        return count_shared(rows[0], rows[1])
 
 
 def count_shared(a: Array, b: Array) -> int:
@@ -230,24 +316,7 @@ def count_shared(a: Array, b: Array) -> int:
     )
 
 
-def _rows(side: Any) -> Array | None:
-    """The numbers behind a side, if it is an array or profiles with one row each."""
-    values = side if isinstance(side, np.ndarray) else getattr(side, "y", getattr(side, "directions", None))
-    if values is None or isinstance(side, dict):
-        return None
-    values = np.asarray(values.cpu() if hasattr(values, "cpu") else values)
-    return values.astype(np.float64) if values.ndim == 2 and values.dtype.kind in "fiu" else None
-
-
-def _length(side: dict[str, Any]) -> int:
-    return len(next(iter(side.values())))
-
-
-def _blocks(side: Any, n: int, step: int) -> Iterator[tuple[slice, Any]]:
-    """A side in runs of rows, where it can be cut, else whole."""
-    if step >= n or isinstance(side, dict) or not hasattr(side, "__getitem__"):
-        yield slice(0, n), side
-        return
-    for start in range(0, n, step):
-        some = slice(start, min(start + step, n))
-        yield some, side[some]
+def _rows(side: Any) -> Array:
+    """The numbers behind a side."""
+    values = side.y if isinstance(side, Profiles) else side
+    return np.asarray(values.cpu() if hasattr(values, "cpu") else values, dtype=np.float64)

@@ -1,82 +1,376 @@
-"""Transformers and calibrators as plain arrays and JSON, and back: no pickle.
+"""Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle.
 
-A class that can be kept in a file says in ``FITTED`` which attributes a fit leaves.
+Below stand `pack` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
+files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, says its state as
+arrays and plain values, and is found again by `load`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from typing import Any
+import secrets
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 
-from ._files import plain_settings, seal, unseal, write_atomically
-from .adaptation import CORAL
-from .calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
+from ._typing import PathLike
 from .exceptions import FileFormatError, ParameterError
-from .preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening
 
+_T = TypeVar("_T")
 Tensors = dict[str, NDArray[Any]]
-CALIBRATOR_FORMAT = "mvplda-calibrator"
+State = tuple[Tensors, dict[str, Any]]
+"""Arrays by name, and values that JSON can hold."""
 
-TRANSFORMERS: dict[str, type[Any]] = {
-    c.__name__: c for c in (Centring, Reduction, Whitening, LengthNormalisation, LDA, CORAL)
-}
-CALIBRATORS: dict[str, type[Any]] = {
-    c.__name__: c for c in (LinearCalibrator, PAVCalibrator, KindCalibrator, QualityCalibrator)
-}
-
-
-def take_apart(part: Any, registry: dict[str, type[Any]]) -> tuple[Tensors, dict[str, Any]]:
-    """Arrays and plain values of a fitted part."""
-    name = type(part).__name__
-    if registry.get(name) is not type(part):
-        raise ParameterError(f"a {name} cannot be kept in a bundle; these can: {sorted(registry)}")
-    settings = plain_settings(part.get_params(deep=False))
-    lost = sorted(set(part.get_params(deep=False)) - set(settings))
-    if lost:
-        raise ParameterError(
-            f"the setting {lost[0]!r} of {name} cannot be written as text: use plain numbers and names"
-        )
-    tensors: Tensors = {}
-    values: dict[str, Any] = {}
-    for attribute in part.FITTED:
-        if not hasattr(part, attribute):
-            raise ParameterError(f"the {name} is not fitted: it has no {attribute}")
-        value = getattr(part, attribute)
-        if isinstance(value, np.ndarray):
-            tensors[attribute] = np.ascontiguousarray(value, dtype=np.float64)
-        else:
-            values[attribute] = value.item() if isinstance(value, np.generic) else value
-    return tensors, {"class": name, "settings": settings, "values": values}
+FORMAT, WHAT = "mvplda", "object"
+"""Of the files of `Persistent` objects."""
+VERSION = 1
+TYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+STANDARD = "-"
+"""Stands for standard input or output."""
+DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
+"""Names of open descriptors: links that lead to no name that could be replaced."""
 
 
-def put_together(tensors: Tensors, about: dict[str, Any], registry: dict[str, type[Any]]) -> Any:
-    """The part that `take_apart` took apart."""
-    if about["class"] not in registry:
-        raise FileFormatError(f"it names a part {about['class']!r}; known are {sorted(registry)}")
-    kind = registry[about["class"]]
-    part = kind(**about["settings"])
-    for attribute in kind.FITTED:
-        if attribute not in tensors and attribute not in about["values"]:
-            if hasattr(kind, attribute):  # a file of before it was kept: the class says what that means
-                continue
-            raise FileFormatError(f"the {kind.__name__} has no {attribute}")
-        setattr(part, attribute, tensors[attribute] if attribute in tensors else about["values"][attribute])
+def pack(format: str, what: str, tensors: Tensors, about: dict[str, Any]) -> bytes:
+    """The bytes of a file: tensors, a description under the key `what`, version and fingerprint."""
+    return b"".join(packed_pieces(format, what, tensors, about))
+
+
+def packed_pieces(format: str, what: str, tensors: Tensors, about: dict[str, Any]) -> Iterator[bytes | memoryview]:
+    """The bytes that `pack` gives, piece by piece, without a copy of the tensors.
+
+    The same contents always give the same bytes. The library of safetensors writes its
+    metadata in an order that it draws anew every time.
+    """
+    header: dict[str, Any] = {
+        "__metadata__": {
+            "format": format,
+            "version": str(VERSION),
+            what: json.dumps(about),
+            "fingerprint": fingerprint(tensors, about),
+        }
+    }
+    place = 0
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # large items first: all are aligned
+    for name in order:
+        array = tensors[name]
+        ends = [place, place + array.nbytes]
+        header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": ends}
+        place = ends[1]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for name in order:
+        yield np.asarray(tensors[name], dtype=tensors[name].dtype.newbyteorder("<"), order="C").data
+
+
+def unpack(path: PathLike, format: str, what: str) -> State:
+    """The tensors and the description that `pack` put in a file, checked."""
+    tensors, metadata = read_tensors(path)
+    found = metadata.get("format")
+    if found != format:
+        held = f"it holds a {_class_in(metadata)}: use mvplda.load" if found == FORMAT else f"its format is {found!r}"
+        article = "an" if what[0] in "aeiou" else "a"
+        raise FileFormatError(f"{path} is a safetensors file, but not {article} {what} of mvplda; {held}")
+    version = metadata.get("version", "")
+    if not version.isdigit() or int(version) > VERSION:
+        raise FileFormatError(f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it")
+    try:
+        about = json.loads(metadata[what])
+        whole = metadata["fingerprint"] == fingerprint(tensors, about)
+    except (KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
+    except RecursionError as error:
+        raise FileFormatError(f"{path} is damaged: its description is nested too deeply for a {what}") from error
+    if not whole:
+        raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
+    return tensors, about
+
+
+def _class_in(metadata: dict[str, str]) -> str:
+    try:
+        return str(json.loads(metadata[WHAT])["class"])
+    except (KeyError, TypeError, ValueError):
+        return WHAT
+
+
+def read_metadata(path: PathLike) -> dict[str, str]:
+    """Metadata of a safetensors file; its tensors are not read."""
+    return _read(path, lambda _: None)[1]
+
+
+def read_tensors(path: PathLike) -> tuple[Tensors, dict[str, str]]:
+    """Tensors and metadata of a safetensors file."""
+    return _read(path, lambda file: {name: file.get_tensor(name) for name in list(file.keys())})
+
+
+def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, str]]:
+    path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(f"{path} is a folder; a file was expected")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return tensors(file), dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+
+
+def fingerprint(tensors: Tensors, about: dict[str, Any]) -> str:
+    """SHA-256 of the parameters, names and settings."""
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(f"{name}{tensors[name].shape}{tensors[name].dtype}".encode())
+        digest.update(np.ascontiguousarray(tensors[name]).tobytes())
+    return digest.hexdigest()
+
+
+def check_writable(*targets: PathLike) -> None:
+    """Raise the error now that writing there would give later: before long work, not after it.
+
+    ``-`` stands for standard output and can always be written.
+    """
+    for target in targets:
+        path = Path(target)
+        if str(path) == STANDARD:
+            continue
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder; give the name of a file to write")
+        if _written_straight(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(f"{path} may not be written")
+            continue
+        folder = Path(os.path.realpath(path)).parent if path.is_symlink() else path.parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(f"{path} cannot be written: its folder {folder} may not be changed")
+
+
+@contextmanager
+def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
+    """Temporary files to write, which take the places of the targets when the block ends well.
+
+    After an error the temporary files are gone and the targets are as they were. A link stays a
+    link: what it points to is written. Devices, pipes and standard output (``-``), which cannot
+    be replaced, get a copy.
+    """
+    check_writable(*targets)
+    paths = [Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target)) for target in targets]
+    straight = [_written_straight(path) for path in paths]
+    temporary: list[Path] = []
+    try:
+        for path, copied in zip(paths, straight, strict=True):
+            folder = Path(tempfile.gettempdir()) if copied else path.parent
+            part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"  # names of files end at 255 bytes
+            temporary.append(part)
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if copied else 0o666))
+            if path.is_file():
+                os.chmod(part, stat.S_IMODE(path.stat().st_mode))
+        yield temporary
+        for part in temporary:
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+        for part, path, copied in zip(temporary, paths, straight, strict=True):
+            if str(path) == STANDARD:
+                sys.stdout.buffer.write(part.read_bytes())
+                sys.stdout.buffer.flush()
+            elif copied:
+                with part.open("rb") as source, path.open("wb") as sink:
+                    shutil.copyfileobj(source, sink)
+            else:
+                os.replace(part, path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written") from error
+    finally:
+        for part in temporary:
+            part.unlink(missing_ok=True)
+
+
+def write_atomically(path: PathLike, data: bytes) -> None:
+    """Write a file, all or nothing."""
+    with atomic_write(path) as (part,):
+        part.write_bytes(data)
+
+
+def _written_straight(path: Path) -> bool:
+    """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
+    name = str(path)
+    return name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
+
+
+# Objects that a file can hold.
+
+
+REGISTRY: dict[str, type[Persistent]] = {}
+"""Classes by name. Each enters itself."""
+
+OTHER_FORMATS = {"mvplda-statistics": "SufficientStatistics"}
+"""Public classes whose files have a format of their own."""
+
+
+class Persistent:
+    """What a file can keep. A subclass is found again by its name, and needs no table to be entered in.
+
+    The state of an estimator is its settings, and the attributes of `FITTED` that a fit leaves. A class whose state
+    is something else says so in `get_state` and `from_state`.
+    """
+
+    KIND: ClassVar[str] = "object"
+    """What this is, in one word, for people."""
+
+    FITTED: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        other = REGISTRY.setdefault(cls.__name__, cls)
+        if other.__module__ != cls.__module__:
+            raise TypeError(f"files know a class {cls.__name__} already, that of {other.__module__}: take another name")
+        REGISTRY[cls.__name__] = cls
+
+    def get_state(self) -> State:
+        """Arrays and plain values from which `from_state` makes this object again."""
+        name, params = type(self).__name__, self.get_params(deep=False)  # type: ignore[attr-defined]
+        settings = plain_settings(params)
+        lost = sorted(set(params) - set(settings))
+        if lost:
+            raise ParameterError(
+                f"the setting {lost[0]!r} of {name} cannot be written as text: use plain numbers and names"
+            )
+        arrays: Tensors = {}
+        values: dict[str, Any] = {}
+        for attribute in self.FITTED:
+            if not hasattr(self, attribute):
+                raise ParameterError(f"the {name} is not fitted: it has no {attribute}")
+            value = getattr(self, attribute)
+            if isinstance(value, np.ndarray):
+                arrays[attribute] = np.ascontiguousarray(value, dtype=np.float64)
+            else:
+                values[attribute] = value.item() if isinstance(value, np.generic) else value
+        return arrays, {"settings": settings, "values": values}
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        """The object whose state this is."""
+        part = cls(**values["settings"])
+        for attribute in cls.FITTED:
+            if attribute in arrays or attribute in values["values"]:
+                setattr(part, attribute, arrays[attribute] if attribute in arrays else values["values"][attribute])
+            elif not hasattr(cls, attribute):  # else the class says what it means that a file has none
+                raise FileFormatError(f"the {cls.__name__} has no {attribute}")
+        return part
+
+    def save(self, path: PathLike) -> None:
+        """Write this to a ``.safetensors`` file, all or nothing."""
+        arrays, about = state_of(self, Persistent)
+        with atomic_write(path) as (part,), part.open("wb") as file:
+            file.writelines(packed_pieces(FORMAT, WHAT, arrays, about))
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """Read what `save` wrote; `mvplda.load` reads whatever a file holds."""
+        found = load(path)
+        for part in (found, found.bare() if isinstance(found, Persistent) else found):
+            if isinstance(part, cls):
+                return part
+        name = type(found).__name__
+        detail = found.detail() if isinstance(found, Persistent) else ""
+        raise FileFormatError(f"{path} holds a {name}{detail}, not a {cls.__name__}: use mvplda.load or {name}.load")
+
+    def bare(self) -> Persistent:
+        """What is left where this only wraps something."""
+        return self
+
+    def detail(self) -> str:
+        """What somebody who took this for something else should know of it."""
+        return ""
+
+    def describe(self) -> dict[str, Any]:
+        """What this is, in plain values."""
+        return {"class": type(self).__name__, "settings": self.get_params(deep=False)}  # type: ignore[attr-defined]
+
+
+def load(path: PathLike) -> Any:
+    """Read what a file of mvplda holds: a `Bundle`, a scorer, a calibrator, profiles or statistics."""
+    other = OTHER_FORMATS.get(read_metadata(path).get("format", ""))
+    if other is not None:
+        return _public(other).load(path)
+    arrays, about = unpack(path, FORMAT, WHAT)
+    try:
+        return restore(arrays, about, Persistent)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise FileFormatError(f"{path} lacks parts of what it should hold, or they do not fit: {error}") from error
+
+
+def state_of(part: Any, kind: type[Any]) -> State:
+    """The state of a part that must be of a kind; its class is among the values."""
+    if not (isinstance(part, Persistent) and isinstance(part, kind)):
+        known = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind) and not name.startswith("_"))
+        raise ParameterError(f"a {type(part).__name__} cannot be kept in a file here; these can: {known}")
+    arrays, values = part.get_state()
+    return arrays, {"class": type(part).__name__, **values}
+
+
+def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
+    """The part whose state `state_of` gave; it must be of a kind."""
+    name = about["class"]
+    cls = REGISTRY.get(name) or _public(name)
+    if not (isinstance(cls, type) and issubclass(cls, Persistent)):
+        raise FileFormatError(f"it names a part {name!r}, which this mvplda does not know")
+    part = cls.from_state(arrays, about)
+    if not isinstance(part, kind):
+        raise FileFormatError(f"it has a {name} in the place of a {kind.__name__}")
     return part
 
 
-def save_calibrator(calibrator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted calibrator to a file of its own, all or nothing."""
-    tensors, about = take_apart(calibrator, CALIBRATORS)
-    write_atomically(path, seal(CALIBRATOR_FORMAT, "calibrator", tensors, about))
+def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> dict[str, Any]:
+    """Put the arrays of a part among those of the whole, under a prefix; gives its values."""
+    own, about = state_of(part, kind)
+    arrays.update({f"{prefix}/{name}": array for name, array in own.items()})
+    return about
 
 
-def load_calibrator(path: str | os.PathLike[str]) -> Any:
-    """Read a calibrator that `save_calibrator` wrote."""
-    tensors, about = unseal(path, CALIBRATOR_FORMAT, "calibrator")
-    try:
-        return put_together(tensors, about, CALIBRATORS)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path} lacks parts of a calibrator: {error}") from error
+def get_part(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
+    """The part that `put_part` put under a prefix."""
+    own = {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
+    return restore(own, about, kind)
+
+
+def _public(name: str) -> Any:
+    """A public class of this package, whose module need not have been imported yet."""
+    return getattr(import_module(__package__), name, None)
+
+
+def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a text can hold; callbacks and random generators are left out."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (np.generic, np.ndarray)):
+            return value.tolist()
+        raise TypeError
+
+    plain = {}
+    for name, value in settings.items():
+        try:
+            plain[name] = json.loads(json.dumps(value, default=convert))
+        except TypeError:
+            continue
+    return plain

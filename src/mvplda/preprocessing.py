@@ -23,14 +23,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ._typing import Array
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
+from .persistence import Persistent
 from .statistics import HARDLY_VARIES, hardly_vary
 
 FLOATS = (np.float64, np.float32)
 
 
-class _Vectors(TransformerMixin, BaseEstimator):
+class Step(Persistent, TransformerMixin, BaseEstimator):
     """Vectors in, vectors out, float32 staying float32."""
 
+    KIND: ClassVar[str] = "preprocessing step"
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
     def _new(self, X: Any, least: int = 1) -> Any:
@@ -51,7 +53,7 @@ class _Vectors(TransformerMixin, BaseEstimator):
         return tags
 
 
-class Centring(OneToOneFeatureMixin, _Vectors):
+class Centring(OneToOneFeatureMixin, Step):
     """Take away the mean of the training vectors.
 
     Attributes
@@ -70,7 +72,7 @@ class Centring(OneToOneFeatureMixin, _Vectors):
         return np.asarray(X - self.mean_.astype(X.dtype))
 
 
-class _Affine(ClassNamePrefixFeaturesOutMixin, _Vectors):
+class _Affine(ClassNamePrefixFeaturesOutMixin, Step):
     """(x - mean_) @ matrix_."""
 
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "mean_", "matrix_")
@@ -222,7 +224,7 @@ def _principal_axes(X: NDArray[Any], kept: int) -> tuple[Array, Array, Array]:
     return mean, variances, axes * np.where(largest < 0, -1.0, 1.0)
 
 
-class LengthNormalisation(OneToOneFeatureMixin, _Vectors):
+class LengthNormalisation(OneToOneFeatureMixin, Step):
     """Scale every vector to one length; a zero vector stays zero.
 
     Parameters

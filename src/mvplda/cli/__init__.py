@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import CompletionItem
 
 from .. import __version__
 from ..exceptions import MvpldaError
@@ -19,11 +20,14 @@ from ..exceptions import MvpldaError
 COMMANDS = {
     "stats": "train",
     "train": "train",
+    "adapt": "train",
+    "normalise": "train",
     "enrol": "train",
     "score": "score",
     "calibrate": "score",
     "evaluate": "evaluate",
     "compare": "evaluate",
+    "threshold": "evaluate",
     "info": "files",
     "convert": "files",
     "completion": "files",
@@ -130,6 +134,25 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return key, rest
 
 
+class Registered(click.ParamType):  # type: ignore[type-arg]
+    """A name in a registry of the package, which is imported when a name is asked for."""
+
+    def __init__(self, name: str, registry: str) -> None:
+        self.name, self.registry = name, registry
+
+    def _names(self) -> list[str]:
+        module, _, attribute = self.registry.rpartition(".")
+        return list(getattr(import_module(f"..{module}", __name__), attribute))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in self._names():
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, self._names()))}.", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
 def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """NAME=VALUE pairs by name; a name that stands twice is a wrong call."""
     found: dict[str, str] = {}
@@ -199,7 +222,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 def check_folder(path: Path) -> None:
     """Whether results can be written to a folder, which need not be there yet; nothing is made."""
-    from .._files import check_writable
+    from ..persistence import check_writable
 
     place = path
     while not place.exists():

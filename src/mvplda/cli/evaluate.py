@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, check_folder, once
+from . import SEED, KeyValue, Number, check_folder, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,6 +31,14 @@ TRIALS = click.option(
     "key",
     required=True,
     help="Judge the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
+)
+FAR = click.option(
+    "--far",
+    type=Number(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    default=(0.01, 0.001, 0.0001),
+    help="Show the misses at this false-alarm rate, which is a share of the non-targets, and the threshold for it. "
+    "May be repeated.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full.")
 SPEAKERS = (
@@ -55,6 +64,14 @@ def speaker_options(command: Any) -> Any:
 @click.argument("scores")
 @TRIALS
 @COSTS
+@FAR
+@click.option(
+    "--frr",
+    type=Number(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    help="Show the false alarms at this miss rate, which is a share of the targets, and the threshold for it. "
+    "May be repeated.",
+)
 @speaker_options
 @click.option("--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same.")
 @click.option(
@@ -85,6 +102,8 @@ def evaluate(
     scores: str,
     key: str,
     costs: tuple[str, ...],
+    far: tuple[float, ...],
+    frr: tuple[float, ...],
     enrol_speakers: str | None,
     test_speakers: str | None,
     equal: bool,
@@ -100,6 +119,7 @@ def evaluate(
     \b
     Examples:
       mvplda evaluate scores --trials trials
+      mvplda evaluate scores --trials trials --far 0.001
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
     from .. import load, metrics
@@ -115,11 +135,12 @@ def evaluate(
     trials, values = scored_trials(key, scores)
     fitted = None if model is None else getattr(loaded := load(model), "model", loaded)
     of_views = {view: matched(trials, path) for view, path in single.items()}
-    result = metrics.evaluate(values, trials.kind, costs, equal_weights=equal)
+    settings: dict[str, Any] = {"costs": costs, "far": far, "frr": frr, "equal_weights": equal}
+    result = metrics.evaluate(values, trials.kind, **settings)
     intervals = None
     if test_speakers is not None:
         sides = speakers_of(trials, enrol_speakers, test_speakers)
-        intervals = metrics.speaker_intervals(values, trials.kind, *sides, costs, equal_weights=equal)
+        intervals = metrics.speaker_intervals(values, trials.kind, *sides, **settings)
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -131,6 +152,76 @@ def evaluate(
         page = _page(title or Path(scores).name, trials, values, result, intervals, fitted, of_views)
         written = write_report(page, report)
         click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+
+
+@click.command()
+@click.argument("scores")
+@TRIALS
+@click.option(
+    "--far",
+    type=Number(0, 1, min_open=True, max_open=True),
+    help="Find the lowest threshold with no more false alarms than this share of the non-targets.",
+)
+@click.option(
+    "--frr",
+    type=Number(0, 1, min_open=True, max_open=True),
+    help="Find the highest threshold with no more misses than this share of the targets.",
+)
+@speaker_options
+@JSON
+def threshold(
+    scores: str,
+    key: str,
+    far: float | None,
+    frr: float | None,
+    enrol_speakers: str | None,
+    test_speakers: str | None,
+    as_json: bool,
+) -> None:
+    """The threshold of SCORES for a wanted rate of false alarms (--far) or of misses (--frr).
+
+    One row a kind of non-target, and one for all of them: the threshold, at and above which scores are
+    accepted, and both error rates there. With --test-speakers each has its interval over speakers: where
+    the threshold would lie, and what the rates would be, with other speakers.
+
+    \b
+    Examples:
+      mvplda threshold scores --trials trials --far 0.001
+      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk --json
+    """
+    from .. import metrics
+    from ..metrics.catalogue import Interval, OtherRateAt, RateThere, ThresholdAt
+    from ..metrics.evaluation import aligned
+    from ..metrics.intervals import plain
+
+    if (far is None) == (frr is None):
+        raise click.UsageError("give the rate that is wanted: either --far or --frr")
+    wanted, other, rate = ("far", "frr", far) if far is not None else ("frr", "far", frr)
+    trials, values = scored_trials(key, scores)
+    settings: dict[str, Any] = {"costs": (), "far": (), "frr": (), wanted: [rate]}
+    result = metrics.evaluate(values, trials.kind, **settings)
+    intervals = None
+    if test_speakers is not None:
+        sides = speakers_of(trials, enrol_speakers, test_speakers)
+        intervals = metrics.speaker_intervals(values, trials.kind, *sides, **settings)
+    sorts = {"threshold": ThresholdAt, wanted: RateThere, other: OtherRateAt}
+    shown = {name: sort(rate, int(wanted == "far")) for name, sort in sorts.items()}
+    if as_json:
+        found: dict[str, Any] = {"wanted": {wanted: rate}, "level": None, "n_speakers": None, "kinds": {}}
+        if intervals is not None:
+            found |= {"level": intervals.level, "n_speakers": intervals.n_speakers}
+        for kind, row in result.rows.items():
+            found["kinds"][kind] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
+            for name, metric in shown.items():
+                ends = None if intervals is None else intervals.of(kind, metric.name)
+                found["kinds"][kind][name] = plain(ends or Interval(row[metric.name], math.nan, math.nan))
+        click.echo(json.dumps(found, indent=2))
+        return
+    lines = result.grid(shown.values(), intervals)
+    notes = [*shown["threshold"].notes(), "No intervals: they need --test-speakers."]
+    if intervals is not None:
+        notes[-1] = intervals.definition()
+    click.echo("\n".join([*aligned(lines), "", *notes]))
 
 
 @click.command()
@@ -191,15 +282,9 @@ def compare(
         }
         click.echo(json.dumps(found, indent=2))
         return
-    kinds = list(results[names[0]].rows)
-    lines = [["EER, %", *kinds, "Cllr"]]
+    lines = [["EER, %", *(heading for heading, _, _ in results[lead].summary())]]
     for name, result in results.items():
-        cells = []
-        for kind in kinds:
-            ends = intervals[name].intervals.get(kind, {}).get("eer")
-            cell = "-" if ends is None else f"{100 * ends.estimate:.2f} [{100 * ends.low:.2f}, {100 * ends.high:.2f}]"
-            cells.append(cell)
-        lines.append([name, *cells, f"{result['Total'].cllr:.3f}"])
+        lines.append([name, *(result.cell(metric, kind, intervals[name]) for _, metric, kind in result.summary())])
     click.echo("\n".join(aligned(lines)))
     click.echo(next(iter(intervals.values())).definition())
     for other, test in tests.items():
@@ -267,7 +352,7 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
 
 def _check_page(path: Path) -> None:
     """Whether a page, and the folder of what belongs to it, can be written there."""
-    from .._files import check_writable
+    from ..persistence import check_writable
     from ..report.page import folder_beside
 
     check_writable(path)

@@ -8,24 +8,21 @@ from typing import Any
 
 import click
 
-from . import SEED, KeyValue, check_folder, once
-
-# mvplda experiment
+from . import SEED, KeyValue, Registered, check_folder, once
 
 
-ROOTS = {
-    "audiomnist": "the downloaded repository, or a packed folder with an index.csv",
-    "free-spoken-digits": "the downloaded repository",
-    "arabic-commands": "the downloaded repository",
-    "rsr2015": "the licensed corpus, with sph/ and key/",
-    "folder": "a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels",
-    "synthetic": "where the speech is written; made by espeak-ng if it is not there",
-    "vectors": "vectors from elsewhere (scp, npz, parquet ...), their labels given by -l",
-}
+class CorpusCommand(click.Command):
+    """Shows the corpora of the registry below its help: what each is read from, and its options."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from ..speech.corpora import CORPORA
+
+        with formatter.section("CORPUS, its ROOT, and its options under -s corpus.NAME=VALUE"):
+            formatter.write_dl([(name, f"{e.root} [{', '.join(e.options)}]") for name, e in CORPORA.items()])
 
 
-@click.command(epilog="CORPUS is one of: " + ", ".join(ROOTS) + ".")
-@click.argument("corpus", type=click.Choice(list(ROOTS)), metavar="CORPUS")
+@click.command(cls=CorpusCommand)
+@click.argument("corpus", type=Registered("corpus", "speech.corpora.CORPORA"), metavar="CORPUS")
 @click.argument("root", required=False, type=click.Path(path_type=Path))
 @click.option(
     "-o",
@@ -72,7 +69,12 @@ ROOTS = {
 @click.option(
     "--workers", type=click.IntRange(min=1), help="Make features in so many processes.  [default: one a core]"
 )
-@click.option("--strict", is_flag=True, help="Stop at the first sound file that cannot be used, and do not skip it.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["raise", "skip"]),
+    default="skip",
+    help="Stop at a sound file that cannot be used, or name it and go on without it.",
+)
 @click.option("--no-report", is_flag=True, help="Write tables only, and no page with pictures.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown.")
 def experiment(
@@ -87,7 +89,7 @@ def experiment(
     extractor: str | None,
     cache: Path | None,
     workers: int | None,
-    strict: bool,
+    on_error: str,
     no_report: bool,
     quiet: bool,
 ) -> None:
@@ -105,9 +107,9 @@ def experiment(
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
     The configuration is saved with the results; the same configuration gives the same table.
     """
+    from .._optional import need
     from ..exceptions import MvpldaError, ParameterError
-    from ..io.vectors import read_vectors
-    from ..speech.corpora import corpus_of_vectors, load_corpus
+    from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment.configuration import read_configuration, read_recipe
     from ..speech.experiment.run import run_experiment
 
@@ -123,33 +125,26 @@ def experiment(
         raise click.UsageError("give a recipe or a configuration file, not both")
     output = output or Path(f"experiment-{corpus}")
     check_folder(output)
+    need("tomli_w")  # the configuration is written, and what that needs is said before the work
     if root is None:
         if corpus != "synthetic":
-            raise click.UsageError(f"{corpus} needs its ROOT: {ROOTS[corpus]}")
+            raise click.UsageError(f"{corpus} needs its ROOT: {CORPORA[corpus].root}")
         root = output / "speech"
     if config is not None:
         settings = read_configuration(config, corpus=corpus)
     else:
         usual = "small" if corpus == "synthetic" else "modern"
         settings = read_recipe(recipe or usual, {"name": corpus})
-    found: dict[str, Any] = {name: _value(text) for name, text in changes}
-    try:
-        settings = settings.with_changes(found)
-    except MvpldaError:
-        raise
-    except (TypeError, AttributeError, ValueError) as error:
-        raise ParameterError(f"the settings given by -s do not fit: {error}") from error
+    settings = settings.with_changes({name: _value(text) for name, text in changes})
     if settings.corpus["name"] != corpus:
         raise click.UsageError(f"{config or '-s'} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
     options = {name: value for name, value in settings.corpus.items() if name != "name"}
-    if corpus == "synthetic" and not quiet:
-        options["progress"] = True
+    if "verbose" in CORPORA[corpus].options:
+        options.setdefault("verbose", not quiet)
+    if corpus == "vectors":
+        vectors, options["labels"] = str(root), once("--labels", labels)
     try:
-        if corpus == "vectors":
-            vectors = str(root)
-            loaded = corpus_of_vectors(read_vectors(vectors).ids, once("--labels", labels), **options)
-        else:
-            loaded = load_corpus(corpus, root, **options)
+        loaded = load_corpus(corpus, root, **options)
     except MvpldaError:
         raise
     except (TypeError, AttributeError) as error:
@@ -163,9 +158,9 @@ def experiment(
         extractor=extractor,
         cache=cache or output / "features",
         workers=workers,
-        on_error="raise" if strict else "skip",
+        on_error=on_error,
         report=not no_report,
-        progress=not quiet,
+        verbose=not quiet,
         say=click.echo,
     )
 
@@ -176,9 +171,6 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"x = {text}")["x"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-# mvplda demo
 
 
 NEXT = """
@@ -212,20 +204,19 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
 
     Takes two minutes on two cores. The same as: mvplda experiment synthetic -o demo-output
     """
+    from .._optional import need
     from ..speech.corpora import load_corpus
     from ..speech.experiment.configuration import read_recipe
     from ..speech.experiment.run import run_experiment
 
     check_folder(output)
-    settings = read_recipe("small", {"name": "synthetic", "seed": seed})
-    settings = settings.with_changes({"training.seed": seed, "backend.seed": seed})
+    need("tomli_w")
+    settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
+    settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
     click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
-    corpus = load_corpus("synthetic", output / "speech", seed=seed, progress=not quiet)
-    run_experiment(corpus, settings, output, cache=output / "features", progress=not quiet, say=click.echo)
+    corpus = load_corpus("synthetic", output / "speech", random_state=seed, verbose=not quiet)
+    run_experiment(corpus, settings, output, cache=output / "features", verbose=not quiet, say=click.echo)
     click.echo(NEXT.format(output=output))
-
-
-# mvplda study
 
 
 OUTPUT = click.option(
@@ -276,7 +267,7 @@ def faces(images: Path, output: Path, seed: int) -> None:
     from ..speech.experiment.studies import study_faces
 
     check_folder(output)
-    study_faces(images, output, seed=seed, say=click.echo)
+    study_faces(images, output, random_state=seed, say=click.echo)
 
 
 @study.command()
@@ -344,7 +335,7 @@ def nuisance(
         keep=keep or None,
         components=components,
         folds=folds,
-        seed=seed,
+        random_state=seed,
         say=click.echo,
     )
     output.mkdir(parents=True, exist_ok=True)

@@ -72,20 +72,21 @@ def _about_vectors(file: str) -> dict[str, Any]:
 
 def _about_safetensors(file: str) -> dict[str, Any]:
     """By the format that the file says it has."""
-    from .._files import BUNDLE_FORMAT, FORMAT, read_metadata
-    from ..bundle import describe_model
     from ..exceptions import FileFormatError
+    from ..persistence import FORMAT, load, read_metadata
 
     try:
-        found = read_metadata(file).get("format")
+        metadata = read_metadata(file)
     except FileFormatError as error:
         if file.endswith(".safetensors"):
             raise
         raise FileFormatError(
             f"{file} is neither a .safetensors file of mvplda nor, by its name, one of vectors: see mvplda info --help"
         ) from error
-    if found in (FORMAT, BUNDLE_FORMAT):
-        return {"kind": "model" if found == FORMAT else "bundle", **describe_model(file)}
+    found = metadata.get("format")
+    if found == FORMAT:
+        held = load(file)
+        return {"kind": held.KIND, **held.describe(), "fingerprint": metadata["fingerprint"]}
     about = _KINDS.get(str(found))
     if about is None:
         raise FileFormatError(
@@ -96,28 +97,8 @@ def _about_safetensors(file: str) -> dict[str, Any]:
     return about(file)
 
 
-def _about_profiles(file: str) -> dict[str, Any]:
-    from ..scoring.profiles import Profiles
-
-    profiles = Profiles.load(file)
-    return {
-        "kind": "profiles",
-        "profiles": len(profiles),
-        "vectors": int(profiles.counts.sum()),
-        "first id": str(profiles.ids[0]),
-        "model": profiles.model,
-    }
-
-
-def _about_calibrator(file: str) -> dict[str, Any]:
-    from ..persistence import load_calibrator
-
-    calibrator = load_calibrator(file)
-    return {"kind": "calibrator", "class": type(calibrator).__name__, "settings": calibrator.get_params(deep=False)}
-
-
 def _about_statistics(file: str) -> dict[str, Any]:
-    from .._files import read_metadata
+    from ..persistence import read_metadata
     from ..statistics.storage import load_with_sources
 
     statistics, sources = load_with_sources(file)
@@ -127,7 +108,7 @@ def _about_statistics(file: str) -> dict[str, Any]:
         "kind": "statistics",
         "vectors": statistics.n,
         "dimension": statistics.dimension,
-        "second moment": "full" if statistics.scatter.ndim == 2 else "diagonal",
+        "second moment": statistics.second_moment,
         "classes": {view: len(statistics.counts[view]) - unlabelled[view] for view in statistics.views},
         "vectors without label": unlabelled,
         "cells filled": {f"{a} x {b}": int(table.nnz) for (a, b), table in pairs if ":" not in a + b},
@@ -173,8 +154,6 @@ def _about_features(file: str) -> dict[str, Any]:
 
 
 _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "mvplda-profiles": _about_profiles,
-    "mvplda-calibrator": _about_calibrator,
     "mvplda-statistics": _about_statistics,
     "mvplda-extractor": _about_extractor,
     "mvplda-features": _about_features,
@@ -209,7 +188,7 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
       mvplda convert trials trials.csv --as trials
       mvplda convert kaldi.plda model.safetensors --as plda
     """
-    from .._files import check_writable
+    from ..persistence import check_writable
 
     if what is None:
         what = "vectors" if _names_vectors(source) and _names_vectors(target) else None
@@ -236,15 +215,18 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
 
 def _convert_plda(source: str, target: str, to_format: str | None) -> None:
     """Between our files, Kaldi's <Plda> (to-format kaldi or kaldi-text), and .npz or .h5 of other toolkits."""
-    from ..bundle import load
     from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
+    from ..models import MultiviewPLDA
+    from .score import load_bundle
 
     if to_format not in (None, "kaldi", "kaldi-text"):
         raise ParameterError(f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}")
+    model: Any
     if source.endswith(".safetensors"):
-        loaded = load(source)
-        model = getattr(loaded, "model", loaded)
+        model = load_bundle(source).fitted_scorer
+        if not isinstance(model, MultiviewPLDA):
+            raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
     else:
         model = read_numpy_plda(source) if source.endswith((".npz", ".h5", ".hdf5")) else read_kaldi_plda(source)
     if target.endswith(".safetensors"):

@@ -1,4 +1,4 @@
-"""mvplda score, mvplda calibrate"""
+"""Commands that score trials: score, calibrate."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from . import MODELS, Number, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from ..bundle import Bundle
 
 FORMAT = click.option(
     "--format",
@@ -66,19 +68,22 @@ def score(
     """
     import numpy as np
 
-    from .. import load
     from ..io.scores import Scores, write_scores
     from ..io.trials import read_trials
     from ..labels import base_columns
+    from ..scoring.question import Question
 
     if per_view and output == "-":
         raise click.UsageError("--per-view needs --output: it writes one more file a view")
     if profiles is not None and (enrol is not None or models is not None):
         raise click.UsageError("--profiles are models that are ready: leave out --enrol and --models")
     check_scores_place(output, form=form)
-    system = load(model)
-    fitted = getattr(system, "model", system)
-    single = {view: f"{output}.{view}" for view in base_columns(tuple(fitted.views_))} if per_view else {}
+    system = load_bundle(model)
+    fitted = system.fitted_scorer
+    views = getattr(fitted, "views_", getattr(fitted, "views", {}))
+    if per_view and not views:
+        raise click.UsageError(f"--per-view: a {type(fitted).__name__} knows no views")
+    single = {view: f"{output}.{view}" for view in base_columns(tuple(views))} if per_view else {}
     check_scores_place(*single.values(), form=form)
     listed = read_trials(trials)
     test_set = read_side(system, tests)
@@ -95,9 +100,10 @@ def score(
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
     needed, columns = np.unique(columns, return_inverse=True)
     sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
-    question: dict[str, Any] = {"given": once("--given", given) or None, "scoring": scoring}
-    plain = not same and not given and known is None and scoring == "exact"
-    calibrated = not raw and getattr(system, "calibrator", None) is not None
+    question = Question(same or None, once("--given", given) or None, known=claims)
+    options = {} if scoring == "exact" else {"scoring": scoring}
+    plain = question == Question() and not options
+    calibrated = not raw and system.calibrator is not None
     if calibrated and not plain:
         click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
     if calibrated and plain:
@@ -105,7 +111,7 @@ def score(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
-            values = system.llr_trials(*sides, same=same or None, known=claims, **question)
+            values = system.llr_trials(*sides, question, **options)
     write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
     for view, path in single.items():
         alone = np.asarray(system.llr_trials(*sides, same=view))
@@ -114,26 +120,38 @@ def score(
 
 def check_scores_place(*paths: str, form: str | None) -> None:
     """Whether scores can be written there, before they are made."""
-    from .._files import check_writable
     from .._optional import need
     from ..io.text import suffix_format
+    from ..persistence import check_writable
 
     check_writable(*paths)
     if any((form or suffix_format(path)) == "parquet" for path in paths):
         need("pyarrow")
 
 
-def read_side(system: Any, path: str) -> Any:
+def load_bundle(path: str) -> Bundle:
+    """What a model file holds; a scorer alone is a bundle without anything around it."""
+    from ..bundle import Bundle
+    from ..exceptions import FileFormatError
+    from ..models import BaseScorer
+    from ..persistence import load
+
+    found = load(path)
+    if not isinstance(found, (Bundle, BaseScorer)):
+        raise FileFormatError(f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes")
+    return found if isinstance(found, Bundle) else Bundle(None, found)
+
+
+def read_side(bundle: Bundle, path: str) -> Any:
     """Vectors, of the extractor that the model is for."""
     from ..io.vectors import read_vectors
 
     vectors = read_vectors(path)
-    if hasattr(system, "check_extractor"):
-        system.check_extractor(vectors.extractor, path)
+    bundle.check_extractor(vectors.extractor, path)
     return vectors
 
 
-def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
+def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.lists import read_groups
     from ..io.vectors import compare_extractors
@@ -141,15 +159,15 @@ def enrolled_profiles(system: Any, enrol: str | None, models: str | None, profil
 
     if profiles is not None:
         return Profiles.load(profiles)
-    vectors = tests if enrol is None else read_side(system, enrol)
-    if tests is not None and enrol is not None and getattr(system, "extractor", None) is None:
+    vectors = tests if enrol is None else read_side(bundle, enrol)
+    if tests is not None and enrol is not None and bundle.extractor is None:
         compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
-        return system.enrol(vectors.X, vectors.ids)
+        return bundle.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)
     members = [name for group in groups.values() for name in group]
     owners = [model for model, group in groups.items() for _ in group]
-    return system.enrol(vectors.select(members).X, owners)
+    return bundle.enrol(vectors.select(members).X, owners)
 
 
 def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any) -> dict[str, Any]:
@@ -162,9 +180,10 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
 
     from ..io.lists import read_map
 
-    classes = fitted.classes_.get(view)
+    known = getattr(fitted, "classes_", {})
+    classes = known.get(view)
     if classes is None:
-        raise LabelError(f"--known: the model knows no classes of a view {view!r}; it does of {list(fitted.classes_)}")
+        raise LabelError(f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}")
     listed = read_map(path)
     names = [str(name) for name in models.tolist()]
     wanted = [names[number] for number in used.tolist()]
@@ -241,11 +260,9 @@ def calibrate(
       mvplda calibrate dev-scores --trials dev-trials --save cal.safetensors
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
-    from .._files import check_writable
-    from ..bundle import Bundle, load
-    from ..calibration import KindCalibrator, LinearCalibrator, PAVCalibrator
+    from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
     from ..io.scores import Scores, read_scores, write_scores
-    from ..persistence import load_calibrator, save_calibrator
+    from ..persistence import check_writable
     from .evaluate import scored_trials, speakers_in
 
     if (key is None) == (source is None):
@@ -267,13 +284,12 @@ def calibrate(
         if calibrator.n_speakers_ is not None:
             click.echo(f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True)
         if target is not None:
-            save_calibrator(calibrator, target)
+            calibrator.save(target)
         if model is not None:
-            system = load(model)
-            bundle = system if isinstance(system, Bundle) else Bundle(None, system)
+            bundle = load_bundle(model)
             bundle.calibrator = calibrator
             bundle.save(model)
     else:
-        calibrator = load_calibrator(str(source))
+        calibrator = Calibrator.load(str(source))
     if output is not None:
         write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)

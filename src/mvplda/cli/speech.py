@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from . import SEED, KeyValue, Number, once
+from . import SEED, KeyValue, Number, Registered, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..speech.corpora.corpus import Clip
     from ..speech.features import Extracted, FeatureSet, FeatureSettings
+    from ..speech.features.reading import Clip
 
 
 SOURCE = """\b
@@ -80,7 +80,7 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("-o", "--output", required=True, help="Write the extractor to this file.")
 @click.option(
     "--network",
-    type=click.Choice(["modern", "paper"]),
+    type=Registered("network", "speech.networks.NETWORKS"),
     help="Train convolutions with attention (modern), or sigmoid layers on stacked frames (paper).  [default: modern]",
 )
 @click.option("--rbm", is_flag=True, help="Pre-train the paper's layers with restricted Boltzmann machines.")
@@ -115,6 +115,7 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--seed",
+    "random_state",
     type=SEED,
     help="Draw everything with this seed; it gives the same network.  [default: 0]",
 )
@@ -144,8 +145,8 @@ def train(
     """
     from dataclasses import replace
 
-    from .._files import check_writable
     from ..io.lists import read_labels
+    from ..persistence import check_writable
     from ..speech.experiment.configuration import read_configuration
     from ..speech.experiment.extraction import Variants
     from ..speech.networks import PaperNetwork, Pretraining, train
@@ -166,11 +167,11 @@ def train(
     classes = listed.labels | read_labels(once("--labels", labels), listed.ids)
     if not classes:
         raise click.UsageError("say what the labels are: -l VIEW=FILE, or --pattern for a folder")
-    found = listed.frames(settings.features, cache=cache, on_error=on_error, workers=workers, progress=not quiet)
+    found = listed.frames(settings.features, cache=cache, on_error=on_error, workers=workers, verbose=not quiet)
     place = {name: row for row, name in enumerate(listed.ids)}
     rows = [place[str(name)] for name in found.features.ids]  # those that were not skipped
     classes = {view: column[rows] for view, column in classes.items()}
-    extractor = train(found.features, classes, body, training, progress=not quiet)
+    extractor = train(found.features, classes, body, training, verbose=not quiet)
     extractor.save(output)
     _tell_skipped(found)
     if not quiet:
@@ -214,8 +215,8 @@ def extract(
     check_vectors_writable(output)
     network = Extractor.load(extractor)
     settings = FeatureSettings.from_dict(network.feature_settings)
-    found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, progress=not quiet)
-    X = network.extract(found.features, device=device or "auto", progress=not quiet)
+    found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, verbose=not quiet)
+    X = network.extract(found.features, device=device or "auto", verbose=not quiet)
     write_vectors(output, VectorSet(found.features.ids, X, network.name))
     _tell_skipped(found)
     if not quiet:
@@ -230,7 +231,7 @@ def export(extractor: str, output: str) -> None:
 
     Example: mvplda jvector export extractor.safetensors -o extractor.onnx
     """
-    from .._files import check_writable
+    from ..persistence import check_writable
     from ..speech.networks import Extractor, export_onnx
 
     check_writable(output)
@@ -281,8 +282,8 @@ def _read_source(source: str, pattern: str | None) -> _Listed:
 
     from ..exceptions import DataError, FileFormatError
     from ..io.lists import read_map
-    from ..speech.corpora.corpus import Clip
     from ..speech.corpora.folder import SOUND, match_files, read_table, sound_files, without_suffix
+    from ..speech.features.reading import Clip
 
     place = Path(source)
     if pattern is not None and not place.is_dir():

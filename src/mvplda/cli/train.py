@@ -1,4 +1,4 @@
-"""Commands that make models: stats, train, enrol."""
+"""Commands that make models: stats, train, adapt, normalise, enrol."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from . import MODELS, SEED, KeyValue, Number, once, warnings_as_lines
-
-# mvplda train, mvplda enrol
+from .score import enrolled_profiles, load_bundle, read_side
 
 
 @click.command()
@@ -26,11 +25,18 @@ from . import MODELS, SEED, KeyValue, Number, once, warnings_as_lines
     "--view",
     "views",
     multiple=True,
-    required=True,
     type=KeyValue(),
     help="VIEW=RANK: model this view with so many dimensions, or choose them on held-out classes with VIEW=auto. "
     "A:B is the interaction of A and B and needs no labels of its own.",
 )
+@click.option(
+    "--model",
+    "name",
+    default="multiview",
+    help="Train this kind of model: multiview models all views together; plda models one view; cascade has a PLDA for "
+    "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
+)
+@click.option("--no-centre", is_flag=True, help="Leave the mean of the training vectors in, for --model cosine.")
 @click.option("-o", "--output", required=True, help="Write the model to this file.")
 @click.option(
     "--noise",
@@ -88,19 +94,18 @@ def train(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
     views: tuple[tuple[str, str], ...],
+    name: str,
+    no_centre: bool,
     output: str,
-    noise: Any,
     shrinkage: str | None,
     reduce: int | None,
     whiten: bool,
     length_norm: bool,
-    iterations: int,
-    tolerance: float,
-    algorithm: Any,
     folds: int,
     criterion: Any,
     seed: int,
     quiet: bool,
+    **fit: Any,
 ) -> None:
     """Fit a model to VECTORS (scp, ark, npy, npz, parquet, arrow, h5) and labels, or to a file of mvplda stats.
 
@@ -113,64 +118,89 @@ def train(
       mvplda train x.npz -l speaker=utt2spk -l phrase=utt2phrase -v speaker=auto -v phrase=auto \\
           -v speaker:phrase=auto --noise full --whiten --length-norm -o model.safetensors
       mvplda train stats.safetensors -v speaker=100 -v channel=50 --algorithm variational -o model.safetensors
+      mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
+      mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
-    from .._files import check_writable
+    from .. import models
     from ..bundle import Bundle
     from ..exceptions import DataError
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
-    from ..models.multiview import MultiviewPLDA
-    from ..models.search import MultiviewPLDACV
+    from ..persistence import check_writable
     from ..preprocessing import standard_chain
     from ..statistics import SufficientStatistics
     from ..statistics.storage import holds_statistics
 
-    ranks: dict[str, Any] = {name: _rank(value) for name, value in once("--view", views).items()}
+    kinds = models.named_scorers()
+    if name not in kinds:
+        raise click.BadParameter(f"expected one of {', '.join(kinds)}; got {name!r}", param_hint="--model")
+    kind = kinds[name]
+    ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
-    if automatic and algorithm == "paper":
+    if automatic and name != "multiview":
+        raise click.UsageError(f"--model {name} has its ranks and shrinkage from you: auto is for multiview")
+    if automatic and fit["algorithm"] == "paper":
         raise click.UsageError("--algorithm paper has nothing to choose: give ranks, and no --shrinkage auto")
     share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
-    common: dict[str, Any] = {
-        "algorithm": algorithm,
-        "noise": noise,
-        "max_iter": iterations,
-        "tol": tolerance,
-        "random_state": seed,
-        "verbose": 0 if quiet else 1,
-    }
+    settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
+    settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
+    if not kind.NEEDS_LABELS:
+        foreign = [option for option in (*LIBRARY, "labels", "views", "shrinkage") if _given(option)]
+        if foreign:
+            raise click.UsageError(f"--model {name} knows neither views nor labels: leave out --{foreign[0]}")
+        settings = {"centre": not no_centre}
+    elif no_centre:
+        raise click.UsageError("--no-centre is for --model cosine")
+    elif not ranks:
+        raise click.UsageError("name the views: --view speaker=100")
     check_writable(output)
     gathered = holds_statistics(vectors)
+    if gathered and not hasattr(kind, "fit_statistics"):
+        raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
     if gathered and (automatic or labels or reduce is not None or whiten or length_norm):
         raise click.UsageError(
             "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
         )
-    if not gathered and not labels:
+    if not gathered and kind.NEEDS_LABELS and not labels:
         raise click.UsageError("name the labels: --labels speaker=utt2spk")
-    model: MultiviewPLDA
+    model: Any
     if gathered:
-        model = MultiviewPLDA(ranks, noise_shrinkage=share, **common)
+        model = kind.with_ranks(ranks, settings)
         model.fit_statistics(SufficientStatistics.load(vectors))
-        Bundle(None, model).save(output)
+        bundle = Bundle(None, model)
     else:
         data = read_vectors(vectors)
         if len(data) < 2:
             raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
-        table = read_labels(once("--labels", labels), data.ids)
-        if automatic:
-            if shrinkage not in (None, "auto"):
-                common["noise_shrinkages"] = (share,)
-            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **common)
-        else:
-            model = MultiviewPLDA(ranks, noise_shrinkage=share, **common)
+        table = read_labels(once("--labels", labels), data.ids) if labels else None
         chain = None
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
             chain = standard_chain(reduce, whitening=whitening, length="sqrt" if length_norm else None)
+        X = data.X if chain is None else chain.fit_transform(data.X, table)
+        if automatic:
+            from ..models.search import MultiviewPLDACV
+
+            del settings["noise_shrinkage"]
+            if shrinkage not in (None, "auto"):
+                settings["noise_shrinkages"] = (share,)
+            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **settings).fit(X, table).model_
+        else:
+            model = kind.with_ranks(ranks, settings).fit(X, table)
         bundle = Bundle(chain, model, extractor=data.extractor)
-        bundle.fit(data.X, table)
-        bundle.save(output)
+    bundle.save(output)
     if not quiet:
-        click.echo(str(model.diagnostics_), err=True)
+        for part in getattr(model, "models_", {"": model}).values():
+            if hasattr(part, "diagnostics_"):
+                click.echo(str(part.diagnostics_), err=True)
+
+
+LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algorithm": "algorithm"}
+"""Options of a fit by EM, and what the library calls them."""
+
+
+def _given(option: str) -> bool:
+    return click.get_current_context().get_parameter_source(option) is not click.core.ParameterSource.DEFAULT
 
 
 def _rank(text: str) -> int | str:
@@ -206,8 +236,7 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
     from .. import load
-    from .._files import check_writable
-    from .score import enrolled_profiles
+    from ..persistence import check_writable
 
     check_writable(output)
     profiles = enrolled_profiles(load(model), vectors, models, None, None)
@@ -215,7 +244,84 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
 
 
-# mvplda stats
+@click.command()
+@click.argument("model")
+@click.argument("vectors")
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
+    "model grow towards those of the vectors (CORAL+); with labels for every view a model of the new vectors is mixed "
+    "in.",
+)
+@click.option(
+    "--weight",
+    type=Number(0, 1),
+    help="Go this share of the way to the new vectors.  [default: 0.5 with labels, 1 without]",
+)
+@click.option("-o", "--output", required=True, help="Write the adapted model to this file.")
+def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:
+    """Adapt MODEL to the domain of VECTORS.
+
+    Normalisation and calibration do not come along, for they were made of the scores of MODEL: train them anew.
+
+    \b
+    Examples:
+      mvplda adapt model.safetensors new.scp -o adapted.safetensors
+      mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
+    """
+    from ..io.lists import read_labels
+    from ..persistence import check_writable
+
+    check_writable(output)
+    bundle = load_bundle(model)
+    data = read_side(bundle, vectors)
+    table = read_labels(once("--labels", labels), data.ids) if labels else None
+    bundle.adapt(data.X, table, weight).save(output)
+    click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("cohort")
+@click.option(
+    "--kind",
+    type=click.Choice(["z", "t", "s", "as"]),
+    default="as",
+    help="Normalise by what the models (z), the tests (t), or both (s) score against the cohort, or by the highest "
+    "of these scores (as).",
+)
+@click.option(
+    "--top", type=click.IntRange(min=2), default=200, help="Use so many of the highest scores of each side, for as."
+)
+@click.option(
+    "--models",
+    help="Make a cohort of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt)."
+    "  [default: every vector is one of the cohort]",
+)
+@click.option("-o", "--output", required=True, help="Write the model with its cohort to this file.")
+def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, output: str) -> None:
+    """Let MODEL normalise its scores against a COHORT: vectors of people who are in no trial.
+
+    `mvplda score` then writes normalised scores. They are no likelihood ratios: calibrate them.
+
+    \b
+    Examples:
+      mvplda normalise model.safetensors training.scp --kind as --top 200 -o normalised.safetensors
+      mvplda score normalised.safetensors --enrol enrol.scp --test test.scp --trials trials -o scores
+    """
+    from ..normalisation import ScoreNormaliser
+    from ..persistence import check_writable
+
+    check_writable(output)
+    bundle = load_bundle(model)
+    bundle.normaliser, bundle.calibrator = ScoreNormaliser(kind, top), None
+    profiles = enrolled_profiles(bundle, cohort, models, None, None)
+    bundle.normaliser.fit(bundle.fitted_scorer, profiles)
+    bundle.save(output)
+    click.echo(f"wrote a model with a cohort of {len(profiles)} to {output}", err=True)
 
 
 Bad = click.Choice(["raise", "skip"])
@@ -275,8 +381,8 @@ def stats(
       mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
-    from .._files import check_writable
     from ..distributed import gather
+    from ..persistence import check_writable
     from ..statistics import SufficientStatistics, merge
     from ..statistics.storage import holds_statistics, save_statistics
 

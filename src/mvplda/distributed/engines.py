@@ -7,18 +7,16 @@ order of all additions is the same on every engine and however the work was spre
 from __future__ import annotations
 
 import logging
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
-from multiprocessing import get_context
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
 from .._optional import need
-from .._threads import one_blas_thread
+from .._threads import cores, one_blas_thread
 from ..exceptions import ParameterError
 
 Engine = Literal["serial", "threads", "processes", "dask"]
@@ -56,30 +54,53 @@ def map_reduce(
     retries : how often an item is tried again when its worker was lost; errors of the work itself are raised
     done : called here with the result of every item, or with None where that stays with the worker
     """
-    if engine not in ENGINES:
-        raise ParameterError(f"engine is one of {list(ENGINES)}; got {engine!r}")
+    _check(engine, workers)
     if scheduler is not None and engine != "dask":
         raise ParameterError(f"scheduler= is for engine='dask'; the engine is {engine!r}")
-    if workers is not None and workers < 1:
-        raise ParameterError(f"workers is at least 1; got {workers}")
-    count = min(workers or _cores(), len(items))
     heard: Done[R] = done or (lambda _: None)
     if engine == "dask":
-        return _on_dask(work, items, combine, scheduler, count, retries, heard)
-    results: Iterator[R]
-    if engine == "serial":
-        results = map(work, items)
-    elif engine == "threads":
-        results = _in_order(lambda: ThreadPoolExecutor(count), work, items, count, 0)
-    else:
-        # not forked: a fork in the middle of another thread's work can hang
-        context = get_context("spawn")
-        results = _in_order(lambda: ProcessPoolExecutor(count, context), work, items, count, retries)
+        return _on_dask(work, items, combine, scheduler, min(workers or cores(), len(items)), retries, heard)
     tree = Tree(combine)
-    for result in results:
+    for result in ordered_map(work, items, engine=engine, workers=workers, retries=retries):
         heard(result)
         tree.add(result)
     return tree.finish()
+
+
+def ordered_map(
+    work: Work[T, R],
+    items: Sequence[T],
+    *,
+    engine: Engine = "serial",
+    workers: int | None = None,
+    retries: int = 2,
+    on_lost: Callable[[T], R] | None = None,
+) -> Iterator[R]:
+    """``work(item)`` in the order of the items, a few of which are under way or waiting at any time.
+
+    Parameters
+    ----------
+    work, engine, workers, retries : as in `map_reduce`; no Dask
+    on_lost : gives the result of an item that ends the process which works on it, however often it is
+        tried; None raises `BrokenProcessPool`
+    """
+    _check(engine, workers)
+    count = max(1, min(workers or cores(), len(items)))
+    if engine == "serial":
+        yield from map(work, items)
+    elif engine == "threads":
+        yield from _in_pool(ThreadPoolExecutor(count), work, items, count)
+    elif engine == "processes":
+        yield from _in_processes(work, items, count, retries, on_lost)
+    else:
+        raise ParameterError(f"results in order come from serial, threads or processes; got {engine!r}")
+
+
+def _check(engine: str, workers: int | None) -> None:
+    if engine not in ENGINES:
+        raise ParameterError(f"engine is one of {list(ENGINES)}; got {engine!r}")
+    if workers is not None and workers < 1:
+        raise ParameterError(f"workers is at least 1; got {workers}")
 
 
 class Tree(Generic[R]):
@@ -106,30 +127,72 @@ class Tree(Generic[R]):
         return rest[0]
 
 
-def _in_order(
-    pool_of: Callable[[], Executor], work: Work[T, R], items: Sequence[T], workers: int, retries: int
+def _in_processes(
+    work: Work[T, R], items: Sequence[T], workers: int, retries: int, on_lost: Callable[[T], R] | None
 ) -> Iterator[R]:
-    """Results in the order of the items, a few of which are under way or waiting at any time."""
-    start, lost = 0, 0
+    """In processes that are replaced when they are lost; what was under way then is tried again, item by item."""
+    start = 0
     while start < len(items):
-        pool = pool_of()
-        waiting: deque[Future[R]] = deque()
         try:
-            following = start
-            while start < len(items):
-                while following < len(items) and len(waiting) <= workers:
-                    waiting.append(pool.submit(work, items[following]))
-                    following += 1
-                yield waiting[0].result()
-                waiting.popleft()
-                start, lost = start + 1, 0
+            for result in _in_pool(_processes(workers), work, items[start:], workers):
+                start += 1
+                yield result
+            return
         except BrokenProcessPool:
-            lost += 1
-            if lost > retries:
-                raise
-            logger.warning("a worker process was lost: item %d and those after it are tried again", start)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pass
+        if not _processes_live():
+            logger.warning("no worker process lives here: the rest is done in this one")
+            yield from map(work, items[start:])
+            return
+        logger.warning("a worker process was lost: item %d and those after it are tried again", start)
+        for item in items[start : start + _under_way(workers)]:
+            start += 1
+            yield _alone(work, item, retries, on_lost)
+
+
+def _alone(work: Work[T, R], item: T, retries: int, on_lost: Callable[[T], R] | None) -> R:
+    """One item in a process of its own, and in another when that is lost."""
+    for _ in range(retries):
+        with suppress(BrokenProcessPool):
+            return next(_in_pool(_processes(1), work, [item], 1))
+    if on_lost is None:
+        raise BrokenProcessPool("an item of work ended every process that worked on it")
+    return on_lost(item)
+
+
+def _processes(workers: int) -> Any:
+    # loky's, a part of joblib, which scikit-learn brings: they are not forked (a fork in the middle of another
+    # thread's work can hang), need no guard around the main module, and leave a word when one dies
+    from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
+
+    return ProcessPoolExecutor(max_workers=workers)
+
+
+def _processes_live() -> bool:
+    try:
+        return next(_in_pool(_processes(1), bool, [1], 1))
+    except BrokenProcessPool:
+        return False
+
+
+def _under_way(workers: int) -> int:
+    """Items that a pool holds: no more than its own queue takes, for what waits beyond is not taken back in peace."""
+    return 2 * workers
+
+
+def _in_pool(pool: Any, work: Work[T, R], items: Sequence[T], workers: int) -> Iterator[R]:
+    """Results in the order of the items; the pool is ended with the last, or when nobody waits for more."""
+    waiting: deque[Any] = deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) == _under_way(workers):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        hard = {"cancel_futures": True} if isinstance(pool, ThreadPoolExecutor) else {"kill_workers": True}
+        pool.shutdown(wait=True, **hard)
 
 
 def _on_dask(
@@ -184,7 +247,3 @@ def one_thread_each() -> Iterator[None]:
             _users -= 1
             if _users == 0:
                 _limit.__exit__(None, None, None)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

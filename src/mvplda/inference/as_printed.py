@@ -15,8 +15,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from .._typing import Array
 from ..statistics.sums import Sums
-from .em import NoiseModel, Posterior
-from .parameters import Parameters, Precision
+from .em import Posterior
+from .noise import NoiseModel
+from .parameters import Parameters
 
 
 def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Parameters]:
@@ -35,8 +36,7 @@ def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Paramete
                     target -= loadings[l] @ R[other, own]
             loadings[k] = cho_solve(cho_factor(R[own, own]), target.T).T
         B = np.concatenate(loadings, axis=1)
-        explained = B @ C.T if noise.kind == "full" else np.einsum("dr,dr->d", B, C)
-        sigma = noise.estimate(cells.scatter_about(mean) - explained, cells.n)  # (P4)
+        sigma = noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)  # (P4)
         return Parameters(mean, tuple(loadings), sigma)
 
     return step
@@ -45,7 +45,7 @@ def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Paramete
 def cell_moments(cells: Sums, p: Parameters) -> tuple[Array, Array]:
     """E[z_ij] of every cell, and sum over vectors of E[z z'], where z_ij = (u_i, v_j)."""
     B = p.stacked()
-    LB = Precision(p.noise).apply(B)
+    LB = p.sigma.solve(B)
     values, Q = np.linalg.eigh(B.T @ LB)
     n = cells.counts[0][:, None]
     shrink = 1.0 / (1.0 + n * np.maximum(values, 0.0))

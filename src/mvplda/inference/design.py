@@ -120,7 +120,7 @@ class Design:
         elements = len(np.unique(n)) * width**2
         step = 2 * iterations * ranks[plan.leaf]  # operations an element of a Gram matrix; twice as many of a sum
         pays = len(n) * D**2 + step * elements < 2 * step * len(n) * D
-        design = cls(sums, plan, pays and elements <= sums.xp.leaf_gram_elements)
+        design = cls(sums, plan, pays and elements <= sums.xp.per_count_gram_elements)
         if method == "auto" and not exact_pays(design, ranks):
             return cls(sums, replace(plan, factorised=True))
         if plan.dense_size > MAX_DENSE:
@@ -144,7 +144,7 @@ class Design:
         return {k: self.sums.together(leaf, k) for k in range(self.sums.n_views) if k != leaf}
 
     @cached_property
-    def leaf_grams(self) -> tuple[Array, dict[int, slice]]:
+    def per_count_grams(self) -> tuple[Array, dict[int, slice]]:
         """(C, w, w): A'A over leaf classes of every count, A = [sums, count, tables]; every table's columns."""
         values, group, _ = self.leaf_counts
         F, tables, end = self.sums.sums[self.plan.leaf], self.leaf_tables, self.sums.dimension + 1
@@ -224,10 +224,10 @@ class Design:
         return {pair: to_host(gram) for pair, gram in grams.items()}
 
     @cached_property
-    def crossing(self) -> Crossing:
+    def cooccurrence(self) -> SparseCooccurrence:
         """The tables of a factorised posterior."""
         values, group, _ = self.leaf_counts
-        return crossing_of(self.leaf_tables, group, len(values), self.plan.root, self.plan.rest)
+        return sparse_cooccurrence(self.leaf_tables, group, len(values), self.plan.root, self.plan.rest)
 
     @cached_property
     def root_order(self) -> NDArray[np.int64]:
@@ -279,7 +279,7 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     sums = design.sums
     D = float(sums.dimension)
     products = sum(4 * len(n) * D * r + 2 * len(n) * r**2 for n, r in zip(sums.counts, ranks, strict=True))
-    full = D**2 * (D + 2 * sum(ranks)) if sums.scatter.ndim == 2 else 0.0
+    full = D**2 * (D + 2 * sum(ranks)) if sums.has_products else 0.0
     return products + full + (0.0 if design.plan.factorised else 2 * float(design.plan.dense_size) ** 3)
 
 
@@ -327,7 +327,7 @@ class RootPairs:
 
 
 @dataclass(frozen=True)
-class Crossing:
+class SparseCooccurrence:
     """Tables of a design whose rest is not solved densely.
 
     squares : per rest view (C, J) sparse: sum over leaf classes of a count of n_tj^2
@@ -340,9 +340,9 @@ class Crossing:
     pairs: dict[int, RootPairs]
 
 
-def crossing_of(
+def sparse_cooccurrence(
     tables: dict[int, sparse.csr_array], group: Index, n_counts: int, root: int | None, rest: tuple[int, ...]
-) -> Crossing:
+) -> SparseCooccurrence:
     """The tables for leaf classes with these co-occurrences, whose counts are of these groups."""
     squares, pairs = {}, {}
     leaves = None
@@ -360,7 +360,7 @@ def crossing_of(
             met = sparse.coo_array((entries.data, (of_entry, group[entries.row])), (len(keys), n_counts)).tocsr()
             q, j = np.divmod(keys, J)
             pairs[l] = RootPairs(q, j, met, of_entry)
-    return Crossing(squares, leaves, pairs)
+    return SparseCooccurrence(squares, leaves, pairs)
 
 
 def add_rows(total: Array, numbers: Index, rows: Array) -> None:

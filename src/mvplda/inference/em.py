@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
 
 import numpy as np
 
@@ -14,87 +13,9 @@ from ..backend import namespace, to_host
 from ..statistics.sums import Sums
 from .design import Design
 from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
-from .parameters import LOG_2PI, Parameters, Precision, canonical_and_weighted
+from .noise import NoiseModel, noise_of
+from .parameters import LOG_2PI, Parameters, canonical_and_weighted
 from .variational import FactorisedElimination
-
-NoiseKind = Literal["diagonal", "full", "isotropic"]
-
-
-@dataclass(frozen=True)
-class NoiseModel:
-    """What the noise may look like.
-
-    kind : "diagonal", "full" or "isotropic"
-    floor : (D,) no noise variance falls below it (of a full noise: in no direction,
-        where lengths are measured in units of the floor)
-    target, weight : a prior that counts as `weight` vectors whose noise variances
-        were `target`, (D,); weight 0 is maximum likelihood
-    """
-
-    kind: NoiseKind
-    floor: Array
-    target: Array
-    weight: float = 0.0
-
-    def on(self, xp: Any) -> NoiseModel:
-        """The same where the sums are (``sums.xp``)."""
-        return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
-
-    def estimate(self, residual: Array, n: float) -> Array:
-        """The noise that maximises the likelihood of a residual scatter, within the bounds."""
-        n_eff, xp = n + self.weight, namespace(residual)
-        if self.kind == "full":
-            sigma = residual + residual.T
-            sigma /= 2 * n_eff
-            xp.diagonal(sigma)[:] += self.weight * self.target / n_eff  # (M3)
-            return _floor_directions(sigma, self.floor)
-        scatter = residual.diagonal() if residual.ndim == 2 else residual
-        variances = (scatter + self.weight * self.target) / n_eff  # (M3)
-        if self.kind == "isotropic":
-            variances = xp.zeros_like(variances) + variances.mean()
-        floored: Array = xp.maximum(variances, self.floor)
-        return floored
-
-    def floored(self, noise: Array) -> int:
-        """How many columns (or directions) of a noise lie on the floor."""
-        if noise.ndim == 1:
-            return int((noise <= self.floor * (1 + 1e-6)).sum())
-        if _exceeds(noise, self.floor * (1 + 1e-6)):
-            return 0
-        scale = np.sqrt(self.floor)
-        return int((np.linalg.eigvalsh(noise / np.outer(scale, scale)) <= 1 + 1e-6).sum())
-
-    def log_prior(self, noise: Array) -> float:
-        """Log of the (unnormalised) prior density of a noise; 0 without one."""
-        if self.weight == 0:
-            return 0.0
-        if noise.ndim == 1:
-            return float(-0.5 * self.weight * (namespace(noise).log(noise) + self.target / noise).sum())
-        precision = Precision(noise)
-        return -0.5 * self.weight * (precision.log_determinant + precision.trace(self.target))
-
-
-def _exceeds(sigma: Array, floor: Array) -> bool:
-    """Whether a covariance is above the floor in every direction."""
-    xp = namespace(sigma)
-    above = sigma + 0.0
-    xp.diagonal(above)[:] -= floor
-    try:
-        xp.cholesky(above, overwrite=True)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
-def _floor_directions(sigma: Array, floor: Array) -> Array:
-    if _exceeds(sigma, floor):
-        return sigma
-    xp = namespace(sigma)
-    scale = xp.sqrt(floor)
-    unit: Array = xp.outer(scale, scale)
-    values, vectors = xp.linalg.eigh(sigma / unit)
-    raised: Array = (vectors * values.clip(min=1.0)) @ vectors.T
-    return raised * unit
 
 
 def m_step(
@@ -111,9 +32,8 @@ def m_step(
     C = xp.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
     R += xp.diag(xp.asarray(tau))
     W = xp.solve_positive(R, C.T).T  # (M1)
-    explained = W @ C.T if noise.kind == "full" else xp.einsum("dr,dr->d", W, C)
-    sigma = noise.estimate(sums.scatter - explained, sums.n)  # (M2)
-    precision = Precision(sigma) if tau.any() else None
+    noise_array = noise.estimate(sums.scatter - sums.product(W, C), sums.n)  # (M2)
+    sigma = noise_of(noise_array)
     mean = W[:, r] + 0.0
     loadings = []
     for k, where in enumerate(post.parameters.slices):
@@ -124,11 +44,11 @@ def m_step(
             second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
             mean += loading @ centre  # (M4)
             spread = second - xp.outer(centre, centre)
-            if shrinkage[k] > 0 and precision is not None:
-                spread = _shrunk_spread(spread, loading.T @ precision.apply(loading), shrinkage[k] / n_classes)
+            if shrinkage[k] > 0:
+                spread = _shrunk_spread(spread, loading.T @ sigma.solve(loading), shrinkage[k] / n_classes)
             loading = loading @ xp.cholesky(spread)  # (M5)
         loadings.append(loading)
-    return Parameters(mean, tuple(loadings), sigma)
+    return Parameters(mean, tuple(loadings), noise_array)
 
 
 def _shrunk_spread(spread: Array, gram: Array, weight: float) -> Array:
@@ -148,8 +68,8 @@ def signal_penalty(parameters: Parameters, shrinkage: tuple[float, ...]) -> floa
     """-1/2 sum_k tau_k tr(B_k' Sigma^-1 B_k): keeps views from claiming too much signal to noise."""
     if not any(shrinkage):
         return 0.0
-    precision = Precision(parameters.noise)
-    traces = [float(precision.xp.vdot(b, precision.apply(b))) for b in parameters.loadings]
+    sigma = parameters.sigma
+    traces = [float(sigma.xp.vdot(b, sigma.solve(b))) for b in parameters.loadings]
     return -0.5 * float(np.dot(shrinkage, traces))
 
 
@@ -274,8 +194,7 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums, e, xp = design.sums, design.plan.leaf, design.sums.xp
     counts = [xp.keep(n) for n in sums.counts]
-    precision = Precision(parameters.noise)
-    p, LB = canonical_and_weighted(parameters, precision)
+    p, LB = canonical_and_weighted(parameters)
     B, where = p.stacked(), p.slices
     G = B.T @ LB
     at_mean = p.mean @ LB
@@ -305,8 +224,8 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
     for s, w in zip(view_sums, where, strict=True):
         explained += 2 * float(xp.vdot(LB[:, w], s.xz) - at_mean[w] @ s.z) - float(xp.trace(s.class_zz))
     log_likelihood = -0.5 * (  # (E9)
-        sums.n * (sums.dimension * LOG_2PI + precision.log_determinant)
-        + precision.trace(sums.scatter_about(p.mean))
+        sums.n * (sums.dimension * LOG_2PI + parameters.sigma.log_determinant)
+        + parameters.sigma.trace(sums.scatter_about(p.mean))
         + system.log_determinant
         - explained
     )

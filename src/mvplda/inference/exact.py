@@ -410,7 +410,7 @@ class LeafGrams:
 
     def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
         self.design, self.delta, self.D = design, delta[:, None, :], len(LB)
-        self.Q, self.columns = design.leaf_grams
+        self.Q, self.columns = design.per_count_grams
         self.xp = design.sums.xp
         self.U = self.xp.zeros((self.Q.shape[1], LB.shape[1]))
         self.U[: self.D], self.U[self.D] = LB, -at_mean

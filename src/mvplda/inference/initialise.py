@@ -8,11 +8,11 @@ import numpy as np
 from sklearn.utils.extmath import randomized_svd
 
 from .._typing import Array
-from ..backend import is_torch, namespace
+from ..backend import diagonal_of, is_torch, namespace
 from ..exceptions import DataError
 from ..statistics.sums import Sums
 from .design import refines
-from .em import NoiseKind, NoiseModel
+from .noise import NOISES, NoiseModel
 from .parameters import Parameters
 
 ROWS = 4096
@@ -38,7 +38,7 @@ def weighted_effects(sums: Sums) -> list[Array]:
     return [effects[k] for k in range(sums.n_views)]
 
 
-def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
+def moment_start(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
     """Loadings from the between-class scatter of every view, the noise from what it leaves.
 
     Directions are chosen in the metric of the noise, and the part of the class
@@ -48,18 +48,17 @@ def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
     residual = sums.scatter_about(mean)
     freedom = sums.n - 1.0
     effects = weighted_effects(sums)
-    between = [e.T @ e if residual.ndim == 2 else xp.einsum("cd,cd->d", e, e) for e in effects]
+    between = [sums.product(e.T, e.T) for e in effects]
     residual = residual - sum(between)
     freedom -= sum(len(n_c) - 1 for n_c in sums.counts)
-    total = sums.scatter_about(mean)
-    total = (total.diagonal() if total.ndim == 2 else total) / sums.n
-    within = (residual.diagonal() if residual.ndim == 2 else residual) / max(freedom, 0.1 * sums.n)
+    total = diagonal_of(sums.scatter_about(mean)) / sums.n
+    within = diagonal_of(residual) / max(freedom, 0.1 * sums.n)
     within = xp.maximum(within, xp.maximum(0.01 * total, noise.floor))  # (S1)
     scale = xp.sqrt(within)
     loadings = []
     unit = float(np.sqrt(sums.n)) * scale
     for effect, square, r in zip(effects, between, ranks, strict=True):
-        gram = square / xp.outer(unit, unit) if square.ndim == 2 else None
+        gram = square / xp.outer(unit, unit) if sums.has_products else None
         effect /= unit
         singular, directions = _top_svd(effect, r, rng, gram)
         caused = (len(effect) - 1) / sums.n
@@ -68,19 +67,16 @@ def from_moments(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
         loading[:, : len(variance)] = (xp.sqrt(variance)[:, None] * directions).T * scale[:, None]
         chance = xp.asarray(rng.standard_normal((sums.dimension, r)))
         loadings.append(loading + 1e-3 * scale[:, None] * chance)
-    sigma = noise.estimate(sums.n * (xp.diag(within) if noise.kind == "full" else within), sums.n)
-    return Parameters(mean, tuple(loadings), sigma)
+    return Parameters(mean, tuple(loadings), noise.estimate(sums.n * within, sums.n))
 
 
-def from_chance(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
+def random_start(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
     """Random loadings that share half of the variance between them."""
     mean, xp = sums.total / sums.n, sums.xp
-    total = sums.scatter_about(mean)
-    variances = xp.maximum((total.diagonal() if total.ndim == 2 else total) / sums.n, noise.floor)
+    variances = xp.maximum(diagonal_of(sums.scatter_about(mean)) / sums.n, noise.floor)
     scale = xp.sqrt(variances / (2 * max(sum(ranks), 1)))
     loadings = tuple(scale[:, None] * xp.asarray(rng.standard_normal((sums.dimension, r))) for r in ranks)
-    sigma = noise.estimate(sums.n / 2 * (xp.diag(variances) if noise.kind == "full" else variances), sums.n)
-    return Parameters(mean, loadings, sigma)
+    return Parameters(mean, loadings, noise.estimate(sums.n / 2 * variances, sums.n))
 
 
 def _top_svd(matrix: Array, r: int, rng: np.random.Generator, gram: Array | None = None) -> tuple[Array, Array]:
@@ -125,7 +121,7 @@ NEW_COLUMN = 0.1
 
 
 def warm_parameters(
-    earlier: Parameters, ranks: tuple[int, ...], kind: NoiseKind, origin: Array, rng: np.random.Generator
+    earlier: Parameters, ranks: tuple[int, ...], kind: str, origin: Array, rng: np.random.Generator
 ) -> Parameters:
     """Earlier parameters about an origin, with these ranks and this kind of noise.
 
@@ -134,15 +130,10 @@ def warm_parameters(
     """
     if len(earlier.mean) != len(origin):
         raise DataError(f"the statistics have width {len(origin)}, the model {len(earlier.mean)}")
-    variances = earlier.noise if earlier.noise.ndim == 1 else np.diag(earlier.noise)
-    scale = np.sqrt(variances)[:, None]
+    scale = np.sqrt(earlier.sigma.variances)[:, None]
     loadings = []
     for loading, rank in zip(earlier.loadings, ranks, strict=True):
         strongest = np.argsort(-np.linalg.norm(loading / scale, axis=0), kind="stable")[:rank]
         more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - len(strongest)))
         loadings.append(np.concatenate([loading[:, np.sort(strongest)], more], axis=1))
-    if kind == "full":
-        noise = earlier.noise if earlier.noise.ndim == 2 else np.diag(variances)
-    else:
-        noise = np.full_like(variances, variances.mean()) if kind == "isotropic" else variances.copy()
-    return Parameters(earlier.mean - origin, tuple(loadings), noise)
+    return Parameters(earlier.mean - origin, tuple(loadings), NOISES[kind].nearest(earlier.sigma))

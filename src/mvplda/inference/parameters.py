@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
 from .._typing import Array
-from ..backend import namespace, to_host
+from ..backend import Numpy, Torch, namespace, to_host
 from ..exceptions import NumericalError
+from .noise import Noise, noise_of
 
 LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """x = mean + sum_k loadings[k] z_k + e,  z_k ~ N(0, I),  e ~ N(0, noise).
+    """x = mean + sum_k loadings[k] z_k + e,  z_k ~ N(0, I),  e ~ N(0, Sigma).
 
     mean : (D,)
     loadings : per view (D, r_k)
-    noise : (D,) variances, or (D, D) covariance
+    noise : Sigma, its variances (D,) or its covariance (D, D)
     """
 
     mean: Array
     loadings: tuple[Array, ...]
     noise: Array
+
+    @cached_property
+    def sigma(self) -> Noise:
+        """The noise, and what is asked of it: Sigma^-1 times a matrix, log |Sigma|, drawn vectors."""
+        return noise_of(self.noise)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -42,7 +48,7 @@ class Parameters:
         stacked: Array = namespace(self.mean).concatenate(self.loadings, axis=1)
         return stacked
 
-    def on(self, xp: Any) -> Parameters:
+    def on(self, xp: Numpy | Torch) -> Parameters:
         """The same where sums are (``sums.xp``)."""
         return Parameters(xp.asarray(self.mean), tuple(map(xp.asarray, self.loadings)), xp.asarray(self.noise))
 
@@ -59,51 +65,23 @@ class Parameters:
             )
 
 
-class Precision:
-    """Sigma^-1 of a diagonal or full noise, applied through one factorisation."""
-
-    def __init__(self, noise: Array) -> None:
-        self.noise, self.xp = noise, namespace(noise)
-        if noise.ndim == 1:
-            self.log_determinant = float(self.xp.log(noise).sum())  # log |Sigma|
-        else:
-            try:
-                self._lower = self.xp.cholesky(noise)
-            except np.linalg.LinAlgError as error:
-                raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
-            self.log_determinant = 2 * float(self.xp.log(self._lower.diagonal()).sum())
-
-    def apply(self, matrix: Array) -> Array:
-        """Sigma^-1 @ matrix."""
-        if self.noise.ndim == 1:
-            return matrix / (self.noise[:, None] if matrix.ndim == 2 else self.noise)
-        solved: Array = self.xp.cho_solve(self._lower, matrix)
-        return solved
-
-    def trace(self, scatter: Array) -> float:
-        """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
-        if self.noise.ndim == 1:
-            return float(((scatter if scatter.ndim == 1 else scatter.diagonal()) / self.noise).sum())
-        return self.xp.trace_of_solved(self._lower, scatter)
-
-
-def canonical_and_weighted(parameters: Parameters, precision: Precision) -> tuple[Parameters, Array]:
+def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, Array]:
     """The same model in canonical form, and Sigma^-1 times its stacked loadings.
 
     A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
     diagonal and descending, and the largest entry of every column positive.
     """
-    xp = precision.xp
-    LB = precision.apply(parameters.stacked())
+    xp = parameters.sigma.xp
+    LB = parameters.sigma.solve(parameters.stacked())
     loadings = []
     for loading, where in zip(parameters.loadings, parameters.slices, strict=True):
         gram = loading.T @ LB[:, where]
         rotation = xp.flip(xp.linalg.eigh((gram + gram.T) / 2)[1], (1,))
-        turned = loading @ rotation  # (C1)
-        if turned.shape[1]:
-            largest = turned[xp.abs(turned).argmax(axis=0), xp.arange(turned.shape[1])]
+        rotated = loading @ rotation  # (C1)
+        if rotated.shape[1]:
+            largest = rotated[xp.abs(rotated).argmax(axis=0), xp.arange(rotated.shape[1])]
             signs = xp.where(largest < 0, -1.0, 1.0)
-            turned, rotation = turned * signs, rotation * signs
+            rotated, rotation = rotated * signs, rotation * signs
         LB[:, where] = LB[:, where] @ rotation
-        loadings.append(turned)
+        loadings.append(rotated)
     return replace(parameters, loadings=tuple(loadings)), LB

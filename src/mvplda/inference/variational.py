@@ -3,36 +3,27 @@
 q(rest) is a product over classes, and q(root | rest) and q(leaf | root, rest)
 are the exact conditionals (I1). The best such q has the exact means, and the
 covariance V_j = M_jj^-1 for every class j of the rest (docs/math.md, section
-5.6). Memory is linear in classes and filled cells.
+5.6). Leaf and root are eliminated exactly, as in ``exact``; what remains is a
+sparse precision M between the classes of the rest, whose inverse is dense. Only
+its diagonal blocks M_jj are inverted, and conjugate gradients find the means by
+products with M. Memory is linear in classes and filled cells.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import eigh_tridiagonal
 
 from .._typing import Array
 from ..backend import to_host
 from ..exceptions import NumericalError
-from .design import Index, add_rows
+from .design import Design, Index, add_rows
 from .exact import Leaf
-from .lanczos import conjugate_gradients, excess_log
-
-if TYPE_CHECKING:
-    from .design import Design
-
-
-# The precision of all latents where the rest is too large for a dense Cholesky: its blocks, and its solution.
-#
-# Leaf and root are eliminated exactly, as in ``exact``. What remains is a
-# sparse precision M between the classes of the rest, whose inverse is dense.
-# Only its diagonal blocks M_jj are inverted; conjugate gradients find the means
-# by products with M (docs/math.md, section 5.6).
-
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +74,7 @@ class SparseSystem:
         weighted = (values[:, None] * self.by_count)[:, :, None]  # (C, r_e, 1)
         own = self._g(a, a) - np.matmul(H.T, weighted * H)  # (E6), (C, r_a, r_a)
         self.root_rest = {l: self._g(a, l) - np.matmul(H.T, weighted * self._g(e, l)) for l in self.plan.rest}
-        leaves = self.design.crossing.leaves
+        leaves = self.design.cooccurrence.leaves
         assert leaves is not None
         D = (leaves @ (values[:, None] * own.reshape(len(values), -1))).reshape(-1, r_a, r_a)
         D += np.eye(r_a)
@@ -92,7 +83,7 @@ class SparseSystem:
     def _rest_covariances(self, l: int) -> Array:
         """(J, r, r) V_j = M_jj^-1 of every class of a rest view."""
         e, a, r = self.plan.leaf, self.plan.root, self.ranks[l]
-        squares = self.design.crossing.squares[l]
+        squares = self.design.cooccurrence.squares[l]
         pairs = (self._g(e, l)[:, :, None] * self._g(e, l)[:, None, :]).reshape(-1, r * r)
         M = np.outer(self.sums.counts[l], self._g(l, l).reshape(-1))
         few_counts = len(self.by_count) < self.ranks[e]
@@ -100,7 +91,7 @@ class SparseSystem:
         if a is not None:
             for part, coupling, solved in self._root_pairs(l):
                 taken = (coupling.transpose(0, 2, 1) @ solved).reshape(-1, r * r)
-                add_rows(M, self.design.crossing.pairs[l].rest[part], -taken)
+                add_rows(M, self.design.cooccurrence.pairs[l].rest[part], -taken)
         blocks = M.reshape(-1, r, r)
         blocks += np.eye(r)  # (I2)
         return self._inverted(blocks, "rest")
@@ -129,7 +120,7 @@ class SparseSystem:
         """Pairs of root and rest classes in pieces, with U_qj and D_q^-1 U_qj, (p, r_a, r_l)."""
         a = self.plan.root
         assert a is not None
-        pairs, r_a, r = self.design.crossing.pairs[l], self.ranks[a], self.ranks[l]
+        pairs, r_a, r = self.design.cooccurrence.pairs[l], self.ranks[a], self.ranks[l]
         flat = self.root_rest[l].reshape(len(self.by_count), -1)
         step = at_once(r_a * max(r_a, r))
         n_pairs = len(pairs.root) if wanted is None else len(wanted)
@@ -226,7 +217,7 @@ class SparseSystem:
         return taken
 
     def _table(self, k: int, l: int) -> Table:
-        """Co-occurrence of two views; turned round without a copy."""
+        """Co-occurrence of two views; transposed without a copy."""
         pairs = self.sums.cooccurrence
         return pairs[k, l] if k < l else pairs[l, k].T
 
@@ -266,7 +257,9 @@ class FactorisedElimination(SparseSystem):
             V, r = self.V[l], self.ranks[l]
             S[where[l], where[l]] = np.tensordot(self.sums.counts[l], V, axes=1)
             by_class[l] = V.sum(axis=0)
-            inner[:, inside[l], inside[l]] = (self.design.crossing.squares[l] @ V.reshape(-1, r * r)).reshape(-1, r, r)
+            inner[:, inside[l], inside[l]] = (self.design.cooccurrence.squares[l] @ V.reshape(-1, r * r)).reshape(
+                -1, r, r
+            )
         S[where[e], where[e]] = np.diag((size * values) @ self.by_count)
         by_class[e] = np.diag(size @ self.by_count)
         for c in range(len(values) if others else 0):
@@ -283,7 +276,7 @@ class FactorisedElimination(SparseSystem):
         return self.xp.asarray(S), tuple(map(self.xp.asarray, by_class))
 
     def _root_sums(self, a: int, S: Array, by_class: list[Array], inner: Array, inside: dict[int, slice]) -> None:
-        r_a, where, leaves = self.ranks[a], self.where, self.design.crossing.leaves
+        r_a, where, leaves = self.ranks[a], self.where, self.design.cooccurrence.leaves
         assert leaves is not None
         covariance = self._root_covariances(inner, inside)
         S[where[a], where[a]] = np.tensordot(self.sums.counts[a], covariance, axes=1)
@@ -301,7 +294,7 @@ class FactorisedElimination(SparseSystem):
         r_a = self.ranks[a]
         covariance = self.root_inverse.copy()
         for l in self.plan.rest:
-            pairs = self.design.crossing.pairs[l]
+            pairs = self.design.cooccurrence.pairs[l]
             for part, _, solved in self._root_pairs(l):
                 minus_cross = solved @ self.V[l][pairs.rest[part]]
                 own = minus_cross @ solved.transpose(0, 2, 1)
@@ -346,7 +339,7 @@ class FactorisedElimination(SparseSystem):
         """(t, r_a, r_l): for some leaf classes, minus the covariance of the root class with all of l that they meet."""
         a = self.plan.root
         assert a is not None
-        pairs, whole = self.design.crossing.pairs[l], self.design.leaf_tables[l]
+        pairs, whole = self.design.cooccurrence.pairs[l], self.design.leaf_tables[l]
         entries = slice(int(whole.indptr[part.start]), int(whole.indptr[part.stop]))
         wanted, local = np.unique(pairs.of_entry[entries], return_inverse=True)
         cross = np.empty((len(wanted), self.ranks[a], self.ranks[l]))
@@ -356,3 +349,84 @@ class FactorisedElimination(SparseSystem):
             done += len(solved)
         met = sparse.csr_array((table.data, local.reshape(-1), table.indptr), shape=(table.shape[0], len(wanted)))
         return np.asarray(met @ cross.reshape(len(wanted), -1)).reshape(-1, self.ranks[a], self.ranks[l])
+
+
+# Conjugate gradients: a linear system that is known only by what it does to a vector. They are written out here,
+# and not SciPy's, because the quadrature of `excess_log` is made of their steps.
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Where the iterations ended.
+
+    x : (R,) the solution
+    iterations : how many products with the matrix it took
+    error : about (x - x*)' M (x - x*), by the preconditioned residual
+    converged : whether the error is below the tolerance
+    steps, ratios : lengths of the steps, and ratios of the errors after and before each
+    """
+
+    x: Array
+    iterations: int
+    error: float
+    converged: bool
+    steps: list[float]
+    ratios: list[float]
+
+
+def conjugate_gradients(
+    apply: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    b: Array,
+    *,
+    tolerance: float,
+    max_iter: int,
+) -> Solved:
+    """Solve M x = b for a positive definite M = `apply`; `precondition` is about M^-1.
+
+    Stops when r' P r, for the residual r and the preconditioner P, is at most `tolerance`. It is an
+    estimate of the error in the metric of M, which is what a log-density loses by it.
+    """
+    x = np.zeros_like(b)
+    r = b.copy()
+    s = precondition(r)
+    direction = s.copy()
+    error = float(r @ s)
+    iterations = 0
+    steps, ratios = [], []
+    while error > tolerance and iterations < max_iter:
+        moved = apply(direction)
+        curvature = float(direction @ moved)
+        if not curvature > 0:  # rounding has eaten the direction
+            break
+        step = error / curvature
+        x += step * direction
+        r -= step * moved
+        s = precondition(r)
+        previous, error = error, float(r @ s)
+        steps.append(step)
+        ratios.append(error / previous)
+        direction *= ratios[-1]
+        direction += s  # (I6)
+        iterations += 1
+    return Solved(x, iterations, error, error <= tolerance, steps, ratios)
+
+
+def excess_log(
+    apply: Callable[[Array], Array], precondition: Callable[[Array], Array], probe: Array, products: int
+) -> float:
+    """z' (A - I - log A) z for A = P^(1/2) M P^(1/2), where `probe` is P^(-1/2) z.
+
+    The steps of conjugate gradients are those of Lanczos' method in disguise: they give a small
+    tridiagonal matrix whose eigenvalues and first components are a quadrature rule of A.
+    """
+    size = float(probe @ precondition(probe))
+    found = conjugate_gradients(apply, precondition, probe, tolerance=1e-14 * size, max_iter=products)
+    if not found.steps:
+        return 0.0
+    alpha, beta = np.array(found.steps), np.array(found.ratios[:-1])
+    diagonal = 1 / alpha
+    diagonal[1:] += beta / alpha[:-1]
+    values, vectors = eigh_tridiagonal(diagonal, np.sqrt(beta) / alpha[:-1])
+    values = np.maximum(values, 1e-300)
+    return size * float(vectors[0] ** 2 @ (values - 1 - np.log(values)))  # (I7)

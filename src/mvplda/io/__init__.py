@@ -5,20 +5,14 @@ Models of other toolkits are read in `mvplda.io.plda`.
 
 from .lists import (
     EnrolmentList,
-    groups_of,
-    read_counts,
     read_groups,
     read_labels,
     read_map,
     read_model_enrolment,
     read_rsr2015_enrolment,
     read_train_labels,
-    write_counts,
     write_groups,
     write_map,
-    write_model_enrolment,
-    write_rsr2015_enrolment,
-    write_train_labels,
 )
 from .scores import Matched, Scores, match, read_scores, write_scores
 from .trials import Trials, read_trials, trials_from_labels, write_trials
@@ -30,9 +24,7 @@ __all__ = [
     "Scores",
     "Trials",
     "VectorSet",
-    "groups_of",
     "match",
-    "read_counts",
     "read_groups",
     "read_labels",
     "read_map",
@@ -43,13 +35,9 @@ __all__ = [
     "read_trials",
     "read_vectors",
     "trials_from_labels",
-    "write_counts",
     "write_groups",
     "write_map",
-    "write_model_enrolment",
-    "write_rsr2015_enrolment",
     "write_scores",
-    "write_train_labels",
     "write_trials",
     "write_vectors",
 ]

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import STANDARD
 from .._typing import PathLike
 from ..exceptions import ParameterError
+from ..persistence import STANDARD
 from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
 from .sources import OnDisk, fail, is_stream
 from .text import LONGEST_ID, Names, lines_of

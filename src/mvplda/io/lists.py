@@ -1,4 +1,4 @@
-"""Kaldi's lists: ``utt2spk`` and any ``utt2X``, ``spk2utt``, ``num_utts``, and labels from them."""
+"""Kaldi's lists: ``utt2spk`` and any ``utt2X``, ``spk2utt``, and labels from them."""
 
 from __future__ import annotations
 
@@ -64,16 +64,6 @@ def read_groups(path: PathLike) -> dict[str, tuple[str, ...]]:
     return {name: tuple(part.decode() for part in rest.encode().split()) for _, name, rest in entries}
 
 
-def read_counts(path: PathLike) -> dict[str, int]:
-    """Counts such as ``num_utts``: name, then a whole number."""
-    counts = {}
-    for number, name, rest in _entries(path, "'name count'"):
-        if not (rest.isascii() and rest.isdecimal() and len(rest) < 19):
-            fail(path, f"{rest[:40]!r} is the count of {name!r}; expected a whole number", number)
-        counts[name] = int(rest)
-    return counts
-
-
 def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
     """Write ``id value`` lines, all or nothing."""
     lines = []
@@ -95,19 +85,6 @@ def write_groups(path: PathLike, groups: Mapping[str, Sequence[str]]) -> None:
             raise LabelError(f"the group {name!r} has {members!r}; expected a sequence of at least one id")
         lines.append(" ".join([check_id(name), *map(check_id, members)]))
     write_text(path, lines)
-
-
-def write_counts(path: PathLike, counts: Mapping[str, int]) -> None:
-    """Write ``name count`` lines, all or nothing."""
-    write_text(path, [f"{check_id(name)} {int(count)}" for name, count in counts.items()])
-
-
-def groups_of(values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The ids of every value: ``utt2spk`` to ``spk2utt``."""
-    groups: dict[str, list[str]] = {}
-    for name, value in values.items():
-        groups.setdefault(value, []).append(name)
-    return {value: tuple(names) for value, names in groups.items()}
 
 
 def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, NDArray[Any]]:
@@ -226,20 +203,6 @@ def read_model_enrolment(path: PathLike) -> EnrolmentList:
     return _enrolments(path, entries)
 
 
-def write_model_enrolment(path: PathLike, enrolment: EnrolmentList) -> None:
-    """Write a ``model_enrollment.txt``, all or nothing."""
-    some = bool(enrolment.phrases)
-    longest = max((len(members) for members in enrolment.models.values()), default=0)
-    header = ["model-id", *(["phrase-id"] if some else []), *(f"enroll-file-id{k + 1}" for k in range(longest))]
-    lines = [" ".join(header)]
-    for model, members in enrolment.models.items():
-        if some and model not in enrolment.phrases:
-            raise LabelError(f"model {model!r} has no phrase, others have: give all or none")
-        phrase = [enrolment.phrases[model]] if some else []
-        lines.append(" ".join(map(check_id, [model, *phrase, *members])))
-    write_text(path, lines)
-
-
 def read_train_labels(path: PathLike) -> tuple[Names, dict[str, Names]]:
     """Read a ``train_labels.txt``: ids, and {"speaker": labels, "phrase": labels} aligned with them."""
     header, columns = read_separated(path, None)
@@ -253,16 +216,6 @@ def read_train_labels(path: PathLike) -> tuple[Names, dict[str, Names]]:
     if phrase is not None:
         labels["phrase"] = as_names(path, columns[phrase])
     return ids, labels
-
-
-def write_train_labels(path: PathLike, ids: Any, labels: Mapping[str, Any]) -> None:
-    """Write a ``train_labels.txt``, all or nothing."""
-    views = [view for view in ("speaker", "phrase") if view in labels]
-    if set(labels) != set(views) or "speaker" not in views:
-        raise LabelError(f"train labels have the views speaker and phrase; got {list(labels)}")
-    header = " ".join(["train-file-id", *(f"{view}-id" for view in views)])
-    rows = zip(ids, *(labels[view] for view in views), strict=True)
-    write_text(path, [header, *(" ".join(map(check_id, row)) for row in rows)])
 
 
 def rsr2015_utterance(name: str) -> str:
@@ -282,16 +235,3 @@ def read_rsr2015_enrolment(path: PathLike) -> EnrolmentList:
             fail(path, f"expected a model such as 'm051_003', speaker and phrase; got {model[:40]!r}", number)
         entries.append((number, model, model.rpartition("_")[2], tuple(map(rsr2015_utterance, fields[1:]))))
     return _enrolments(path, entries)
-
-
-def write_rsr2015_enrolment(path: PathLike, enrolment: EnrolmentList) -> None:
-    """Write a ``.trn``, all or nothing; utterances get back ``.sph`` but no ``male/``."""
-    lines = []
-    for model, members in enrolment.models.items():
-        if "," in model or any("," in name for name in members):
-            raise LabelError(f"model {model!r} or one of its utterances holds a comma, which parts the utterances")
-        phrase = model.rpartition("_")[2]
-        if enrolment.phrases.get(model, phrase) != phrase or "_" not in model:
-            raise LabelError(f"model {model!r} must end in '_' and its phrase for RSR2015's lists")
-        lines.append(f"{check_id(model)} {','.join(check_id(name) + '.sph' for name in members)}")
-    write_text(path, lines)

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from .._files import whole_files, write_atomically
 from .._optional import need
 from .._typing import Array, PathLike
 from ..exceptions import FileFormatError, ParameterError
 from ..models.multiview import MultiviewPLDA
 from ..models.plda import PLDA
+from ..persistence import atomic_write, write_atomically
 from .arrow import read_hdf5_arrays
 from .kaldi import BINARY, binary_array, read_binary, read_text, text_vector
 from .numpy_files import read_npz_arrays, write_npz_arrays
@@ -28,7 +28,7 @@ __all__ = ["read_kaldi_plda", "read_numpy_plda", "write_kaldi_plda", "write_nump
 # Only the model is exchanged. Kaldi's scoring also scales every vector to a length that
 # fits the model (``--normalize-length``, on by default) before it computes the ratio, so
 # its scores equal ours with ``--normalize-length=false``. It also scores several
-# enrolment utterances by their mean and ``num_utts``, which is our ``method="book"``.
+# enrolment utterances by their mean and ``num_utts``, which is our ``method="exact"``.
 
 
 OPEN, CLOSE = b"<Plda>", b"</Plda>"
@@ -159,11 +159,11 @@ def write_numpy_plda(path: PathLike, model: MultiviewPLDA) -> None:
     mean, matrix, psi = transform_of(model)
     arrays: dict[str, Any] = {"mu": mean, "transform": matrix, "psi": psi, "offset": -matrix @ mean}
     if suffix == ".npz":
-        with whole_files(path) as (part,):
+        with atomic_write(path) as (part,):
             write_npz_arrays(part, arrays)
         return
     h5py = need("h5py")
-    with whole_files(path) as (part,), h5py.File(part, "w") as file:
+    with atomic_write(path) as (part,), h5py.File(part, "w") as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
 
@@ -229,7 +229,7 @@ def transform_of(model: MultiviewPLDA) -> Transform:
         )
     (B,) = model.loadings_.values()
     D = len(B)
-    L = np.diag(np.sqrt(model.noise_)) if model.noise_.ndim == 1 else np.linalg.cholesky(model.noise_)
+    L = model.parameters_.sigma.lower
     white = solve_triangular(L, B, lower=True)
     U, S, _ = np.linalg.svd(white, full_matrices=True)
     psi = np.zeros(D)

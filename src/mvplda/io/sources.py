@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .._files import STANDARD
 from .._typing import PathLike
 from ..exceptions import FileFormatError, MvpldaError
+from ..persistence import STANDARD
 
 GZIP = b"\x1f\x8b"
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import whole_files, write_atomically
 from .._optional import need
 from .._typing import PathLike
 from ..exceptions import LabelError
+from ..persistence import atomic_write, write_atomically
 from .sources import OnDisk, fail, foreign, read_bytes
 
 Names = NDArray[np.str_]
@@ -239,7 +239,7 @@ def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None
     if format == "parquet":
         arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
         table = arrow.table({k: arrow.array(_listed(v)) for k, v in columns.items()})
-        with whole_files(path) as (part,):
+        with atomic_write(path) as (part,):
             parquet.write_table(table, part, write_page_checksum=True)
         return
     rows = zip(*(_texts(values) for values in columns.values()), strict=True)

@@ -1,17 +1,10 @@
-"""Trials: which model meets which test, and what kind of trial it is.
-
-Of two views, speaker and phrase, a trial is of kind TC (target speaker, correct
-phrase), TW (target, wrong phrase), IC (impostor, correct phrase) or IW. Of one view
-it is ``target`` or ``nontarget``. Of three and more the kind is the pattern: the
-names of the views in which both sides are the same, joined by ``+``, or ``none``.
-"""
+"""Trials: which model meets which test, and of which kind (`mvplda.kinds`) the trial is."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,6 +12,7 @@ from numpy.typing import NDArray
 
 from .._typing import PathLike
 from ..exceptions import DataError, LabelError, ParameterError
+from ..kinds import SPELLINGS, TARGETS, kinds_of, patterns
 from ..labels import encode_labels
 from .lists import rsr2015_utterance
 from .sources import fail, problem, read_bytes
@@ -43,10 +37,6 @@ from .text import (
     write_table,
     write_text,
 )
-
-TARGETS = ("target", "TC")
-KINDS = ("target", "nontarget", "TC", "TW", "IC", "IW")
-NOTHING_SAME = "none"
 
 
 @dataclass(frozen=True)
@@ -91,8 +81,7 @@ class Trials:
         unknown = int((self.kind == "").sum())
         if unknown:
             raise LabelError(f"the kind of {unknown} trial(s) is not known: leave them out, or add the key")
-        targets = [*TARGETS, "+".join(self.views)] if self.views else list(TARGETS)
-        return np.isin(self.kind, targets)
+        return np.isin(self.kind, [*TARGETS, "+".join(self.views)])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -105,26 +94,6 @@ class Trials:
     def duplicates(self) -> int:
         """Trials that repeat an earlier one."""
         return len(self) - len(set(zip(self.enrol.tolist(), self.test.tolist(), strict=True)))
-
-
-def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
-    """Kinds that trials may have, and the patterns of the views."""
-    if not views:
-        return KINDS
-    return (*KINDS, *patterns(views).values())
-
-
-def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
-    """The name of every pattern of same and different, all the same first."""
-    names = {}
-    for same in product((True, False), repeat=len(views)):
-        pattern = "+".join(view for view, s in zip(views, same, strict=True) if s) or NOTHING_SAME
-        if len(views) == 1:
-            pattern = "target" if same[0] else "nontarget"
-        elif len(views) == 2:
-            pattern = ("T" if same[0] else "I") + ("C" if same[1] else "W")
-        names[same] = pattern
-    return names
 
 
 def trials_from_labels(
@@ -197,24 +166,6 @@ def trials_from_labels(
 
 FORMATS = ("kaldi", "voxceleb", "sdsv", "rsr2015", "nist", "csv", "parquet")
 MARKS = ("TC", "TW", "IC", "IW")
-SPELLINGS = {
-    "tgt": "target",
-    "target": "target",
-    "true": "target",
-    "1": "target",
-    "imp": "nontarget",
-    "non": "nontarget",
-    "nontarget": "nontarget",
-    "non-target": "nontarget",
-    "imposter": "nontarget",
-    "impostor": "nontarget",
-    "false": "nontarget",
-    "0": "nontarget",
-    "tc": "TC",
-    "tw": "TW",
-    "ic": "IC",
-    "iw": "IW",
-}
 
 
 def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[str] = ()) -> Trials:

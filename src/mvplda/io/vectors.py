@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import check_writable, whole_files
 from .._optional import need
 from .._typing import PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownExtractorWarning
+from ..persistence import atomic_write, check_writable
 from . import arrow, numpy_files
 from .batches import Reader, Vectors
 from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
@@ -210,7 +210,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         raise DataError(f"some vectors are not finite: nothing was written to {path}")
     files = written_files(path)
     notes = [] if vectors.extractor is None else [_note(_main_file(path))]
-    with whole_files(*files, *notes) as parts:
+    with atomic_write(*files, *notes) as parts:
         if is_kaldi(path):
             write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
         else:

@@ -4,43 +4,35 @@ Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
 curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
-costs : operating points by name, minDCF, actDCF, Bayes error over the prior
-kinds, evaluation : kinds of trials, and the table by kind
+costs : detection costs by name, Bayes error over the prior
+catalogue : every metric with its interval, in one list
+evaluation : the tables by kind of trial
 intervals, bootstrap : intervals over speakers, and whether one system beats another
-histogram : the same from counts, for scores that do not fit in memory
 """
 
+from ..kinds import trial_kinds
 from .bootstrap import Comparison, PairedTest, compare_systems
-from .costs import (
-    PRESETS,
-    BayesErrorRates,
-    DetectionCost,
-    act_dcf,
-    bayes_error_rates,
-    detection_cost,
-    detection_costs,
-    min_dcf,
-)
-from .curves import Hull, ScoreCurve, cllr, convex_hull, eer, min_cllr
-from .evaluation import Evaluation, Measures, evaluate
-from .histogram import Bounds, ScoreHistogram
-from .intervals import Interval, Intervals, speaker_intervals
-from .kinds import eer_by_kind, trial_kinds
+from .catalogue import METRICS, Interval, Metric, act_dcf, metrics_of, min_dcf
+from .costs import PRESETS, BayesErrorRates, DetectionCost, bayes_error_rates, detection_cost, detection_costs
+from .curves import Curve, Hull, ScoreCurve, cllr, convex_hull, eer, min_cllr
+from .evaluation import Evaluation, Measures, eer_by_kind, evaluate
+from .intervals import Intervals, speaker_intervals
 
 __all__ = [
+    "METRICS",
     "PRESETS",
     "BayesErrorRates",
-    "Bounds",
     "Comparison",
+    "Curve",
     "DetectionCost",
     "Evaluation",
     "Hull",
     "Interval",
     "Intervals",
     "Measures",
+    "Metric",
     "PairedTest",
     "ScoreCurve",
-    "ScoreHistogram",
     "act_dcf",
     "bayes_error_rates",
     "cllr",
@@ -51,6 +43,7 @@ __all__ = [
     "eer",
     "eer_by_kind",
     "evaluate",
+    "metrics_of",
     "min_cllr",
     "min_dcf",
     "speaker_intervals",

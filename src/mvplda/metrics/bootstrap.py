@@ -15,7 +15,7 @@ end for which the normal asks z is taken where t sqrt(n / (n - 1)) is. The p-val
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,15 +25,16 @@ from scipy.special import ndtr, ndtri, stdtr, stdtrit
 from .._progress import Progress
 from .._typing import Array
 from ..exceptions import DataError, ParameterError
-from .costs import detection_costs
-from .intervals import Costs, WeightedCurve, check_level, measure_names, plain, speaker_codes, weighted_curves
+from .catalogue import FARS, Metric, metrics_of
+from .costs import Costs
+from .intervals import WeightedTrials, check_level, plain, speaker_codes, weighted_trials
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """One measure of two systems on the same trials.
+    """One metric of two systems on the same trials.
 
-    difference : a - b; below zero, A is better, for every measure is an error
+    difference : a - b; below zero, A is better, for every metric is an error
     low, high : interval of the difference
     p_value : two-sided, of no difference
     ratio_low, ratio_high : interval of a / b
@@ -64,7 +65,7 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Paired tests by kind and measure."""
+    """Paired tests by kind and metric."""
 
     tests: dict[str, dict[str, PairedTest]]
     level: float
@@ -85,12 +86,17 @@ class Comparison:
 
 
 def _draw(
-    systems: list[dict[str, WeightedCurve]], n_speakers: int, n_resamples: int, random_state: Any, verbose: bool
+    systems: list[dict[str, WeightedTrials]],
+    metrics: Sequence[Metric],
+    n_speakers: int,
+    n_resamples: int,
+    random_state: Any,
+    verbose: bool,
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-    """Estimates and replicates of every system, all systems on the same resamples."""
+    """Estimates and replicates of every system, all systems on the same resamples; NaN of what is not known."""
     rng = np.random.default_rng(random_state)
     once = np.ones(n_speakers + 1)  # the last one stands for "the same person", see speaker_codes
-    estimates = [{kind: curve.measure(once) for kind, curve in system.items()} for system in systems]
+    estimates = [{kind: _measure(trials, metrics, once, True) for kind, trials in row.items()} for row in systems]
     replicates: list[dict[str, list[Array]]] = [{kind: [] for kind in system} for system in systems]
     progress = Progress("bootstrap over speakers", n_resamples) if verbose else None
     every = 1 if progress is not None and progress.in_place else max(1, n_resamples // 10)
@@ -98,12 +104,19 @@ def _draw(
         drawn = np.bincount(rng.integers(n_speakers, size=n_speakers), minlength=n_speakers + 1).astype(np.float64)
         drawn[-1] = 1.0
         for system, rows in zip(systems, replicates, strict=True):
-            measured = {id(curve): curve.measure(drawn) for curve in dict.fromkeys(system.values())}
-            for kind, curve in system.items():
-                rows[kind].append(measured[id(curve)])
+            measured = {trials: _measure(trials, metrics, drawn) for trials in dict.fromkeys(system.values())}
+            for kind, trials in system.items():
+                rows[kind].append(measured[trials])
         if progress is not None and ((b + 1) % every == 0 or b + 1 == n_resamples):
             progress.step(b + 1)
     return estimates, [{kind: np.array(rows[kind]) for kind in rows} for rows in replicates]
+
+
+def _measure(trials: WeightedTrials, metrics: Sequence[Metric], times: Array, checked: bool = False) -> Array:
+    curve = trials.under(times)
+    if curve is None:
+        return np.full(len(metrics), np.nan)
+    return np.array([m.value(curve) if not checked or m.enough(curve) else np.nan for m in metrics])
 
 
 def _check_settings(level: float, n_resamples: int) -> None:
@@ -147,6 +160,8 @@ def compare_systems(
     test_speakers: Any,
     costs: Costs = ("default",),
     *,
+    far: Iterable[float] = FARS,
+    frr: Iterable[float] = (),
     target: str | None = None,
     equal_weights: bool = False,
     weights: Mapping[str, float] | None = None,
@@ -165,7 +180,7 @@ def compare_systems(
     ----------
     scores_a, scores_b
         Of the same trials.
-    kinds, enrol_speakers, test_speakers, costs, target, equal_weights, weights, level
+    kinds, enrol_speakers, test_speakers, costs, far, frr, target, equal_weights, weights, level
         As for :func:`speaker_intervals`.
     n_resamples : int
         How often the speakers are drawn; 1000 fix either end of an interval to about 2 % of its width.
@@ -183,16 +198,14 @@ def compare_systems(
     shapes = np.shape(scores_a), np.shape(scores_b)
     if shapes[0] != shapes[1]:
         raise DataError(f"a paired test needs the same trials of both systems; got shapes {shapes[0]} and {shapes[1]}")
-    found = detection_costs(costs)
+    metrics = [metric for metric in metrics_of(costs, far, frr) if metric.is_error]
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, shapes[0])
-    systems = [
-        weighted_curves(s, kinds, (first, second), found, target, equal_weights, weights) for s in (scores_a, scores_b)
-    ]
-    estimates, replicates = _draw(systems, n_speakers, n_resamples, random_state, verbose)
+    systems = [weighted_trials(s, kinds, (first, second), target, equal_weights, weights) for s in (scores_a, scores_b)]
+    estimates, replicates = _draw(systems, metrics, n_speakers, n_resamples, random_state, verbose)
     tests: dict[str, dict[str, PairedTest]] = {}
     for kind in systems[0]:
         tests[kind] = {}
-        for i, name in enumerate(measure_names(found)):
+        for i, name in enumerate(metric.name for metric in metrics):
             a, b = (float(estimate[kind][i]) for estimate in estimates)
             with np.errstate(invalid="ignore"):  # both infinite: no difference is known
                 differences = replicates[0][kind][:, i] - replicates[1][kind][:, i]

@@ -1,11 +1,11 @@
 """Detection costs: what misses and false alarms cost, and how often targets come.
 
-    DCF(threshold) = c_miss prior miss + c_fa (1 - prior) false_alarm
+    DCF(threshold) = miss_cost prior miss + false_alarm_cost (1 - prior) false_alarm
 
 divided by the cost of the better of the two decisions that need no score,
-min(c_miss prior, c_fa (1 - prior)); 1 is worth nothing. *minDCF* takes the best
+min(miss_cost prior, false_alarm_cost (1 - prior)); 1 is worth nothing. *minDCF* takes the best
 threshold, known afterwards; *actDCF* the one that Bayes gives in advance to
-log-likelihood ratios, log(c_fa (1 - prior) / (c_miss prior)).
+log-likelihood ratios, log(false_alarm_cost (1 - prior) / (miss_cost prior)).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DetectionCost:
 
     name : how it is called in tables
     prior : probability that a trial is a target, in (0, 1)
-    c_miss, c_fa : cost of a miss and of a false alarm, positive
+    miss_cost, false_alarm_cost : positive; C_miss and C_fa where NIST writes them
 
     Examples
     --------
@@ -39,42 +39,42 @@ class DetectionCost:
 
     name: str
     prior: float
-    c_miss: float = 1.0
-    c_fa: float = 1.0
+    miss_cost: float = 1.0
+    false_alarm_cost: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0 < self.prior < 1:
             raise ParameterError(f"the prior of a target must be in (0, 1); cost {self.name!r} has {self.prior}")
-        for cost in (self.c_miss, self.c_fa):
+        for cost in (self.miss_cost, self.false_alarm_cost):
             if not 0 < cost < np.inf:
                 raise ParameterError(f"costs must be positive and finite; cost {self.name!r} has {self.triple}")
 
     @property
     def triple(self) -> tuple[float, float, float]:
         """(C_miss, C_fa, P_target), in the order in which the field writes them."""
-        return self.c_miss, self.c_fa, self.prior
+        return self.miss_cost, self.false_alarm_cost, self.prior
 
     def __str__(self) -> str:
-        return f"{self.name} (C_miss={self.c_miss:g}, C_fa={self.c_fa:g}, P_target={self.prior:g})"
+        return f"{self.name} (C_miss={self.miss_cost:g}, C_fa={self.false_alarm_cost:g}, P_target={self.prior:g})"
 
     @property
     def miss_weight(self) -> float:
         """Normalised cost of missing every target."""
-        return self.c_miss * self.prior / self._best_without_score
+        return self.miss_cost * self.prior / self._best_without_score
 
     @property
     def false_alarm_weight(self) -> float:
         """Normalised cost of accepting every non-target."""
-        return self.c_fa * (1 - self.prior) / self._best_without_score
+        return self.false_alarm_cost * (1 - self.prior) / self._best_without_score
 
     @property
     def _best_without_score(self) -> float:
-        return min(self.c_miss * self.prior, self.c_fa * (1 - self.prior))
+        return min(self.miss_cost * self.prior, self.false_alarm_cost * (1 - self.prior))
 
     @property
     def threshold(self) -> float:
         """Bayes' threshold for natural-log likelihood ratios: accept at or above it."""
-        return threshold_from_costs(self.prior, self.c_miss, self.c_fa)
+        return threshold_from_costs(self.prior, self.miss_cost, self.false_alarm_cost)
 
     @property
     def effective_prior(self) -> float:
@@ -128,16 +128,19 @@ def detection_cost(cost: str | DetectionCost) -> DetectionCost:
     if cost in PRESETS:
         return PRESETS[cost]
     try:
-        c_miss, c_fa, prior = (float(part) for part in cost.split(","))
+        miss_cost, false_alarm_cost, prior = (float(part) for part in cost.split(","))
     except (AttributeError, ValueError):
         raise ParameterError(
             f"unknown cost {cost!r}: expected one of {', '.join(PRESETS)}, "
             "or a triple C_miss,C_fa,P_target such as 1,1,0.01"
         ) from None
-    return DetectionCost(cost, prior, c_miss, c_fa)
+    return DetectionCost(cost, prior, miss_cost, false_alarm_cost)
 
 
-def detection_costs(costs: str | DetectionCost | Iterable[str | DetectionCost]) -> tuple[DetectionCost, ...]:
+Costs = str | DetectionCost | Iterable[str | DetectionCost]
+
+
+def detection_costs(costs: Costs) -> tuple[DetectionCost, ...]:
     """Several costs; their names must differ."""
     listed = [costs] if isinstance(costs, str | DetectionCost) else costs
     found = tuple(detection_cost(cost) for cost in listed)
@@ -145,36 +148,6 @@ def detection_costs(costs: str | DetectionCost | Iterable[str | DetectionCost]) 
     if len(set(names)) < len(names):
         raise ParameterError(f"costs must have different names; got {names}")
     return found
-
-
-def curve_min_dcf(curve: ScoreCurve, cost: str | DetectionCost = "default") -> tuple[float, float]:
-    """Least normalised cost over all thresholds, and a threshold that reaches it."""
-    cost = detection_cost(cost)
-    least, corner = curve.hull.least(cost.miss_weight, cost.false_alarm_weight)
-    return float(least), curve.threshold_at(int(corner))
-
-
-def curve_act_dcf(curve: ScoreCurve, cost: str | DetectionCost = "default") -> float:
-    """Normalised cost at Bayes' threshold."""
-    cost = detection_cost(cost)
-    return float(cost.at(*curve.rates(cost.threshold)))
-
-
-def min_dcf(targets: Any, nontargets: Any, cost: str | DetectionCost = "default") -> float:
-    """Least normalised detection cost over all thresholds.
-
-    Examples
-    --------
-    >>> from mvplda.metrics import min_dcf
-    >>> min_dcf([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0])  # reject below 2: one miss in four
-    0.25
-    """
-    return curve_min_dcf(ScoreCurve(targets, nontargets), cost)[0]
-
-
-def act_dcf(targets: Any, nontargets: Any, cost: str | DetectionCost = "default") -> float:
-    """Normalised detection cost of log-likelihood ratios at Bayes' threshold."""
-    return curve_act_dcf(ScoreCurve(targets, nontargets), cost)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ scores take their own size once more and little else.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from .._typing import Array
 from ..exceptions import DataError, ParameterError
 
 Scores = NDArray[np.floating[Any]]
+ROUNDING = 1e-12  # a rate that is more by less than this is no more
 STRETCH = 1 << 18  # targets pooled at a time, and scores turned to float64 at a time
 
 
@@ -73,7 +75,70 @@ def count_below(ordered: Scores, thresholds: Any, side: Any = "left") -> NDArray
     return np.asarray(np.searchsorted(ordered, near, side=side))
 
 
-class ScoreCurve:
+class Curve(ABC):
+    """What every metric is computed from: sorted scores of targets and non-targets, and what they weigh.
+
+    targets : sorted scores
+    parts : sorted scores of the non-targets, one array or several
+    """
+
+    targets: Scores
+    parts: list[Scores]
+
+    @property
+    @abstractmethod
+    def hull(self) -> Hull:
+        """The convex hull of the ROC, ties pooled."""
+
+    @abstractmethod
+    def rates(self, thresholds: Any) -> tuple[Array, Array]:
+        """Miss and false-alarm rates when scores at or above a threshold are accepted."""
+
+    @abstractmethod
+    def cllr(self) -> float:
+        """Cost of log-likelihood ratios, in bits."""
+
+    @abstractmethod
+    def largest_shares(self) -> tuple[float, float]:
+        """How much of the miss rate, and of the false-alarm rate, a single trial is at most."""
+
+    @abstractmethod
+    def _rejected_targets(self, rate: float) -> int:
+        """How many of the lowest targets weigh ``rate`` at most."""
+
+    @abstractmethod
+    def _first_too_many(self, rate: float) -> float:
+        """The highest non-target that weighs more than ``rate`` with all above it; -infinity if none does."""
+
+    def threshold_for(self, *, miss: float | None = None, false_alarm: float | None = None) -> float:
+        """The highest threshold with at most this miss rate, or the lowest with at most this false-alarm rate.
+
+        It is the lowest score that is accepted.
+        """
+        if false_alarm is not None:
+            limit = self._first_too_many(false_alarm)
+            return limit if limit == -np.inf else self._lowest_above(limit)
+        assert miss is not None
+        rejected = self._rejected_targets(miss)
+        return float(self.targets[rejected]) if rejected < len(self.targets) else np.inf
+
+    def _lowest_above(self, value: Any) -> float:
+        """The lowest score above a value."""
+        arrays = [self.targets, *self.parts]
+        ranks = [int(count_below(array, value, "right")) for array in arrays]
+        above = [float(array[rank]) for array, rank in zip(arrays, ranks, strict=True) if rank < len(array)]
+        return min(above, default=np.inf)
+
+    def eer(self) -> float:
+        """Equal error rate of the convex hull."""
+        return self.hull.eer()
+
+    def min_cllr(self) -> float:
+        """Cllr after the best rising recalibration."""
+        return self.hull.min_cllr()
+
+
+class ScoreCurve(Curve):
     """Miss and false-alarm rates over all thresholds.
 
     Parameters
@@ -128,8 +193,7 @@ class ScoreCurve:
         return sum(map(len, self.parts))
 
     @cached_property
-    def hull(self) -> Hull:
-        """The convex hull of the ROC, ties pooled."""
+    def hull(self) -> Hull:  # type: ignore[override]
         pieces = [pool(t, n) for t, n in self._points()]
         targets_below = np.concatenate([np.zeros(1), *(t for t, _ in pieces)])
         nontargets_below = np.concatenate([np.zeros(1), *(n for _, n in pieces)])
@@ -177,7 +241,6 @@ class ScoreCurve:
         return below, upto
 
     def rates(self, thresholds: Any) -> tuple[Array, Array]:
-        """Miss and false-alarm rates when scores at or above a threshold are accepted."""
         miss = count_below(self.targets, thresholds) / len(self.targets)
         rejected = sum(w * count_below(part, thresholds) for w, part in zip(self.weights, self.parts, strict=True))
         return np.asarray(miss), np.asarray(1 - rejected / self._all_nontargets)
@@ -201,31 +264,27 @@ class ScoreCurve:
         miss[-1], false_alarm[-1] = 1.0, 0.0  # scores of +infinity, if any, are rejected too
         return thresholds, miss, false_alarm
 
-    def threshold_at(self, corner: int) -> float:
-        """A threshold of a corner of the hull: the lowest score accepted there."""
-        t, n = int(self.hull.targets_below[corner]), float(self.hull.nontargets_below[corner])
-        if t == 0 and n == 0:
-            return -np.inf
-        arrays: list[Scores] = [self.targets, *self.parts]
-        if t == 0 or not np.isclose(self._nontargets_around(self.targets[t - 1 : t])[1][0], n, rtol=1e-12, atol=0):
-            return float(self.targets[t]) if t < len(self.targets) else np.inf  # just below the next target
-        ranks = [int(count_below(array, self.targets[t - 1], "right")) for array in arrays]  # just above the last
-        above = [float(array[rank]) for array, rank in zip(arrays, ranks, strict=True) if rank < len(array)]
-        return min(above, default=np.inf)
+    def largest_shares(self) -> tuple[float, float]:
+        return 1 / len(self.targets), max(self.weights) / self._all_nontargets
 
-    def eer(self) -> float:
-        """Equal error rate of the convex hull."""
-        return self.hull.eer()
+    def _rejected_targets(self, rate: float) -> int:
+        return int((rate + ROUNDING) * len(self.targets))
+
+    def _first_too_many(self, rate: float) -> float:
+        budget = (rate + ROUNDING) * self._all_nontargets
+        # of every kind as many as the budget could hold if there were no other, and one more
+        sizes = [min(len(part), int(budget / w) + 1) for part, w in zip(self.parts, self.weights, strict=True)]
+        tops = [part[len(part) - size :] for part, size in zip(self.parts, sizes, strict=True)]
+        values = np.concatenate(tops)
+        order = np.argsort(values)[::-1]
+        weights = np.repeat(self.weights, sizes)[order]
+        too_many = np.flatnonzero(np.cumsum(weights) > budget)
+        return float(values[order[too_many[0]]]) if len(too_many) else -np.inf
 
     def cllr(self) -> float:
-        """Cost of log-likelihood ratios, in bits."""
         parts = [(w * len(p), softplus_mean(p, 1.0)) for w, p in zip(self.weights, self.parts, strict=True)]
         false = sum(weight * mean for weight, mean in parts) / sum(weight for weight, _ in parts)
         return float((softplus_mean(self.targets, -1.0) + false) / (2 * np.log(2)))
-
-    def min_cllr(self) -> float:
-        """Cllr after the best rising recalibration."""
-        return self.hull.min_cllr()
 
 
 def sorted_scores(values: Any, name: str) -> Scores:

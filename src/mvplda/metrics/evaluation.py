@@ -1,54 +1,43 @@
-"""The table by kind: every measure of the targets against each kind of non-targets, and in total."""
+"""The tables by kind: every metric of the targets against each kind of non-targets, and in total."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..exceptions import ParameterError
-from .costs import DetectionCost, curve_act_dcf, curve_min_dcf, detection_costs
-from .curves import ScoreCurve, Scores
-from .kinds import split_by_kind
+from ..exceptions import DataError, ParameterError
+from ..kinds import Mask, as_masks, ordered_kinds, target_kind
+from .catalogue import ERRORS, FARS, Metric, metrics_of
+from .costs import Costs, DetectionCost, detection_costs
+from .curves import ScoreCurve, Scores, as_scores, eer, reject_nan
 
 if TYPE_CHECKING:
     from .intervals import Intervals
 
 
 TOTAL, EQUAL = "Total", "Equal"
-NAN = float("nan")
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What the targets against one set of non-targets give.
+    """What the targets against one set of non-targets give: ``row["eer"]``, ``row["min_dcf/default"]`` ...
 
-    eer, min_cllr : of the ROC's convex hull, as a share and in bits
-    cllr : in bits, of the scores as log-likelihood ratios
-    min_dcf, act_dcf : by name of the cost, normalised
-    min_dcf_threshold : by name of the cost, the lowest score accepted at minDCF
+    values : by name of the metric; NaN of what is not known
     """
 
     kind: str
     n_targets: int
     n_nontargets: int
-    eer: float
-    min_dcf: dict[str, float]
-    act_dcf: dict[str, float]
-    cllr: float
-    min_cllr: float
-    min_dcf_threshold: dict[str, float]
+    values: dict[str, float]
 
-    def flat(self) -> dict[str, float]:
-        """By one name each: ``eer``, ``min_dcf/<cost>`` ..., ``act_dcf/<cost>`` ..., ``cllr``, ``min_cllr``."""
-        costs = {f"min_dcf/{name}": value for name, value in self.min_dcf.items()}
-        actual = {f"act_dcf/{name}": value for name, value in self.act_dcf.items()}
-        return {"eer": self.eer, **costs, **actual, "cllr": self.cllr, "min_cllr": self.min_cllr}
+    def __getitem__(self, name: str) -> float:
+        return self.values[name]
 
 
 @dataclass(frozen=True)
@@ -56,12 +45,14 @@ class Evaluation:
     """Measures by kind of non-targets, each against the same targets, and in total.
 
     rows : by kind, then ``Total`` (and ``Equal``)
+    metrics : what was measured
     costs : the operating points of minDCF and actDCF
     target : the kind that is to be accepted
     weights : of ``Total`` and ``Equal``, the share of every kind in the false-alarm rate
     """
 
     rows: dict[str, Measures]
+    metrics: list[Metric] = field(compare=False)
     costs: tuple[DetectionCost, ...]
     target: str
     weights: dict[str, dict[str, float]]
@@ -69,89 +60,112 @@ class Evaluation:
     def __getitem__(self, kind: str) -> Measures:
         return self.rows[kind]
 
-    def definitions(self) -> list[str]:
+    def tables(self) -> dict[str, list[Metric]]:
+        """The metrics of every table, by its title."""
+        titles = dict.fromkeys(metric.table for metric in self.metrics if metric.table is not None)
+        return {title: [metric for metric in self.metrics if metric.table == title] for title in titles}
+
+    def definitions(self, intervals: Intervals | None = None) -> list[str]:
         """What the columns mean, one sentence each, with every cost and weight."""
-        lines = [
-            f"Every row is {self.target} against the non-targets of that kind.",
-            "EER: where the convex hull of the ROC meets miss = false alarm.",
-            "minDCF, actDCF: divided by the best decision without a score; "
-            "actDCF at Bayes' threshold for natural-log likelihood ratios.",
-            *(f"DCF {cost}, threshold {cost.threshold:.4f}." for cost in self.costs),
-            "Cllr, minCllr: bits.",
-        ]
+        notes = dict.fromkeys(note for metric in self.metrics for note in metric.notes())
+        lines = [f"Every row is {self.target} against the non-targets of that kind.", *notes]
         shares = {name: ", ".join(f"{k} {w:.4g}" for k, w in parts.items()) for name, parts in self.weights.items()}
         lines.append(f"{TOTAL} pools all non-target trials as they come; shares: {shares[TOTAL]}.")
         if EQUAL in shares:
             lines.append(f"{EQUAL} weighs trials so that every kind counts the same; shares: {shares[EQUAL]}.")
-        return lines
-
-    def columns(self) -> dict[str, str]:
-        """Titles of the measures in tables, by the names of `Measures.flat`."""
-        columns = {"eer": "EER %"}
-        for cost in self.costs:
-            columns |= {f"min_dcf/{cost.name}": f"minDCF {cost.name}", f"act_dcf/{cost.name}": f"actDCF {cost.name}"}
-        return {**columns, "cllr": "Cllr", "min_cllr": "minCllr"}
+        return lines if intervals is None else [*lines, intervals.definition()]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite (an empty kind, an infinite cost) is None."""
         return {
             "target": self.target,
-            "costs": {c.name: {"c_miss": c.c_miss, "c_fa": c.c_fa, "p_target": c.prior} for c in self.costs},
+            "costs": {
+                c.name: {"miss_cost": c.miss_cost, "false_alarm_cost": c.false_alarm_cost, "prior": c.prior}
+                for c in self.costs
+            },
             "weights": self.weights,
             "definitions": self.definitions(),
             "kinds": {
-                kind: {
-                    "n_targets": row.n_targets,
-                    "n_nontargets": row.n_nontargets,
-                    "eer": _plain(row.eer),
-                    "min_dcf": {name: _plain(value) for name, value in row.min_dcf.items()},
-                    "act_dcf": {name: _plain(value) for name, value in row.act_dcf.items()},
-                    "min_dcf_threshold": {name: _plain(value) for name, value in row.min_dcf_threshold.items()},
-                    "cllr": _plain(row.cllr),
-                    "min_cllr": _plain(row.min_cllr),
-                }
+                kind: {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets, **_nested(row.values)}
                 for kind, row in self.rows.items()
             },
         }
 
     def table(self, format: str = "text", *, intervals: Intervals | None = None) -> str:
-        """The rows as ``text``, ``markdown``, ``latex`` or ``csv``; EER in percent but in CSV, where it is a share.
+        """The rows as ``text``, ``markdown``, ``latex`` or ``csv``, shares in percent but in CSV.
 
-        With ``intervals`` (of :func:`speaker_intervals` on the same scores) a measure is
+        With ``intervals`` (of :func:`speaker_intervals` on the same scores) a metric is
         followed by its interval where it has one.
         """
-        columns = self.columns()
-        known = intervals.intervals if intervals is not None else {}
-        rows = []
+        if format == "csv":
+            return self._csv(intervals)
+        if format not in FORMATS:
+            raise ParameterError(f"a table is one of {', '.join(FORMATS)}, csv; got {format!r}")
+        tables = {title: self.grid(metrics, intervals) for title, metrics in self.tables().items()}
+        return FORMATS[format](tables, self.definitions(intervals))
+
+    def grid(
+        self, metrics: Iterable[Metric], intervals: Intervals | None = None, form: str = " [{}, {}]"
+    ) -> list[list[str]]:
+        """The cells of a table of some metrics, its head first."""
+        metrics = list(metrics)
+        rows = [["kind", "targets", "non-targets", *(metric.heading for metric in metrics)]]
         for kind, row in self.rows.items():
-            values, around = row.flat(), known.get(kind, {})
-            cells = [(values[n], (around[n].low, around[n].high) if n in around else None) for n in columns]
-            rows.append((kind, (row.n_targets, row.n_nontargets), cells))
-        notes = self.definitions()
-        if intervals is not None:
-            notes.append(intervals.definition())
-        return render(format, list(columns.items()), rows, notes)
+            cells = [self.cell(metric, kind, intervals, form) for metric in metrics]
+            rows.append([kind, f"{row.n_targets:,}", f"{row.n_nontargets:,}", *cells])
+        return rows
+
+    def cell(self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = " [{}, {}]") -> str:
+        """A metric of a kind as tables show it, with its interval in that form."""
+        ends = None if intervals is None else intervals.of(kind, metric.name)
+        return metric.show(self.rows[kind][metric.name]) + metric.show_ends(ends, form)
+
+    def summary(self) -> list[tuple[str, Metric, str]]:
+        """What is shown of each of several systems: heading, metric and kind.
+
+        The first metric of every kind, and the others that are headlines of the total.
+        """
+        first, *others = [metric for metric in self.metrics if metric.headline]
+        return [(kind, first, kind) for kind in self.rows] + [(metric.heading, metric, TOTAL) for metric in others]
+
+    def _csv(self, intervals: Intervals | None) -> str:
+        """Shares and bits in full precision; ``_low`` and ``_high`` where there are intervals."""
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(self.csv_rows(intervals, with_ends=intervals is not None))
+        return out.getvalue()
+
+    def csv_rows(self, intervals: Intervals | None, *, with_ends: bool) -> list[list[str]]:
+        """The head and a row a kind; numbers in full, ends of intervals behind each, nothing for what is not known."""
+        ends = ("", "_low", "_high") if with_ends else ("",)
+        rows = [["kind", "n_targets", "n_nontargets", *(metric.name + end for metric in self.metrics for end in ends)]]
+        for kind, row in self.rows.items():
+            numbers: list[float] = []
+            for name, value in row.values.items():
+                found = None if intervals is None else intervals.of(kind, name)
+                around = (math.nan, math.nan) if found is None else (found.low, found.high)
+                numbers += (value, *around) if with_ends else (value,)
+            cells = ["" if math.isnan(number) else repr(float(number)) for number in numbers]
+            rows.append([kind, str(row.n_targets), str(row.n_nontargets), *cells])
+        return rows
 
 
-def _plain(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _nested(values: Mapping[str, float]) -> dict[str, Any]:
+    """``family/point`` as a dict in a dict."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        family, _, point = name.partition("/")
+        plain = float(value) if math.isfinite(value) else None
+        if point:
+            found.setdefault(family, {})[point] = plain
+        else:
+            found[family] = plain
+    return found
 
 
-def measures(curve: ScoreCurve, kind: str, costs: Iterable[DetectionCost]) -> Measures:
-    """All measures of one curve."""
-    costs = list(costs)
-    least = {cost.name: curve_min_dcf(curve, cost) for cost in costs}
-    return Measures(
-        kind=kind,
-        n_targets=curve.n_targets,
-        n_nontargets=curve.n_nontargets,
-        eer=curve.eer(),
-        min_dcf={name: value for name, (value, _) in least.items()},
-        act_dcf={cost.name: curve_act_dcf(curve, cost) for cost in costs},
-        cllr=curve.cllr(),
-        min_cllr=curve.min_cllr(),
-        min_dcf_threshold={name: threshold for name, (_, threshold) in least.items()},
-    )
+def measures(curve: ScoreCurve, kind: str, metrics: Sequence[Metric]) -> Measures:
+    """All metrics of one curve."""
+    values = {metric.name: metric.value(curve) if metric.enough(curve) else math.nan for metric in metrics}
+    return Measures(kind, curve.n_targets, curve.n_nontargets, values)
 
 
 def kind_weights(sizes: Mapping[str, int], equal: bool) -> dict[str, float]:
@@ -161,11 +175,39 @@ def kind_weights(sizes: Mapping[str, int], equal: bool) -> dict[str, float]:
     return {kind: 1 / len(present) if equal else size / total for kind, size in present.items()}
 
 
+def split_by_kind(scores: Any, kinds: Any, target: str | None = None) -> tuple[str, Scores, dict[str, Scores]]:
+    """The name of the target kind, its scores, and the scores of the other kinds, IW, IC, TW first."""
+    array = np.asarray(scores)
+    masks = as_masks(kinds, array.shape)
+    chosen = target_kind(masks, target)
+    targets = as_scores(array[masks[chosen]], f"target ({chosen})")
+    others = ordered_kinds(masks, chosen)
+    parts = {kind: as_scores(array[masks[kind]], kind) for kind in others if masks[kind].any()}
+    if not parts:
+        raise DataError(f"there are no non-target scores: no trial has a kind other than {chosen!r}")
+    for kind, part in {chosen: targets, **parts}.items():
+        reject_nan(part, kind)
+    empty = np.empty(0, dtype=targets.dtype)
+    return chosen, targets, {kind: parts.get(kind, empty) for kind in others}
+
+
+def eer_by_kind(scores: Any, kinds: Mapping[str, Mask]) -> dict[str, float]:
+    """EER of the targets (TC) against every other kind, and against all of them (Total)."""
+    scores = np.asarray(scores)
+    target = target_kind(kinds)
+    targets = scores[kinds[target]]
+    result = {kind: eer(targets, scores[kinds[kind]]) for kind in ordered_kinds(kinds, target)}
+    result[TOTAL] = eer(targets, scores[~kinds[target]])
+    return result
+
+
 def evaluate(
     scores: Any,
     kinds: Any,
-    costs: str | DetectionCost | Iterable[str | DetectionCost] = ("default",),
+    costs: Costs = ("default",),
     *,
+    far: Iterable[float] = FARS,
+    frr: Iterable[float] = (),
     target: str | None = None,
     equal_weights: bool = False,
 ) -> Evaluation:
@@ -180,6 +222,9 @@ def evaluate(
         trial, or booleans that say which trials are targets. Trials in no mask are left out.
     costs : names, triples or :class:`DetectionCost`
         Operating points of minDCF and actDCF.
+    far, frr : shares
+        False-alarm rates at which misses, and miss rates at which false alarms are to be known,
+        each with its threshold.
     target : str, optional
         The kind to be accepted; TC, ``target`` or the same in every view is found by itself.
     equal_weights : bool
@@ -189,10 +234,11 @@ def evaluate(
     --------
     >>> from mvplda.metrics import evaluate
     >>> result = evaluate([4.0, 3.0, 1.0, 2.0, -1.0, 0.0], ["TC", "TC", "TC", "IC", "IW", "TW"])
-    >>> {kind: round(row.eer, 3) for kind, row in result.rows.items()}
+    >>> {kind: round(row["eer"], 3) for kind, row in result.rows.items()}
     {'IW': 0.0, 'IC': 0.25, 'TW': 0.0, 'Total': 0.167}
     """
     costs = detection_costs(costs)
+    metrics = metrics_of(costs, far, frr)
     chosen, targets, parts = split_by_kind(scores, kinds, target)
     taken = {TOTAL, EQUAL} & {chosen, *parts}
     if taken:
@@ -201,58 +247,27 @@ def evaluate(
     for part in parts.values():
         part.sort()
     sizes = {kind: len(part) for kind, part in parts.items()}
-    rows = {kind: _row(targets, part, kind, costs) for kind, part in parts.items()}
+    nothing = {metric.name: math.nan for metric in metrics}
+    rows = {
+        kind: measures(ScoreCurve.from_sorted(targets, [part]), kind, metrics)
+        if len(part)
+        else Measures(kind, len(targets), 0, nothing)
+        for kind, part in parts.items()
+    }
     present = [part for part in parts.values() if len(part)]
     weights = {TOTAL: kind_weights(sizes, equal=False)}
-    rows[TOTAL] = measures(ScoreCurve.from_sorted(targets, present), TOTAL, costs)
+    rows[TOTAL] = measures(ScoreCurve.from_sorted(targets, present), TOTAL, metrics)
     if equal_weights:
         weights[EQUAL] = kind_weights(sizes, equal=True)
         each = [share / sizes[kind] for kind, share in weights[EQUAL].items()]
-        rows[EQUAL] = measures(ScoreCurve.from_sorted(targets, present, np.asarray(each).tolist()), EQUAL, costs)
-    return Evaluation(rows, costs, chosen, weights)
+        rows[EQUAL] = measures(ScoreCurve.from_sorted(targets, present, each), EQUAL, metrics)
+    return Evaluation(rows, metrics, costs, chosen, weights)
 
 
-def _row(targets: Scores, part: Scores, kind: str, costs: tuple[DetectionCost, ...]) -> Measures:
-    if len(part):
-        return measures(ScoreCurve.from_sorted(targets, [part]), kind, costs)
-    unknown = {cost.name: NAN for cost in costs}
-    return Measures(kind, len(targets), 0, NAN, unknown, dict(unknown), NAN, NAN, dict(unknown))
+# Tables as text, Markdown and LaTeX: by title, rows of cells of which the first is the head.
 
 
-# Tables of measures as text, Markdown, LaTeX and CSV.
-
-
-Cell = tuple[float, tuple[float, float] | None]
-Row = tuple[str, tuple[int, int], list[Cell]]
-COUNTS = ("targets", "non-targets")
-FORMATS = ("text", "markdown", "latex", "csv")
-
-
-def render(format: str, columns: Sequence[tuple[str, str]], rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Columns are (name, heading); a cell is a value and perhaps its interval."""
-    if format not in FORMATS:
-        raise ParameterError(f"a table is one of {', '.join(FORMATS)}; got {format!r}")
-    if format == "csv":
-        return _csv(columns, rows)
-    head = ["kind", *COUNTS, *(heading for _, heading in columns)]
-    body = [
-        [kind, *map(str, counts), *(_cell(name, cell) for (name, _), cell in zip(columns, cells, strict=True))]
-        for kind, counts, cells in rows
-    ]
-    return {"text": _text, "markdown": _markdown, "latex": _latex}[format](head, body, notes)
-
-
-def _number(name: str, value: float) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{100 * value:.2f}" if name == "eer" else f"{value:.4f}"
-
-
-def _cell(name: str, cell: Cell) -> str:
-    value, interval = cell
-    if interval is None:
-        return _number(name, value)
-    return f"{_number(name, value)} [{_number(name, interval[0])}, {_number(name, interval[1])}]"
+Tables = Mapping[str, Sequence[Sequence[str]]]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -264,41 +279,40 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _text(head: list[str], body: list[list[str]], notes: Sequence[str]) -> str:
-    return "\n".join([*aligned([head, *body]), "", *notes]) + "\n"
-
-
-def _markdown(head: list[str], body: list[list[str]], notes: Sequence[str]) -> str:
-    rows = [[cell.replace("|", r"\|") for cell in row] for row in (head, *body)]
+def markdown_rows(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    head, *body = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     rule = [":---", *["---:"] * (len(head) - 1)]
-    lines = ["| " + " | ".join(row) + " |" for row in (rows[0], rule, *rows[1:])]
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
+    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]
+
+
+def _text(tables: Tables, notes: Sequence[str]) -> str:
+    lines: list[str] = []
+    for title, rows in tables.items():
+        lines += [*([] if title == ERRORS else [f"{title}:"]), *aligned(rows), ""]
+    return "\n".join([*lines, *notes]) + "\n"
+
+
+def _markdown(tables: Tables, notes: Sequence[str]) -> str:
+    lines: list[str] = []
+    for title, rows in tables.items():
+        lines += [*([] if title == ERRORS else [f"{title}:", ""]), *markdown_rows(rows), ""]
+    return "\n".join([*lines, *(f"- {note}" for note in notes)]) + "\n"
 
 
 LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 LATEX |= {sign: "\\" + sign for sign in "&%$#_{}"}
 
 
-def _latex(head: list[str], body: list[list[str]], notes: Sequence[str]) -> str:
-    def line(row: list[str]) -> str:
+def _latex(tables: Tables, notes: Sequence[str]) -> str:
+    def line(row: Sequence[str]) -> str:
         return " & ".join("".join(LATEX.get(c, c) for c in cell) for cell in row) + r" \\"
 
-    comments = ["% Needs \\usepackage{booktabs}.", *(f"% {note}" for note in notes)]
-    opening = [r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\toprule", line(head), r"\midrule"]
-    return "\n".join([*comments, *opening, *map(line, body), r"\bottomrule", r"\end{tabular}"]) + "\n"
+    lines = ["% Needs \\usepackage{booktabs}.", *(f"% {note}" for note in notes)]
+    for title, (head, *body) in tables.items():
+        lines += [f"% {title}", r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\toprule", line(head)]
+        lines += [r"\midrule", *map(line, body), r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines) + "\n"
 
 
-def _csv(columns: Sequence[tuple[str, str]], rows: Sequence[Row]) -> str:
-    """Shares and bits in full precision; ``_low`` and ``_high`` where there are intervals."""
-    with_intervals = any(interval is not None for _, _, cells in rows for _, interval in cells)
-    names = [name for name, _ in columns]
-    head = [f"{name}{end}" for name in names for end in (("", "_low", "_high") if with_intervals else ("",))]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["kind", "n_targets", "n_nontargets", *head])
-    for kind, counts, cells in rows:
-        values: list[float] = []
-        for value, interval in cells:
-            values += [value, *(interval or (math.nan, math.nan))] if with_intervals else [value]
-        writer.writerow([kind, *counts, *("" if math.isnan(v) else repr(float(v)) for v in values)])
-    return out.getvalue()
+FORMATS: dict[str, Callable[[Tables, Sequence[str]], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}

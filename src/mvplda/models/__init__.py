@@ -1,1 +1,17 @@
-"""scikit-learn estimators, thin over the kernel."""
+"""Scorers. The imports below enter them in the registry, by which files and the command line know them."""
+
+from .baselines import CascadeScorer, CosineScorer
+from .multiview import MultiviewPLDA
+from .plda import PLDA
+from .scorer import BaseScorer, MatrixScorer, Scorer, named_scorers
+
+__all__ = [
+    "PLDA",
+    "BaseScorer",
+    "CascadeScorer",
+    "CosineScorer",
+    "MatrixScorer",
+    "MultiviewPLDA",
+    "Scorer",
+    "named_scorers",
+]

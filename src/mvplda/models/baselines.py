@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import Array
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
+from ..persistence import State, Tensors, fingerprint, get_part, put_part
 from ..scoring.profiles import Profiles, number_ids
+from ..scoring.question import Question
 from ..statistics import as_vectors
 from .plda import PLDA
-from .scorer import MatrixScorer, fingerprint
+from .scorer import MatrixScorer
 
 
 class CosineScorer(MatrixScorer, BaseEstimator):
@@ -36,14 +38,24 @@ class CosineScorer(MatrixScorer, BaseEstimator):
     mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
     """
 
+    NAME = "cosine"
+    NEEDS_LABELS = False
     FITTED = ("mean_",)
 
     def __init__(self, centre: bool = True) -> None:
         self.centre = centre
 
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        if ranks:
+            raise ParameterError(f"cosine knows no views: leave {', '.join(ranks)} out")
+        return cls(**settings)
+
     def fit(self, X: Any, y: Any = None) -> Self:
         vectors = as_vectors(X)
         self.mean_ = vectors.mean(axis=0, dtype=np.float64) if self.centre else np.zeros(vectors.shape[1])
+        if not np.isfinite(self.mean_).all():
+            raise DataError("Input X contains NaN or infinity")
         return self
 
     def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
@@ -60,24 +72,29 @@ class CosineScorer(MatrixScorer, BaseEstimator):
         if not np.isfinite(sums).all():
             raise DataError("Input X contains NaN or infinity")
         length = np.linalg.norm(sums, axis=1, keepdims=True)
-        counts = np.bincount(owner)
         directions = sums / np.where(length > 0, length, 1.0)
+        counts = np.bincount(owner, minlength=len(names))
         return Profiles(names, counts, directions, np.ones(len(names)), np.arange(len(names)), self._key())
 
-    def _key(self) -> str:
-        return fingerprint((self.mean_,))
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
 
-    def _matrix(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
-        self._refuse_views(same)
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "dimension": len(self.mean_)}
+
+    def _key(self) -> str:
+        return fingerprint({"mean": self.mean_}, {})
+
+    def _views(self, question: Question) -> None:
+        if question.only_same("cosine") is not None:
+            raise ParameterError("cosine knows no views: leave same out")
+
+    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
         return np.asarray(enrol.y.astype(dtype) @ test.y.astype(dtype).T)
 
-    def _pairs(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
-        self._refuse_views(same)
+    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
         return np.asarray(np.einsum("ij,ij->i", enrol.y, test.y), dtype=dtype)
-
-    def _refuse_views(self, same: tuple[str, ...] | None) -> None:
-        if same is not None:
-            raise ParameterError("cosine knows no views: leave same out")
 
 
 class CascadeScorer(MatrixScorer, BaseEstimator):
@@ -98,13 +115,23 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
     models_ : dict of {view: PLDA}
     """
 
+    NAME = "cascade"
+
     def __init__(self, views: Mapping[str, int | None], settings: Mapping[str, Any] | None = None) -> None:
         self.views = views
         self.settings = settings
 
-    def fit(self, X: Any, y: Any) -> Self:
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        return cls(ranks, settings)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        if not self.views:
+            raise ParameterError("views is empty: name at least one view")
         if any(":" in view for view in self.views):
             raise LabelError("a cascade has no interaction views")
+        if y is None:
+            raise LabelError("a cascade requires y to be passed, but the target y is None: give labels of every view")
         columns = label_columns(y, tuple(self.views))
         self.models_ = {
             view: PLDA(rank, **dict(self.settings or {})).fit(X, columns[view]) for view, rank in self.views.items()
@@ -132,27 +159,60 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
             start += width
         raise LabelError(f"there is no view {view!r}; there are {list(self.models_)}")
 
-    def _matrix(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
-        ratios = [
-            self.models_[view].llr(self._part(enrol, view), self._part(test, view), dtype=np.float64)
-            for view in self._asked(same)
-        ]
-        return np.asarray(fuse(ratios), dtype=dtype)
-
-    def _pairs(self, enrol: Profiles, test: Profiles, same: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
-        both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
-        ratios = [
-            self.models_[view].llr_trials(self._part(enrol, view), self._part(test, view), both, dtype=np.float64)
-            for view in self._asked(same)
-        ]
-        return np.asarray(fuse(ratios), dtype=dtype)
-
-    def _asked(self, same: Iterable[str] | None) -> list[str]:
-        asked = list(self.models_) if same is None else list(same)
+    def _views(self, question: Question) -> tuple[str, ...]:
+        same = question.only_same("a cascade")
+        asked = tuple(self.models_) if same is None else same
+        if not asked:
+            raise ParameterError("there is nothing to ask: name at least one view")
         unknown = [view for view in asked if view not in self.models_]
         if unknown:
             raise LabelError(f"there is no view {unknown[0]!r}; there are {list(self.models_)}")
         return asked
+
+    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+        ratios = [
+            self.models_[view].llr(self._part(enrol, view), self._part(test, view), dtype=np.float64)
+            for view in views or self.models_
+        ]
+        return np.asarray(fuse(ratios), dtype=dtype)
+
+    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+        both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
+        ratios = [
+            self.models_[view].llr_trials(self._part(enrol, view), self._part(test, view), both, dtype=np.float64)
+            for view in views or self.models_
+        ]
+        return np.asarray(fuse(ratios), dtype=dtype)
+
+    @property
+    def width_in(self) -> int:
+        return next(iter(self.models_.values())).width_in
+
+    def check_state(self) -> None:
+        for view, model in self.models_.items():
+            model.check_state()
+            if model.width_in != self.width_in:
+                raise DataError(f"the model of {view!r} takes width {model.width_in}, the first {self.width_in}")
+
+    def describe(self) -> dict[str, Any]:
+        models = {view: model.describe() for view, model in self.models_.items()}
+        return {"class": type(self).__name__, "dimension": self.width_in, **models}
+
+    def get_state(self) -> State:
+        check_is_fitted(self, "models_")
+        arrays, values = super().get_state()
+        values["models"] = {
+            view: put_part(arrays, f"models/{view}", model, PLDA) for view, model in self.models_.items()
+        }
+        return arrays, values
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        scorer = super().from_state(arrays, values)
+        scorer.models_ = {
+            view: get_part(arrays, f"models/{view}", about, PLDA) for view, about in values["models"].items()
+        }
+        return scorer
 
 
 def fuse(ratios: list[Array]) -> Array:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,11 +31,13 @@ from ..exceptions import (
 )
 from ..inference.as_printed import paper_step
 from ..inference.design import Design, Method, step_operations
-from ..inference.em import Fit, Iteration, NoiseKind, NoiseModel, Posterior, fit_em, posterior
-from ..inference.initialise import from_chance, from_moments, warm_parameters
-from ..inference.parameters import Parameters, Precision
+from ..inference.em import Fit, Iteration, Posterior, fit_em, posterior
+from ..inference.initialise import moment_start, random_start, warm_parameters
+from ..inference.noise import NOISES, NoiseModel
+from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, check_view_names, encode_labels
+from ..persistence import State, Tensors, plain_settings
 from ..statistics import SecondMoment, SufficientStatistics
 from ..statistics.device import check_tensor, sums_on
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
@@ -50,9 +51,11 @@ from .priors import (
     moment_components,
     without_labels,
 )
-from .scorer import VerificationMixin
 from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
-from .storage import load_model, save_model
+from .verification import VerificationMixin
+
+KEPT_CLASSES = 10_000
+"""Views with at most so many classes keep their training posteriors in a file, for known classes."""
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
@@ -144,11 +147,13 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     (600, 8)
     """
 
+    NAME = "multiview"
+
     def __init__(
         self,
         views: Mapping[str, int | None] | None = None,
         *,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         prior: Literal["isotropic"] | None = None,
@@ -230,7 +235,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         ----------
         strength : in [0, 1], one for all or a dict of {view or "noise": strength}
         blocks : widths of the parts of a vector, where several extractors' stand side by side: isotropic part by part
-        statistics : of the training vectors, for posteriors of the training classes (``known=``); None: they are dropped
+        statistics : of the training vectors, for posteriors of the training classes (``known=``); None: these go
         """
         check_is_fitted(self, "mean_")
         if len(blocks) and sum(blocks) != len(self.mean_):
@@ -280,8 +285,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         check_settings(self)
-        if "noise_shrinkages" in self.get_params(deep=False):
-            raise ParameterError("a model that chooses its settings cannot go on: refit a MultiviewPLDA that has them")
         return self._fit(statistics, self._settings(tuple(self.views_)), earlier=self.parameters_)
 
     def _fit(
@@ -306,7 +309,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 warnings.simplefilter("ignore", DisconnectedDesignWarning)
             diagnostics = examine(statistics, views, asked, ranks)
         sums = sums_on(statistics, views, self._second_moment(), device)
-        kind: NoiseKind = self.noise if self.prior is None else "full"
+        kind = self.noise if self.prior is None else "full"
         noise = noise_model(kind, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
@@ -318,7 +321,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         noise_there = noise.on(sums.xp)
         step, log_prior = None, None
         if self.prior is None:
-            start = (from_moments if self.init == "moments" else from_chance)(sums, rank_tuple, noise_there, rng)
+            start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:
             moments = moment_components(sums)
             prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
@@ -363,7 +366,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages.append(text)
             warnings.warn(text, category, stacklevel=5)
 
-        floored = noise.floored(fit.parameters.noise)
+        sigma = fit.parameters.sigma
+        floored = sigma.floored(noise.floor)
         if found.constant_columns:
             columns = [*map(str, found.constant_columns[:5]), *(["..."] if len(found.constant_columns) > 5 else [])]
             warn(
@@ -372,10 +376,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 f"({', '.join(columns)}): the model ignores them",
             )
         elif floored:
-            what = "directions" if fit.parameters.noise.ndim == 2 else "columns"
             warn(
                 NoiseFlooredWarning,
-                f"the noise lies on its floor in {floored} {what}: columns are dependent, or there are too few "
+                f"the noise lies on its floor in {floored} {sigma.axes}: columns are dependent, or there are too few "
                 "vectors a class; use noise_shrinkage, fewer dimensions or another noise",
             )
         scale = np.abs(fit.objectives).max() + 1.0
@@ -416,9 +419,9 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     # judge of pairs (n, 2, D), and has them.
 
     @available_if(_has_threshold)  # type: ignore[untyped-decorator]
-    def decision_function(self, pairs: Any, *, same: str | Iterable[str] | None = None) -> Any:
+    def decision_function(self, pairs: Any, **asked: Any) -> Any:
         """LLR of every pair of vectors, pairs (n, 2, D); see `set_threshold`."""
-        return super().decision_function(pairs, same=same)
+        return super().decision_function(pairs, **asked)
 
     @available_if(_has_threshold)  # type: ignore[untyped-decorator]
     def predict(self, pairs: Any) -> NDArray[np.int64]:
@@ -445,7 +448,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = sums_on(statistics, tuple(self.views_), "full" if p.noise.ndim == 2 else "diagonal")
+        sums = sums_on(statistics, tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
@@ -461,7 +464,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         p = self.parameters_
         B = p.stacked()
-        LB = Precision(p.noise).apply(B)
+        LB = p.sigma.solve(B)
         gain = np.linalg.solve(np.eye(B.shape[1]) + B.T @ LB, LB.T)
         return np.asarray((X - p.mean) @ gain.T)
 
@@ -481,30 +484,73 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         table = encode_labels(y, tuple(self.views_), missing=self.missing)
         rng = generator(random_state)
         p = self.parameters_
-        n, D = len(table), len(p.mean)
-        X = np.tile(p.mean, (n, 1))
+        X = np.tile(p.mean, (len(table), 1))
         for view, loading in self.loadings_.items():
             latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
             X += (latents @ loading.T)[table.codes[view]]
-        white = rng.standard_normal((n, D))
-        X += white * np.sqrt(p.noise) if p.noise.ndim == 1 else white @ np.linalg.cholesky(p.noise).T
-        return X
+        return X + p.sigma.draw(len(table), rng)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a ``.safetensors`` file, all or nothing."""
+    def get_state(self) -> State:
         check_is_fitted(self, "mean_")
-        save_model(self, path)
+        arrays: Tensors = {"mean": self.mean_, "noise": self.noise_, "log_likelihoods": self.log_likelihoods_}
+        arrays |= {f"loading/{view}": loading for view, loading in self.loadings_.items()}
+        kept = [v for v in self.class_covariances_ if len(self.classes_[v]) <= KEPT_CLASSES]
+        for view in kept:
+            named = slice(0, len(self.classes_[view]))
+            arrays[f"class_means/{view}"] = self.class_means_[view][named]
+            arrays[f"class_covariances/{view}"] = self.class_covariances_[view][named]
+        values = {
+            "settings": plain_settings(self.get_params(deep=False)),
+            "views": self.views_,
+            "dimension": len(self.mean_),
+            "converged": bool(self.converged_),
+            "n_iter": int(self.n_iter_),
+            "algorithm_used": getattr(self, "algorithm_used_", None),
+            "classes": {view: self.classes_[view].tolist() for view in kept},
+        }
+        return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}, values
 
     @classmethod
-    def load(cls, path: str | PathLike[str]) -> Self:
-        """Read a model that `save` wrote, or that ``mvplda train`` wrote without preprocessing.
-
-        A file with preprocessing is read by `mvplda.load`, which gives a `Bundle`.
-        """
-        model = load_model(path)
-        if not isinstance(model, cls):
-            raise ParameterError(f"{path} holds a {type(model).__name__}; load it with {type(model).__name__}.load")
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        model = cls(**values["settings"])
+        loadings = tuple(arrays[f"loading/{view}"] for view in values["views"])
+        model._take(tuple(values["views"]), Parameters(arrays["mean"], loadings, arrays["noise"]))
+        model.log_likelihoods_ = arrays["log_likelihoods"]
+        model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
+        if values["algorithm_used"] is not None:
+            model.algorithm_used_ = values["algorithm_used"]
+        model.classes_ = {view: np.asarray(names) for view, names in values["classes"].items()}
+        model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
+        model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
+        model.n_features_in_ = int(values["dimension"])
         return model
+
+    def check_state(self) -> None:
+        D = len(self.mean_)
+        bad = [view for view, loading in self.loadings_.items() if loading.shape != (D, self.views_[view])]
+        if bad or self.noise_.shape not in ((D,), (D, D)):
+            raise DataError(f"the model's loadings or noise do not have its dimension {D}: {bad or 'noise'}")
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "class": type(self).__name__,
+            "dimension": len(self.mean_),
+            "noise": self.noise,
+            "views": self.views_,
+            "explained_variance_ratio": self.explained_variance_ratio_,
+            "classes": {view: len(names) for view, names in self.classes_.items()},
+            "converged": self.converged_,
+            "n_iter": self.n_iter_,
+            "algorithm_used": getattr(self, "algorithm_used_", None),
+        }
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
+
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        return cls(ranks, **settings)
 
     @classmethod
     def from_parameters(cls, mean: Any, loadings: Mapping[str, Any], noise: Any) -> Self:
@@ -519,7 +565,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         check_view_names(tuple(loadings))
         parameters = given_parameters(mean, loadings, noise)
         ranks = dict(zip(loadings, parameters.ranks, strict=True))
-        model = cls._with_ranks(ranks, "full" if parameters.noise.ndim == 2 else "diagonal")
+        model = cls.with_ranks(ranks, {"noise": parameters.sigma.kind})
         model._take(tuple(loadings), parameters)
         model.n_features_in_ = len(parameters.mean)
         model.log_likelihoods_ = np.empty(0)
@@ -527,16 +573,12 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.classes_, model.class_means_, model.class_covariances_ = {}, {}, {}
         return model
 
-    @classmethod
-    def _with_ranks(cls, ranks: dict[str, int], noise: NoiseKind) -> Self:
-        return cls(ranks, noise=noise)
-
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
         """Share of the total variance of every view, and of the noise."""
         check_is_fitted(self, "mean_")
         parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
-        parts["noise"] = float(self.noise_.sum() if self.noise_.ndim == 1 else np.trace(self.noise_))
+        parts["noise"] = float(self.parameters_.sigma.variances.sum())
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
 
@@ -585,7 +627,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         return Settings(ranks, self.noise_shrinkage, self.loading_shrinkage)
 
     def _second_moment(self) -> SecondMoment:
-        return "full" if self.noise == "full" or self.prior is not None else "diagonal"
+        return "full" if self.prior is not None else NOISES[self.noise].second_moment
 
     def _method(self) -> Method:
         """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 from ..exceptions import LabelError
-from ..inference.em import Iteration, NoiseKind
+from ..inference.em import Iteration
 from ..labels import LabelTable, are_named, encode_labels
 from .multiview import MultiviewPLDA
 from .settings import Settings
@@ -32,11 +32,13 @@ class PLDA(MultiviewPLDA):
     (500, 3)
     """
 
+    NAME = "plda"
+
     def __init__(
         self,
         n_components: int | None = None,
         *,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
         prior: Literal["isotropic"] | None = None,
@@ -71,10 +73,10 @@ class PLDA(MultiviewPLDA):
         self.n_components = n_components
 
     @classmethod
-    def _with_ranks(cls, ranks: dict[str, int], noise: NoiseKind) -> Self:
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
         if len(ranks) != 1:
-            raise LabelError(f"PLDA has one view, the loadings have {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
-        return cls(next(iter(ranks.values())), noise=noise)
+            raise LabelError(f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
+        return cls(next(iter(ranks.values())), **settings)
 
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(y, None if are_named(y) else ("class",), missing=self.missing)

@@ -19,7 +19,8 @@ from .._typing import Array, IntArray
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, MvpldaWarning, ParameterError
 from ..inference.em import Posterior
-from ..inference.parameters import Parameters, Precision
+from ..inference.noise import noise_of
+from ..inference.parameters import Parameters
 from ..labels import LabelTable, base_columns
 from ..metrics import cllr
 from ..scoring.question import Hypothesis, possible_hypotheses
@@ -51,9 +52,8 @@ class Components:
 
     @classmethod
     def of(cls, parameters: Parameters) -> Components:
-        noise = parameters.noise
         between = tuple(b @ b.T for b in parameters.loadings)
-        return cls(parameters.mean, (*between, noise if noise.ndim == 2 else np.diag(noise)))
+        return cls(parameters.mean, (*between, parameters.sigma.covariance))
 
     def parameters(self) -> Parameters:
         """As a model: loadings are roots of the covariances, of as many columns as these have directions."""
@@ -102,9 +102,9 @@ class IsotropicPrior:
         covariances = Components.of(parameters).covariances
         for covariance, target, s, count in zip(covariances, self.targets, self.strengths, counts, strict=True):
             if 0 < s < 1:  # at 0 there is no prior, at 1 nothing is left to choose
-                precision = Precision(covariance)
+                psi = noise_of(covariance)
                 weight = count * s / (1 - s)
-                total -= 0.5 * weight * (precision.log_determinant + precision.trace(np.diag(target)))  # (P2)
+                total -= 0.5 * weight * (psi.log_determinant + psi.trace(np.diag(target)))  # (P2)
         return total
 
 
@@ -286,10 +286,10 @@ def single_pairs(components: Components, views: Sequence[str], shared: Hypothesi
     if not common:
         return np.zeros((len(X), len(X)))
     R = np.sum(common, axis=0)
-    of_sum, of_difference, alone = (Precision(total + sign * R) for sign in (1.0, -1.0, 0.0))
+    of_sum, of_difference, alone = (noise_of(total + sign * R) for sign in (1.0, -1.0, 0.0))
     Y = (X - components.mean).T
-    plus, minus = of_sum.apply(Y), of_difference.apply(Y)
-    own = -0.5 * np.einsum("dn,dn->n", Y, (plus + minus) / 2 - alone.apply(Y))
+    plus, minus = of_sum.solve(Y), of_difference.solve(Y)
+    own = -0.5 * np.einsum("dn,dn->n", Y, (plus + minus) / 2 - alone.solve(Y))
     constant = -0.5 * (of_sum.log_determinant + of_difference.log_determinant - 2 * alone.log_determinant)
     return np.asarray(own[:, None] + own - 0.5 * Y.T @ (plus - minus) + constant)  # (P6)
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
@@ -18,9 +19,9 @@ from sklearn.utils.validation import validate_data
 
 from .._progress import Progress
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
-from ..inference.em import Iteration, NoiseKind
+from ..inference.em import Iteration
+from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
-from ..metrics import trial_kinds
 from ..statistics import SufficientStatistics
 from .multiview import MultiviewPLDA
 from .settings import Settings, check_settings, largest_rank
@@ -35,8 +36,10 @@ LADDER = (5, 10, 20, 40, 80, 160)
 HANDED_ON = ("noise", "noise_floor", "algorithm", "init", "max_iter", "tol")
 
 
-class MultiviewPLDACV(MultiviewPLDA):
-    """`MultiviewPLDA` whose ranks and shrinkage are the best for classes that were held out.
+class MultiviewPLDACV(BaseEstimator):
+    """A search for the `MultiviewPLDA` whose ranks and shrinkage are the best for classes that were held out.
+
+    What it finds is `model_`, a `MultiviewPLDA` fitted to everything: score with that, save that.
 
     The classes of one view (speakers, say) are dealt into folds; every
     candidate is trained on all folds but one and judged on that one, whose
@@ -66,6 +69,7 @@ class MultiviewPLDACV(MultiviewPLDA):
 
     Attributes
     ----------
+    model_ : MultiviewPLDA, with the settings that were chosen
     best_settings_ : dict, what was chosen
     best_score_ : held-out log-likelihood a vector of the choice, or minus its Cllr in bits
     cv_results_ : list of dict, every candidate with its score in every fold
@@ -80,9 +84,9 @@ class MultiviewPLDACV(MultiviewPLDA):
         cv: int = 5,
         criterion: Literal["likelihood", "cllr"] = "likelihood",
         held_out: str | None = None,
-        noise: NoiseKind = "diagonal",
+        noise: str = "diagonal",
         noise_floor: float = 1e-6,
-        algorithm: Literal["auto", "exact", "variational"] = "auto",
+        algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
         init: Literal["moments", "random"] = "moments",
         max_iter: int = 100,
         tol: float = 1e-3,
@@ -92,19 +96,17 @@ class MultiviewPLDACV(MultiviewPLDA):
         verbose: int = 0,
         callback: Callable[[Iteration], object] | None = None,
     ) -> None:
-        super().__init__(
-            views,
-            noise=noise,
-            noise_floor=noise_floor,
-            algorithm=algorithm,
-            init=init,
-            max_iter=max_iter,
-            tol=tol,
-            missing=missing,
-            random_state=random_state,
-            verbose=verbose,
-            callback=callback,
-        )
+        self.views = views
+        self.noise = noise
+        self.noise_floor = noise_floor
+        self.algorithm = algorithm
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.missing = missing
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
         self.noise_shrinkages = noise_shrinkages
         self.loading_shrinkages = loading_shrinkages
         self.cv = cv
@@ -114,7 +116,10 @@ class MultiviewPLDACV(MultiviewPLDA):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose the settings on folds of classes, then fit to everything."""
-        check_settings(self)
+        if y is None:
+            raise LabelError("MultiviewPLDACV requires y to be passed, but the target y is None")
+        candidate = self._candidate(Settings({}, 0.0, 0.0))
+        check_settings(candidate.set_params(views=self.views))
         if self.criterion not in ("likelihood", "cllr"):
             raise ParameterError(f"criterion is 'likelihood' or 'cllr'; got {self.criterion!r}")
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
@@ -140,7 +145,7 @@ class MultiviewPLDACV(MultiviewPLDA):
                 X[fold == f],
                 {name: column[fold == f] for name, column in columns.items()},
                 views=table.views,
-                second_moment=self._second_moment(),
+                second_moment=candidate._second_moment(),
                 missing=self.missing,
                 origin=X[:4096].mean(axis=0, dtype=np.float64),
             )
@@ -155,7 +160,7 @@ class MultiviewPLDACV(MultiviewPLDA):
 
     def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
         """Choose the settings and fit, from the statistics of folds that share no held-out class."""
-        check_settings(self)
+        check_settings(self._candidate(Settings({}, 0.0, 0.0)).set_params(views=self.views))
         if len(folds) < 2:
             raise ParameterError(f"there must be at least 2 folds; got {len(folds)}")
         self.n_features_in_ = folds[0].dimension
@@ -176,11 +181,23 @@ class MultiviewPLDACV(MultiviewPLDA):
         self.best_settings_ = dict(zip(axes, (axes[name][i] for name, i in zip(axes, best, strict=True)), strict=True))
         self.best_score_ = search.score(best)
         self.cv_results_ = search.results
-        return self._fit(trained[0] + folds[0], search.settings(best))
+        self.model_ = self._candidate(search.settings(best)).set_params(
+            missing=self.missing, random_state=self.random_state, verbose=self.verbose, callback=self.callback
+        )
+        self.model_.fit_statistics(trained[0] + folds[0])
+        if hasattr(self, "feature_names_in_"):
+            self.model_.feature_names_in_ = self.feature_names_in_
+        return self
 
-    def fit_statistics(self, statistics: SufficientStatistics, *, device: Any = None) -> Self:
-        """Not possible: one record cannot be dealt into folds."""
-        raise ParameterError("MultiviewPLDACV needs statistics of every fold: use fit_folds([...])")
+    def _candidate(self, settings: Settings) -> MultiviewPLDA:
+        handed_on = {name: getattr(self, name) for name in HANDED_ON}
+        return MultiviewPLDA(
+            settings.ranks,
+            noise_shrinkage=settings.noise_shrinkage,
+            loading_shrinkage=settings.loading_shrinkage,
+            **handed_on,
+            random_state=0,
+        )
 
     def _axes(self, trained: Sequence[SufficientStatistics], views: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
         """The candidates of every setting, in rising order."""
@@ -225,17 +242,8 @@ def _cost_of(X: NDArray[Any], codes: dict[str, NDArray[np.int64]]) -> Judge:
     return judge
 
 
-def _try(
-    settings: Settings, handed_on: dict[str, Any], training: SufficientStatistics, judge: Judge
-) -> tuple[float, float]:
+def _try(candidate: MultiviewPLDA, training: SufficientStatistics, judge: Judge) -> tuple[float, float]:
     """What one candidate is worth on one fold."""
-    candidate = MultiviewPLDA(
-        settings.ranks,
-        noise_shrinkage=settings.noise_shrinkage,
-        loading_shrinkage=settings.loading_shrinkage,
-        **handed_on,
-        random_state=0,
-    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -248,16 +256,16 @@ class _Search:
 
     def __init__(
         self,
-        model: MultiviewPLDACV,
+        asked: MultiviewPLDACV,
         views: tuple[str, ...],
         trained: Sequence[SufficientStatistics],
         judges: Sequence[Judge],
         axes: dict[str, tuple[Any, ...]],
     ) -> None:
-        self.model, self.views, self.trained, self.judges, self.axes = model, views, trained, judges, axes
+        self.asked, self.views, self.trained, self.judges, self.axes = asked, views, trained, judges, axes
         self.results: list[dict[str, Any]] = []
         self._scores: dict[tuple[int, ...], float] = {}
-        self._progress = Progress("candidates", 0) if model.verbose else None
+        self._progress = Progress("candidates", 0) if asked.verbose else None
 
     def climb(self) -> tuple[int, ...]:
         point = tuple(len(candidates) // 2 for candidates in self.axes.values())
@@ -286,9 +294,8 @@ class _Search:
         """What one candidate is worth on held-out classes, over all folds."""
         if point not in self._scores:
             settings = self.settings(point)
-            handed_on = {name: getattr(self.model, name) for name in HANDED_ON}
-            judged = Parallel(n_jobs=self.model.n_jobs)(
-                delayed(_try)(settings, handed_on, training, judge)
+            judged = Parallel(n_jobs=self.asked.n_jobs)(
+                delayed(_try)(self.asked._candidate(settings), training, judge)
                 for training, judge in zip(self.trained, self.judges, strict=True)
             )
             values, weights = (list(column) for column in zip(*judged, strict=True))
@@ -297,5 +304,5 @@ class _Search:
             self.results.append({**named, "fold_scores": values, "score": self._scores[point]})
             if self._progress is not None:
                 self._progress.total = len(self.results)
-                self._progress.step(len(self.results), f"{named}: {self.model.criterion} {self._scores[point]:.4f}")
+                self._progress.step(len(self.results), f"{named}: {self.asked.criterion} {self._scores[point]:.4f}")
         return self._scores[point]

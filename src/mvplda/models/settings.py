@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from ..exceptions import DataError, LabelError, ParameterError
-from ..inference.em import NoiseKind, NoiseModel
+from ..inference.noise import NOISES, DiagonalNoise, NoiseModel, noise_of
 from ..inference.parameters import Parameters
 from ..statistics import SufficientStatistics
 
@@ -37,7 +37,7 @@ def check_settings(model: Any) -> None:
         if getattr(model, name) not in allowed:
             raise ParameterError(f"{name} is one of {list(allowed)}; got {getattr(model, name)!r}")
 
-    choice("noise", ("diagonal", "full", "isotropic"))
+    choice("noise", tuple(NOISES))
     choice("algorithm", ("auto", "exact", "variational", "paper"))
     choice("init", ("moments", "random"))
     if model.views is not None and not isinstance(model.views, Mapping):
@@ -74,7 +74,7 @@ def generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
-def noise_model(kind: NoiseKind, floor: float, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
+def noise_model(kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
     """Floor, and target and weight of the prior, of the noise of some data."""
     variance, constant = statistics.variance, statistics.constant_columns
     if len(constant) == len(variance):
@@ -85,7 +85,7 @@ def noise_model(kind: NoiseKind, floor: float, statistics: SufficientStatistics,
     if varying.max() < 1e-280:
         raise DataError(f"the largest variance of a column is {varying.max()}: scale the vectors up")
     variance[constant] = np.median(varying)
-    target = np.full_like(variance, variance.mean()) if kind == "isotropic" else variance
+    target = noise_of(NOISES[kind].nearest(DiagonalNoise(variance))).variances
     weight = statistics.n * shrinkage / (1 - shrinkage)
     return NoiseModel(kind, floor * target, target, weight)
 
@@ -106,17 +106,7 @@ def given_parameters(mean: Any, loadings: Mapping[str, Any], noise: Any) -> Para
         raise DataError(f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}")
     if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
         raise DataError("the parameters are not all finite")
-    if n.ndim == 1 and n.min() <= 0:
-        raise DataError(f"noise variances are positive; the least is {n.min()}")
-    if n.ndim == 2:
-        if not np.allclose(n, n.T, rtol=1e-6, atol=1e-9 * np.abs(n).max()):
-            raise DataError("the noise covariance is not symmetric")
-        n = (n + n.T) / 2
-        try:
-            np.linalg.cholesky(n)
-        except np.linalg.LinAlgError:
-            raise DataError("the noise covariance is not positive definite") from None
-    return Parameters(m, tuple(B.values()), n)
+    return Parameters(m, tuple(B.values()), noise_of(n).checked().array)
 
 
 def choose_ranks(

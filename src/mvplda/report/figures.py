@@ -78,13 +78,17 @@ def scatter_of_kinds(
 
 
 def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
-    """EER of every system, one group of bars a kind of trial, on a log axis."""
+    """EER of every system, one group of bars a kind of trial, on a log axis; no error at all is a written 0."""
     width = 0.8 / len(table)
-    for i, (system, row) in enumerate(table.items()):
-        heights = [max(100 * row[c], 0.005) for c in columns]
-        places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
-        axes.bar(places, heights, width, label=system, color=SYSTEM_COLOURS[i % len(SYSTEM_COLOURS)])
     axes.set_yscale("log")
+    for i, (system, row) in enumerate(table.items()):
+        errors = 100 * np.array([row[c] for c in columns])
+        places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
+        colour = SYSTEM_COLOURS[i % len(SYSTEM_COLOURS)]
+        axes.bar(places, np.where(errors > 0, errors, np.nan), width, label=system, color=colour)
+        for place in places[errors == 0]:
+            across = axes.get_xaxis_transform()
+            axes.text(place, 0.01, "0", transform=across, ha="center", fontsize="x-small", color=INK)
     axes.set_xticks(np.arange(len(columns)), columns)
     axes.set_ylabel("EER, % (log scale)")
     axes.legend(fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
@@ -119,7 +123,7 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
         det_curve(axes, curve, colour, f"{kind} ({curve.n_nontargets:,}): EER {100 * curve.eer():.2f} %")
         if curve.eer() > 0:
             axes.plot(*[[ndtri(curve.eer())]] * 2, "o", color=colour, markersize=5)
-        miss, false_alarm = curve.rates(result[kind].min_dcf_threshold[cost.name])
+        miss, false_alarm = curve.rates(result[kind][f"min_dcf_threshold/{cost.name}"])
         if 0 < miss < 1 and 0 < false_alarm < 1:
             axes.plot([ndtri(false_alarm)], [ndtri(miss)], "x", color=colour, markersize=7)
     det_axes(axes)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import write_atomically
 from .._optional import need
 from ..exceptions import MissingExtraError, MissingPicturesWarning
 from ..metrics import Evaluation, Intervals
+from ..persistence import write_atomically
 from . import figures as draw
 
 STYLE = """
@@ -44,6 +44,9 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 @media (max-width: 500px) { .figures { grid-template-columns: 1fr; } }
 """
 
+
+INTERVAL = '<small class="interval">{} to {}</small>'
+"""How a cell shows its interval."""
 
 Pictures = Mapping[str, tuple[str, Callable[[Any], None]]]
 """Name -> caption, and how to draw."""
@@ -184,34 +187,21 @@ def fold_away(summary: str, text: str) -> str:
 
 
 def _body(report: Report, cells: str, tables: Mapping[str, str]) -> str:
-    notes = report.result.definitions()
-    if report.intervals is not None:
-        notes = [*notes, report.intervals.definition()]
-    copies = "".join(fold_away(f"The table as {form}", text) for form, text in tables.items())
-    return (
-        f'<h2>Error rates by kind of trial</h2><div class="scroll">{_table(report)}</div>'
-        f"{notes_list(notes)}{copies}<h2>Pictures</h2>{cells}"
-    )
+    result, intervals = report.result, report.intervals
+    parts = []
+    for title, metrics in result.tables().items():
+        head, *rows = result.grid(metrics, intervals, INTERVAL)
+        shown = html_table(head, [[html.escape(kind), *numbers] for kind, *numbers in rows])
+        parts.append(f"<h2>{html.escape(title)} by kind of trial</h2>{shown}")
+    copies = "".join(fold_away(f"The tables as {form}", text) for form, text in tables.items())
+    return f"{''.join(parts)}{notes_list(result.definitions(intervals))}{copies}<h2>Pictures</h2>{cells}"
 
 
-def _table(report: Report) -> str:
-    result, known = report.result, report.intervals.intervals if report.intervals is not None else {}
-    columns = result.columns()
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in ("", "targets", "non-targets", *columns.values()))
-    rows = []
-    for kind, row in result.rows.items():
-        values = row.flat()
-        line = f"<td>{html.escape(kind)}</td><td>{row.n_targets:,}</td><td>{row.n_nontargets:,}</td>"
-        for name in columns:
-            scale, digits = (100.0, 2) if name == "eer" else (1.0, 3)
-            text = f"{scale * values[name]:.{digits}f}"
-            if name in known.get(kind, {}):
-                interval = known[kind][name]
-                low, high = scale * interval.low, scale * interval.high
-                text += f'<small class="interval">{low:.{digits}f} to {high:.{digits}f}</small>'
-            line += f"<td>{text}</td>"
-        rows.append(f"<tr>{line}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table, of headings and of cells that are HTML."""
+    top = "".join(f"<th>{html.escape(heading)}</th>" for heading in head)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _render(paint: Callable[[Any], None]) -> tuple[str, bytes]:

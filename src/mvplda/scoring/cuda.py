@@ -170,7 +170,7 @@ def fits(terms: Terms) -> bool:
     )
 
 
-def turned(terms: Terms) -> Terms:
+def transposed(terms: Terms) -> Terms:
     """The same terms with rows and columns exchanged."""
 
     def swap(side: Any) -> Any:
@@ -187,7 +187,7 @@ def best_rows(terms: Terms, top: int) -> tuple[Any, Any]:
 
     The best LLR of every lane of rows tells which lanes can hold the best rows; those are scored again.
     """
-    terms = turned(terms)
+    terms = transposed(terms)
     scorer = JointScorer(terms, strip=32)
     maxima = scorer.lane_maxima()
     lanes = maxima.topk(min(top, maxima.shape[1]), dim=1).indices

@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, cho_solve, cholesky
 from .._typing import Array
 from ..backend import is_torch, like, namespace
 from ..exceptions import DataError
-from ..inference.parameters import Parameters, Precision
+from ..inference.parameters import Parameters
 from ..statistics import as_vectors
 
 Index = NDArray[np.int64]
@@ -46,7 +46,7 @@ class LatentSpace:
     @classmethod
     def of(cls, p: Parameters) -> LatentSpace:
         B = p.stacked()
-        LB = Precision(p.noise).apply(B)
+        LB = p.sigma.solve(B)
         gram = B.T @ LB
         gram = (gram + gram.T) / 2
         size = np.sqrt(np.diag(gram))

@@ -8,7 +8,7 @@ function works on NumPy arrays and on torch tensors alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -142,9 +142,6 @@ def evaluate_pairs(terms: Terms, rows: Any, columns: Any) -> Any:
     return for_same - log_sum([values(f) for f in terms.denominator])
 
 
-# Score matrices, lists of trials and the best profiles, part by part.
-
-
 SCATTER_ELEMENTS = 2**22
 PAIR_CHUNK = 2**12
 
@@ -262,6 +259,19 @@ def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
         return None
     numbers, scores = best_rows(terms, top)
     return numbers.cpu().numpy(), scores.cpu().numpy()
+
+
+def best_in_bands(
+    matrix: Callable[[IntArray], NDArray[Any]], n_profiles: int, n_tests: int, top: int, dtype: Any
+) -> tuple[IntArray, NDArray[Any]]:
+    """(tests, top) numbers and scores of the best profiles of a matrix that is made some rows at a time."""
+    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
+    scores: NDArray[Any] = np.empty((n_tests, 0), dtype=dtype)
+    step = max(top, SCATTER_ELEMENTS // n_tests)
+    for start in range(0, n_profiles, step):
+        rows = np.arange(start, min(start + step, n_profiles))
+        numbers, scores = merge_best(numbers, scores, *best_of(matrix(rows), rows, min(top, len(rows))), top)
+    return numbers, scores
 
 
 def merge_best(

@@ -7,26 +7,23 @@ they are compared.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._files import seal, unseal, write_atomically
 from .._typing import Array, IntArray
 from ..backend import like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, base_columns, encode_labels, row_keys
+from ..persistence import Persistent, State, Tensors
 from .evidence import LatentSpace, project
 
-Enrolment = Literal["book", "average"]
+Enrolment = Literal["exact", "average"]
 
-FORMAT = "mvplda-profiles"
-WHAT = "profile file"
 ARRAYS = ("y", "weights", "owner", "counts")
 
 
@@ -43,7 +40,7 @@ class CellLabels:
 
 
 @dataclass(frozen=True, eq=False)
-class Profiles:
+class Profiles(Persistent):
     """Enrolled sides, ready to be scored. One row of `y` is one cell of one profile.
 
     ids : (P,) names of the profiles
@@ -55,6 +52,8 @@ class Profiles:
     labels : of the cells, in the views that the enrolment named
     kept : what scoring made of them, to be used again
     """
+
+    KIND: ClassVar[str] = "profiles"
 
     ids: NDArray[Any]
     counts: NDArray[np.int64]
@@ -111,46 +110,39 @@ class Profiles:
             kept={},
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the profiles to a ``.safetensors`` file, all or nothing."""
+    def get_state(self) -> State:
         arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays |= {f"labels/{view}": cells.codes for view, cells in self.labels.items()}
+        names = {view: cells.names.tolist() for view, cells in self.labels.items()}
         plain = {
             k: np.ascontiguousarray(v if isinstance(v, np.ndarray) else v.cpu().numpy()) for k, v in arrays.items()
         }
-        names = {view: cells.names.tolist() for view, cells in self.labels.items()}
-        about = {"ids": self.ids.tolist(), "model": self.model, "labels": names}
-        write_atomically(path, seal(FORMAT, WHAT, plain, about))
+        return plain, {"ids": self.ids.tolist(), "model": self.model, "labels": names}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Profiles:
-        """Read profiles that `save` wrote."""
-        arrays, about = unseal(path, FORMAT, WHAT)
-        try:
-            labels = {
-                view: CellLabels(np.asarray(names), arrays[f"labels/{view}"]) for view, names in about["labels"].items()
-            }
-            parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-            profiles = cls(ids=np.asarray(about["ids"]), model=about["model"], labels=labels, **parts)
-        except (KeyError, AttributeError, TypeError) as error:
-            raise FileFormatError(f"{path} lacks parts of a {WHAT}: {error}") from error
-        _check_loaded(profiles, path)
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        labels = {
+            view: CellLabels(np.asarray(names), arrays[f"labels/{view}"]) for view, names in values["labels"].items()
+        }
+        parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+        profiles = cls(ids=np.asarray(values["ids"]), model=values["model"], labels=labels, **parts)
+        rows = {len(profiles.y), len(profiles.weights), *(len(cells.codes) for cells in labels.values())}
+        owner = profiles.owner
+        fits = (
+            profiles.y.ndim == 2
+            and rows == {len(owner)}
+            and len(profiles.counts) == len(profiles)
+            and np.array_equal(np.unique(owner), np.arange(len(profiles)))
+            and (np.diff(owner) >= 0).all()
+            and all(((c.codes >= -1) & (c.codes < len(c.names))).all() for c in labels.values())
+        )
+        if not fits:
+            raise FileFormatError("its arrays do not make profiles")
         return profiles
 
-
-def _check_loaded(profiles: Profiles, path: str | os.PathLike[str]) -> None:
-    rows = [len(profiles.y), len(profiles.weights), *(len(cells.codes) for cells in profiles.labels.values())]
-    owner = profiles.owner
-    fits = (
-        profiles.y.ndim == 2
-        and set(rows) == {len(owner)}
-        and len(profiles.counts) == len(profiles)
-        and np.array_equal(np.unique(owner), np.arange(len(profiles)))
-        and (np.diff(owner) >= 0).all()
-        and all(((c.codes >= -1) & (c.codes < len(c.names))).all() for c in profiles.labels.values())
-    )
-    if not fits:
-        raise FileFormatError(f"{path} holds parts that do not make a {WHAT}")
+    def describe(self) -> dict[str, Any]:
+        first = {"first id": str(self.ids[0])} if len(self) else {}
+        return {"profiles": len(self), "vectors": int(self.counts.sum()), **first, "model": self.model}
 
 
 def make_profiles(
@@ -164,15 +156,15 @@ def make_profiles(
     missing: Any = None,
 ) -> Profiles:
     """Sum the evidence of every profile's vectors, cell by cell."""
-    if method not in ("book", "average"):
-        raise ParameterError(f"method is 'book' or 'average'; got {method!r}")
+    if method not in ("exact", "average"):
+        raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
     y = project(X, space)
     n = len(y)
     names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
     counts = np.bincount(owner, minlength=len(names))
     if labels is not None:
         if method == "average":
-            raise ParameterError("enrolment with labels is exact: use method='book'")
+            raise ParameterError("enrolment with labels is exact: use method='exact'")
         first, cell, carried = _cells(owner, labels, views, len(names), missing)
         weights = np.bincount(cell).astype(np.float64)
         return Profiles(names, counts, sum_rows(y, cell, len(first)), weights, owner[first], model, carried)
@@ -228,9 +220,6 @@ def check_sides(profiles: Profiles, model: str, which: str) -> None:
         raise DataError(f"the {which} profiles were made by another model: enrol them again with this one")
     if len(profiles) == 0:
         raise DataError(f"there are no {which} profiles")
-
-
-# Names of classes on the two sides of a trial, and those seen in training, as one numbering.
 
 
 def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:

@@ -1,7 +1,8 @@
-"""Questions: which hypotheses speak for "same", and which against."""
+"""Questions: what is asked of a trial, and which hypotheses then speak for "same", and which against."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,6 +19,130 @@ Hypothesis = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Question:
+    """What is asked of every trial; each scoring call takes one, or the keyword arguments that make one.
+
+    Parameters
+    ----------
+    same : the view or views in question; None: all that are neither given nor labelled on both sides.
+        In a view that is labelled on both sides, equal labels are the same class; where it is asked about
+        by name, the test's labels are claims, and the question is whether they are true
+    given : {view: "same" or "different"}, what is known of other views
+    priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
+    known : views whose classes were seen in training and stand for themselves: {view: class of every
+        profile}, or the names of views in which the profiles have labels
+
+    Examples
+    --------
+    >>> from mvplda import Question
+    >>> Question("speaker", given={"phrase": "different"})
+    Question(same=('speaker',), given={'phrase': 'different'}, priors=None, known=None)
+    """
+
+    same: str | Iterable[str] | None = None
+    given: Mapping[str, str] | None = None
+    priors: Mapping[Any, float] | Iterable[tuple[Iterable[str], float]] | None = None
+    known: Mapping[str, Any] | Iterable[str] | str | None = None
+
+    def __post_init__(self) -> None:
+        def keep(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        if self.same is not None:
+            keep("same", (self.same,) if isinstance(self.same, str) else tuple(self.same))
+        if self.priors is not None and not isinstance(self.priors, Mapping):  # pairs, as JSON holds them
+            keep("priors", {tuple(views): weight for views, weight in self.priors})
+        if self.known is not None and not isinstance(self.known, Mapping):
+            keep("known", (self.known,) if isinstance(self.known, str) else tuple(self.known))
+
+    @property
+    def known_views(self) -> tuple[str, ...]:
+        return () if self.known is None else tuple(self.known)
+
+    def claims(self, view: str) -> Any:
+        """The class of every profile in a known view; None where it is the label that the profile carries."""
+        return self.known.get(view) if isinstance(self.known, Mapping) else None
+
+    def parts(self) -> dict[str, Any]:
+        """What the question says: the keyword arguments that make it."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
+        if isinstance(self.known, Mapping):
+            raise ParameterError("known= names the classes of certain profiles, which cannot be kept: name views only")
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self.parts().items()}
+        if self.given is not None:
+            plain["given"] = dict(self.given)
+        if isinstance(self.priors, Mapping):
+            pairs = self.priors.items()
+            plain["priors"] = [[[key] if isinstance(key, str) else sorted(key), float(weight)] for key, weight in pairs]
+        return plain
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_dict(), sort_keys=True))
+
+    def only_same(self, scorer: str) -> tuple[str, ...] | None:
+        """The views in question, for a scorer that can be asked nothing else."""
+        for name in ("given", "priors", "known"):
+            if getattr(self, name):
+                raise ParameterError(f"{scorer} cannot be told of {name}: leave it out")
+        return None if self.same is None else tuple(self.same)
+
+    def ratio(self, views: Mapping[str, int], labelled: Iterable[str] = ()) -> Ratio:
+        """The likelihood ratio that answers this question.
+
+        labelled : views in which both sides have labels. Where one is asked about by name, its labels are claims;
+            elsewhere they are facts, and the view is no part of any hypothesis
+
+        Hypotheses that `priors` do not name have none, except that a side of the ratio where none is named has
+        equal weights.
+        """
+        base = base_columns(tuple(views))
+        asked = [] if self.same is None else list(self.same)
+        for view in asked:
+            _check_view(view, base, "same")
+        facts = [v for v in base if v in labelled and v not in asked]
+        given = check_given(self.given, base, labelled)
+        if self.same is None:
+            asked = [v for v in base if v not in given and v not in facts]
+        for view in asked:
+            if view in given:
+                raise ParameterError(f"view {view!r} is asked about and given at once")
+        if not asked:
+            raise ParameterError("there is nothing to ask: every view is given, or labelled on both sides")
+        free = [v for v in base if v not in facts]
+        possible = possible_hypotheses(free, given)
+        weights = hypothesis_weights(possible, free, self.priors, facts)
+        numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
+        denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
+        return Ratio(
+            dict(views), _normalised(numerator, "the hypotheses that say same"), _normalised(denominator, "the others")
+        )
+
+    def alternatives(self, views: Mapping[str, int], labelled: Iterable[str] = ()) -> dict[Hypothesis, float]:
+        """Every hypothesis that is possible, with its weight: equal ones, where `priors` name none."""
+        if self.same is not None:
+            raise ParameterError("all hypotheses are asked for: leave same out")
+        base = base_columns(tuple(views))
+        free = [view for view in base if view not in labelled]
+        possible = possible_hypotheses(free, check_given(self.given, base, labelled))
+        weights = hypothesis_weights(possible, free, self.priors, labelled) or dict.fromkeys(possible, 1.0)
+        if not sum(weights.values()) > 0:
+            raise ParameterError(f"priors give no weight to any hypothesis: {weights}")
+        return {h: weights.get(h, 0.0) for h in possible}
+
+
+def make_question(question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Question:
+    """The question that a call was given: as such, or by the keyword arguments that make one."""
+    if question is None:
+        return Question(**asked)
+    if asked:
+        raise ParameterError(f"a question was given, and {', '.join(asked)} besides: put everything into the question")
+    return question if isinstance(question, Question) else Question(**question)
+
+
+@dataclass(frozen=True)
+class Ratio:
     """A likelihood ratio: weighted hypotheses for and against.
 
     views : the model's views with their ranks
@@ -38,45 +163,6 @@ def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[H
     patterns = product((True, False), repeat=len(base))
     every = [tuple(view for view, same in zip(base, pattern, strict=True) if same) for pattern in patterns]
     return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
-
-
-def ask(
-    views: Mapping[str, int],
-    same: str | Iterable[str] | None = None,
-    given: Mapping[str, str] | None = None,
-    priors: Mapping[Any, float] | None = None,
-    labelled: Iterable[str] = (),
-) -> Question:
-    """The question "same in these views?", where others are known or not.
-
-    same : a view or several; None: all views that are neither given nor labelled
-    given : {view: "same" or "different"}, what is known
-    labelled : views in which both sides have labels. Where one is asked about by name, its labels are claims;
-        elsewhere they are facts, and the view is no part of any hypothesis
-    priors : {hypothesis: weight}; hypotheses that are not named have none, except that a side
-        of the ratio where none is named has equal weights
-    """
-    base = base_columns(tuple(views))
-    asked = [] if same is None else [same] if isinstance(same, str) else list(same)
-    for view in asked:
-        _check_view(view, base, "same")
-    facts = [v for v in base if v in labelled and v not in asked]
-    known = check_given(given, base, labelled)
-    if same is None:
-        asked = [v for v in base if v not in known and v not in facts]
-    for view in asked:
-        if view in known:
-            raise ParameterError(f"view {view!r} is asked about and given at once")
-    if not asked:
-        raise ParameterError("there is nothing to ask: every view is given, or labelled on both sides")
-    free = [v for v in base if v not in facts]
-    possible = possible_hypotheses(free, known)
-    weights = hypothesis_weights(possible, free, priors, facts)
-    numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
-    denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
-    return Question(
-        dict(views), _normalised(numerator, "the hypotheses that say same"), _normalised(denominator, "the others")
-    )
 
 
 def check_given(given: Mapping[str, str] | None, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
@@ -101,8 +187,8 @@ def _check_view(view: str, base: Sequence[str], where: str) -> None:
 def hypothesis_weights(
     possible: Sequence[Hypothesis],
     base: Sequence[str],
-    priors: Mapping[Any, float] | None,
-    facts: Sequence[str] = (),
+    priors: Any,
+    facts: Iterable[str] = (),
 ) -> dict[Hypothesis, float]:
     """The priors that are named, by hypothesis."""
     weights: dict[Hypothesis, float] = {}

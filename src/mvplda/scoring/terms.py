@@ -30,7 +30,7 @@ from .cells import (
 )
 from .evidence import Factors, Index, LatentSpace, PairTerm, Terms, log_evidence_matrix, log_sum, pair_term
 from .profiles import Profiles
-from .question import Hypothesis, Question
+from .question import Hypothesis, Ratio
 
 Scoring = Literal["exact", "paper"]
 
@@ -229,7 +229,7 @@ class Comparison:
     posteriors : of training classes, by the views in which they are known
     """
 
-    question: Question
+    ratio: Ratio
     enrol: Side
     test: Side
     state: ScoringState
@@ -283,10 +283,10 @@ class Comparison:
 
     def _groups(self, side: Side) -> list[Group]:
         if side.names:
-            return list(group_profiles(side.profiles, self.question.views, side.names))
+            return list(group_profiles(side.profiles, self.ratio.views, side.names))
         kept = side.profiles.kept
         if "groups" not in kept:
-            kept["groups"] = list(group_profiles(side.profiles, self.question.views, {}))
+            kept["groups"] = list(group_profiles(side.profiles, self.ratio.views, {}))
         return list(kept["groups"])
 
     def _chunks(self, group: Group) -> Iterator[Group]:
@@ -307,11 +307,11 @@ class Comparison:
     def _terms(self, enrol: _Kind, test: _Kind) -> Terms:
         tables = enrol.group.table, test.group.table
         own = enrolled_reading(tables[0], self.namings)
-        question = self.question
-        possible = {h: self._worlds(h, *tables) for h in question.hypotheses}
+        ratio = self.ratio
+        possible = {h: self._worlds(h, *tables) for h in ratio.hypotheses}
         test.as_classes({linked.world.reading for some in possible.values() for linked in some})
         # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
-        apart = [w + x.log_weight for h, w in question.denominator.items() for x in possible[h] if x.apart]
+        apart = [w + x.log_weight for h, w in ratio.denominator.items() for x in possible[h] if x.apart]
         shift = -float(np.logaddexp.reduce(apart)) if apart and self.scoring == "exact" else 0.0
         halves: list[tuple[_Half, _Half]] = []
 
@@ -336,7 +336,7 @@ class Comparison:
             return made
 
         with np.errstate(over="ignore", invalid="ignore"):
-            sides = side(question.numerator), side(question.denominator)
+            sides = side(ratio.numerator), side(ratio.denominator)
             dtype = self._safe_dtype(enrol.group, test.group, halves)
 
         def factors(parts: list[tuple[_Half, _Half] | float]) -> tuple[Factors, ...]:
@@ -388,7 +388,7 @@ class Comparison:
         """What a pair term is kept under, and how it is made; nothing where the sides share nothing."""
         if self.scoring == "paper" and len(h) == 1:
             scale = np.concatenate(
-                [np.full(rank, np.sqrt(2.0) if view in h else 1.0) for view, rank in self.question.views.items()]
+                [np.full(rank, np.sqrt(2.0) if view in h else 1.0) for view, rank in self.ratio.views.items()]
             )
             return (e.key, t.key, h), lambda: printed_term(e.N(), t.N(), scale)
         keep = linked.keep
@@ -430,10 +430,10 @@ def printed_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
 
 
-def check_printed(question: Question) -> None:
+def check_printed(ratio: Ratio) -> None:
     """The printed ratio exists for "same in both views?" of two views."""
-    views = list(question.views)
-    if len(views) != 2 or any(":" in v for v in views) or len(question.hypotheses) != 4 or len(question.numerator) != 1:
+    views = list(ratio.views)
+    if len(views) != 2 or any(":" in v for v in views) or len(ratio.hypotheses) != 4 or len(ratio.numerator) != 1:
         raise ParameterError("scoring='paper' is for two views without interaction, and asks for both at once")
 
 

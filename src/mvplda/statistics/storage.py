@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._files import read_metadata, sealed_pieces, unseal, whole_files
 from ..exceptions import FileFormatError
 from ..labels import ViewClasses, base_columns
+from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
 from .record import SufficientStatistics
 
 FORMAT = "mvplda-statistics"
@@ -29,7 +29,7 @@ def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: A
 
     The numbers go from memory to the file without a copy of the whole.
     """
-    with whole_files(path) as (part,), part.open("wb") as file:
+    with atomic_write(path) as (part,), part.open("wb") as file:
         for piece in _sealed(statistics, sources):
             file.write(piece)
 
@@ -41,7 +41,7 @@ def load_statistics(path: PathLike) -> SufficientStatistics:
 
 def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Any]:
     """Statistics, and what was written with them about their sources."""
-    tensors, about = unseal(path, FORMAT, WHAT)
+    tensors, about = unpack(path, FORMAT, WHAT)
     try:
         return _put_together(tensors, about), about["sources"]
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -68,7 +68,7 @@ def holds_statistics(path: PathLike) -> bool:
 
 def _sealed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
     tensors, about = _take_apart(statistics)
-    return sealed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
+    return packed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
 
 
 def _take_apart(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
 from .._typing import Array, IntArray
-from ..backend import NUMPY, Torch, is_torch, to_host
+from ..backend import NUMPY, Torch, diagonal_of, is_torch, to_host
 from ..exceptions import DataError
 
 # Sums over a block of vectors that fits in the cache.
@@ -42,7 +42,7 @@ def whole(scatter: Array) -> Array:
 
 def all_finite(scatter: Array) -> bool:
     """Whether every square that was added is a number."""
-    return bool(np.isfinite(scatter if scatter.ndim == 1 else scatter.diagonal()).all())
+    return bool(np.isfinite(diagonal_of(scatter)).all())
 
 
 def class_sums(codes: IntArray, block: NDArray[Any]) -> tuple[IntArray, NDArray[Any], IntArray]:
@@ -101,9 +101,19 @@ class Sums:
         """Co-occurrence N_kl for any order of two different views."""
         return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
 
+    @property
+    def has_products(self) -> bool:
+        """Whether the scatter is a matrix, not its diagonal alone."""
+        return self.scatter.ndim == 2
+
+    def product(self, left: Array, right: Array) -> Array:
+        """left right' of two (D, m), or only its diagonal, as the scatter is."""
+        both: Array = left @ right.T if self.has_products else self.xp.einsum("dm,dm->d", left, right)
+        return both
+
     def scatter_about(self, mean: Array) -> Array:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
-        if self.scatter.ndim == 1:
+        if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
         cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T

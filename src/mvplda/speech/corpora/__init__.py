@@ -1,9 +1,12 @@
-"""Labelled speech: what was recorded, who said what, and who is trained, enrolled and tested on."""
+"""Labelled speech: what was recorded, who said what, and who is trained, enrolled and tested on.
 
-from .corpus import Clip, Corpus, Enrolments, Protocol, enrolments, split_classes
+Importing a module with a corpus registers it: `CORPORA` has them all, `load_corpus` loads one by name.
+"""
+
+from . import arabic_commands, audiomnist, free_spoken_digits, rsr2015, synthetic  # noqa: F401
+from .corpus import CORPORA, Clip, Corpus, Enrolments, Protocol, enrolments, load_corpus, register_corpus, split_classes
 from .folder import table
 from .protocol import build_corpus, listed_protocol, make_protocol
-from .public import CORPORA, load_corpus
 from .vectors import corpus_of_vectors
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "listed_protocol",
     "load_corpus",
     "make_protocol",
+    "register_corpus",
     "split_classes",
     "table",
 ]

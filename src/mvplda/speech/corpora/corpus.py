@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import BLANKS, check_ids
-from ...io.trials import Trials, patterns
+from ...io.trials import Trials
+from ...kinds import patterns
+from ..features.reading import Clip
 
-
-@dataclass(frozen=True)
-class Clip:
-    """Where the samples of an utterance lie: a file, or a stretch of one.
-
-    ``start`` and ``length`` count samples at the file's own rate; a length of
-    None means to the end. ``channel`` None means the mean of all channels.
-    """
-
-    path: Path
-    start: int = 0
-    length: int | None = None
-    channel: int | None = None
+StringArray = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -160,7 +151,7 @@ class Corpus:
         return np.asarray(protocol.groups[self._first][:, None] == protocol.groups[protocol.test])
 
     def trial_counts(self) -> dict[str, int]:
-        """Trials of every kind: TC, TW, IC and IW of two views, and so on (see `mvplda.io.trials`)."""
+        """Trials of every kind: TC, TW, IC and IW of two views, and so on (see `mvplda.kinds`)."""
         protocol = self.protocol
         views = tuple(self.model_labels())
         first, test = self._first, protocol.test
@@ -260,18 +251,58 @@ def _check_trials(name: str, trials: Trials, models: list[str], tests: list[str]
             raise DataError(f"{name}: the trials name {len(missing)} {what}(s) that are not there: {named(missing)}")
 
 
-# Who is enrolled with what: cells of classes, their first sessions, and speakers kept apart.
-
-
-StringArray = NDArray[Any]
-IntArray = NDArray[np.int64]
-
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
 """What no id can hold: blanks end it in a list, and bytes of a file's name that are no UTF-8 cannot be written."""
 NAMED = 5
 """So many of the things left out are named in a message."""
 
 log = logging.getLogger(__name__)
+
+
+class Entry(NamedTuple):
+    """A corpus in the registry: its function, and what the root that it takes is."""
+
+    load: Callable[..., Corpus]
+    root: str
+
+    @property
+    def options(self) -> list[str]:
+        """Names of the function's options."""
+        return list(inspect.signature(self.load).parameters)[1:]
+
+
+CORPORA: dict[str, Entry] = {}
+"""Corpora by name."""
+
+Load = TypeVar("Load", bound=Callable[..., Corpus])
+
+
+def register_corpus(name: str, root: str) -> Callable[[Load], Load]:
+    """Register a function ``load(root, **options)`` that gives a corpus; ``root`` says what the first argument is."""
+
+    def register(load: Load) -> Load:
+        CORPORA[name] = Entry(load, root)
+        return load
+
+    return register
+
+
+def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
+    """A corpus by its name and the folder that it lies in.
+
+    Parameters
+    ----------
+    name : one of `CORPORA`: audiomnist, free-spoken-digits, arabic-commands, rsr2015, folder, synthetic, vectors
+    root : the folder (or, for "folder", a table; for "synthetic", where to write it; for "vectors", their file)
+    options : those of the corpus's own function
+    """
+    entry = CORPORA.get(name.replace("_", "-"))
+    if entry is None:
+        raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
+    odd = [option for option in options if option not in entry.options]
+    if odd:
+        raise ParameterError(f"{name} has no option {', '.join(odd)}; it has {', '.join(entry.options)}")
+    return entry.load(root, **options)
 
 
 class Enrolments(NamedTuple):
@@ -358,14 +389,14 @@ def session_order(sessions: Any, number: int) -> IntArray:
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
-def split_classes(classes: Any, training: int | float, seed: int = 0) -> tuple[StringArray, StringArray]:
+def split_classes(classes: Any, training: int | float, random_state: int = 0) -> tuple[StringArray, StringArray]:
     """Classes to train on and classes to evaluate on, none in both, each sorted.
 
     Parameters
     ----------
     classes : labels of one view; repetitions count once
     training : how many classes to train on: a whole number, or a share below 1
-    seed : of the draw
+    random_state : of the draw
 
     Examples
     --------
@@ -384,7 +415,7 @@ def split_classes(classes: Any, training: int | float, seed: int = 0) -> tuple[S
             f"{number} of {len(names)} classes to train on leaves none on one side: training and evaluation "
             "need at least one class each"
         )
-    drawn = np.random.default_rng(seed).permutation(len(names))
+    drawn = np.random.default_rng(random_state).permutation(len(names))
     return names[np.sort(drawn[:number])], names[np.sort(drawn[number:])]
 
 

@@ -8,34 +8,43 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.sources import fail
 from ...io.text import column_of, plain, read_parquet_columns, read_separated
-from .corpus import Clip, Corpus, StringArray, named
+from .corpus import Clip, Corpus, StringArray, named, register_corpus
 from .protocol import build_corpus
-
-# A folder of your own: labels from the names of files and folders, or from a table.
-
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
 SESSION = "session"
+SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff")
+FIELD = re.compile(r"\{(\w+)\}")
+
+PATH = ("path", "file", "wav", "audio", "filename")
+ID = ("id", "utterance", "utt", "uttid")
+TABLES_SESSION = ("session", "repetition", "round")
+SPLIT = ("split", "set", "subset", "part")
+START, LENGTH, CHANNEL = ("start", "offset"), ("length", "samples"), ("channel",)
+_COLUMNS = {"id": ID, "session": TABLES_SESSION, "split": SPLIT, "start": START, "length": LENGTH, "channel": CHANNEL}
+
+log = logging.getLogger(__name__)
 
 
+@register_corpus("folder", root="a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels")
 def folder(
     root: str | os.PathLike[str],
     pattern: str | None = None,
     *,
     views: Sequence[str] | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     sessions: int | None = None,
-    unmatched: str = "error",
+    on_error: Literal["raise", "skip"] = "raise",
     base: str | os.PathLike[str] | None = None,
     name: str | None = None,
 ) -> Corpus:
@@ -50,14 +59,14 @@ def folder(
         Fields are views, except ``session``, which orders the utterances of a cell.
     views : the fields that are views, the speaker first; None takes them as the pattern does
     training : classes of the first view to train on: names, a number, or a share; None is
-        two thirds, drawn with `seed`. The others are enrolled and tested.
+        two thirds, drawn with `random_state`. The others are enrolled and tested.
     per_model : utterances an enrolment, the first sessions of a cell
     sessions : use only so many sessions of every cell, the first ones
-    unmatched : "error" refuses names that do not fit the pattern, "skip" passes over them
+    on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them
     base : the folder that the paths of a table are relative to; None takes that of the table
     """
     root = Path(root)
-    common: dict[str, Any] = {"training": training, "seed": seed, "per_model": per_model}
+    common: dict[str, Any] = {"training": training, "random_state": random_state, "per_model": per_model}
     index = root if root.is_file() else root / INDEX
     if pattern is None and index.is_file():
         label = name or (root.stem if root.is_file() else root.name)
@@ -67,7 +76,7 @@ def folder(
             f"there is no folder or table {root}: expected a folder of sound files, or a CSV of their paths"
         )
     pattern = pattern or PATTERN
-    found = match_files(root, pattern, unmatched=unmatched, what=name or root.name)
+    found = match_files(root, pattern, on_error=on_error, what=name or root.name)
     if views is None:
         views = [field for field in dict.fromkeys(FIELD.findall(pattern)) if field != SESSION]
     missing = [view for view in views if view not in found.fields]
@@ -81,15 +90,6 @@ def folder(
     return build_corpus(
         name or root.name, ids, labels, found.clips, found.fields.get(SESSION), limit=sessions, **common
     )
-
-
-# Sound files in folders, and what their names say.
-
-
-SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff")
-FIELD = re.compile(r"\{(\w+)\}")
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def match_files(
     root: str | os.PathLike[str],
     pattern: str | re.Pattern[str],
     *,
-    unmatched: str = "error",
+    on_error: Literal["raise", "skip"] = "raise",
     what: str = "folder",
     suffixes: Sequence[str] = SOUND,
 ) -> Found:
@@ -172,11 +172,11 @@ def match_files(
 
     Parameters
     ----------
-    unmatched : "error" refuses names that do not fit the pattern, "skip" passes over them and says so
+    on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them and says so
     what : the data set, for the errors
     """
-    if unmatched not in ("error", "skip"):
-        raise ParameterError(f"unmatched is 'error' or 'skip'; got {unmatched!r}")
+    if on_error not in ("raise", "skip"):
+        raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
     root = Path(root)
     expression = compile_pattern(pattern) if isinstance(pattern, str) else pattern
     shown = pattern if isinstance(pattern, str) else pattern.pattern
@@ -186,10 +186,10 @@ def match_files(
     matches = [(path, expression.fullmatch(path)) for path in files]
     odd = [path for path, match in matches if match is None]
     fitting = [(path, match) for path, match in matches if match is not None]
-    if odd and (unmatched == "error" or not fitting):
+    if odd and (on_error == "raise" or not fitting):
         raise DataError(
             f"{what}: {len(odd)} of {len(files)} names under {root} do not fit {shown}: {named(odd)}. Change the "
-            "pattern, move them, or pass over them with unmatched='skip'"
+            "pattern, move them, or pass over them with on_error='skip'"
         )
     if odd:
         log.warning("%s: passed over %d of %d names that do not fit: %s", what, len(odd), len(files), named(odd))
@@ -212,23 +212,13 @@ def folder_with(root: str | os.PathLike[str], inner: Sequence[str], what: str, h
     raise DataError(f"{what} is not there: looked for the folder {looked}. {how}")
 
 
-# A CSV, tab-separated or Parquet table of utterances.
-
-
-PATH = ("path", "file", "wav", "audio", "filename")
-ID = ("id", "utterance", "utt", "uttid")
-TABLES_SESSION = ("session", "repetition", "round")
-SPLIT = ("split", "set", "subset", "part")
-START, LENGTH, CHANNEL = ("start", "offset"), ("length", "samples"), ("channel",)
-
-
 def table(
     path: str | os.PathLike[str],
     *,
     base: str | os.PathLike[str] | None = None,
     views: Sequence[str] | None = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     sessions: int | None = None,
     name: str | None = None,
@@ -243,7 +233,7 @@ def table(
     path : a ``.csv``, ``.tsv`` (or ``.txt``, tabs) or ``.parquet`` file with a header
     base : the folder that the paths are relative to; None takes that of the table
     views : the columns that are views, the speaker first; None takes all that are nothing else
-    training, seed, per_model : the protocol, where there is no split (see `make_protocol`)
+    training, random_state, per_model : the protocol, where there is no split (see `make_protocol`)
     sessions : use only so many sessions of every cell, the first ones
     """
     path = Path(path)
@@ -256,7 +246,7 @@ def table(
         listed.sessions,
         split=listed.split,
         training=training,
-        seed=seed,
+        random_state=random_state,
         per_model=per_model,
         limit=sessions,
     )
@@ -303,9 +293,6 @@ def read_table(
     clips = _clips(path, Path(base) if base is not None else path.parent, paths, chosen)
     ids = chosen["id"] if chosen["id"] is not None else _ids(paths, chosen["start"])
     return Listed(ids, labels, clips, chosen["session"], chosen["split"])
-
-
-_COLUMNS = {"id": ID, "session": TABLES_SESSION, "split": SPLIT, "start": START, "length": LENGTH, "channel": CHANNEL}
 
 
 def _read(path: Path) -> tuple[list[str], list[Any]]:

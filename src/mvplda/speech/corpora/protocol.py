@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import repeated
 from ...io.trials import Trials
 from .corpus import (
     Clip,
     Corpus,
-    IntArray,
     Protocol,
     StringArray,
     cells_of,
@@ -51,7 +51,7 @@ def build_corpus(
     *,
     split: Any = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     limit: int | None = None,
     source: str = "",
@@ -75,7 +75,9 @@ def build_corpus(
     if count:
         raise DataError(f"{name}: {count} utterance(s) have the id of another, the first is {first!r}")
     try:
-        protocol = make_protocol(ids, labels, sessions, split=split, training=training, seed=seed, per_model=per_model)
+        protocol = make_protocol(
+            ids, labels, sessions, split=split, training=training, random_state=random_state, per_model=per_model
+        )
     except (DataError, LabelError) as error:
         raise type(error)(f"{name}: {error}") from error
     return Corpus(name, ids, labels, clips, protocol, source, sessions)
@@ -88,7 +90,7 @@ def make_protocol(
     *,
     split: Any = None,
     training: float | int | Sequence[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
 ) -> Protocol:
     """The protocol of labelled utterances.
@@ -98,7 +100,7 @@ def make_protocol(
     split : (n,) train, enrol and test; or train and evaluation, whose cells are then enrolled
         with their first sessions. Blank utterances are not used.
     training : without a split, the classes of the first view to train on: their names, or
-        how many (a whole number, or a share below 1; None is two thirds), drawn with `seed`
+        how many (a whole number, or a share below 1; None is two thirds), drawn with `random_state`
     per_model : utterances an enrolment (see `enrolments`)
     """
     if split is not None:
@@ -111,7 +113,7 @@ def make_protocol(
     if isinstance(training, str):
         raise ParameterError(f"training is a number of speakers, a share, or a list of their names; got {training!r}")
     if isinstance(training, (int, float, np.integer)):
-        chosen: Any = split_classes(classes, training, seed)[0]
+        chosen: Any = split_classes(classes, training, random_state)[0]
     else:
         chosen = np.array([str(name) for name in training], dtype=np.str_)
     return speaker_protocol(ids, labels, sessions, chosen, per_model=per_model)

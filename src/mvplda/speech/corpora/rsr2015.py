@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.lists import read_rsr2015_enrolment, rsr2015_utterance
 from ...io.trials import Trials, read_trials
-from .corpus import Corpus, IntArray, Protocol, StringArray, enrolments, named
+from .corpus import Corpus, Protocol, StringArray, enrolments, named, register_corpus
 from .folder import Found, match_files
 from .protocol import listed_protocol
 
@@ -38,6 +39,7 @@ KEYS = "key/part1"
 log = logging.getLogger(__name__)
 
 
+@register_corpus("rsr2015", root="the licensed corpus, with sph/ and key/")
 def rsr2015(
     root: str | os.PathLike[str],
     *,
@@ -71,7 +73,7 @@ def rsr2015(
     if subset not in SUBSETS:
         raise ParameterError(f"subset is {' or '.join(map(repr, SUBSETS))}; got {subset!r}")
     base, sound = _folders(Path(root))
-    found = _one_format(match_files(sound, PATTERN, unmatched="skip", what="rsr2015"))
+    found = _one_format(match_files(sound, PATTERN, on_error="skip", what="rsr2015"))
     number = _numbers(found.fields["phrase"], "phrase")
     found = found.take(np.flatnonzero((number >= 1) & (number <= phrases)))
     if not len(found):

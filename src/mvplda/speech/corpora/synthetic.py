@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,10 @@ import numpy as np
 
 from ..._optional import need
 from ..._progress import Progress
+from ...distributed.engines import ordered_map
 from ...exceptions import DataError, ParameterError
 from ...io.text import write_table
-from .corpus import Corpus
+from .corpus import Corpus, register_corpus
 from .folder import read_table
 from .protocol import build_corpus
 
@@ -58,18 +58,19 @@ PHRASES = (
 log = logging.getLogger(__name__)
 
 
+@register_corpus("synthetic", root="where the speech is written; made by espeak-ng if it is not there")
 def synthetic(
     root: str | os.PathLike[str],
     *,
     speakers: int = 50,
     phrases: int | Sequence[str] = 8,
     sessions: int = 8,
-    seed: int = 0,
+    random_state: int = 0,
     rate: int = 16000,
     training: float | int | Sequence[str] | None = None,
     per_model: int = 3,
     workers: int | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Corpus:
     """A corpus of synthetic speech, made in a folder, or read from it when it is there already.
 
@@ -82,18 +83,18 @@ def synthetic(
     root : the folder to write: one FLAC a speaker, ``index.csv``, ``speakers.csv`` and ``manifest.json``
     speakers, sessions : how many
     phrases : how many of `PHRASES`, or English phrases of your own
-    seed : of everything that is drawn
+    random_state : of everything that is drawn
     rate : samples a second
     training, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
     workers : processes at once; None takes a process a core
-    progress : show the progress on standard error
+    verbose : show the progress on standard error
     """
-    settings = _settings(speakers, phrases, sessions, seed, rate)
+    settings = _settings(speakers, phrases, sessions, random_state, rate)
     root = Path(root)
     if (root / MANIFEST).is_file():
         _check(root, settings)
     else:
-        _make(root, settings, workers, progress)
+        _make(root, settings, workers, verbose)
     listed = read_table(root / INDEX, views=("speaker", "phrase"))
     return build_corpus(
         "synthetic",
@@ -102,13 +103,15 @@ def synthetic(
         listed.clips,
         listed.sessions,
         training=training,
-        seed=seed,
+        random_state=random_state,
         per_model=per_model,
         source=SOURCE,
     )
 
 
-def _settings(speakers: int, phrases: int | Sequence[str], sessions: int, seed: int, rate: int) -> dict[str, Any]:
+def _settings(
+    speakers: int, phrases: int | Sequence[str], sessions: int, random_state: int, rate: int
+) -> dict[str, Any]:
     if isinstance(phrases, str):
         raise ParameterError(f"phrases is a number or a sequence of phrases; got the text {phrases!r}")
     if isinstance(phrases, (int, np.integer)):
@@ -122,14 +125,14 @@ def _settings(speakers: int, phrases: int | Sequence[str], sessions: int, seed: 
     for name, value, least in (("speakers", speakers, 2), ("sessions", sessions, 1), ("rate", rate, 8000)):
         if value < least:
             raise ParameterError(f"{name} is at least {least}; got {value}")
-    if seed < 0:
-        raise ParameterError(f"seed is a whole number from 0; got {seed}")
+    if random_state < 0:
+        raise ParameterError(f"random_state is a whole number from 0; got {random_state}")
     return {
         "version": VERSION,
         "speakers": int(speakers),
         "phrases": texts,
         "sessions": int(sessions),
-        "seed": int(seed),
+        "seed": int(random_state),
         "rate": int(rate),
     }
 
@@ -139,7 +142,7 @@ def slug(text: str) -> str:
     return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
-def _make(root: Path, settings: dict[str, Any], workers: int | None, progress: bool) -> None:
+def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bool) -> None:
     """Write the corpus beside its place, then move it there: it is whole or not there."""
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
@@ -148,7 +151,7 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, progress: b
     root.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=root.parent, prefix=root.name + ".", suffix=".part"))
     try:
-        made = _run_all(scratch, settings, workers, progress)
+        made = _run_all(scratch, settings, workers, verbose)
         rows = [row for part in made for row in part["rows"]]
         labels = list(map(slug, settings["phrases"]))
         file, start, length, speaker, phrase, session = zip(*rows, strict=True)
@@ -169,17 +172,16 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, progress: b
         raise
 
 
-def _run_all(folder: Path, settings: dict[str, Any], workers: int | None, progress: bool) -> list[dict[str, Any]]:
+def _run_all(folder: Path, settings: dict[str, Any], workers: int | None, verbose: bool) -> list[dict[str, Any]]:
     numbers = range(settings["speakers"])
     jobs = [{**settings, "folder": str(folder), "numbers": list(numbers[k : k + BLOCK])} for k in numbers[::BLOCK]]
-    shown = Progress("synthetic speech, speakers", len(numbers)) if progress else None
+    shown = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
     made = []
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        for part in pool.map(_run, jobs):
-            made.append(part)
+    for part in ordered_map(_run, jobs, engine="threads", workers=workers):
+        made.append(part)
+        if shown:
             done = sum(len(p["speakers"]) for p in made)
-            if shown:
-                shown.step(done, f"{sum(len(p['rows']) for p in made)} utterances")
+            shown.step(done, f"{sum(len(p['rows']) for p in made)} utterances")
     return made
 
 

@@ -11,10 +11,12 @@ import numpy as np
 from ...exceptions import LabelError, ParameterError
 from ...io.lists import read_groups, read_map
 from ...io.trials import Trials, read_trials
-from .corpus import Corpus, StringArray, named
+from ...io.vectors import read_vectors
+from .corpus import Corpus, StringArray, named, register_corpus
 from .protocol import build_corpus, listed_protocol
 
 
+@register_corpus("vectors", root="vectors from elsewhere (scp, npz, parquet ...), their labels given by -l")
 def corpus_of_vectors(
     ids: Any,
     labels: Mapping[str, Any],
@@ -22,7 +24,7 @@ def corpus_of_vectors(
     training: float | int | Sequence[str] | None = None,
     *,
     split: Any = None,
-    seed: int = 0,
+    random_state: int = 0,
     per_model: int = 3,
     models: Mapping[str, Sequence[str]] | str | os.PathLike[str] | None = None,
     trials: Trials | str | os.PathLike[str] | None = None,
@@ -33,14 +35,16 @@ def corpus_of_vectors(
 
     Parameters
     ----------
-    ids : (n,) names of the vectors, such as `mvplda.io.read_vectors(path).ids`
+    ids : (n,) names of the vectors, or their file
     labels : view -> (n,) classes, or the path of an ``utt2X`` file; the speaker first
     session : (n,) what orders the utterances of a cell, or the path of a file; None: the order of `ids`
-    training, split, seed, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
+    training, split, random_state, per_model : the protocol (see `mvplda.speech.corpora.protocol.make_protocol`)
     models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
         of `training` (names of classes; all that no trial uses, if None) are trained on.
     trials : the trials, or their file; needs `models`
     """
+    if isinstance(ids, (str, os.PathLike)):
+        ids = read_vectors(ids).ids
     names = np.array([str(i) for i in ids], dtype=np.str_)
     columns = {view: _column(view, values, names) for view, values in labels.items()}
     if not columns:
@@ -57,7 +61,7 @@ def corpus_of_vectors(
             sessions,
             split=None if split is None else _column("split", split, names),
             training=training,
-            seed=seed,
+            random_state=random_state,
             per_model=per_model,
             source=source,
         )

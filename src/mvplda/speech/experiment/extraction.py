@@ -10,32 +10,31 @@ trains on them too, for they show what the network makes of people that it has n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...exceptions import DataError, ParameterError
+from ...exceptions import DataError
 from ...io.vectors import VectorSet
 from ..corpora.corpus import Corpus, IntArray, split_classes
 from ..features.augmentation import Channel, Noise, Recipe, Room, Speed
 from ..features.extract import Augmentation, extract_features
 from ..features.settings import FeatureSettings
 from ..features.store import FeatureSet
-from ..networks.data import concatenate
 from ..networks.settings import NetworkSettings, Training
+from ..settings import Rule, Settings, Whole
 
 BABBLE = 40
 """Training utterances of which babble is made."""
-
 
 OTHER_RECORDINGS = Recipe((Room(0.4), Noise(0.7, kinds=("white", "pink", "babble")), Channel(0.4)))
 
 
 @dataclass(frozen=True)
-class Variants:
+class Variants(Settings):
     """What is made of the training utterances beside themselves.
 
     voices : speeds, each of which makes new speakers
@@ -45,45 +44,14 @@ class Variants:
         of other speeds too), "copies" (everything)
     """
 
-    voices: tuple[float, ...] = ()
-    copies: int = 0
+    voices: Annotated[
+        tuple[float, ...],
+        Rule(lambda speeds: all(0.5 <= v <= 2 and v != 1 for v in speeds), "are speeds from 0.5 to 2 other than 1"),
+        Rule(lambda speeds: len(set(speeds)) == len(speeds), "make other speakers each, so none stands twice"),
+    ] = ()
+    copies: Whole = 0
     recipe: Recipe = field(default_factory=lambda: OTHER_RECORDINGS)
     backend: Literal["speakers", "voices", "copies"] = "speakers"
-
-    def __post_init__(self) -> None:
-        if any(not 0.5 <= speed <= 2 or speed == 1 for speed in self.voices):
-            raise ParameterError(f"voices are speeds between 0.5 and 2 other than 1; got {self.voices}")
-        if len(set(self.voices)) < len(self.voices):
-            raise ParameterError(f"every voice makes other speakers, so none stands twice; got {self.voices}")
-        if self.copies < 0 or int(self.copies) != self.copies:
-            raise ParameterError(f"copies are a number of times, 0 or more; got {self.copies}")
-        if self.backend not in ("speakers", "voices", "copies"):
-            raise ParameterError(f"backend is speakers, voices or copies; got {self.backend!r}")
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "voices": list(self.voices),
-            "copies": self.copies,
-            "backend": self.backend,
-            "recipe": self.recipe.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Variants:
-        plain = dict(values)
-        unknown = sorted(set(plain) - {"voices", "copies", "recipe", "backend"})
-        if unknown:
-            raise ParameterError(f"variants have no setting {unknown[0]!r}; they have voices, copies, recipe, backend")
-        try:
-            if "recipe" in plain:
-                plain["recipe"] = Recipe.from_dict(plain["recipe"])
-            if "voices" in plain:
-                plain["voices"] = tuple(float(v) for v in plain["voices"])
-            return cls(**plain)
-        except (TypeError, AttributeError) as error:
-            raise ParameterError(
-                f"variants have a list of voices, a number of copies and a recipe of steps; got {dict(values)}"
-            ) from error
 
 
 @dataclass(frozen=True)
@@ -130,7 +98,7 @@ class Vectors:
     skipped: tuple[tuple[str, str], ...] = field(default=())
 
 
-def gather(
+def extract_corpus_features(
     corpus: Corpus,
     settings: FeatureSettings,
     variants: Variants,
@@ -138,14 +106,14 @@ def gather(
     cache: str | os.PathLike[str] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     workers: int | None = None,
-    progress: bool = False,
+    verbose: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Material:
     """Frames of all utterances, and of the training ones in every voice and copy."""
     if corpus.clips is None:
         raise DataError(f"{corpus.name} has no sound: give its vectors instead")
     clips = corpus.clips
-    options: dict[str, Any] = {"cache": cache, "workers": workers, "progress": progress, "dtype": np.float32}
+    options: dict[str, Any] = {"cache": cache, "workers": workers, "verbose": verbose, "dtype": np.float32}
     say(f"features of {len(corpus)} utterances")
     found = extract_features(corpus.ids, clips, settings, on_error=on_error, **options)
     number = {name: row for row, name in enumerate(corpus.ids.tolist())}
@@ -158,7 +126,7 @@ def gather(
             if voice == 1.0 and copy == 0:
                 continue
             steps = (() if voice == 1.0 else (Speed(factor=(voice, voice)),)) + (variants.recipe.steps if copy else ())
-            changed = Augmentation(Recipe(steps), seed=copy, babble=babble if copy else ())
+            changed = Augmentation(Recipe(steps), random_state=copy, babble=babble if copy else ())
             say(f"features of {len(train)} training utterances, voice {voice:g}, copy {copy}")
             part = extract_features(
                 corpus.ids[train], [clips[row] for row in train], settings, on_error="skip", augment=changed, **options
@@ -180,7 +148,7 @@ def train_extractor(
     training: Training,
     feature_settings: FeatureSettings,
     *,
-    progress: bool = False,
+    verbose: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Any:
     """A network for the corpus's training speakers, some of them held out to choose the epoch by."""
@@ -195,7 +163,9 @@ def train_extractor(
     if training.hold_out and number < 5:
         say(f"{number} training speakers are too few to hold any out: the last epoch is kept")
     elif training.hold_out:
-        held = split_classes(people, number - max(2, round(training.hold_out * number)), seed=training.seed)[1]
+        held = split_classes(
+            people, number - max(2, round(training.hold_out * number)), random_state=training.random_state
+        )[1]
     out = np.isin(people, held)
 
     def own(chosen: IntArray) -> FeatureSet:
@@ -208,7 +178,7 @@ def train_extractor(
         labels.append({view: values[stays] for view, values in part.labels.items()})
     together = {view: np.concatenate([part[view].astype(np.str_) for part in labels]) for view in corpus.views}
     held_out = (own(rows[out]), corpus.labels_at(rows[out])) if out.any() else None
-    features = concatenate(sets)
+    features = FeatureSet.concatenate(sets)
     say(
         f"training on {len(features)} utterances of {len(np.unique(together[speaker]))} speakers"
         + (f"; {len(held)} speakers held out" if len(held) else "")
@@ -220,7 +190,7 @@ def train_extractor(
         replace(training, hold_out=0.0),
         held_out=held_out,
         feature_settings=feature_settings.to_dict(),
-        progress=progress,
+        verbose=verbose,
     )
 
 
@@ -236,7 +206,7 @@ def extract_everything(
     ]
     extra = None
     if chosen:
-        features = concatenate([part.features for part in chosen])
+        features = FeatureSet.concatenate([part.features for part in chosen])
         labels = {
             view: np.concatenate([part.labels[view].astype(np.str_) for part in chosen]) for view in chosen[0].labels
         }

@@ -8,20 +8,29 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import write_atomically
-from ...metrics import Comparison, Evaluation, Interval, Intervals, ScoreCurve
-from ...metrics.evaluation import aligned
+from ...metrics import Comparison, Evaluation, Intervals, ScoreCurve
+from ...metrics.evaluation import aligned, markdown_rows
+from ...persistence import write_atomically
 from ...report import figures as draw
-from ...report.page import Report, fold_away, folder_beside, notes_list, write_page, write_pictures
+from ...report.page import (
+    INTERVAL,
+    Report,
+    fold_away,
+    folder_beside,
+    html_table,
+    notes_list,
+    write_page,
+    write_pictures,
+)
 from .configuration import to_toml
-from .systems import BEST, Scored
+from .systems import BEST, SystemScores
 from .task import Task
 
 NAME_WIDTH = 32
@@ -45,15 +54,14 @@ class SystemResult:
     llr: bool = True
     groups: Mapping[str, Evaluation] = field(default_factory=dict)
 
-    def around(self, kind: str) -> Interval | None:
-        """The interval of the EER of a kind; kinds without trials have none."""
-        return None if self.intervals is None else self.intervals.intervals.get(kind, {}).get("eer")
-
-    def shown(self, kind: str) -> str:
-        """The EER of a kind in percent, with its interval."""
-        ends = self.around(kind)
-        text = _percent(self.evaluation[kind].eer)
-        return text if ends is None else f"{text} [{_percent(ends.low)}, {_percent(ends.high)}]"
+    def cells(self, form: str = "", only: str | None = None) -> list[str]:
+        """The columns of `Evaluation.summary`; with intervals in that form, in all or in one."""
+        found = []
+        for heading, metric, kind in self.evaluation.summary():
+            around = self.intervals if form and only in (None, heading) else None
+            known = self.llr or not metric.needs_llr
+            found.append(self.evaluation.cell(metric, kind, around, form) if known else metric.unknown)
+        return found
 
 
 @dataclass(frozen=True)
@@ -83,41 +91,33 @@ class Results:
 
     def eers(self) -> dict[str, dict[str, float]]:
         """EER by title of the system and kind of trial."""
-        return {s.title.strip(): {k: s.evaluation[k].eer for k in self.kinds} for s in self.systems}
+        return {s.title.strip(): {k: s.evaluation[k]["eer"] for k in self.kinds} for s in self.systems}
 
     # -- as text -------------------------------------------------------------
 
     def table(self) -> str:
         """The paper's table, for a terminal."""
-        cost = next(iter(self.systems[0].evaluation.costs)).name
-        lines = [
-            self._row("EER, %", [heading for heading, _ in self._columns]),
-            *(self.line(system) for system in self.systems),
-        ]
+        lines = [self._row("EER, %", self._columns), *(self.line(system) for system in self.systems)]
         counts = ", ".join(
             f"{kind} {row.n_nontargets}" for kind, row in self.systems[0].evaluation.rows.items() if kind != "Total"
         )
         first = self.systems[0].evaluation["Total"]
-        lines += ["", f"{first.n_targets} target trials; non-targets: {counts}. minDCF ({cost}), Cllr: of Total."]
+        lines += ["", f"{first.n_targets} target trials; non-targets: {counts}. What is not EER is of Total."]
         return "\n".join(lines)
 
     def line(self, system: SystemResult) -> str:
         """One row of `table`."""
-        total = system.evaluation["Total"]
-        cost = next(iter(total.min_dcf.values()))
-        cllr = _cost(total.cllr) if system.llr and math.isfinite(total.cllr) else "-"
-        errors = [_percent(system.evaluation[kind].eer) for kind in self.kinds]
-        return self._row(system.title, [*errors, f"{cost:.3f}", cllr, f"{total.min_cllr:.3f}", f"{system.seconds:.1f}"])
+        return self._row(system.title, [*system.cells(), f"{system.seconds:.1f}"])
 
     @property
-    def _columns(self) -> list[tuple[str, int]]:
-        """Headings of `table` and their widths, which cannot wait for the last system: lines are shown one by one."""
-        least = [*((kind, 6) for kind in self.kinds), ("minDCF", 7), ("Cllr", 6), ("minCllr", 7), ("s", 5)]
-        return [(heading, max(width, len(heading))) for heading, width in least]
+    def _columns(self) -> list[str]:
+        """Headings of `table`."""
+        return [*(heading for heading, _, _ in self.systems[0].evaluation.summary()), "s"]
 
     def _row(self, name: str, cells: list[str]) -> str:
+        """Widths cannot wait for the last system: lines are shown one by one."""
         columns = zip(cells, self._columns, strict=True)
-        return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{width}}" for cell, (_, width) in columns)
+        return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{max(6, len(heading))}}" for cell, heading in columns)
 
     def claim(self) -> str:
         """The best system's errors as shares of the baseline's, with intervals."""
@@ -138,32 +138,22 @@ class Results:
 
     def intervals_table(self) -> str:
         """EER with intervals, one row a system."""
-        rows = [[system.title, *map(system.shown, self.kinds)] for system in self.systems]
+        rows = [[system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]] for system in self.systems]
         return "\n".join(aligned([["EER, %", *self.kinds], *rows]))
 
     def groups_table(self) -> str:
         """EER of every group, one row a system; nothing where there are no groups."""
         parts = []
         for group in dict.fromkeys(group for system in self.systems for group in system.groups):
-            found = [(system.title, system.groups[group].rows) for system in self.systems]
-            rows = [[title, *(_percent(rows[kind].eer) for kind in self.kinds)] for title, rows in found]
+            own = [replace(system, evaluation=system.groups[group]) for system in self.systems]
+            rows = [[system.title, *system.cells()[: len(self.kinds)]] for system in own]
             parts.append("\n".join(aligned([[f"EER, %, {group}", *self.kinds], *rows])))
         return "\n\n".join(parts)
 
     def markdown(self) -> str:
         """The table for a README."""
-        cost = self.systems[0].evaluation.costs[0].name
-        head = ["system", *self.kinds, f"minDCF {cost}", "Cllr"]
-        lines = ["| " + " | ".join(head) + " |", "|:---|" + "---:|" * (len(head) - 1)]
-        for system in self.systems:
-            total = system.evaluation["Total"]
-            cells = [
-                system.shown(kind) if kind == "Total" else _percent(system.evaluation[kind].eer) for kind in self.kinds
-            ]
-            cllr = _cost(total.cllr) if system.llr and math.isfinite(total.cllr) else "-"
-            row = [system.title.strip(), *cells, f"{next(iter(total.min_dcf.values())):.3f}", cllr]
-            lines.append("| " + " | ".join(row) + " |")
-        return "\n".join(lines) + "\n"
+        rows = [[system.title.strip(), *system.cells(" [{}, {}]", only="Total")] for system in self.systems]
+        return "\n".join(markdown_rows([["system", *self._columns[:-1]], *rows])) + "\n"
 
     # -- as data -------------------------------------------------------------
 
@@ -194,14 +184,11 @@ class Results:
         """One line a system and kind, full precision."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        names = list(next(iter(self.systems[0].evaluation.rows.values())).flat())
-        writer.writerow(["system", "kind", "n_targets", "n_nontargets", *names, "eer_low", "eer_high"])
-        for system in self.systems:
-            for kind, row in system.evaluation.rows.items():
-                ends = system.around(kind)
-                interval = ["", ""] if ends is None else [repr(ends.low), repr(ends.high)]
-                values = ["" if math.isnan(v) else repr(float(v)) for v in row.flat().values()]
-                writer.writerow([system.name, kind, row.n_targets, row.n_nontargets, *values, *interval])
+        with_ends = any(system.intervals is not None for system in self.systems)
+        for i, system in enumerate(self.systems):
+            head, *rows = system.evaluation.csv_rows(system.intervals, with_ends=with_ends)
+            writer.writerows([] if i else [["system", *head]])
+            writer.writerows([system.name, *row] for row in rows)
         return out.getvalue()
 
     def save(self, folder: Path) -> list[Path]:
@@ -220,15 +207,6 @@ class Results:
         return [folder / name for name in found]
 
 
-def _cost(value: float) -> str:
-    """Bits; a thousand or more is only said to be that."""
-    return f"{value:.3f}" if value < 1000 else ">=1000"
-
-
-def _percent(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.2f}"
-
-
 def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
@@ -237,7 +215,7 @@ def _number(value: float) -> str:
 
 
 def write_experiment_page(
-    results: Results, scored: Mapping[str, Scored], task: Task, path: Path, *, source: str = ""
+    results: Results, scored: Mapping[str, SystemScores], task: Task, path: Path, *, source: str = ""
 ) -> list[Path]:
     """Write the page and, beside it, its pictures."""
     folder = folder_beside(path)
@@ -254,17 +232,14 @@ def write_experiment_page(
     closely = _closely(results[chosen], scored[chosen], task)
     first, written = write_pictures(pictures, folder)
     second, more = write_pictures(closely.pictures(), folder)
-    notes = [*results.systems[0].evaluation.definitions()]
-    intervals = results.systems[0].intervals
-    if intervals is not None:
-        notes.append(intervals.definition())
+    notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
     if source:
         notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
     claim = "".join(f"<pre>{html.escape(part)}</pre>" for part in (results.claim(), results.groups_table()) if part)
     body = (
         f"<pre>{html.escape(results.summary)}</pre>"
-        f'<h2>Systems</h2><div class="scroll">{_table(results)}</div>{claim}{notes_list(notes)}'
+        f"<h2>Systems</h2>{_table(results)}{claim}{notes_list(notes)}"
         f"{fold_away('The table as markdown', results.markdown())}"
         f"{fold_away('The configuration', to_toml(results.configuration))}"
         f"{first}<h2>{html.escape(results[chosen].title.strip())}, closely</h2>{second}"
@@ -273,10 +248,10 @@ def write_experiment_page(
     return [path, *written, *more]
 
 
-def _closely(result: SystemResult, scored: Scored, task: Task) -> Report:
+def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     kinds = {kind: mask for kind, mask in task.kinds.items() if mask.any()}
     scores = {kind: scored.scores[mask] for kind, mask in kinds.items()}
-    fitted = getattr(scored.model, "model", None)
+    fitted = getattr(scored.model, "scorer", None)
     single: dict[str, dict[str, NDArray[Any]]] = {}
     if fitted is not None and set(task.views) <= set(fitted.views_) and len(task.views) == 2:
         profiles = scored.model.enrol(task.enrol, task.enrol_ids)
@@ -298,7 +273,7 @@ def _bars(axes: Any, results: Results) -> None:
     draw.bars_of_systems(axes, results.eers(), tuple(results.kinds))
 
 
-def _det(axes: Any, results: Results, scored: Mapping[str, Scored], task: Task) -> None:
+def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: Task) -> None:
     kinds = task.kinds
     target = results.systems[0].evaluation.target
     others = np.zeros_like(kinds[target])
@@ -315,25 +290,8 @@ def _det(axes: Any, results: Results, scored: Mapping[str, Scored], task: Task) 
 
 
 def _table(results: Results) -> str:
-    cost = results.systems[0].evaluation.costs[0].name
-    titles = ["", *(f"{kind} EER %" for kind in results.kinds), f"minDCF {cost}", "Cllr", "minCllr", "seconds"]
-    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
     rows = []
     for system in results.systems:
-        total = system.evaluation["Total"]
         note = f'<small class="interval">{html.escape(system.note)}</small>' if system.note else ""
-        line = f"<td>{html.escape(system.title.strip())}{note}</td>"
-        for kind in results.kinds:
-            line += f"<td>{_cell(system, kind)}</td>"
-        cllr = f"{total.cllr:.3f}" if system.llr and math.isfinite(total.cllr) else "-"
-        line += f"<td>{next(iter(total.min_dcf.values())):.3f}</td><td>{cllr}</td><td>{total.min_cllr:.3f}</td>"
-        rows.append(f"<tr>{line}<td>{system.seconds:.1f}</td></tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def _cell(system: SystemResult, kind: str) -> str:
-    value, ends = system.evaluation[kind].eer, system.around(kind)
-    text = "-" if math.isnan(value) else f"{100 * value:.2f}"
-    if ends is not None:
-        text += f'<small class="interval">{100 * ends.low:.2f} to {100 * ends.high:.2f}</small>'
-    return text
+        rows.append([html.escape(system.title.strip()) + note, *system.cells(INTERVAL), f"{system.seconds:.1f}"])
+    return html_table(["EER, %", *results._columns], rows)

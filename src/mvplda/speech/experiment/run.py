@@ -16,11 +16,10 @@ from ...io.vectors import VectorSet, read_vectors, write_vectors
 from ...metrics import Comparison, Evaluation, Intervals, compare_systems, evaluate, speaker_intervals
 from ..corpora.corpus import Corpus
 from ..features.settings import FeatureSettings
-from ..networks.settings import kind_of
 from .configuration import Configuration, write_configuration
-from .extraction import Variants, Vectors, extract_everything, gather, train_extractor
+from .extraction import Variants, Vectors, extract_corpus_features, extract_everything, train_extractor
 from .results import Results, SystemResult, write_experiment_page
-from .systems import BASELINE, BEST, BackendSettings, Scored, System, run_system, systems_named
+from .systems import BASELINE, BEST, BackendSettings, System, SystemScores, run_system, systems_named
 from .task import Task
 
 Say = Callable[[str], None]
@@ -39,7 +38,7 @@ def run_experiment(
     workers: int | None = None,
     on_error: Any = "skip",
     report: bool = True,
-    progress: bool = True,
+    verbose: bool = True,
     say: Say = lambda text: None,
 ) -> Results:
     """Run everything, and leave in a folder what was done and what came of it.
@@ -59,7 +58,7 @@ def run_experiment(
     output.mkdir(parents=True, exist_ok=True)
     write_configuration(output / "configuration.toml", configuration)
     say(corpus.summary() + "\n")
-    found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, progress, say)
+    found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, verbose, say)
     notes = [f"{name}: {reason}" for name, reason in found.skipped]
     if notes:
         say(f"{len(notes)} utterance(s) could not be used:")
@@ -102,7 +101,7 @@ def run_experiment(
 def _described(found: Vectors) -> str:
     if found.extractor is None:
         return found.everything.extractor or "vectors from elsewhere"
-    return f"{kind_of(found.extractor.network)} network of {found.extractor.n_parameters:,} parameters"
+    return f"{found.extractor.network.kind} network of {found.extractor.n_parameters:,} parameters"
 
 
 def _vectors(
@@ -114,27 +113,29 @@ def _vectors(
     cache: str | Path | None,
     workers: int | None,
     on_error: Any,
-    progress: bool,
+    verbose: bool,
     say: Say,
 ) -> Vectors:
     if vectors is not None:
         return Vectors(_covering(read_vectors(vectors), corpus), None, None)
-    options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "progress": progress}
+    options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "verbose": verbose}
     from ..networks.extractor import Extractor
 
     if extractor is not None:
         trained = Extractor.load(extractor)
         wanted = configuration.variants if configuration.variants.backend != "speakers" else Variants()
-        material = gather(corpus, FeatureSettings.from_dict(trained.feature_settings), wanted, say=say, **options)
+        material = extract_corpus_features(
+            corpus, FeatureSettings.from_dict(trained.feature_settings), wanted, say=say, **options
+        )
     else:
-        material = gather(corpus, configuration.features, configuration.variants, say=say, **options)
+        material = extract_corpus_features(corpus, configuration.features, configuration.variants, say=say, **options)
         trained = train_extractor(
             corpus,
             material,
             configuration.network,
             configuration.training,
             configuration.features,
-            progress=progress,
+            verbose=verbose,
             say=say,
         )
         trained.save(output / "extractor.safetensors")
@@ -173,7 +174,7 @@ def run_systems(
     resamples: int = 200,
     configuration: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> tuple[Results, dict[str, Scored]]:
+) -> tuple[Results, dict[str, SystemScores]]:
     """Fit, score and judge; one line is said for every system as it is done.
 
     Parameters
@@ -192,7 +193,7 @@ def run_systems(
         raise ParameterError(f"no system is left to try on the views {', '.join(task.views)}")
     drawn = _Drawn.of(task) if resamples else None
     done: list[SystemResult] = []
-    scored: dict[str, Scored] = {}
+    scored: dict[str, SystemScores] = {}
     for system in systems:
         started = time.perf_counter()
         found = run_system(system, task, settings)

@@ -66,9 +66,11 @@ class NuisanceResult:
         return "\n".join([head, *rows, "", note])
 
 
-def thinned(labels: Mapping[str, NDArray[Any]], verify: str, ignore: str, keep: int, seed: int) -> NDArray[np.bool_]:
+def thinned(
+    labels: Mapping[str, NDArray[Any]], verify: str, ignore: str, keep: int, random_state: int
+) -> NDArray[np.bool_]:
     """Which vectors stay when every class of `verify` keeps so many classes of `ignore`, drawn at random."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     stays = np.ones(len(labels[verify]), dtype=bool)
     for name in np.unique(labels[verify]):
         own = labels[verify] == name
@@ -88,7 +90,7 @@ def study_nuisance(
     folds: int = 4,
     shrinkage: float = 0.05,
     rank: int = 40,
-    seed: int = 0,
+    random_state: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> NuisanceResult:
     """Compare PLDA of one view with models of all views, on classes that were not trained on.
@@ -119,14 +121,16 @@ def study_nuisance(
     keep = sorted({min(k, most) for k in keep or (most, max(most // 2, 1), 2, 1)}, reverse=True)
     if keep[-1] < 1:
         raise ParameterError(f"a training class is seen with at least one class of {ignore!r}; got {keep[-1]}")
-    parts = np.array_split(np.random.default_rng(seed).permutation(classes), folds)
+    parts = np.array_split(np.random.default_rng(random_state).permutation(classes), folds)
     found: dict[str, dict[int, list[float]]] = {}
     shares: dict[str, float] = {}
     for kept in keep:
         for number, part in enumerate(parts):
             unseen = np.isin(labels[verify], part)
-            train = ~unseen & thinned(labels, verify, ignore, kept, seed)
-            models, scores = _systems(X, labels, train, unseen, verify, ignore, components, shrinkage, rank, seed)
+            train = ~unseen & thinned(labels, verify, ignore, kept, random_state)
+            models, scores = _systems(
+                X, labels, train, unseen, verify, ignore, components, shrinkage, rank, random_state
+            )
             shares = shares or dict(models.explained_variance_ratio_)
             for system, error in scores.items():
                 found.setdefault(system, {}).setdefault(kept, []).append(error)
@@ -145,12 +149,12 @@ def _systems(
     components: int,
     shrinkage: float,
     rank: int,
-    seed: int,
+    random_state: int,
 ) -> tuple[MultiviewPLDA, dict[str, float]]:
     rows = np.flatnonzero(train)
     chain = Reduction(min(components, X.shape[1], len(rows) - 1)).fit(X[rows])
     Y = chain.transform(X[rows])
-    tests = np.random.default_rng(seed).permutation(np.flatnonzero(unseen))[:MOST_TESTS]
+    tests = np.random.default_rng(random_state).permutation(np.flatnonzero(unseen))[:MOST_TESTS]
     Z = chain.transform(X[tests])
     own = {view: values[rows] for view, values in labels.items()}
     size = {view: len(np.unique(values)) for view, values in own.items()}
@@ -254,7 +258,12 @@ def _read_folder(path: Path) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
 
 
 def study_faces(
-    path: Path, output: Path, *, components: int = 60, seed: int = 0, say: Callable[[str], None] = lambda text: None
+    path: Path,
+    output: Path,
+    *,
+    components: int = 60,
+    random_state: int = 0,
+    say: Callable[[str], None] = lambda text: None,
 ) -> NuisanceResult:
     """How much each view explains, and the person verified ignoring the pose; a table and a picture."""
     images, labels = read_faces(path)
@@ -262,7 +271,15 @@ def study_faces(
     X = small.reshape(len(small), -1)
     say(f"{len(X)} images, {', '.join(f'{len(np.unique(v))} of {k}' for k, v in labels.items())}")
     result = study_nuisance(
-        X, labels, verify="person", ignore="pose", components=components, folds=4, rank=20, seed=seed, say=say
+        X,
+        labels,
+        verify="person",
+        ignore="pose",
+        components=components,
+        folds=4,
+        rank=20,
+        random_state=random_state,
+        say=say,
     )
     reduction = Reduction(min(components, X.shape[1], len(X) - 1)).fit(X)
     views = {"person": 15, "pose": 3, "expression": 3, "eyes": 1, "person:pose": 30, "person:eyes": 10}
@@ -327,21 +344,21 @@ class Drawn:
     test_labels: dict[str, Any]
 
 
-def known_model(seed: int, dimension: int = 100, rank: int = 20) -> MultiviewPLDA:
+def known_model(random_state: int, dimension: int = 100, rank: int = 20) -> MultiviewPLDA:
     """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     sizes = {"speaker": 0.6, "phrase": 1.0}
     loadings = {view: size * rng.standard_normal((dimension, rank)) for view, size in sizes.items()}
     mean, variances = rng.standard_normal(dimension), 8 * rng.gamma(4.0, 1.0, dimension)
     return MultiviewPLDA.from_parameters(mean, loadings, variances)
 
 
-def draw(seed: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Drawn:
+def draw(random_state: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Drawn:
     """Training sessions of some speakers; three enrolment and two test sessions of others."""
-    truth = known_model(seed)
+    truth = known_model(random_state)
     people = speakers + unseen
     who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
-    X = truth.sample({"speaker": who, "phrase": what}, random_state=seed)
+    X = truth.sample({"speaker": who, "phrase": what}, random_state=random_state)
     train, enrol, test = who < speakers, (who >= speakers) & (session < 3), (who >= speakers) & (session >= 3)
     test &= session < 5
 
@@ -393,10 +410,10 @@ def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
     }
 
 
-def run(output: Path, seed: int = 0, say: Callable[[str], None] = print) -> dict[str, dict[str, float]]:
+def run(output: Path, random_state: int = 0, say: Callable[[str], None] = print) -> dict[str, dict[str, float]]:
     """Draw, fit, score, print the table, and leave the pictures and the model in a folder."""
     say("drawing vectors from a known model: D = 100, ranks 20 + 20, 132 + 70 speakers, 20 phrases ...")
-    corpus = draw(seed)
+    corpus = draw(random_state)
     profiles = len(np.unique(corpus.enrol_ids))
     say(f"{len(corpus.train)} training vectors, {profiles} profiles x {len(corpus.test)} tests\n")
     first = {view: np.asarray(labels).reshape(-1, 3)[:, 0] for view, labels in corpus.enrol_labels.items()}

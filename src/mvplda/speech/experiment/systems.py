@@ -2,7 +2,7 @@
 
 Those that the paper has are as the paper has them: 20 + 20 latents against a PLDA of 40,
 ten iterations, diagonal noise, the mean of three enrolment vectors scored as one vector.
-The others have full noise, enrolment by the book, and ranks as far as the classes allow.
+The others have full noise, exact enrolment, and ranks as far as the classes allow.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ..._threads import one_blas_thread
-from ..._validation import at_least
 from ...bundle import Bundle
 from ...calibration import LinearCalibrator
 from ...exceptions import MvpldaWarning, ParameterError
@@ -28,11 +27,12 @@ from ...models.multiview import MultiviewPLDA
 from ...models.plda import PLDA
 from ...preprocessing import Reduction, standard_chain
 from ..corpora.corpus import cells_of, split_classes
+from ..settings import Count, Rule, Settings, Whole, between
 from .task import Task, score
 
 
 @dataclass(frozen=True)
-class BackendSettings:
+class BackendSettings(Settings):
     """Sizes of the back-ends.
 
     reduce : principal components that the paper's systems see
@@ -43,26 +43,27 @@ class BackendSettings:
     components : principal components of the systems with full noise
     shrinkages : shares of the total variance that may be added to the noise of ``best``; the
         first is taken unless held-out speakers are clearly for another
-    seed : of random starts and folds
+    random_state : of random starts and folds
     """
 
-    reduce: int = 200
-    paper_rank: int = 20
-    paper_iterations: int = 10
-    speaker_rank: int = 40
-    cell_rank: int = 120
-    components: int = 150
-    shrinkages: tuple[float, ...] = (0.05, 0.0, 0.02, 0.1, 0.2)
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "reduce", "paper_rank", "paper_iterations", "speaker_rank", "cell_rank", "components")
-        if not self.shrinkages or any(not 0 <= share <= 1 for share in self.shrinkages):
-            raise ParameterError(f"shrinkages are shares of the variance, at least one of them; got {self.shrinkages}")
+    reduce: Count = 200
+    paper_rank: Count = 20
+    paper_iterations: Count = 10
+    speaker_rank: Count = 40
+    cell_rank: Count = 120
+    components: Count = 150
+    shrinkages: Annotated[tuple[Annotated[float, between(0, 1)], ...], Rule(bool, "has at least one share")] = (
+        0.05,
+        0.0,
+        0.02,
+        0.1,
+        0.2,
+    )
+    random_state: Whole = 0
 
 
 @dataclass(frozen=True)
-class Scored:
+class SystemScores:
     """Scores (models, tests) of one system, its fitted model where there is one, and a word on its settings."""
 
     scores: NDArray[Any]
@@ -80,7 +81,7 @@ class System:
 
     name: str
     title: str
-    run: Callable[[Task, BackendSettings], Scored]
+    run: Callable[[Task, BackendSettings], SystemScores]
     llr: bool = True
     two_views: bool = False
 
@@ -111,49 +112,51 @@ def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
 
 
 def _paper(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    model = MultiviewPLDA(views, max_iter=settings.paper_iterations, tol=0, random_state=settings.seed, **options)
+    model = MultiviewPLDA(
+        views, max_iter=settings.paper_iterations, tol=0, random_state=settings.random_state, **options
+    )
     return Bundle(_plain_chain(task, settings.reduce), model).fit(task.train, task.train_labels)
 
 
-def cosine(task: Task, settings: BackendSettings) -> Scored:
-    return Scored(score(CosineScorer().fit(task.train), task))
+def cosine(task: Task, settings: BackendSettings) -> SystemScores:
+    return SystemScores(score(CosineScorer().fit(task.train), task))
 
 
-def plda_by_cell(task: Task, settings: BackendSettings) -> Scored:
+def plda_by_cell(task: Task, settings: BackendSettings) -> SystemScores:
     rank = min(len(task.views) * settings.paper_rank, task.classes[task.cell] - 1)
     bundle = _paper(task, settings, {task.cell: rank})
-    return Scored(score(bundle, task, method="average"), bundle, f"rank {rank}")
+    return SystemScores(score(bundle, task, method="average"), bundle, f"rank {rank}")
 
 
-def plda_by_speaker(task: Task, settings: BackendSettings) -> Scored:
+def plda_by_speaker(task: Task, settings: BackendSettings) -> SystemScores:
     view = task.views[0]
     chain = _plain_chain(task, settings.reduce)
     X = chain.fit_transform(task.train)
     rank = min(len(task.views) * settings.paper_rank, task.classes[view] - 1)
     model = PLDA(rank, max_iter=settings.paper_iterations, tol=0).fit(X, task.train_labels[view])
-    return Scored(score(Bundle(chain, model), task), model, f"rank {rank}")
+    return SystemScores(score(Bundle(chain, model), task), model, f"rank {rank}")
 
 
-def cascade(task: Task, settings: BackendSettings) -> Scored:
+def cascade(task: Task, settings: BackendSettings) -> SystemScores:
     chain = _plain_chain(task, _full_components(task, settings))
     X = chain.fit_transform(task.train)
     ranks = _ranks(task, settings, X.shape[1])
     ranks.pop(task.cell)
     scorer = CascadeScorer(ranks, {"noise": "full", "max_iter": 20}).fit(X, task.train_labels)
     profiles = scorer.enrol(chain.transform(task.enrol), task.enrol_ids)
-    return Scored(np.asarray(scorer.llr(profiles, chain.transform(task.test))), scorer)
+    return SystemScores(np.asarray(scorer.llr(profiles, chain.transform(task.test))), scorer)
 
 
-def as_printed(task: Task, settings: BackendSettings) -> Scored:
+def as_printed(task: Task, settings: BackendSettings) -> SystemScores:
     ranks = _paper_ranks(task, settings)
     bundle = _paper(task, settings, ranks, algorithm="paper", init="random")
-    return Scored(score(bundle, task, method="average", scoring="paper"), bundle, _sum(ranks))
+    return SystemScores(score(bundle, task, method="average", scoring="paper"), bundle, _sum(ranks))
 
 
-def exact(task: Task, settings: BackendSettings) -> Scored:
+def exact(task: Task, settings: BackendSettings) -> SystemScores:
     ranks = _paper_ranks(task, settings)
     bundle = _paper(task, settings, ranks)
-    return Scored(score(bundle, task, method="average"), bundle, _sum(ranks))
+    return SystemScores(score(bundle, task, method="average"), bundle, _sum(ranks))
 
 
 def _interaction(task: Task, settings: BackendSettings) -> tuple[Bundle, dict[str, int]]:
@@ -163,14 +166,14 @@ def _interaction(task: Task, settings: BackendSettings) -> tuple[Bundle, dict[st
     return Bundle(_plain_chain(task, components), model).fit(task.train, task.train_labels), ranks
 
 
-def with_interaction(task: Task, settings: BackendSettings) -> Scored:
+def with_interaction(task: Task, settings: BackendSettings) -> SystemScores:
     bundle, ranks = _interaction(task, settings)
-    return Scored(score(bundle, task), bundle, _sum(ranks))
+    return SystemScores(score(bundle, task), bundle, _sum(ranks))
 
 
-def known_phrase(task: Task, settings: BackendSettings) -> Scored:
+def known_phrase(task: Task, settings: BackendSettings) -> SystemScores:
     bundle, ranks = _interaction(task, settings)
-    return Scored(score(bundle, task, known=_claims(task)), bundle, _sum(ranks))
+    return SystemScores(score(bundle, task, known=_claims(task)), bundle, _sum(ranks))
 
 
 def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
@@ -180,7 +183,9 @@ def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
         components = _full_components(task, settings)
         ranks = _ranks(task, settings, components)
         views = {task.cell: ranks[task.cell]} if cell_only else ranks
-        model = MultiviewPLDA(views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.seed)
+        model = MultiviewPLDA(
+            views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.random_state
+        )
         return Bundle(standard_chain(components), model).fit(task.train, task.train_labels)
 
     return fit
@@ -193,17 +198,17 @@ def _calibrated(tuned: Tuned, task: Task, **question: Any) -> NDArray[Any]:
     return tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
 
 
-def tuned_plda(task: Task, settings: BackendSettings) -> Scored:
-    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.seed)
-    return Scored(_calibrated(tuned, task), tuned.bundle, _described(tuned))
+def tuned_plda(task: Task, settings: BackendSettings) -> SystemScores:
+    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.random_state)
+    return SystemScores(_calibrated(tuned, task), tuned.bundle, _described(tuned))
 
 
-def best(task: Task, settings: BackendSettings) -> Scored:
+def best(task: Task, settings: BackendSettings) -> SystemScores:
     def ask(bundle: Bundle, trials: Task) -> NDArray[Any]:
         return score(bundle, trials, known=_claims(trials))
 
-    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.seed)
-    return Scored(_calibrated(tuned, task, known=_claims(task)), tuned.bundle, _described(tuned))
+    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.random_state)
+    return SystemScores(_calibrated(tuned, task, known=_claims(task)), tuned.bundle, _described(tuned))
 
 
 def _claims(task: Task) -> dict[str, Any] | None:
@@ -218,7 +223,7 @@ def _sum(ranks: dict[str, int]) -> str:
 
 
 def _described(tuned: Tuned) -> str:
-    return f"{_sum(tuned.bundle.fitted_model.views_)}, shrinkage {tuned.shrinkage:g}"
+    return f"{_sum(tuned.bundle.scorer.views_)}, shrinkage {tuned.shrinkage:g}"
 
 
 SYSTEMS = {
@@ -247,7 +252,7 @@ def systems_named(names: tuple[str, ...]) -> list[System]:
     return [system for name, system in SYSTEMS.items() if not names or name in names]
 
 
-def run_system(system: System, task: Task, settings: BackendSettings) -> Scored:
+def run_system(system: System, task: Task, settings: BackendSettings) -> SystemScores:
     """Fit and score, on one BLAS thread: products are small, and sums do not depend on the cores that there are.
 
     That a rank is capped or ten iterations are few is no news here.
@@ -296,9 +301,9 @@ class Tuned:
     development: dict[float, float]
 
 
-def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, seed: int = 0) -> Tuned:
+def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, random_state: int = 0) -> Tuned:
     """Choose the shrinkage, the first unless another is clearly better, and calibrate; then train on all."""
-    inner = development_task(task, seed)
+    inner = development_task(task, random_state)
     if inner is None:
         return Tuned(fit(task, shrinkages[0]), shrinkages[0], None, {})
     targets = inner.targets
@@ -324,7 +329,7 @@ def _calibration(scores: Any, targets: NDArray[np.bool_]) -> tuple[LinearCalibra
     return calibrator, float(cllr(llrs[targets.ravel()], llrs[~targets.ravel()]))
 
 
-def development_task(task: Task, seed: int = 0) -> Task | None:
+def development_task(task: Task, random_state: int = 0) -> Task | None:
     """Trials among held-out training speakers, and training vectors of the others; None where they are too few."""
     speaker = task.views[0]
     people = task.train_labels[speaker].astype(np.str_) if task.people is None else task.people
@@ -333,7 +338,7 @@ def development_task(task: Task, seed: int = 0) -> Task | None:
     if 2 <= len(unseen) <= len(names) - 3:  # an extractor from elsewhere has met nobody: then a share is held out
         held = unseen
     elif len(names) >= 6:
-        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), seed)[1]
+        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), random_state)[1]
     else:
         return None
     out = np.isin(people, held)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ...exceptions import DataError, LabelError
 from ...io.vectors import VectorSet
+from ...kinds import trial_kinds
 from ...labels import encode_labels
-from ...metrics import trial_kinds
 from ..corpora.corpus import Corpus
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Task:
         kinds = trial_kinds(self.model_labels, self.test_labels)
         if self.mask is not None:
             kinds = {kind: mask & self.mask for kind, mask in kinds.items()}
-        if not any(mask.any() for kind, mask in kinds.items() if kind not in ("TC", "+".join(self.views))):
+        if not any(mask.any() for mask in list(kinds.values())[1:]):
             raise DataError("the protocol has no non-target trials")
         return kinds
 

@@ -7,17 +7,19 @@ drawn from the generator that is given: the same generator gives the same sample
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, Self, get_args
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._optional import need
 from ...exceptions import DataError, ParameterError
+from ..settings import Count, Rule, Settings, between
 
 Wave = NDArray[np.float64]
-Range = tuple[float, float]
+Range = Annotated[tuple[float, float], Rule(lambda ends: ends[0] <= ends[1], "is a range (low, high)")]
+Above = Annotated[Range, Rule(lambda ends: ends[0] > 0, "is a range above 0")]
 NoiseKind = Literal["white", "pink", "babble"]
 
 _DECAY_60_DB = float(np.log(1000.0))
@@ -32,22 +34,30 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Settings):
     """One thing that is done, with a probability; ranges are drawn from uniformly."""
 
-    probability: float = 1.0
+    probability: Annotated[float, between(0, 1)] = 1.0
 
     name: ClassVar[str] = ""
 
-    def __post_init__(self) -> None:
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, list):
-                object.__setattr__(self, f.name, value := tuple(value))
-            if f.type == "Range" and not (len(value) == 2 and np.isfinite(value).all() and value[0] <= value[1]):
-                raise ParameterError(f"{self.name}: {f.name} is a range (low, high); got {value}")
-        if not 0 <= self.probability <= 1:
-            raise ParameterError(f"{self.name}: a probability lies between 0 and 1; got {self.probability}")
+    @property
+    def noun(self) -> str:  # type: ignore[override]
+        return f"{self.name}: "
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"step": self.name, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Any, start: Any = None) -> Any:
+        """The step that a table names."""
+        if isinstance(values, Step):
+            return values
+        plain = dict(values) if isinstance(values, Mapping) else {}
+        kind = STEPS.get(plain.pop("step", ""))
+        if kind is None:
+            raise ParameterError(f"every step of a recipe names one of {', '.join(STEPS)}; got {values!r}")
+        return super(Step, kind).from_dict(plain)
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         raise NotImplementedError
@@ -57,14 +67,9 @@ class Step:
 class Speed(Step):
     """Play faster (above 1) or slower: tempo and pitch change together, as between voices."""
 
-    factor: Range = (0.9, 1.1)
+    factor: Above = (0.9, 1.1)
 
     name: ClassVar[str] = "speed"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.factor[0] <= 0:
-            raise ParameterError(f"speed: factors are above 0; got {self.factor}")
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         factor = rng.uniform(*self.factor)
@@ -79,19 +84,10 @@ class Noise(Step):
     """
 
     snr_db: Range = (5.0, 20.0)
-    kinds: tuple[NoiseKind, ...] = ("white", "pink")
-    voices: int = 5
+    kinds: Annotated[tuple[NoiseKind, ...], Rule(bool, "has at least one kind")] = ("white", "pink")
+    voices: Count = 5
 
     name: ClassVar[str] = "noise"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        unknown = [kind for kind in self.kinds if kind not in get_args(NoiseKind)]
-        if unknown or not self.kinds or self.voices < 1:
-            raise ParameterError(
-                f"noise: kinds are among {', '.join(get_args(NoiseKind))}, and babble has voices; "
-                f"got {self.kinds} and {self.voices}"
-            )
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         kind = self.kinds[rng.integers(len(self.kinds))]
@@ -111,15 +107,10 @@ class Room(Step):
     length of the input, and the direct sound stays where it was.
     """
 
-    t60_s: Range = (0.1, 0.6)
+    t60_s: Above = (0.1, 0.6)
     direct_db: Range = (0.0, 12.0)
 
     name: ClassVar[str] = "room"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.t60_s[0] <= 0:
-            raise ParameterError(f"room: T60 is above 0; got {self.t60_s}")
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         response = room_response(rng.uniform(*self.t60_s), rng.uniform(*self.direct_db), around.rate, rng)
@@ -171,7 +162,7 @@ STEPS: Mapping[str, type[Step]] = {step.name: step for step in (Speed, Noise, Ro
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Settings):
     """Steps, one after the other.
 
     Examples
@@ -187,26 +178,6 @@ class Recipe:
     def usual(cls) -> Self:
         """Each of speed, room, noise and channel in part of the utterances."""
         return cls((Speed(0.5), Room(0.4), Noise(0.6), Channel(0.3)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON or TOML."""
-        plain = ({"step": step.name, **asdict(step)} for step in self.steps)
-        return {"steps": [{k: list(v) if isinstance(v, tuple) else v for k, v in step.items()} for step in plain]}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The recipe of `to_dict`; what a step leaves out has its default."""
-        steps = []
-        for entry in values.get("steps", ()):
-            settings = dict(entry)
-            step = STEPS.get(settings.pop("step", ""))
-            if step is None:
-                raise ParameterError(f"every step of a recipe names one of {', '.join(STEPS)}; got {dict(entry)}")
-            unknown = sorted(set(settings) - {f.name for f in fields(step)})
-            if unknown:
-                raise ParameterError(f"the step {step.name!r} has no setting {unknown[0]!r}")
-            steps.append(step(**settings))
-        return cls(tuple(steps))
 
 
 def augment(

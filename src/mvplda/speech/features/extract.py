@@ -5,27 +5,25 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..._progress import Progress
+from ..._threads import cores
+from ...distributed.engines import ordered_map
 from ...exceptions import AudioError, DataError, ParameterError
+from ...io.text import repeated
 from .augmentation import Recipe, augment
 from .frames import features_and_note
-from .reading import SoundReader
+from .reading import Clip, SoundReader, read_audio
 from .settings import FeatureSettings
 from .store import FeatureCache, FeatureSet, entry_key
-
-if TYPE_CHECKING:
-    from ..corpora.corpus import Clip
-
 
 JOB = 200
 """Utterances a job: short enough for progress and an interrupt, long enough to hide what a job costs."""
@@ -38,17 +36,17 @@ SERIAL = 300
 class Augmentation:
     """How utterances of a batch are changed before their frames are made.
 
-    What is drawn for an utterance depends on the seed and its id only, not on the others.
+    What is drawn for an utterance depends on the random state and its id only, not on the others.
 
     Attributes
     ----------
     recipe : what is done
-    seed : another seed, other recordings of the same speech
+    random_state : another one, other recordings of the same speech
     babble : utterances from which babble is made, where the recipe has it
     """
 
     recipe: Recipe
-    seed: int = 0
+    random_state: int = 0
     babble: tuple[Clip, ...] = ()
 
 
@@ -76,7 +74,7 @@ def extract_features(
     cache: FeatureCache | str | os.PathLike[str] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     workers: int | None = None,
-    progress: bool | Progress = False,
+    verbose: bool | Progress = False,
     augment: Augmentation | None = None,
     dtype: DTypeLike = np.float32,
 ) -> Extracted:
@@ -95,7 +93,7 @@ def extract_features(
     on_error : "raise" stops at the first utterance that cannot be used, "skip" names it in the
         result and goes on
     workers : processes; None means as many as there are cores, and this one alone for few utterances
-    progress : report it on standard error
+    verbose : report progress on standard error
     augment : make frames of other recordings of the same speech
     dtype : float16 halves the memory
 
@@ -106,13 +104,13 @@ def extract_features(
     """
     settings = settings or FeatureSettings()
     names = _checked(ids, clips, on_error, workers)
-    places = [_place(clip) for clip in clips]
-    report = _Report(progress, len(names))
+    places = [clip if isinstance(clip, Clip) else Clip(Path(clip)) for clip in clips]
+    report = _Report(verbose, len(names))
     store = FeatureCache(cache) if isinstance(cache, (str, os.PathLike)) else cache
-    work = Work(settings, *((augment.recipe, augment.seed, _places(augment)) if augment else (None, 0, ())))
-    read_babble(work.babble, settings.rate)  # a fault there is no utterance's
+    babble = augment.babble if augment else ()
+    read_babble(babble, settings.rate)  # a fault there is no utterance's
 
-    shelf, keys = _shelf(store, work, names, places)
+    shelf, keys = _shelf(store, settings, augment, names, places)
     kept = store.find(shelf, (key for key in keys if key)) if store else {}
     frames: list[NDArray[Any] | None] = [None] * len(names)
     for row, key in enumerate(keys):
@@ -124,9 +122,9 @@ def extract_features(
 
     skipped, notes = dict[int, str](), dict[int, str]()
     jobs = list(_jobs(missing, names, places))
-    count = workers or (1 if len(missing) < SERIAL else _cores())
+    count = min(workers or (1 if len(missing) < SERIAL else cores()), len(jobs))
     try:
-        for job, results in finished_jobs(jobs, work, min(count, len(jobs) or 1)):
+        for job, results in zip(jobs, finished_jobs(jobs, settings, augment, count), strict=True):
             fresh: dict[str, NDArray[np.float32]] = {}
             for row, result in zip(job.rows, results, strict=True):
                 if result.error is not None or result.frames is None:
@@ -181,44 +179,36 @@ def _checked(ids: Any, clips: Sequence[Any], on_error: str, workers: int | None)
         raise DataError("there are no utterances")
     if len(names) != len(clips):
         raise DataError(f"{len(names)} ids but {len(clips)} clips")
-    if len(set(names)) < len(names):
-        seen = set[str]()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(f"ids of utterances are unique; {twice!r} is there twice")
+    if repeated(names)[0]:
+        raise DataError(f"ids of utterances are unique; {repeated(names)[1]!r} is there twice")
     return names
 
 
-def _place(clip: Any) -> Place:
-    if isinstance(clip, (str, os.PathLike)):
-        return Place(os.fspath(clip))
-    return Place(os.fspath(clip.path), clip.start, clip.length, clip.channel)
-
-
-def _places(augment: Augmentation) -> tuple[Place, ...]:
-    return tuple(_place(clip) for clip in augment.babble)
-
-
 def _shelf(
-    store: FeatureCache | None, work: Work, names: list[str], places: list[Place]
+    store: FeatureCache | None,
+    settings: FeatureSettings,
+    augment: Augmentation | None,
+    names: list[str],
+    places: list[Clip],
 ) -> tuple[str, list[str | None]]:
     """The folder of the cache for this work, and every utterance's key; None where a file cannot be read."""
     if store is None:
         return "", [None] * len(names)
-    hashes = store.content_hashes(place.path for place in (*places, *work.babble))
-    shelf = work.settings.key
-    if work.recipe is not None:
-        babble = [(hashes[place.path], place.start, place.length, place.channel) for place in work.babble]
-        shelf = f"{shelf}-{entry_key(str(work.seed), work.recipe.to_dict(), babble)}"
+    babble = augment.babble if augment else ()
+    hashes = store.content_hashes(clip.path for clip in (*places, *babble))
+    shelf = settings.key
+    if augment is not None:
+        voices = [(hashes[str(clip.path)], *clip.stretch) for clip in babble]
+        shelf = f"{shelf}-{entry_key(str(augment.random_state), augment.recipe.to_dict(), voices)}"
     keys: list[str | None] = []
-    for name, place in zip(names, places, strict=True):
-        content = hashes[place.path]
-        drawn = () if work.recipe is None else (name,)
-        key = None if content is None else entry_key(content, place.start, place.length, place.channel, *drawn)
-        keys.append(key)
+    for name, clip in zip(names, places, strict=True):
+        content = hashes[str(clip.path)]
+        drawn = () if augment is None else (name,)
+        keys.append(None if content is None else entry_key(content, *clip.stretch, *drawn))
     return shelf, keys
 
 
-def _jobs(rows: list[int], names: list[str], places: list[Place]) -> Iterator[Job]:
+def _jobs(rows: list[int], names: list[str], places: list[Clip]) -> Iterator[Job]:
     """Utterances in the order of their files and places: as few openings and seeks as can be."""
     order = sorted(rows, key=lambda row: (places[row].path, places[row].start, row))
     for start in range(0, len(order), JOB):
@@ -226,15 +216,11 @@ def _jobs(rows: list[int], names: list[str], places: list[Place]) -> Iterator[Jo
         yield Job(tuple(part), tuple(names[row] for row in part), tuple(places[row] for row in part))
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class _Report:
     """Progress that speaks once a second at most, or ten times where the line is rewritten."""
 
-    def __init__(self, progress: bool | Progress, total: int) -> None:
-        self.line = progress if isinstance(progress, Progress) else Progress("features", total) if progress else None
+    def __init__(self, verbose: bool | Progress, total: int) -> None:
+        self.line = verbose if isinstance(verbose, Progress) else Progress("features", total) if verbose else None
         self.total, self.done, self.last = total, 0, -np.inf
 
     def add(self, count: int, text: str = "") -> None:
@@ -251,40 +237,13 @@ class _Report:
             self.line.close()
 
 
-# Jobs of a batch, here or in other processes.
-#
-# Processes, not threads: kaldi-native-fbank holds the interpreter's lock. They are loky's (a
-# part of joblib, which scikit-learn brings), which start clean, need no guard around the main
-# module, and leave a word when one dies.
-
-
-@dataclass(frozen=True)
-class Place:
-    """A stretch of a file, in plain values."""
-
-    path: str
-    start: int = 0
-    length: int | None = None
-    channel: int | None = None
-
-
-@dataclass(frozen=True)
-class Work:
-    """What is done to every utterance."""
-
-    settings: FeatureSettings
-    recipe: Recipe | None = None
-    seed: int = 0
-    babble: tuple[Place, ...] = ()
-
-
 @dataclass(frozen=True)
 class Job:
     """Some utterances: their rows in the batch, ids and places."""
 
     rows: tuple[int, ...]
     ids: tuple[str, ...]
-    places: tuple[Place, ...]
+    places: tuple[Clip, ...]
 
     def __getitem__(self, part: slice) -> Job:
         return Job(self.rows[part], self.ids[part], self.places[part])
@@ -299,56 +258,46 @@ class Result:
     error: str | None = None
 
 
-def finished_jobs(jobs: list[Job], work: Work, workers: int) -> Iterator[tuple[Job, list[Result]]]:
-    """Every job with its results, in the order of the jobs."""
-    waiting = deque(jobs)
-    while waiting and workers > 1:
-        try:
-            for job, results in _in_pool(list(waiting), work, workers):
-                waiting.popleft()
-                yield job, results
-        except BrokenProcessPool:
-            if _careful(Job((), (), ()), work):
-                workers = 1  # no process lives here
-                continue
-            # One of those under way had a file that ends the process that reads it.
-            for _ in range(min(len(waiting), _under_way(workers))):
-                job = waiting.popleft()
-                yield job, _careful(job, work)
-    for job in waiting:
-        yield job, do(job, work)
+def finished_jobs(
+    jobs: list[Job], settings: FeatureSettings, augment: Augmentation | None, workers: int
+) -> Iterator[list[Result]]:
+    """Results of every job, in the order of the jobs.
+
+    In processes, not threads: kaldi-native-fbank holds the interpreter's lock. A job with a file
+    that ends the process which reads it is halved until that file is found.
+    """
+    work = partial(do, settings=settings, augment=augment)
+
+    def halves(job: Job) -> list[Result]:
+        middle = len(job.rows) // 2
+        if not middle:
+            reason = f"{job.places[0].path} ended the process that read it: it is damaged, or too large for the memory"
+            return [Result(error=reason)]
+        parts = [job[:middle], job[middle:]]
+        return [result for part in parts for result in alone(part)]
+
+    def alone(job: Job) -> list[Result]:
+        return next(ordered_map(work, [job], engine="processes", workers=1, retries=0, on_lost=halves))
+
+    engine: Literal["serial", "processes"] = "processes" if workers > 1 else "serial"
+    return ordered_map(work, jobs, engine=engine, workers=max(workers, 1), retries=1, on_lost=halves)
 
 
-def _careful(job: Job, work: Work) -> list[Result]:
-    """A job in a process of its own; where that dies, each half of it."""
-    try:
-        for _, results in _in_pool([job], work, 1):
-            return results
-    except BrokenProcessPool:
-        pass
-    middle = len(job.rows) // 2
-    if middle:
-        return [result for half in (job[:middle], job[middle:]) for result in _careful(half, work)]
-    path = job.places[0].path if job.places else "nothing"
-    return [Result(error=f"{path} ended the process that read it: it is damaged, or too large for the memory")]
-
-
-def do(job: Job, work: Work) -> list[Result]:
+def do(job: Job, settings: FeatureSettings, augment: Augmentation | None) -> list[Result]:
     """The results of a job; an utterance that cannot be used does not touch the next."""
     results: list[Result] = []
     reader: SoundReader | None = None
-    opened = ""
     try:
-        for name, place in zip(job.ids, job.places, strict=True):
+        for name, clip in zip(job.ids, job.places, strict=True):
             try:
-                if reader is not None and opened != place.path:
+                if reader is not None and reader.path != clip.path:
                     reader.close()
                     reader = None
                 if reader is None:
-                    reader, opened = SoundReader(place.path, work.settings.rate), place.path
-                results.append(_result(reader.read(place.start, place.length, place.channel), name, place, work))
+                    reader = SoundReader(clip.path, settings.rate)
+                results.append(_result(reader.read(*clip.stretch), name, clip, settings, augment))
             except (AudioError, MemoryError) as error:
-                results.append(Result(error=str(error) or f"{place.path} does not fit in memory"))
+                results.append(Result(error=str(error) or f"{clip.path} does not fit in memory"))
                 if reader is not None:  # after a fault its state is unknown
                     reader.close()
                     reader = None
@@ -358,47 +307,21 @@ def do(job: Job, work: Work) -> list[Result]:
     return results
 
 
-def _result(samples: NDArray[np.float32], name: str, place: Place, work: Work) -> Result:
+def _result(
+    samples: NDArray[np.float32], name: str, clip: Clip, settings: FeatureSettings, change: Augmentation | None
+) -> Result:
     try:
-        if work.recipe is not None:
+        if change is not None:
             # The check value of the id: an integer that is the same in every process.
-            rng = np.random.default_rng([work.seed, zlib.crc32(name.encode())])
-            others = read_babble(work.babble, work.settings.rate)
-            samples = augment(samples, work.recipe, rng, rate=work.settings.rate, others=others)
-        return Result(*features_and_note(samples, work.settings))
+            rng = np.random.default_rng([change.random_state, zlib.crc32(name.encode())])
+            others = read_babble(change.babble, settings.rate)
+            samples = augment(samples, change.recipe, rng, rate=settings.rate, others=others)
+        return Result(*features_and_note(samples, settings))
     except AudioError as error:
-        return Result(error=f"{place.path}: {error}")
+        return Result(error=f"{clip.path}: {error}")
 
 
 @lru_cache(maxsize=2)
-def read_babble(places: tuple[Place, ...], rate: int) -> tuple[NDArray[np.float32], ...]:
+def read_babble(clips: tuple[Clip, ...], rate: int) -> tuple[NDArray[np.float32], ...]:
     """Samples of the utterances that babble is made from, read once a process."""
-    voices = []
-    for place in places:
-        with SoundReader(place.path, rate) as reader:
-            voices.append(reader.read(place.start, place.length, place.channel))
-    return tuple(voices)
-
-
-def _under_way(workers: int) -> int:
-    """Jobs that a pool holds: no more than its own queue takes, for what waits beyond is not taken back in peace."""
-    return 2 * workers + 1
-
-
-def _in_pool(jobs: list[Job], work: Work, workers: int) -> Iterator[tuple[Job, list[Result]]]:
-    from joblib.externals.loky import ProcessPoolExecutor  # type: ignore[import-untyped]
-
-    pool = ProcessPoolExecutor(max_workers=workers)
-    running: deque[tuple[Job, Any]] = deque()
-    upcoming = iter(jobs)
-    try:
-        for job in upcoming:
-            running.append((job, pool.submit(do, job, work)))
-            if len(running) == _under_way(workers):
-                first, future = running.popleft()
-                yield first, future.result()
-        while running:
-            first, future = running.popleft()
-            yield first, future.result()
-    finally:
-        pool.shutdown(wait=True, kill_workers=True)
+    return tuple(read_audio(clip, rate) for clip in clips)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._optional import need
 from ...exceptions import AudioError, ParameterError
-
-if TYPE_CHECKING:
-    from ..corpora.corpus import Clip
 
 Samples = NDArray[np.float32]
 
@@ -25,6 +23,25 @@ CANCELLED = 1e-3
 """A mean of channels so far below them is what their rounding leaves."""
 
 _CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Where the samples of an utterance lie: a file, or a stretch of one.
+
+    ``start`` and ``length`` count samples at the file's own rate; a length of
+    None means to the end. ``channel`` None means the mean of all channels.
+    """
+
+    path: Path
+    start: int = 0
+    length: int | None = None
+    channel: int | None = None
+
+    @property
+    def stretch(self) -> tuple[int, int | None, int | None]:
+        """Start, length and channel."""
+        return self.start, self.length, self.channel
 
 
 def read_audio(source: Clip | str | os.PathLike[str], rate: int = 16000) -> Samples:
@@ -45,12 +62,9 @@ def read_audio(source: Clip | str | os.PathLike[str], rate: int = 16000) -> Samp
         The file is missing, a folder, of no known format, damaged, truncated or empty; the
         stretch or the channel lies outside it; samples are not finite, or all zero.
     """
-    if isinstance(source, (str, os.PathLike)):
-        path, start, length, channel = Path(source), 0, None, None
-    else:
-        path, start, length, channel = Path(source.path), source.start, source.length, source.channel
-    with SoundReader(path, rate) as reader:
-        return reader.read(start, length, channel)
+    clip = source if isinstance(source, Clip) else Clip(Path(source))
+    with SoundReader(clip.path, rate) as reader:
+        return reader.read(*clip.stretch)
 
 
 class SoundReader:

@@ -1,17 +1,17 @@
-"""How frames are made from samples, as one small record."""
+"""How frames are made from samples."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
 from ...exceptions import ParameterError
+from ..settings import Rule, Settings, Whole, between
 
 VERSION = 1
 """Raised when the same settings give other frames than before: it is part of every key."""
@@ -24,7 +24,7 @@ BINS = {"mfcc": 23, "fbank": 80}
 
 
 @dataclass(frozen=True)
-class ActivitySettings:
+class ActivitySettings(Settings):
     """Which frames are speech: those loud enough, among neighbours loud enough.
 
     A frame is loud if its log energy exceeds ``threshold + mean_scale * mean``, the mean
@@ -34,20 +34,12 @@ class ActivitySettings:
 
     threshold: float = 5.5
     mean_scale: float = 0.5
-    context: int = 2
-    proportion: float = 0.5
-
-    def __post_init__(self) -> None:
-        _plain_numbers(self)
-        if self.context < 0 or not 0 < self.proportion <= 1:
-            raise ParameterError(
-                "voice activity needs a context of 0 frames or more and a proportion in (0, 1]; "
-                f"got context={self.context} and proportion={self.proportion}"
-            )
+    context: Whole = 2
+    proportion: Annotated[float, Rule(lambda value: 0 < value <= 1, "is a share above 0, at most 1")] = 0.5
 
 
 @dataclass(frozen=True)
-class FeatureSettings:
+class FeatureSettings(Settings):
     """How frames are made from samples.
 
     The defaults are those of the paper: 13 cepstra of which the first is the log energy,
@@ -85,40 +77,29 @@ class FeatureSettings:
     3
     """
 
-    rate: int = 16000
+    rate: Annotated[int, between(1000, 768_000)] = 16000
     kind: Kind = "mfcc"
     cepstra: int = 13
     energy: bool = True
-    mel_bins: int | None = None
+    mel_bins: Annotated[int, between(3, 1024)] | None = None
     low_hz: float = 20.0
     high_hz: float | None = None
     frame_length_ms: float = 25.0
     frame_shift_ms: float = 10.0
-    preemphasis: float = 0.97
-    lifter: float = 22.0
-    deltas: int = 2
-    delta_window: int = 2
+    preemphasis: Annotated[float, between(0, 1)] = 0.97
+    lifter: Annotated[float, between(0, 1e6)] = 22.0
+    deltas: Annotated[int, between(0, 2)] = 2
+    delta_window: Annotated[int, between(1, 100)] = 2
     normalisation: Normalisation = "mean+variance"
     level: Level = "peak"
-    activity: ActivitySettings | None = field(default=None)
-    shortest_ms: float = 100.0
+    activity: ActivitySettings | None = None
+    shortest_ms: Annotated[float, between(0, 1e9)] = 100.0
 
-    def __post_init__(self) -> None:
-        _plain_numbers(self)
-        for name, choices in (("kind", Kind), ("normalisation", Normalisation), ("level", Level)):
-            if getattr(self, name) not in get_args(choices):
-                raise ParameterError(f"{name} is one of {', '.join(get_args(choices))}; got {getattr(self, name)!r}")
+    def check(self) -> None:
         for name, least, most in (
-            ("rate", 1000, 768_000),
-            ("bins", 3, 1024),
             ("frame_length", 16, self.rate),
             ("frame_shift", 1, self.frame_length),
-            ("deltas", 0, 2),
-            ("delta_window", 1, 100),
             ("cepstra", 1, self.bins if self.kind == "mfcc" else 1024),
-            ("preemphasis", 0.0, 1.0),
-            ("lifter", 0.0, 1e6),
-            ("shortest_ms", 0.0, 1e9),
         ):
             if not least <= getattr(self, name) <= most:
                 raise ParameterError(f"{name} lies between {least} and {most}; got {getattr(self, name)}")
@@ -171,16 +152,7 @@ class FeatureSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON or TOML; what is None is left out."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The settings of `to_dict`; what is left out has its default."""
-        values = dict(values)
-        if values.get("activity") is not None:
-            values["activity"] = _record(ActivitySettings, values["activity"])
-        settings: Self = _record(cls, values)
-        return settings
+        return {name: value for name, value in super().to_dict().items() if value is not None}
 
     @cached_property
     def key(self) -> str:
@@ -205,28 +177,3 @@ def mel(hz: Any) -> Any:
 def _samples(rate: int, ms: float) -> int:
     """Rounded down in single precision, as kaldi-native-fbank does it."""
     return int(np.float32(rate) * np.float32(0.001) * np.float32(ms))
-
-
-def _record(cls: Any, values: Any) -> Any:
-    if isinstance(values, cls):
-        return values
-    if not isinstance(values, Mapping):
-        raise ParameterError(f"{cls.__name__} is made from a table of settings; got {values!r}")
-    known = {f.name for f in fields(cls)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ParameterError(f"there is no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
-    return cls(**values)
-
-
-def _plain_numbers(record: Any) -> None:
-    """25 and 25.0 are one setting with one key: fields have the type that they are declared with."""
-    types = {"int": int, "int | None": int, "float": float, "float | None": float, "bool": bool}
-    for f in fields(record):
-        value, wanted = getattr(record, f.name), types.get(str(f.type))
-        if wanted is None or (value is None and "None" in str(f.type)):
-            continue
-        numeric = isinstance(value, (bool, int, float, np.generic)) and np.isfinite(value)
-        if not numeric or wanted(value) != value or (wanted is not bool and isinstance(value, (bool, np.bool_))):
-            raise ParameterError(f"{f.name} is of type {f.type}; got {value!r}")
-        object.__setattr__(record, f.name, wanted(value))

@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ..._files import read_metadata, seal, unseal, write_atomically
 from ...exceptions import DataError, FileFormatError, ParameterError
+from ...persistence import pack, read_metadata, unpack, write_atomically
 from .settings import FeatureSettings
 
 FORMAT = "mvplda-features"
@@ -130,12 +130,12 @@ class FeatureSet:
             "settings": None if self.settings is None else self.settings.to_dict(),
         }
         tensors = {"frames": frames, "offsets": np.ascontiguousarray(self.offsets, dtype=np.int64)}
-        write_atomically(path, seal(FORMAT, "features", tensors, about))
+        write_atomically(path, pack(FORMAT, "features", tensors, about))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; damaged and foreign files give a `FileFormatError`."""
-        tensors, about = unseal(path, FORMAT, "features")
+        tensors, about = unpack(path, FORMAT, "features")
         try:
             settings = None if about["settings"] is None else FeatureSettings.from_dict(about["settings"])
             return cls(np.asarray(about["ids"], dtype=np.str_), tensors["frames"], tensors["offsets"], settings)
@@ -230,7 +230,7 @@ class FeatureCache:
         }
         folder = self.folder / settings_key
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / f"{_digest(keys)}.safetensors", seal(CACHE_FORMAT, "shard", tensors, {"keys": keys}))
+        write_atomically(folder / f"{_digest(keys)}.safetensors", pack(CACHE_FORMAT, "shard", tensors, {"keys": keys}))
 
     def _shards(self, settings_key: str) -> list[Path]:
         return list((self.folder / settings_key).glob("*.safetensors"))
@@ -267,6 +267,6 @@ def _keys_of(metadata: Mapping[str, str]) -> list[str]:
 
 
 def _read_shard(path: Path) -> dict[str, NDArray[np.float32]]:
-    tensors, about = unseal(path, CACHE_FORMAT, "shard")
+    tensors, about = unpack(path, CACHE_FORMAT, "shard")
     frames, offsets = tensors["frames"], tensors["offsets"]
     return {key: frames[offsets[i] : offsets[i + 1]] for i, key in enumerate(about["keys"])}

@@ -1,9 +1,9 @@
 """From frames to one vector an utterance: networks trained on several labels at once.
 
-settings : what a network is and how it is trained
+settings : what a network is and how it is trained; the registry of kinds
 paper, pretraining : the paper's network, and its machines layer by layer
 modern : the modern network, and what training adds to it
-data, batches, training, cuda_step : the loop
+batches, training : the loop
 extractor : what is kept, its file, and ONNX
 
 torch is imported when something that needs it is used.
@@ -15,18 +15,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ...exceptions import ConstantLayerWarning
-from .data import concatenate
 from .settings import (
+    NETWORKS,
     FrameAugmentation,
     ModernNetwork,
+    NetworkSettings,
     PaperNetwork,
     Pretraining,
     Training,
     default_training,
-    network_from_dict,
-    network_to_dict,
-    training_from_dict,
-    training_to_dict,
+    register_network,
 )
 
 if TYPE_CHECKING:
@@ -35,22 +33,20 @@ if TYPE_CHECKING:
     from .training import train
 
 __all__ = [
+    "NETWORKS",
     "ConstantLayerWarning",
     "Extractor",
     "FrameAugmentation",
     "LayerHealth",
     "ModernNetwork",
+    "NetworkSettings",
     "PaperNetwork",
     "Pretraining",
     "Training",
-    "concatenate",
     "default_training",
     "export_onnx",
-    "network_from_dict",
-    "network_to_dict",
+    "register_network",
     "train",
-    "training_from_dict",
-    "training_to_dict",
 ]
 
 _LATE = {

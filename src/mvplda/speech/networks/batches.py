@@ -1,41 +1,158 @@
-"""Batches on the device: stacked frames for the paper's network, whole utterances for the modern one.
+"""Frames and labels as a network takes them: checked, numbered, and in batches on the device.
 
-All frames lie on the device once, standardised, where they fit; a batch is gathered by
-index. Orders and crops are drawn on the CPU, so that they do not depend on the device.
+torch comes from here, or an error that names the extra which brings it. All frames lie on the
+device once, standardised, where they fit; a batch is gathered by index. Orders and crops are
+drawn on the CPU, so that they do not depend on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...exceptions import ParameterError
+from ..._optional import need
+from ..._typing import IntArray
+from ...exceptions import DataError, LabelError, ParameterError
+from ...labels import encode_labels
+from ..corpora.corpus import split_classes
 from ..features.store import FeatureSet
-from .data import IntArray
-from .paper import stacked_positions
 from .settings import FrameAugmentation
-from .tensors import Tensor, pieces, torch, valid_frames
 
+need("torch")
+
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+__all__ = ["Tensor", "choose_device", "functional", "nn", "pieces", "torch", "valid_frames"]
+
+Labels = Mapping[str, Any]
+Inputs = tuple[Tensor, Tensor | None] | tuple[Tensor]
 CHUNK = 64
 """Steps whose stacked frames are gathered at once."""
 SORTED_BATCHES = 16
 """Utterances of so many batches are sorted by length, so that a batch holds similar ones."""
-Batch = tuple[tuple[Tensor, Tensor | None] | tuple[Tensor], Tensor]
 
 
-def place(frames: Tensor, device: torch.device) -> Tensor:
-    """Frames on the device where half of its free memory holds them, else where they are."""
-    if device.type == "cuda" and frames.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
-        return frames.pin_memory()
-    return frames.to(device)
+class Batches(Protocol):
+    """What a network is trained on."""
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+
+    def epoch(self, rng: np.random.Generator) -> Iterator[tuple[Inputs, Tensor]]:
+        """What the body's ``embed`` takes, and class numbers (B, K), batch by batch."""
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of a setting; "auto" is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ParameterError(f"device is auto, cpu or cuda; got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ParameterError(f"device is {name!r}, but torch {torch.__version__} sees no GPU: use auto or cpu")
+    return device
+
+
+def valid_frames(lengths: Tensor, longest: int) -> Tensor:
+    """(B, T) True where an utterance has a frame, False where it is padded."""
+    return torch.arange(longest, device=lengths.device)[None, :] < lengths[:, None]
+
+
+def pieces(x: Tensor, size: int) -> Iterator[Tensor]:
+    """Rows of x, so many at a time."""
+    return (x[start : start + size] for start in range(0, len(x), size))
+
+
+def check_features(features: FeatureSet, width: int | None = None) -> None:
+    """Refuse what no network can take, and name the first utterance at fault."""
+    if len(features) == 0:
+        raise DataError("there are no utterances: a feature set with at least one is needed")
+    if width is not None and features.dimension != width:
+        raise DataError(
+            f"the frames have {features.dimension} features, the extractor takes {width}: use its feature settings"
+        )
+    empty = np.flatnonzero(features.lengths < 1)
+    if len(empty):
+        raise DataError(f"{len(empty)} utterance(s) have no frames, the first is {str(features.ids[empty[0]])!r}")
+    finite = np.isfinite(features.frames).all(axis=1)
+    if not finite.all():
+        bad = int(np.searchsorted(features.offsets, np.flatnonzero(~finite)[0], side="right")) - 1
+        raise DataError(f"the frames of {str(features.ids[bad])!r} contain NaN or infinity")
+
+
+def number_classes(labels: Labels, n: int) -> tuple[IntArray, dict[str, list[str]]]:
+    """(n, K) class numbers, -1 where a label is missing, and the classes' names by view."""
+    if not labels:
+        raise LabelError("a network needs the labels of at least one view")
+    for view, column in labels.items():
+        if len(column) != n:
+            raise LabelError(f"there are {n} utterances but {len(column)} labels in view {view!r}")
+    table = encode_labels(labels, tuple(labels))
+    codes, classes = [], {}
+    for view in table.views:
+        names = table.classes[view].names if table.classes[view].cells is None else table.classes[view].cells
+        assert names is not None
+        if len(names) < 2:
+            raise LabelError(f"view {view!r} has {len(names)} class(es): a network learns from at least 2")
+        codes.append(np.where(table.codes[view] < len(names), table.codes[view], -1))
+        classes[view] = [str(name) for name in names]
+    return np.stack(codes, axis=1).astype(np.int64), classes
+
+
+def hold_out_rows(labels: Labels, view: str, share: float, random_state: int) -> tuple[IntArray, IntArray]:
+    """Rows of the classes that stay, and rows of a share of the classes, at least 2, that are held out."""
+    if view not in labels:
+        raise LabelError(f"there is no view {view!r} to hold classes out of; there are {list(labels)}")
+    column = np.array([str(value) for value in labels[view]])
+    number = len(np.unique(column))
+    count = max(2, round(share * number))
+    if number - count < 2:
+        raise ParameterError(f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2")
+    out = np.isin(column, split_classes(column, number - count, random_state)[1])
+    return np.flatnonzero(~out), np.flatnonzero(out)
+
+
+def take_labels(labels: Labels, rows: IntArray) -> dict[str, NDArray[Any]]:
+    """The labels of some utterances."""
+    return {view: np.asarray(column)[rows] for view, column in labels.items()}
+
+
+def frame_statistics(features: FeatureSet) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Mean and deviation of every feature over all frames; a constant one has deviation 1."""
+    mean = features.frames.mean(axis=0, dtype=np.float64)
+    square = np.zeros_like(mean)
+    for start in range(0, len(features.frames), 65536):
+        square += ((features.frames[start : start + 65536] - mean) ** 2).sum(axis=0)
+    deviation = np.sqrt(square / len(features.frames))
+    deviation[deviation < 1e-6] = 1.0
+    return mean.astype(np.float32), deviation.astype(np.float32)
+
+
+def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: tuple[int, int]) -> Tensor:
+    """(..., before + 1 + after) positions of the frames about each centre, edges repeated.
+
+    ``first`` and ``last`` are the positions of the utterance's own ends.
+    """
+    before, after = context
+    around = torch.arange(-before, after + 1, device=centre.device)
+    wanted = centre[..., None] + around
+    return torch.minimum(torch.maximum(wanted, first[..., None]), last[..., None])
 
 
 def standardised(features: FeatureSet, shift: Tensor, deviation: Tensor, device: torch.device) -> Tensor:
-    """(total, D) float32 frames of the set, on the device."""
+    """(total, D) float32 frames of the set, on the device where half of its free memory holds them."""
     frames = torch.from_numpy(np.ascontiguousarray(features.frames, dtype=np.float32))
-    return place((frames - shift.cpu()) / deviation.cpu(), device)
+    frames = (frames - shift.cpu()) / deviation.cpu()
+    if device.type == "cuda" and frames.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return frames.pin_memory()
+    return frames.to(device)
 
 
 class FrameBatches:
@@ -78,7 +195,7 @@ class FrameBatches:
             codes = self.codes[self.owner[centre]]
             yield self.stacked(centre).to(self.device), codes.to(self.device)
 
-    def epoch(self, rng: np.random.Generator) -> Iterator[Batch]:
+    def epoch(self, rng: np.random.Generator) -> Iterator[tuple[Inputs, Tensor]]:
         for stacked, codes in self.chunks(rng):
             if self.noise:
                 stacked = stacked + self.noise * torch.randn_like(stacked)
@@ -117,7 +234,7 @@ class UtteranceBatches:
     def __len__(self) -> int:
         return min(-(-len(self.lengths) // self.batch), len(self.lengths) // 2)  # none of a single utterance
 
-    def epoch(self, rng: np.random.Generator) -> Iterator[Batch]:
+    def epoch(self, rng: np.random.Generator) -> Iterator[tuple[Inputs, Tensor]]:
         for rows in self.orders(rng):
             codes = self.codes[torch.from_numpy(rows).to(self.device)]
             yield self.utterances(rows, rng), codes
@@ -150,9 +267,9 @@ class UtteranceBatches:
         x = self.frames[index]
         if change.stretch:
             right = np.minimum(left + 1, (self.lengths[rows] - 1)[:, None])
-            ahead = torch.from_numpy((position - left).astype(np.float32)).to(x.device)[:, :, None]
+            between = torch.from_numpy((position - left).astype(np.float32)).to(x.device)[:, :, None]
             further = self.frames[torch.from_numpy(self.first[rows][:, None] + right).to(x.device)]
-            x = x + ahead * (further - x)
+            x = x + between * (further - x)
         x = self.masked(x.to(self.device), cropped, rng)
         padded = int(cropped.min()) < longest
         if not padded:
@@ -180,7 +297,7 @@ class UtteranceBatches:
         return x
 
 
-def _spans(size: int, span: IntArray, room: IntArray, rng: np.random.Generator) -> np.ndarray[tuple[int, ...], Any]:
+def _spans(size: int, span: IntArray, room: IntArray, rng: np.random.Generator) -> NDArray[np.bool_]:
     """(B, size) True in one stretch of the given span for each row, somewhere within its room."""
     start = np.floor(rng.random(len(span)) * (room - span + 1))[:, None]
     along = np.arange(size)[None, :]

@@ -9,46 +9,52 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import fingerprint, seal, unseal, write_atomically
 from ..._optional import need
 from ..._progress import Progress
 from ...exceptions import FileFormatError, NumericalError, ParameterError
+from ...persistence import fingerprint, pack, unpack, write_atomically
 from ..features.store import FeatureSet
-from .data import check_features
-from .modern import ModernBody
-from .paper import PaperBody
-from .settings import ModernNetwork, NetworkSettings, PaperNetwork, kind_of, network_from_dict, network_to_dict
-from .tensors import Tensor, choose_device, torch
+from .batches import Tensor, check_features, choose_device, torch
+from .settings import NetworkSettings
 
 FORMAT = "mvplda-extractor"
 BATCH_FRAMES = 16384
 
-Body: TypeAlias = PaperBody | ModernBody
 
+class Body(Protocol):
+    """A network without heads, a `torch.nn.Module`; training copies ``shift`` and ``deviation`` of the frames in.
 
-def build_body(settings: NetworkSettings, width: int) -> Body:
-    """An untrained network for frames of this width."""
-    if isinstance(settings, PaperNetwork):
-        return PaperBody(settings, width)
-    if isinstance(settings, ModernNetwork):
-        return ModernBody(settings, width)
-    raise ParameterError(f"a network is PaperNetwork or ModernNetwork; got {type(settings).__name__}")
+    ``body(frames, lengths)`` makes vectors (B, dimension) of frames (B, T, width), and ``embed`` of
+    what the network's batches hold makes the numbers (B, embedding) that the heads see.
+    """
+
+    width: int
+    dimension: int
+    embedding: int
+    shift: Tensor
+    deviation: Tensor
+
+    def embed(self, *inputs: Any) -> Tensor: ...
+
+    def __call__(self, frames: Tensor, lengths: Tensor) -> Tensor: ...
+
+    def __getattr__(self, name: str) -> Any: ...
 
 
 @torch.no_grad()
 def extract_vectors(
-    body: Body, features: FeatureSet, device: torch.device, batch_frames: int = BATCH_FRAMES, *, progress: bool = False
+    body: Body, features: FeatureSet, device: torch.device, batch_frames: int = BATCH_FRAMES, *, verbose: bool = False
 ) -> NDArray[np.float32]:
     """(n, dimension) vectors, utterances of similar length together; products in full float32."""
     body.eval()
     vectors = np.empty((len(features), body.dimension), dtype=np.float32)
     order = np.argsort(features.lengths, kind="stable")[::-1]
-    line = Progress("vectors", len(order)) if progress else None
+    line = Progress("vectors", len(order)) if verbose else None
     start = 0
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
         while start < len(order):
@@ -115,7 +121,7 @@ class Extractor:
     @property
     def name(self) -> str:
         """What stands beside vectors as their extractor: kind and start of the fingerprint."""
-        return f"{kind_of(self.network)}-{self.fingerprint[:12]}"
+        return f"{self.network.kind}-{self.fingerprint[:12]}"
 
     def extract(
         self,
@@ -123,7 +129,7 @@ class Extractor:
         *,
         batch_frames: int = BATCH_FRAMES,
         device: str = "auto",
-        progress: bool = False,
+        verbose: bool = False,
     ) -> NDArray[np.float32]:
         """(n, dimension) vectors in the set's order; they do not depend on batches or on order.
 
@@ -139,22 +145,22 @@ class Extractor:
         where = choose_device(device)
         body = self.body.to(where)
         try:
-            return extract_vectors(body, features, where, batch_frames, progress=progress)
+            return extract_vectors(body, features, where, batch_frames, verbose=verbose)
         finally:
             self.body.to("cpu")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file, atomically."""
         tensors, about = self._parts()
-        write_atomically(path, seal(FORMAT, "extractor", tensors, about))
+        write_atomically(path, pack(FORMAT, "extractor", tensors, about))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Extractor:
         """Read what `save` wrote; damaged, foreign and newer files give a `FileFormatError`."""
-        tensors, about = unseal(path, FORMAT, "extractor")
+        tensors, about = unpack(path, FORMAT, "extractor")
         try:
-            network = network_from_dict(about["network"])
-            body = build_body(network, int(about["width"]))
+            network = NetworkSettings.from_dict(about["network"])
+            body = network.build(int(about["width"]))
             state = {name: torch.from_numpy(value) for name, value in tensors.items()}
             body.load_state_dict(state)
             body.eval()
@@ -173,7 +179,7 @@ class Extractor:
     def describe(self) -> dict[str, Any]:
         """What is in it, in plain values."""
         return {
-            "kind": kind_of(self.network),
+            "kind": self.network.kind,
             "name": self.name,
             "width": self.width,
             "dimension": self.dimension,
@@ -186,7 +192,7 @@ class Extractor:
         state: dict[str, Tensor] = self.body.state_dict()
         tensors = {name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in state.items()}
         about = {
-            "network": network_to_dict(self.network),
+            "network": self.network.to_dict(),
             "width": self.width,
             "dimension": self.dimension,
             "feature_settings": dict(self.feature_settings),
@@ -198,9 +204,6 @@ class Extractor:
         # through text and back, so that the fingerprint is the same before saving and after loading
         plain: dict[str, Any] = json.loads(json.dumps(about))
         return tensors, plain
-
-
-# An extractor as one ONNX graph, checked against torch before it is written.
 
 
 TOLERANCE = 1e-4

@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from ...exceptions import ParameterError
-from .settings import ModernNetwork, NetworkSettings
-from .tensors import Tensor, functional, nn, torch, valid_frames
-
-# A small modern network: convolutions over time, attentive statistics, one embedding an utterance.
+from .batches import Tensor, functional, nn, torch, valid_frames
+from .settings import ModernNetwork
 
 
-class Step(nn.Module):
+class Convolution(nn.Module):
     """Convolution, batch normalisation; what it leaves in padded frames is blanked by the caller."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int) -> None:
@@ -37,8 +35,8 @@ class Block(nn.Module):
 
     def __init__(self, channels: int, kernel: int, dilation: int, residual: bool) -> None:
         super().__init__()
-        self.first = Step(channels, channels, kernel, dilation)
-        self.second = Step(channels, channels, kernel, dilation) if residual else None
+        self.first = Convolution(channels, channels, kernel, dilation)
+        self.second = Convolution(channels, channels, kernel, dilation) if residual else None
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         inner = blank(torch.relu(self.first(x, mask)), mask)
@@ -60,12 +58,12 @@ class ModernBody(nn.Module):
         self.dimension = settings.embedding + (2 * settings.pooled if both else 0)
         self.register_buffer("shift", torch.zeros(width))
         self.register_buffer("deviation", torch.ones(width))
-        self.entry = Step(width, settings.channels, 5, 1)
+        self.entry = Convolution(width, settings.channels, 5, 1)
         residual = settings.block == "residual"
         self.blocks = nn.ModuleList(
             Block(settings.channels, settings.kernel, dilation, residual) for dilation in settings.dilations
         )
-        self.exit = Step(settings.channels, settings.pooled, 1, 1)
+        self.exit = Convolution(settings.channels, settings.pooled, 1, 1)
         self.pool = AttentiveStatistics(settings.pooled, settings.attention)
         self.pooled_norm = MaskedBatchNorm(2 * settings.pooled)
         self.dropout = nn.Dropout(settings.dropout)
@@ -96,9 +94,6 @@ class ModernBody(nn.Module):
         embedding = self.project_pooled(pooled)
         both = self.settings.output == "embedding+pooled"
         return torch.cat([embedding, pooled], dim=1) if both else embedding
-
-
-# Layers that padded frames cannot touch: masked batch normalisation and attentive statistics.
 
 
 class MaskedBatchNorm(nn.Module):
@@ -167,9 +162,6 @@ class AttentiveStatistics(nn.Module):
         return torch.cat([mean, torch.sqrt(variance + self.floor)], dim=1)
 
 
-# A head for every view: plain softmax, or an additive angular margin; only training has them.
-
-
 def angular_margin_logits(cosines: Tensor, codes: Tensor, margin: float, scale: float) -> Tensor:
     """scale cos(theta + margin) for the true class, scale cos(theta) for the others.
 
@@ -179,16 +171,9 @@ def angular_margin_logits(cosines: Tensor, codes: Tensor, margin: float, scale: 
     index = codes.clamp(min=0)[:, None]
     own = cosines.gather(1, index)
     sine = torch.sqrt((1 - own * own).clamp(min=1e-7))
-    turned = own * math.cos(margin) - sine * math.sin(margin)
-    turned = torch.where(own > math.cos(math.pi - margin), turned, own - margin * math.sin(margin))
-    return scale * cosines.scatter(1, index, turned)
-
-
-def margin_views(network: ModernNetwork, classes: Mapping[str, int]) -> tuple[str, ...]:
-    """The views that get an angular margin: those named, else the speaker, else the first."""
-    if network.margin_views is not None:
-        return network.margin_views
-    return ("speaker",) if "speaker" in classes else tuple(classes)[:1]
+    rotated = own * math.cos(margin) - sine * math.sin(margin)
+    rotated = torch.where(own > math.cos(math.pi - margin), rotated, own - margin * math.sin(margin))
+    return scale * cosines.scatter(1, index, rotated)
 
 
 class Heads(nn.Module):
@@ -198,20 +183,25 @@ class Heads(nn.Module):
     a label of -1 is missing and costs nothing.
     """
 
-    def __init__(self, network: NetworkSettings, width: int, classes: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        width: int,
+        classes: Mapping[str, int],
+        margins: Mapping[str, float] | None = None,
+        scale: float = 1.0,
+        weights: Mapping[str, float] | None = None,
+        smoothing: float = 0.0,
+        split: bool = False,
+    ) -> None:
+        """``margins`` of the views that have one, in cosines times ``scale``; ``split``: a part of the width each."""
         super().__init__()
-        modern = network if isinstance(network, ModernNetwork) else None
-        self.scale = modern.scale if modern else 1.0
-        self.smoothing = modern.label_smoothing if modern else 0.0
-        split = modern is not None and modern.split
-        margins = margin_views(modern, classes) if modern else ()
-        given = modern.loss_weights if modern else {}
-        for name in (*given, *margins):
+        margins, weights = margins or {}, weights or {}
+        for name in (*weights, *margins):
             if name not in classes:
                 raise ParameterError(f"the network's settings name a view {name!r}; the labels have {list(classes)}")
-        self.views = tuple(classes)
-        self.margins = [modern.margin if modern and view in margins else None for view in classes]
-        self.weights = [float(given.get(view, 1.0)) for view in classes]
+        self.scale, self.smoothing, self.views = scale, smoothing, tuple(classes)
+        self.margins = [margins.get(view) for view in classes]
+        self.weights = [float(weights.get(view, 1.0)) for view in classes]
         bounds = [round(k * width / len(classes)) for k in range(len(classes) + 1)]
         self.parts = [slice(a, b) if split else slice(0, width) for a, b in pairwise(bounds)]
         self.outputs = nn.ModuleList(

@@ -5,19 +5,8 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
+from .batches import Tensor, nn, stacked_positions, torch, valid_frames
 from .settings import PaperNetwork
-from .tensors import Tensor, nn, torch, valid_frames
-
-
-def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: tuple[int, int]) -> Tensor:
-    """(..., before + 1 + after) positions of the frames about each centre, edges repeated.
-
-    ``first`` and ``last`` are the positions of the utterance's own ends.
-    """
-    before, after = context
-    around = torch.arange(-before, after + 1, device=centre.device)
-    wanted = centre[..., None] + around
-    return torch.minimum(torch.maximum(wanted, first[..., None]), last[..., None])
 
 
 class PaperBody(nn.Module):

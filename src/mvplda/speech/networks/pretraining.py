@@ -11,10 +11,9 @@ import numpy as np
 
 from ..._progress import Progress
 from ...exceptions import ConstantLayerWarning, NumericalError
-from .batches import FrameBatches
+from .batches import FrameBatches, Tensor, functional, nn, pieces, torch
 from .paper import PaperBody
 from .settings import Pretraining
-from .tensors import Tensor, functional, nn, pieces, torch
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +49,16 @@ class LayerHealth:
 
 
 def pretrain(
-    body: PaperBody, source: FrameBatches, settings: Pretraining, seed: int, *, progress: bool = False
+    body: PaperBody, source: FrameBatches, settings: Pretraining, random_state: int, *, verbose: bool = False
 ) -> list[LayerHealth]:
     """Train one machine a layer and put it in the layer's place."""
     health = []
     line = None
-    if progress:
+    if verbose:
         total = settings.gaussian_epochs + settings.epochs * (len(body.layers) - 1)
         line = Progress("RBM epoch", total)
     done = 0
-    probe = source.sample(PROBED, np.random.default_rng([seed, 1]))
+    probe = source.sample(PROBED, np.random.default_rng([random_state, 1]))
     for number in range(len(body.layers)):
         layer = body.layers[number]
         assert isinstance(layer, nn.Linear)
@@ -69,7 +68,7 @@ def pretrain(
         mean_error = math.nan
         for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
             errors, count = torch.zeros((), device=source.device), 0
-            for stacked, _ in source.chunks(np.random.default_rng([seed, 2 + number, epoch])):
+            for stacked, _ in source.chunks(np.random.default_rng([random_state, 2 + number, epoch])):
                 for visible in pieces(below(body, stacked, number), settings.batch):
                     errors += trainer.step(visible)
                     count += 1

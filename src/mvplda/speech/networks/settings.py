@@ -1,17 +1,159 @@
-"""What a network is and how it is trained: plain records, to and from a dict."""
+"""What a network is and how it is trained; every kind of network, by its name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from ..._validation import at_least, known_names, positive, share
 from ...exceptions import ParameterError
+from ..features.settings import FeatureSettings
+from ..settings import Count, NotNegative, Positive, Rule, Settings, Share, Whole
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ..._typing import IntArray
+    from ..features.store import FeatureSet
+    from .batches import Batches
+    from .extractor import Body
+    from .modern import Heads
 
 
 @dataclass(frozen=True)
-class Pretraining:
+class FrameAugmentation(Settings):
+    """Changes of the standardised frames, drawn anew for every batch.
+
+    Attributes
+    ----------
+    noise : standard deviation of what is added to every number
+    crop : an utterance loses at most this share of its frames, at random ends
+    stretch : time runs faster or slower by up to this share (frames are interpolated)
+    time_masks, time_mask : how many stretches are blanked, each up to this share of the utterance
+    frequency_masks, frequency_mask : how many bands are blanked, each up to so many features
+    """
+
+    noise: NotNegative = 0.0
+    crop: Share = 0.0
+    stretch: Share = 0.0
+    time_masks: Whole = 0
+    time_mask: Share = 0.1
+    frequency_masks: Whole = 0
+    frequency_mask: Whole = 5
+
+
+@dataclass(frozen=True)
+class Training(Settings):
+    """How a network is trained; `default_training` has what suits each kind of network.
+
+    Attributes
+    ----------
+    epochs : at most so many
+    batch : utterances a step; frames, for the paper's network
+    optimiser, learning_rate, momentum, weight_decay : of each step; momentum is Adam's first beta
+    schedule : "constant", "linear" (to 0) or "cosine" (to 0)
+    warmup : share of the steps over which the rate grows from 0
+    clip : longest gradient, None for any
+    random_state : the same one, the same data, same device kind and number of threads give the same network
+    device, precision : "auto" takes the GPU and bfloat16 products where there is one
+    hold_out : share of the monitored view's classes that are kept out, to stop early by
+    monitor : the view whose error is watched, None for the first
+    criterion : "cosine" of centred vectors, or "plda" trained on the training vectors' cells
+    patience : epochs without a better held-out error before the end, None for all epochs
+    augmentation : of the frames
+    checkpoint, checkpoint_every : file to continue from, and how many epochs lie between two writes
+    """
+
+    epochs: Count = 30
+    batch: Count = 64
+    optimiser: Literal["sgd", "adamw"] = "adamw"
+    learning_rate: Positive = 2e-3
+    momentum: Share = 0.9
+    weight_decay: NotNegative = 0.05
+    schedule: Literal["constant", "linear", "cosine"] = "cosine"
+    warmup: Share = 0.1
+    clip: Positive | None = 5.0
+    random_state: Whole = 0
+    device: str = "auto"
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    hold_out: Share = 0.0
+    monitor: str | None = None
+    criterion: Literal["cosine", "plda"] = "cosine"
+    patience: int | None = None
+    augmentation: FrameAugmentation = field(default_factory=FrameAugmentation)
+    checkpoint: str | None = None
+    checkpoint_every: Count = 1
+
+
+class NetworkSettings(Settings):
+    """A kind of network: its settings, and how it is built, fed and prepared.
+
+    A new kind is a frozen dataclass that descends from this one and is registered with
+    `register_network`; what it does not define is as here."""
+
+    kind: ClassVar[str] = ""
+    margin_warmup: float = 0.0
+
+    def usual_features(self) -> FeatureSettings:
+        """The frames that suit it."""
+        return FeatureSettings.fbank(64, normalisation="mean")
+
+    def usual_training(self) -> Training:
+        """The training that suits it."""
+        return Training()
+
+    def build(self, width: int) -> Body:
+        """An untrained network for frames of this width."""
+        raise NotImplementedError
+
+    def heads(self, width: int, classes: Mapping[str, int]) -> Heads:
+        """What training adds to an embedding of this width: a plain softmax for every view."""
+        from .modern import Heads
+
+        return Heads(width, classes)
+
+    def batches(
+        self, features: FeatureSet, frames: Tensor, codes: IntArray, training: Training, device: torch.device
+    ) -> Batches:
+        """What an epoch sees: whole utterances."""
+        from .batches import UtteranceBatches
+
+        return UtteranceBatches(features, frames, codes, training.batch, device, training.augmentation)
+
+    def prepare(self, body: Body, source: Batches, training: Training, verbose: bool) -> list[dict[str, Any]]:
+        """What is done before the first epoch, and the health of what came of it."""
+        return []
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Any, start: Any = None) -> Any:
+        """The network that a table describes, of the kind that it names."""
+        if isinstance(values, NetworkSettings):
+            return values
+        plain = dict(values) if isinstance(values, Mapping) else {}
+        kind = plain.pop("kind", None)
+        if kind not in NETWORKS:
+            raise ParameterError(f"the kind of a network is {' or '.join(NETWORKS)}; got {kind!r}")
+        return super(NetworkSettings, NETWORKS[kind]).from_dict(plain)
+
+
+NETWORKS: dict[str, type[NetworkSettings]] = {}
+"""Kinds of networks by name."""
+
+Kind = TypeVar("Kind", bound=type[NetworkSettings])
+
+
+def register_network(kind: Kind) -> Kind:
+    """Register a kind of network by its ``kind``."""
+    NETWORKS[kind.kind] = kind
+    return kind
+
+
+@dataclass(frozen=True)
+class Pretraining(Settings):
     """Restricted Boltzmann machines, layer by layer, by contrastive divergence.
 
     The frames are standardised, so the Gaussian units of the first machine have
@@ -34,26 +176,22 @@ class Pretraining:
     centred : take gradients about the running means of both layers
     """
 
-    gaussian_epochs: int = 10
-    gaussian_rate: float = 0.001
-    epochs: int = 5
-    rate: float = 0.02
-    batch: int = 256
-    steps: int = 1
-    momentum: float = 0.9
-    weight_decay: float = 2e-4
-    start: float | None = None
-    start_deviation: float = 1.0
+    gaussian_epochs: Count = 10
+    gaussian_rate: Positive = 0.001
+    epochs: Count = 5
+    rate: Positive = 0.02
+    batch: Count = 256
+    steps: Count = 1
+    momentum: Share = 0.9
+    weight_decay: Share = 2e-4
+    start: Positive | None = None
+    start_deviation: Positive = 1.0
     centred: bool = True
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, "gaussian_epochs", "epochs", "batch", "steps")
-        positive(self, "gaussian_rate", "rate", "start_deviation", *(["start"] if self.start is not None else []))
-        share(self, "momentum", "weight_decay")
 
-
+@register_network
 @dataclass(frozen=True)
-class PaperNetwork:
+class PaperNetwork(NetworkSettings):
     """The paper's: sigmoid layers on stacked frames; the vector is the last layer's mean over an utterance.
 
     Attributes
@@ -64,21 +202,46 @@ class PaperNetwork:
     pretraining : None, or how the layers' machines are trained first
     """
 
-    hidden: int = 2048
-    layers: int = 6
-    context: tuple[int, int] = (5, 5)
-    start_scale: float = 4.0
+    kind: ClassVar[str] = "paper"
+
+    hidden: Count = 2048
+    layers: Count = 6
+    context: tuple[Whole, Whole] = (5, 5)
+    start_scale: Positive = 4.0
     pretraining: Pretraining | None = None
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, "hidden", "layers")
-        positive(self, "start_scale")
-        if len(self.context) != 2 or min(self.context) < 0:
-            raise ParameterError(f"context is two counts of frames, before and after; got {self.context!r}")
+    def usual_features(self) -> FeatureSettings:
+        return FeatureSettings()
+
+    def usual_training(self) -> Training:
+        return Training(
+            batch=256, optimiser="sgd", learning_rate=0.01, weight_decay=0, schedule="linear", warmup=0, clip=None
+        )
+
+    def build(self, width: int) -> Body:
+        from .paper import PaperBody
+
+        return PaperBody(self, width)
+
+    def batches(
+        self, features: FeatureSet, frames: Tensor, codes: IntArray, training: Training, device: torch.device
+    ) -> Batches:
+        from .batches import FrameBatches
+
+        return FrameBatches(features, frames, codes, self.context, training.batch, device, training.augmentation)
+
+    def prepare(self, body: Any, source: Any, training: Training, verbose: bool) -> list[dict[str, Any]]:
+        from .pretraining import pretrain
+
+        if self.pretraining is None:
+            return []
+        found = pretrain(body, source, self.pretraining, training.random_state, verbose=verbose)
+        return [asdict(layer) for layer in found]
 
 
+@register_network
 @dataclass(frozen=True)
-class ModernNetwork:
+class ModernNetwork(NetworkSettings):
     """Convolutions over time, attentive statistics, one embedding, a head for every view.
 
     Attributes
@@ -101,137 +264,42 @@ class ModernNetwork:
     loss_weights : of views, 1 where none is given
     """
 
+    kind: ClassVar[str] = "modern"
+
     block: Literal["residual", "tdnn"] = "residual"
-    channels: int = 128
-    kernel: int = 3
-    dilations: tuple[int, ...] = (1, 2, 3)
-    pooled: int = 256
-    attention: int = 64
-    embedding: int = 256
+    channels: Count = 128
+    kernel: Annotated[Count, Rule(lambda n: n % 2 == 1, "is odd, so that a frame stays in the middle")] = 3
+    dilations: Annotated[tuple[Count, ...], Rule(bool, "has one count a block")] = (1, 2, 3)
+    pooled: Count = 256
+    attention: Count = 64
+    embedding: Count = 256
     split: bool = False
     output: Literal["embedding", "embedding+pooled"] = "embedding+pooled"
-    dropout: float = 0.2
+    dropout: Share = 0.2
     margin_views: tuple[str, ...] | None = None
-    margin: float = 0.2
-    scale: float = 20.0
-    margin_warmup: float = 0.5
-    label_smoothing: float = 0.0
+    margin: NotNegative = 0.2
+    scale: Positive = 20.0
+    margin_warmup: Share = 0.5
+    label_smoothing: Share = 0.0
     loss_weights: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, "channels", "kernel", "pooled", "attention", "embedding")
-        positive(self, "scale")
-        share(self, "dropout", "margin_warmup", "label_smoothing")
-        if self.block not in ("residual", "tdnn"):
-            raise ParameterError(f"block is residual or tdnn; got {self.block!r}")
-        if self.output not in ("embedding", "embedding+pooled"):
-            raise ParameterError(f"output is embedding or embedding+pooled; got {self.output!r}")
-        if self.kernel % 2 == 0:
-            raise ParameterError(f"kernel is odd, so that a frame stays in the middle; got {self.kernel}")
-        if not self.dilations or min(self.dilations) < 1:
-            raise ParameterError(f"dilations are positive counts, one a block; got {self.dilations!r}")
-        if self.margin < 0:
-            raise ParameterError(f"margin is an angle from 0; got {self.margin}")
+    def usual_training(self) -> Training:
+        # bands of cepstra are no bands of frequency: masks of them, and a stretched time, cost more than they gave
+        return Training(augmentation=FrameAugmentation(noise=0.2, crop=0.1, time_masks=1))
 
+    def build(self, width: int) -> Body:
+        from .modern import ModernBody
 
-@dataclass(frozen=True)
-class FrameAugmentation:
-    """Changes of the standardised frames, drawn anew for every batch.
+        return ModernBody(self, width)
 
-    Attributes
-    ----------
-    noise : standard deviation of what is added to every number
-    crop : an utterance loses at most this share of its frames, at random ends
-    stretch : time runs faster or slower by up to this share (frames are interpolated)
-    time_masks, time_mask : how many stretches are blanked, each up to this share of the utterance
-    frequency_masks, frequency_mask : how many bands are blanked, each up to so many features
-    """
+    def heads(self, width: int, classes: Mapping[str, int]) -> Heads:
+        from .modern import Heads
 
-    noise: float = 0.0
-    crop: float = 0.0
-    stretch: float = 0.0
-    time_masks: int = 0
-    time_mask: float = 0.1
-    frequency_masks: int = 0
-    frequency_mask: int = 5
-
-    def __post_init__(self) -> None:
-        at_least(self, 0, "noise", "time_masks", "frequency_masks", "frequency_mask")
-        share(self, "crop", "stretch", "time_mask")
-
-
-@dataclass(frozen=True)
-class Training:
-    """How a network is trained; `default_training` has what suits each kind of network.
-
-    Attributes
-    ----------
-    epochs : at most so many
-    batch : utterances a step; frames, for the paper's network
-    optimiser, learning_rate, momentum, weight_decay : of each step; momentum is Adam's first beta
-    schedule : "constant", "linear" (to 0) or "cosine" (to 0)
-    warmup : share of the steps over which the rate grows from 0
-    clip : longest gradient, None for any
-    seed : same seed, same data, same device kind and number of threads give the same network
-    device, precision : "auto" takes the GPU and bfloat16 products where there is one
-    hold_out : share of the monitored view's classes that are kept out, to stop early by
-    monitor : the view whose error is watched, None for the first
-    criterion : "cosine" of centred vectors, or "plda" trained on the training vectors' cells
-    patience : epochs without a better held-out error before the end, None for all epochs
-    augmentation : of the frames
-    checkpoint, checkpoint_every : file to continue from, and how many epochs lie between two writes
-    """
-
-    epochs: int = 30
-    batch: int = 64
-    optimiser: Literal["sgd", "adamw"] = "adamw"
-    learning_rate: float = 2e-3
-    momentum: float = 0.9
-    weight_decay: float = 0.05
-    schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    warmup: float = 0.1
-    clip: float | None = 5.0
-    seed: int = 0
-    device: str = "auto"
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    hold_out: float = 0.0
-    monitor: str | None = None
-    criterion: Literal["cosine", "plda"] = "cosine"
-    patience: int | None = None
-    augmentation: FrameAugmentation = field(default_factory=FrameAugmentation)
-    checkpoint: str | None = None
-    checkpoint_every: int = 1
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "epochs", "batch", "checkpoint_every")
-        positive(self, "learning_rate", *(["clip"] if self.clip is not None else []))
-        share(self, "momentum", "warmup", "hold_out")
-        at_least(self, 0, "weight_decay", "seed")
-        for name, allowed in (
-            ("optimiser", ("sgd", "adamw")),
-            ("schedule", ("constant", "linear", "cosine")),
-            ("precision", ("auto", "float32", "bfloat16")),
-            ("criterion", ("cosine", "plda")),
-        ):
-            if getattr(self, name) not in allowed:
-                raise ParameterError(f"{name} is {', '.join(allowed)}; got {getattr(self, name)!r}")
-
-
-NetworkSettings: TypeAlias = PaperNetwork | ModernNetwork
-KINDS: dict[str, type[Any]] = {"paper": PaperNetwork, "modern": ModernNetwork}
-
-PAPER_TRAINING = Training(
-    epochs=30,
-    batch=256,
-    optimiser="sgd",
-    learning_rate=0.01,
-    weight_decay=0.0,
-    schedule="linear",
-    warmup=0.0,
-    clip=None,
-)
-MODERN_TRAINING = Training(augmentation=FrameAugmentation(noise=0.2, crop=0.1, time_masks=1))
-"""Bands of cepstra are no bands of frequency: masks of them, and a stretched time, cost more than they gave."""
+        views = self.margin_views
+        if views is None:
+            views = ("speaker",) if "speaker" in classes else tuple(classes)[:1]
+        margins = dict.fromkeys(views, self.margin)
+        return Heads(width, classes, margins, self.scale, self.loss_weights, self.label_smoothing, self.split)
 
 
 def default_training(network: NetworkSettings, **changes: Any) -> Training:
@@ -243,52 +311,4 @@ def default_training(network: NetworkSettings, **changes: Any) -> Training:
     >>> default_training(PaperNetwork(), epochs=10).optimiser
     'sgd'
     """
-    start = PAPER_TRAINING if isinstance(network, PaperNetwork) else MODERN_TRAINING
-    return replace(start, **changes)
-
-
-def kind_of(network: NetworkSettings) -> str:
-    """The name of a kind of network: paper or modern."""
-    for kind, settings in KINDS.items():
-        if isinstance(network, settings):
-            return kind
-    raise ParameterError(f"a network is PaperNetwork or ModernNetwork; got {type(network).__name__}")
-
-
-def network_to_dict(network: NetworkSettings) -> dict[str, Any]:
-    """Settings as plain values, with their kind."""
-    return {"kind": kind_of(network), **asdict(network)}
-
-
-def network_from_dict(plain: Mapping[str, Any]) -> NetworkSettings:
-    """The settings that `network_to_dict` made plain."""
-    values = dict(plain)
-    kind = values.pop("kind", None)
-    if kind not in KINDS:
-        raise ParameterError(f"the kind of a network is {' or '.join(KINDS)}; got {kind!r}")
-    network: NetworkSettings = _record(KINDS[kind], values)
-    return network
-
-
-def training_to_dict(training: Training) -> dict[str, Any]:
-    """Settings as plain values."""
-    return asdict(training)
-
-
-def training_from_dict(plain: Mapping[str, Any]) -> Training:
-    """The settings that `training_to_dict` made plain; what is left out has its default."""
-    training: Training = _record(Training, plain)
-    return training
-
-
-_NESTED: dict[str, type[Any]] = {"pretraining": Pretraining, "augmentation": FrameAugmentation}
-
-
-def _record(kind: type[Any], plain: Mapping[str, Any]) -> Any:
-    known_names(kind, plain)
-    values: dict[str, Any] = {}
-    for name, value in plain.items():
-        if name in _NESTED and isinstance(value, Mapping):
-            value = _record(_NESTED[name], value)
-        values[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
+    return replace(network.usual_training(), **changes)

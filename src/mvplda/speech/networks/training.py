@@ -1,4 +1,4 @@
-"""One loop for both networks: batches, steps, held-out error, the best kept."""
+"""One loop for every network: batches, steps, held-out error, the best kept."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._files import write_atomically
 from ..._progress import Progress
+from ..._typing import IntArray
 from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ...metrics import eer
+from ...persistence import write_atomically
 from ..features.store import FeatureSet
-from .batches import FrameBatches, UtteranceBatches, standardised
-from .cuda_step import RecordedStep, Step
-from .data import IntArray, Labels, check_features, frame_statistics, hold_out_rows, number_classes, take_labels
-from .extractor import Body, Extractor, build_body, extract_vectors
-from .modern import Heads
-from .paper import PaperBody
-from .pretraining import pretrain
-from .settings import (
-    ModernNetwork,
-    NetworkSettings,
-    PaperNetwork,
-    Training,
-    default_training,
-    network_to_dict,
-    training_to_dict,
+from .batches import (
+    Inputs,
+    Labels,
+    Tensor,
+    check_features,
+    choose_device,
+    frame_statistics,
+    hold_out_rows,
+    nn,
+    number_classes,
+    standardised,
+    take_labels,
+    torch,
 )
-from .tensors import choose_device, torch
+from .extractor import Body, Extractor, extract_vectors
+from .modern import Heads
+from .settings import ModernNetwork, NetworkSettings, Training, default_training
 
 HeldOut = tuple[FeatureSet, Labels]
 
@@ -51,7 +52,7 @@ def train(
     *,
     held_out: HeldOut | None = None,
     feature_settings: Mapping[str, Any] | None = None,
-    progress: bool = False,
+    verbose: bool = False,
 ) -> Extractor:
     """Train a network on the labels of all views at once, and give the extractor.
 
@@ -65,7 +66,7 @@ def train(
         chooses the epoch. Without it, ``training.hold_out`` says which share of the monitored
         view's classes is taken out of ``features``; 0 for none, and then the last epoch is kept.
     feature_settings : how the frames were made, kept with the extractor; None for what the set says
-    progress : a line an epoch on standard error
+    verbose : a line an epoch on standard error
 
     Returns
     -------
@@ -101,7 +102,7 @@ def train(
         raise LabelError(f"there is no view {monitor!r} to monitor; the labels have {list(labels)}")
     number_classes(labels, len(features))
     if held_out is None and training.hold_out:
-        stay, out = hold_out_rows(labels, monitor, training.hold_out, training.seed)
+        stay, out = hold_out_rows(labels, monitor, training.hold_out, training.random_state)
         held_out = features.take(out), take_labels(labels, out)
         features, labels = features.take(stay), take_labels(labels, stay)
     codes, classes = number_classes(labels, len(features))
@@ -110,13 +111,13 @@ def train(
     device = choose_device(training.device)
     here = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=here):
-        torch.manual_seed(training.seed)
+        torch.manual_seed(training.random_state)
         run = _Run(features, codes, {view: len(names) for view, names in classes.items()}, network, training, device)
-        history = run.fit(watched, progress)
+        history = run.fit(watched, verbose)
     run.body.to("cpu").eval()
     if feature_settings is None:
         feature_settings = {} if features.settings is None else features.settings.to_dict()
-    settings = dict(feature_settings), classes, training_to_dict(training)
+    settings = dict(feature_settings), classes, training.to_dict()
     return Extractor(network, run.body, *settings, history, tuple(run.health))
 
 
@@ -149,10 +150,10 @@ def _watched(
     missing = [view for view in views if view not in labels]
     if missing:
         raise LabelError(f"the held-out labels have no view {missing[0]!r}; they have {list(labels)}")
-    rows = some_rows(len(found), training.seed)
+    rows = some_rows(len(found), training.random_state)
     columns = [np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views]
     numbers = np.stack(columns, axis=1)[rows].astype(np.int64)
-    own = some_rows(len(features), training.seed, most=4000)
+    own = some_rows(len(features), training.random_state, most=4000)
     watched = _Watched(
         found.take(rows), numbers, views.index(monitor), monitor, training.criterion, features.take(own), codes[own]
     )
@@ -175,37 +176,26 @@ class _Run:
     ) -> None:
         self.network, self.training, self.device, self.views = network, training, device, list(classes)
         self.setting = setting_of(features, codes, network, training) if training.checkpoint else {}
-        self.body = build_body(network, features.dimension)
+        self.body = network.build(features.dimension)
         shift, deviation = (torch.from_numpy(part) for part in frame_statistics(features))
         self.body.shift.copy_(shift)
         self.body.deviation.copy_(deviation)
-        self.heads = Heads(network, self.body.embedding, classes)
+        self.heads = network.heads(self.body.embedding, classes)
         self.body.to(device)
         self.heads.to(device)
         frames = standardised(features, shift, deviation, device)
-        self.source: FrameBatches | UtteranceBatches
-        if isinstance(network, PaperNetwork):
-            self.source = FrameBatches(
-                features, frames, codes, network.context, training.batch, device, training.augmentation
-            )
-        else:
-            self.source = UtteranceBatches(features, frames, codes, training.batch, device, training.augmentation)
-        # the paper's batches are all of one shape
-        recorded = device.type == "cuda" and isinstance(network, PaperNetwork) and training.optimiser == "sgd"
-        self.step = (RecordedStep if recorded else Step)(self.body, self.heads, training, device)
+        self.source = network.batches(features, frames, codes, training, device)
+        self.step = Step(self.body, self.heads, training, device)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.health: list[dict[str, Any]] = []
 
-    def fit(self, watched: _Watched | None, progress: bool) -> tuple[Mapping[str, Any], ...]:
+    def fit(self, watched: _Watched | None, verbose: bool) -> tuple[Mapping[str, Any], ...]:
         """Epochs from the checkpoint, if there is one, to the last or to the end of patience."""
         self._resume()
-        if not self.history and isinstance(self.network, PaperNetwork) and self.network.pretraining is not None:
-            assert isinstance(self.source, FrameBatches)
-            assert isinstance(self.body, PaperBody)
-            found = pretrain(self.body, self.source, self.network.pretraining, self.training.seed, progress=progress)
-            self.health = [asdict(layer) for layer in found]
-        line = Progress("epoch", self.training.epochs) if progress else None
+        if not self.history:
+            self.health = self.network.prepare(self.body, self.source, self.training, verbose)
+        line = Progress("epoch", self.training.epochs) if verbose else None
         while len(self.history) < self.training.epochs and not self._patience_ended():
             record = self._epoch(len(self.history))
             if watched is not None:
@@ -226,8 +216,8 @@ class _Run:
         """One pass over the data; nothing waits for the device until its end."""
         started = time.monotonic()
         # every epoch has a seed of its own: one that was resumed is the same as one that was not
-        torch.manual_seed(1_000_003 * self.training.seed + number + 1)
-        rng = np.random.default_rng([self.training.seed, 4, number])
+        torch.manual_seed(1_000_003 * self.training.random_state + number + 1)
+        rng = np.random.default_rng([self.training.random_state, 4, number])
         steps = len(self.source)
         self.step.start()
         for number_of_step, (inputs, codes) in enumerate(self.source.epoch(rng)):
@@ -249,7 +239,7 @@ class _Run:
         }
 
     def _margin_share(self, done: float) -> float:
-        warmup = self.network.margin_warmup if isinstance(self.network, ModernNetwork) else 0.0
+        warmup = self.network.margin_warmup
         return min(1.0, done / warmup) if warmup else 1.0
 
     @staticmethod
@@ -289,6 +279,53 @@ class _Run:
             self.best, self.history, self.health = state["best"], list(state["history"]), list(state["health"])
 
 
+class Step:
+    """Forward, backward, optimise; sums of losses and hits stay on the device until `sums` is asked."""
+
+    def __init__(self, body: Body, heads: Heads, training: Training, device: torch.device) -> None:
+        self.body, self.heads, self.training, self.device = body, heads, training, device
+        self.mixed = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
+        self.optimiser = new_optimiser(nn.ModuleList([body, heads]), training, device)
+        self.loss = torch.zeros((), device=device)
+        self.right = torch.zeros(len(heads.views), dtype=torch.int64, device=device)
+        self.counted = torch.zeros_like(self.right)
+
+    def set_rate(self, rate: float) -> None:
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+
+    def start(self) -> None:
+        """Begin an epoch."""
+        self.body.train()
+        self.heads.train()
+        for total in (self.loss, self.right, self.counted):
+            total.zero_()
+
+    def __call__(self, inputs: Inputs, codes: Tensor, margin_share: float) -> None:
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed, cache_enabled=False):
+            embedding = self.body.embed(*inputs)
+        loss, hits, known = self.heads(embedding, codes, margin_share)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.training.clip is not None:
+            nn.utils.clip_grad_norm_([*self.body.parameters(), *self.heads.parameters()], self.training.clip)
+        self.optimiser.step()
+        self.loss += loss.detach()
+        self.right += hits
+        self.counted += known
+
+
+def new_optimiser(model: nn.Module, training: Training, device: torch.device) -> torch.optim.Optimizer:
+    """Weights decay; biases and normalisations do not."""
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": training.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    fused = device.type == "cuda"
+    if training.optimiser == "sgd":
+        return torch.optim.SGD(groups, lr=training.learning_rate, momentum=training.momentum, fused=fused)
+    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=(training.momentum, 0.999), fused=fused)
+
+
 def rate_at(training: Training, done: float) -> float:
     """The learning rate when this share of all steps is done."""
     if done < training.warmup:
@@ -306,9 +343,6 @@ def _shown(record: Mapping[str, Any], watched: _Watched | None) -> str:
     if watched is not None:
         parts.append(f"held-out {watched.name} EER {100 * record['held_out_eer']:.2f} %")
     return "  ".join(parts)
-
-
-# How well vectors of classes that the network has not seen tell these classes apart.
 
 
 MOST = 2000
@@ -357,13 +391,10 @@ def held_out_eer(scores: NDArray[Any], codes: IntArray, view: int) -> float:
     return eer(targets, nontargets) if len(targets) and len(nontargets) else math.nan
 
 
-def some_rows(count: int, seed: int, most: int = MOST) -> IntArray:
+def some_rows(count: int, random_state: int, most: int = MOST) -> IntArray:
     """At most so many rows, the same ones in every epoch."""
-    rows = np.random.default_rng([seed, 3]).permutation(count)[:most]
+    rows = np.random.default_rng([random_state, 3]).permutation(count)[:most]
     return np.sort(rows).astype(np.int64)
-
-
-# A training that was interrupted goes on where it was.
 
 
 FORMAT = "mvplda-jvector-checkpoint"
@@ -376,9 +407,8 @@ def setting_of(features: FeatureSet, codes: IntArray, network: NetworkSettings, 
     digest = hashlib.sha256(np.ascontiguousarray(codes).tobytes())
     digest.update(np.ascontiguousarray(features.offsets).tobytes())
     digest.update(np.ascontiguousarray(features.frames).tobytes())
-    plain = {f"training.{k}": v for k, v in training_to_dict(training).items() if k not in FREE}
-    plain |= {f"network.{k}": v for k, v in network_to_dict(network).items()}
-    return {name: _plain(value) for name, value in plain.items()} | {"data": digest.hexdigest()}
+    plain = {f"training.{k}": v for k, v in training.to_dict().items() if k not in FREE}
+    return plain | {f"network.{k}": v for k, v in network.to_dict().items()} | {"data": digest.hexdigest()}
 
 
 def write_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -407,9 +437,3 @@ def read_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any]) ->
             what = "other data" if name == "data" else f"{name} = {state['setting'].get(name)!r}, not {value!r}"
             raise ParameterError(f"the checkpoint {path} is of a training with {what}: give another path, or remove it")
     return state
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value

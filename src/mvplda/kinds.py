@@ -1,31 +1,53 @@
-"""Kinds of trials: which of the views agree between enrolment and test.
+"""Kinds of trials: in which of the views enrolment and test agree.
 
-Of two views (speaker, phrase) the kinds have names: TC target correct, TW target
-wrong phrase, IC impostor correct phrase, IW impostor wrong phrase. Of any other
-number of views a kind is called by the views that agree, ``speaker+channel``, or
-``none``. The trials that agree in every view are the targets.
+Of one view a trial is ``target`` or ``nontarget``. Of two views, speaker and phrase, the kinds are
+TC (target speaker, correct phrase), TW (target, wrong phrase), IC (impostor, correct phrase) and IW.
+Of three and more a kind is called by the views that agree, ``speaker+channel``, or ``none``. The
+trials that agree in every view are the targets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import DataError, LabelError
-from .curves import Scores, as_scores, eer, reject_nan
+from .exceptions import DataError, LabelError
 
 Mask = NDArray[np.bool_]
-TWO_VIEWS: dict[tuple[bool, ...], str] = {
-    (True, True): "TC",
-    (True, False): "TW",
-    (False, True): "IC",
-    (False, False): "IW",
+
+TARGETS = ("TC", "target")
+NONTARGETS = ("IW", "IC", "TW", "nontarget")
+"""In the order of the rows of a table."""
+NOTHING_SAME = "none"
+
+SPELLINGS = {
+    **{kind.lower(): kind for kind in (*TARGETS, *NONTARGETS)},
+    **dict.fromkeys(("tgt", "true", "1"), "target"),
+    **dict.fromkeys(("imp", "non", "non-target", "imposter", "impostor", "false", "0"), "nontarget"),
 }
-ROW_ORDER = ("IW", "IC", "TW")
+"""What lists of trials write, in small letters, and the kind that they mean."""
+
+
+def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
+    """The kind of every pattern of same and different, all the same first."""
+    names = {}
+    for same in product((True, False), repeat=len(views)):
+        name = "+".join(view for view, s in zip(views, same, strict=True) if s) or NOTHING_SAME
+        if len(views) == 1:
+            name = "target" if same[0] else "nontarget"
+        elif len(views) == 2:
+            name = ("T" if same[0] else "I") + ("C" if same[1] else "W")
+        names[same] = name
+    return names
+
+
+def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
+    """Kinds that trials may have: those with names, and the patterns of the views."""
+    return tuple(dict.fromkeys([*TARGETS, *NONTARGETS, *(patterns(views).values() if views else ())]))
 
 
 def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bool = False) -> dict[str, Mask]:
@@ -53,12 +75,11 @@ def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bo
     if len({mask.shape for mask in same}) > 1:
         raise LabelError(f"every view must label every trial; got shapes {[mask.shape for mask in same]} of {views}")
     kinds = {}
-    for pattern in product((True, False), repeat=len(views)):
+    for pattern, kind in patterns(views).items():
         mask = np.ones(same[0].shape, dtype=bool)
         for wanted, agrees in zip(pattern, same, strict=True):
             mask &= agrees if wanted else ~agrees
-        shared = "+".join(view for view, wanted in zip(views, pattern, strict=True) if wanted) or "none"
-        kinds[TWO_VIEWS[pattern] if len(views) == 2 else shared] = mask
+        kinds[kind] = mask
     return kinds
 
 
@@ -99,11 +120,32 @@ def as_masks(kinds: Any, shape: tuple[int, ...]) -> dict[str, Mask]:
     return masks
 
 
+def name_kinds(masks: Mapping[str, Any]) -> NDArray[np.str_]:
+    """The kind of every trial by name, from masks such as `trial_kinds` makes.
+
+    Examples
+    --------
+    >>> from mvplda.kinds import name_kinds
+    >>> name_kinds({"TC": [True, False], "IW": [False, True]}).tolist()
+    ['TC', 'IW']
+    """
+    arrays = {str(kind): np.asarray(mask, dtype=bool) for kind, mask in masks.items()}
+    if not arrays:
+        raise LabelError("there are no kinds: give masks such as trial_kinds makes")
+    total = np.sum([mask.astype(np.int64) for mask in arrays.values()], axis=0)
+    if (total != 1).any():
+        raise LabelError(f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind")
+    names = np.empty(total.shape, dtype=f"U{max(map(len, arrays))}")
+    for kind, mask in arrays.items():
+        names[mask] = kind
+    return names
+
+
 def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
-    shared = [kind for kind in kinds if kind not in ("none", "nontarget", *ROW_ORDER)]
+    shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
     fullest = sorted(shared, key=lambda kind: -kind.count("+"))[:1]
-    names = [target] if target is not None else ["TC", "target", *(fullest if "none" in kinds else [])]
+    names = [target] if target is not None else [*TARGETS, *(fullest if NOTHING_SAME in kinds else [])]
     found = [name for name in names if name in kinds]
     if not found:
         wanted = repr(target) if target is not None else "TC, target or the same in every view"
@@ -111,29 +153,7 @@ def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
     return found[0]
 
 
-def split_by_kind(scores: Any, kinds: Any, target: str | None = None) -> tuple[str, Scores, dict[str, Scores]]:
-    """The name of the target kind, its scores, and the scores of the other kinds, IW, IC, TW first."""
-    array = np.asarray(scores)
-    masks = as_masks(kinds, array.shape)
-    chosen = target_kind(masks, target)
-    others = sorted((k for k in masks if k != chosen), key=lambda k: ROW_ORDER.index(k) if k in ROW_ORDER else 9)
-    targets = as_scores(array[masks[chosen]], f"target ({chosen})")
-    parts = {kind: as_scores(array[masks[kind]], kind) for kind in others if masks[kind].any()}
-    if not parts:
-        raise DataError(f"there are no non-target scores: no trial has a kind other than {chosen!r}")
-    for kind, part in {chosen: targets, **parts}.items():
-        reject_nan(part, kind)
-    empty = np.empty(0, dtype=targets.dtype)
-    return chosen, targets, {kind: parts.get(kind, empty) for kind in others}
-
-
-def eer_by_kind(scores: Any, kinds: Mapping[str, Mask]) -> dict[str, float]:
-    """EER of the targets (TC) against every other kind, and against all of them (Total)."""
-    scores = np.asarray(scores)
-    target = target_kind(kinds)
-    targets = scores[kinds[target]]
-    others = [kind for kind in ROW_ORDER if kind in kinds]
-    others += [kind for kind in kinds if kind != target and kind not in others]
-    result = {kind: eer(targets, scores[kinds[kind]]) for kind in others}
-    result["Total"] = eer(targets, scores[~kinds[target]])
-    return result
+def ordered_kinds(kinds: Mapping[str, Any], target: str) -> list[str]:
+    """The kinds of non-targets in the order of a table: IW, IC, TW, then others as they come."""
+    place = {kind: i for i, kind in enumerate(NONTARGETS)}
+    return sorted((kind for kind in kinds if kind != target), key=lambda kind: place.get(kind, len(place)))

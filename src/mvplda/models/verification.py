@@ -1,0 +1,270 @@
+"""Verification by a fitted model of latents: enrolment, likelihood ratios, hypotheses, identification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..backend import empty, is_torch
+from ..costs import threshold_from_costs
+from ..exceptions import DataError, LabelError, ParameterError
+from ..inference.parameters import Parameters
+from ..labels import base_columns
+from ..persistence import fingerprint
+from ..scoring.cells import KnownClasses, Naming, Role
+from ..scoring.evidence import LatentSpace, log_sum
+from ..scoring.matrix import best_profiles, fill, score_pairs
+from ..scoring.profiles import Enrolment, Profiles, check_sides, enrolled_names, make_profiles, match_names
+from ..scoring.question import Hypothesis, Question, Ratio, make_question
+from ..scoring.terms import Comparison, Scoring, ScoringState, Side, check_printed
+from .scorer import BaseScorer, Identification, check_pairs, check_top
+
+
+class VerificationMixin(BaseScorer):
+    """Likelihood ratios between profiles and tests, for a fitted model."""
+
+    views_: dict[str, int]
+    mean_: NDArray[np.float64]
+    loadings_: dict[str, NDArray[np.float64]]
+    noise_: NDArray[np.float64]
+    classes_: dict[str, NDArray[Any]]
+    class_means_: dict[str, NDArray[np.float64]]
+    class_covariances_: dict[str, NDArray[np.float64]]
+    missing: Any
+
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None, *, method: Enrolment = "exact") -> Profiles:
+        """Make profiles of vectors.
+
+        Parameters
+        ----------
+        X : array or torch tensor (n, D)
+        ids : (n,) profile of every vector; None makes a profile of each
+        labels : {view: (n,) labels} of some views: vectors of a profile with different labels are of different
+            classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
+            where both have labels; in views without labels all vectors of a profile are of one class
+        method : "exact" keeps the count of vectors; "average" scores their mean as one vector
+        """
+        state = self._state()
+        if hasattr(X, "columns"):
+            try:
+                validate_data(self, X, reset=False, skip_check_array=True)  # the features' names and their order
+            except ValueError as error:
+                raise DataError(str(error)) from error
+        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing)
+
+    def llr(
+        self,
+        enrol: Any,
+        test: Any,
+        question: Question | None = None,
+        *,
+        scoring: Scoring = "exact",
+        dtype: Any = np.float32,
+        out: Any = None,
+        threads: int | None = None,
+        **asked: Any,
+    ) -> Any:
+        """Natural-log likelihood ratios of every profile against every test, (profiles, tests).
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single vectors
+        question : a `Question`; or its parts, `same`, `given`, `priors` and `known`, as keyword arguments.
+            None: "same in every view?"
+        scoring : "exact", or "paper" for the ratio printed in arXiv 1704.06061
+        dtype : of the products and the result; the set-up is float64
+        out : array to write into
+        threads : default: one a core
+        """
+        comparison = self._compare(enrol, test, make_question(question, asked), scoring, dtype)
+        shape = comparison.shape
+        result = empty(shape, dtype, comparison.reference) if out is None else out
+        if tuple(result.shape) != shape:
+            raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
+        return fill(comparison, result, threads)
+
+    def llr_trials(
+        self,
+        enrol: Any,
+        test: Any,
+        pairs: Any,
+        question: Question | None = None,
+        *,
+        scoring: Scoring = "exact",
+        dtype: Any = np.float32,
+        **asked: Any,
+    ) -> Any:
+        """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
+        comparison = self._compare(enrol, test, make_question(question, asked), scoring, dtype)
+        return score_pairs(comparison, check_pairs(pairs, *comparison.shape))
+
+    def hypotheses(
+        self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
+    ) -> dict[Hypothesis, Any]:
+        """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
+
+        For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
+        ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
+        The question says what is given and known, and the priors of the hypotheses: equal ones by default.
+        """
+        question = make_question(question, asked)
+        profiles, tests = self._sides(enrol, test)
+        weights = question.alternatives(self.views_, _labelled(profiles, tests, question))
+        against = {list(weights)[-1]: 0.0}
+        every = Ratio(dict(self.views_), dict.fromkeys(weights, 0.0), against)
+        comparison = self._put(every, profiles, tests, question, "exact", np.float64)
+        log_ratios = {}
+        for name, weight in weights.items():
+            one = replace(comparison, ratio=Ratio(dict(self.views_), {name: 0.0}, against))
+            matrix = fill(one, empty(one.shape, np.float64, one.reference))
+            log_ratios[name] = matrix + (np.log(weight) if weight > 0 else -np.inf)
+        total = log_sum([m + 0 for m in log_ratios.values()])
+        return {name: _exp(matrix - total, dtype) for name, matrix in log_ratios.items()}
+
+    def identify(
+        self,
+        profiles: Profiles,
+        test: Any,
+        question: Question | None = None,
+        *,
+        top: int = 10,
+        dtype: Any = np.float32,
+        **asked: Any,
+    ) -> Identification:
+        """The `top` profiles of every test, best first, without ever holding the whole matrix."""
+        comparison = self._compare(profiles, test, make_question(question, asked), "exact", dtype)
+        numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
+        return Identification(comparison.enrol.profiles.ids[numbers], scores)
+
+    # -- scikit-learn's clothes ---------------------------------------------
+
+    def decision_function(self, pairs: Any, **asked: Any) -> Any:
+        """LLR of every pair of vectors, pairs (n, 2, D)."""
+        check_is_fitted(self, "mean_")
+        pairs = np.asarray(pairs)
+        if pairs.ndim != 3 or pairs.shape[1] != 2:
+            raise DataError(f"pairs have shape (n, 2, D); got {pairs.shape}. Reshape your data")
+        both = np.repeat(np.arange(len(pairs))[:, None], 2, axis=1)
+        return self.llr_trials(pairs[:, 0], pairs[:, 1], both, dtype=np.float64, **asked)
+
+    def set_threshold(self, threshold: float) -> Self:
+        """Accept pairs whose LLR is at least this."""
+        self.threshold_ = float(threshold)
+        return self
+
+    def set_threshold_from_costs(
+        self, prior: float = 0.01, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
+    ) -> Self:
+        """The threshold that is best for calibrated LLRs, a prior of "same", and costs of errors."""
+        return self.set_threshold(threshold_from_costs(prior, miss_cost, false_alarm_cost))
+
+    def predict(self, pairs: Any) -> NDArray[np.int64]:
+        """1 for pairs at or above the threshold, -1 for the others."""
+        check_is_fitted(self, "mean_")
+        if not hasattr(self, "threshold_"):
+            raise ParameterError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
+        return np.where(np.asarray(self.decision_function(pairs)) >= self.threshold_, 1, -1)
+
+    # -- helpers -------------------------------------------------------------
+
+    @property
+    def parameters_(self) -> Parameters:
+        """Mean, loadings and noise as the kernel's record."""
+        return Parameters(self.mean_, tuple(self.loadings_.values()), self.noise_)
+
+    def _state(self) -> ScoringState:
+        """What scoring keeps of this model, made anew where its parameters have changed."""
+        check_is_fitted(self, "mean_")
+        p = self.parameters_
+        arrays = (p.mean, p.noise, *p.loadings)
+        state = _STATES.get(self)
+        if state is not None and len(state.arrays) == len(arrays):
+            if all(a is b and not a.flags.writeable for a, b in zip(arrays, state.arrays, strict=True)):
+                return state
+        key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
+        if state is None or state.key != key:
+            state = ScoringState(key, arrays, LatentSpace.of(p))
+            _STATES[self] = state
+        return state
+
+    def _key(self) -> str:
+        return self._state().key
+
+    def _sides(self, enrol: Any, test: Any) -> tuple[Profiles, Profiles]:
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)
+        key = self._key()
+        check_sides(profiles, key, "enrolled")
+        check_sides(tests, key, "test")
+        if is_torch(profiles.y) != is_torch(tests.y):
+            raise DataError("one side is a torch tensor and the other is not: give both as the same kind")
+        return profiles, tests
+
+    def _compare(self, enrol: Any, test: Any, question: Question, scoring: Scoring, dtype: Any) -> Comparison:
+        if scoring not in ("exact", "paper"):
+            raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+        profiles, tests = self._sides(enrol, test)
+        ratio = question.ratio(self.views_, _labelled(profiles, tests, question))
+        if scoring == "paper":
+            check_printed(ratio)
+            if question.known_views or profiles.labels or tests.labels:
+                raise ParameterError("scoring='paper' knows neither labels nor known=")
+        return self._put(ratio, profiles, tests, question, scoring, dtype)
+
+    def _put(
+        self, ratio: Ratio, profiles: Profiles, tests: Profiles, question: Question, scoring: Scoring, dtype: Any
+    ) -> Comparison:
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
+        labelled, known = _labelled(profiles, tests, question), question.known_views
+        asked = set().union(*ratio.hypotheses)
+        enrol, test = Side(profiles, {}, "enrolled"), Side(tests, {}, "test")
+        namings = dict.fromkeys(base_columns(tuple(self.views_)), Naming())
+        posteriors = {}
+        for view in dict.fromkeys([*labelled, *known]):
+            training = self._training(view) if view in known else None
+            carried = enrolled_names(profiles, view, question.claims(view))
+            role: Role = "plain" if view not in labelled else "claim" if view in asked else "fact"
+            numbers, found = match_names(view, carried, tests.labels.get(view), training)
+            enrol.names[view] = numbers[0]
+            if numbers[1] is not None:
+                test.names[view] = numbers[1]
+            namings[view] = Naming(role, found)
+            if training is not None:
+                posteriors[view] = self._posteriors(view)
+        return Comparison(ratio, enrol, test, self._state(), namings, posteriors, scoring, dtype)
+
+    def _training(self, view: str) -> NDArray[Any]:
+        """Names of the training classes of a view whose posteriors are kept."""
+        if view not in self.class_covariances_:
+            raise LabelError(
+                f"the model keeps no class posteriors of a view {view!r}; it does of {list(self.class_covariances_)}"
+            )
+        return self.classes_[view]
+
+    def _posteriors(self, view: str) -> KnownClasses:
+        kept, state = self.class_covariances_[view], self._state()
+        if view not in state.posteriors or state.posteriors[view][0] is not kept:
+            n = len(self.classes_[view])
+            state.posteriors[view] = kept, KnownClasses.of(self.class_means_[view][:n], kept[:n])
+        return state.posteriors[view][1]
+
+
+_STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
+"""Outside the models, which scoring must leave as they are."""
+
+
+def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[str]:
+    """Base views in which the classes of both sides have names."""
+    return [view for view in tests.labels if view in profiles.labels or view in question.known_views]
+
+
+def _exp(matrix: Any, dtype: Any) -> Any:
+    if is_torch(matrix):
+        return matrix.exp().to(getattr(__import__("torch"), np.dtype(dtype).name))
+    return np.exp(matrix).astype(dtype)
