@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Bundle": "mvplda.bundle",
     "CascadeScorer": "mvplda.models.baselines",
+    "Committee": "mvplda.models.experts",
     "CosineScorer": "mvplda.models.baselines",
     "KindCalibrator": "mvplda.calibration",
     "LinearCalibrator": "mvplda.calibration",
@@ -30,6 +31,7 @@ __all__ = [
     "PLDA",
     "Bundle",
     "CascadeScorer",
+    "Committee",
     "CosineScorer",
     "KindCalibrator",
     "LinearCalibrator",
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from .bundle import Bundle
     from .calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.experts import Committee
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
     from .models.scorer import Scorer
