@@ -246,7 +246,7 @@ class Committee(MatrixScorer, BaseEstimator):
     ) -> dict[Hypothesis, Array]:
         evidence = self._evidence(enrol, test, question, hypotheses, pairs)
         return {
-            h: sum(self.factors_[name] * said[h] for name, said in evidence.items()) + self.offsets_.get(h, 0.0)  # (P7)
+            h: sum(self.factors_[name] * said[h] for name, said in evidence.items()) + self.offsets_.get(h, 0.0)  # (V10)
             for h in hypotheses
         }
 
@@ -383,7 +383,7 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, Array]:
 
     bounds = [(0.0, None)] * n_experts + [(-50.0, 50.0)] * (n_hypotheses - 1)
     start = np.append(0.3 * scale, np.zeros(n_hypotheses - 1))
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (P8)
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
     return found.x[:n_experts] / scale, np.append(found.x[n_experts:], 0.0)
 
 

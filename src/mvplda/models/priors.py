@@ -91,7 +91,7 @@ class IsotropicPrior:
     def draw(self, components: Components) -> Components:
         """Every covariance drawn towards its target: the maximum of likelihood times prior."""
         drawn = [
-            (1 - s) * covariance + s * np.diag(target)  # (P1)
+            (1 - s) * covariance + s * np.diag(target)  # (M7)
             for covariance, target, s in zip(components.covariances, self.targets, self.strengths, strict=True)
         ]
         return Components(components.mean, tuple(drawn))
@@ -104,7 +104,7 @@ class IsotropicPrior:
             if 0 < s < 1:  # at 0 there is no prior, at 1 nothing is left to choose
                 psi = noise_of(covariance)
                 weight = count * s / (1 - s)
-                total -= 0.5 * weight * (psi.log_determinant + psi.trace(np.diag(target)))  # (P2)
+                total -= 0.5 * weight * (psi.log_determinant + psi.trace(np.diag(target)))  # (M8)
         return total
 
 
@@ -117,13 +117,13 @@ def map_step(sums: Sums, post: Posterior, prior: IsotropicPrior) -> Parameters:
     C = np.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
     R = np.block([[post.sum_zz, post.sum_z[:, None]], [post.sum_z[None], np.full((1, 1), float(sums.n))]])
     cross = C @ W.T
-    noise = (sums.scatter - cross - cross.T + W @ R @ W.T) / sums.n  # (P3)
+    noise = (sums.scatter - cross - cross.T + W @ R @ W.T) / sums.n  # (M9)
     spreads = []
     for k, loading in enumerate(p.loadings):
         n_classes = len(sums.counts[k])
         centre = post.view_sums[k].class_z / n_classes
         second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
-        spreads.append(loading @ (second - np.outer(centre, centre)) @ loading.T)  # (P4)
+        spreads.append(loading @ (second - np.outer(centre, centre)) @ loading.T)  # (M10)
         mean = mean + loading @ centre
     return prior.draw(Components(mean, (*spreads, (noise + noise.T) / 2))).parameters()
 
@@ -150,7 +150,7 @@ def moment_components(sums: Sums) -> Components:
     for j in range(K):
         for l in range(K):
             met = float(n) if j == l else float((sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum())
-            M[j, l] = met - alone[l]  # (P5)
+            M[j, l] = met - alone[l]  # (S3)
         M[j, K] = len(sums.counts[j]) - 1
     M[K, :K], M[K, K] = n - alone, n - 1
     scale = np.maximum(np.abs(M).max(axis=1), 1e-300)
@@ -291,7 +291,7 @@ def single_pairs(components: Components, views: Sequence[str], shared: Hypothesi
     plus, minus = of_sum.solve(Y), of_difference.solve(Y)
     own = -0.5 * np.einsum("dn,dn->n", Y, (plus + minus) / 2 - alone.solve(Y))
     constant = -0.5 * (of_sum.log_determinant + of_difference.log_determinant - 2 * alone.log_determinant)
-    return np.asarray(own[:, None] + own - 0.5 * Y.T @ (plus - minus) + constant)  # (P6)
+    return np.asarray(own[:, None] + own - 0.5 * Y.T @ (plus - minus) + constant)  # (V9)
 
 
 def _calibrated_cost(targets: Array, others: Array) -> float:
