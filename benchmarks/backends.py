@@ -210,7 +210,10 @@ def judge(scores: Scores, t: Trials) -> dict[str, tuple[float, float, float]]:
 def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], np.ndarray]:
     """Vectors by extractor, all in the order of one set of labels, and the training speakers."""
     embeddings = np.load(folder / "audiomnist_embeddings.npz")
-    others = {"campplus": np.load(folder / "audiomnist_campplus.npz"), "jvector": np.load(folder / "audiomnist_jvectors.npz")}
+    others = {
+        "campplus": np.load(folder / "audiomnist_campplus.npz"),
+        "jvector": np.load(folder / "audiomnist_jvectors.npz"),
+    }
     names = ("session", "phrase", "speaker")
     order = np.lexsort([embeddings[name] for name in names])
     labels = {name: embeddings[name][order] for name in names}
@@ -302,12 +305,17 @@ def main() -> None:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    lines = ["EER in %, with the 95 % interval over speakers; 40 training and 20 evaluation speakers, 3 enrolments.", ""]
+    lines = [
+        "EER in %, with the 95 % interval over speakers; 40 training and 20 evaluation speakers, 3 enrolments.",
+        "",
+    ]
     for table, rows in results.items():
         columns = list(next(iter(rows.values())))
         lines += [f"**{table}**", "", "| system | " + " | ".join(columns) + " |", "|:---|" + "---:|" * len(columns)]
         for row, found in rows.items():
-            cells = [f"{v:.2f}" if isinstance(v, float) else f"{v[0]:.2f} [{v[1]:.2f}, {v[2]:.2f}]" for v in found.values()]
+            cells = [
+                f"{v:.2f}" if isinstance(v, float) else f"{v[0]:.2f} [{v[1]:.2f}, {v[2]:.2f}]" for v in found.values()
+            ]
             lines.append(f"| {row} | " + " | ".join(cells) + " |")
         lines.append("")
     return "\n".join(lines)

@@ -246,7 +246,8 @@ class Committee(MatrixScorer, BaseEstimator):
     ) -> dict[Hypothesis, Array]:
         evidence = self._evidence(enrol, test, question, hypotheses, pairs)
         return {
-            h: sum(self.factors_[name] * said[h] for name, said in evidence.items()) + self.offsets_.get(h, 0.0)  # (V10)
+            h: sum(self.factors_[name] * said[h] for name, said in evidence.items())
+            + self.offsets_.get(h, 0.0)  # (V10)
             for h in hypotheses
         }
 
