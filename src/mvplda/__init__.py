@@ -33,6 +33,7 @@ __all__ = [
     "Accumulator",
     "Bundle",
     "CascadeScorer",
+    "Committee",
     "CosineScorer",
     "DataError",
     "DesignTooLargeError",
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from .bundle import Bundle
     from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.experts import Committee
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
     from .models.scorer import Identification, Scorer
@@ -81,6 +83,7 @@ __getattr__, __dir__ = import_late(
         "bundle": ("Bundle",),
         "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
+        "models.experts": ("Committee",),
         "models.multiview": ("MultiviewPLDA",),
         "models.plda": ("PLDA",),
         "models.scorer": ("Identification", "Scorer"),

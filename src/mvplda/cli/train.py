@@ -450,7 +450,7 @@ def stats(
 
 def _one_extractor(told: dict[str, str | None]) -> str | None:
     """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
-    from ..io.vectors import compare_extractors
+    from .._validation import compare_extractors
 
     (first, found), *others = told.items()
     for path, extractor in others:
