@@ -246,7 +246,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.missing = self.missing
         model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
         if statistics is not None:
-            sums = sums_on(statistics, views, "full").on_host()
+            sums = statistics.for_views(views, "full").on_host()
             design = Design.of(sums, p.ranks, method=model._method())
             about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
             found_posterior = posterior(design, about_origin)
