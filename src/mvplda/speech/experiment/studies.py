@@ -331,7 +331,7 @@ KINDS = ("IW", "IC", "TW", "Total")
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledCorpus:
     """Vectors with their speakers and phrases, and the model they were drawn from."""
 
     truth: MultiviewPLDA
@@ -353,7 +353,9 @@ def known_model(random_state: int, dimension: int = 100, rank: int = 20) -> Mult
     return MultiviewPLDA.from_parameters(mean, loadings, variances)
 
 
-def draw(random_state: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Drawn:
+def draw(
+    random_state: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9
+) -> SampledCorpus:
     """Training sessions of some speakers; three enrolment and two test sessions of others."""
     truth = known_model(random_state)
     people = speakers + unseen
@@ -365,7 +367,7 @@ def draw(random_state: int, speakers: int = 132, unseen: int = 70, phrases: int 
     def labels(where: Any) -> dict[str, Any]:
         return {"speaker": who[where], "phrase": what[where]}
 
-    return Drawn(
+    return SampledCorpus(
         truth,
         X[train],
         labels(train),
@@ -377,7 +379,7 @@ def draw(random_state: int, speakers: int = 132, unseen: int = 70, phrases: int 
     )
 
 
-def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
+def systems(corpus: SampledCorpus) -> dict[str, Callable[[], Array]]:
     """Every system as a function that fits it and scores all trials."""
     views = {"speaker": 20, "phrase": 19}
     training = (corpus.train, corpus.train_labels)
