@@ -33,6 +33,7 @@ __all__ = [
     "Accumulator",
     "Bundle",
     "CascadeScorer",
+    "Committee",
     "CosineScorer",
     "DataError",
     "DesignTooLargeError",
@@ -57,12 +58,15 @@ __all__ = [
     "UnlabelledWarning",
     "__version__",
     "load",
+    "load_extractor",
     "make_two_views",
 ]
 
 if TYPE_CHECKING:
     from .bundle import Bundle
+    from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.experts import Committee
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
     from .models.scorer import Identification, Scorer
@@ -77,7 +81,9 @@ __getattr__, __dir__ = import_late(
     __name__,
     {
         "bundle": ("Bundle",),
+        "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
+        "models.experts": ("Committee",),
         "models.multiview": ("MultiviewPLDA",),
         "models.plda": ("PLDA",),
         "models.scorer": ("Identification", "Scorer"),

@@ -18,7 +18,7 @@ EXTRAS = {
     "PIL": "plot",
     "matplotlib": "plot",
     "onnx": "onnx",
-    "onnxruntime": "onnx",
+    "onnxruntime": "extractors",
     "onnxscript": "onnx",
     "pyarrow": "parquet",
     "soundfile": "audio",

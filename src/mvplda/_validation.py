@@ -42,7 +42,10 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
     if of_one == of_other:
         return
     if of_one is not None and of_other is not None:
-        raise DataError(f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit")
+        raise DataError(
+            f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit. "
+            "Make the vectors of both with the same one"
+        )
     known, unknown = (one, other) if of_other is None else (other, one)
     message = (
         f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "

@@ -130,8 +130,7 @@ def train(
     from ..models import SCORERS
     from ..persistence import check_writable
     from ..preprocessing import standard_chain
-    from ..statistics import SufficientStatistics
-    from ..statistics.record import holds_statistics
+    from ..statistics.record import holds_statistics, load_with_sources
 
     kind = SCORERS[name]
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
@@ -165,8 +164,9 @@ def train(
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
-        model.fit_statistics(SufficientStatistics.load(vectors))
-        bundle = Bundle(None, model)
+        statistics, about = load_with_sources(vectors)
+        model.fit_statistics(statistics)
+        bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
         data = read_vectors(vectors)
         if len(data) < 2:
@@ -404,9 +404,10 @@ def stats(
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
     from ..distributed import gather
+    from ..io.vectors import read_extractor
     from ..persistence import check_writable
-    from ..statistics import SufficientStatistics, merge
-    from ..statistics.record import holds_statistics, save_statistics
+    from ..statistics import merge
+    from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
     check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
@@ -414,8 +415,14 @@ def stats(
     if not files and not rest:
         raise click.UsageError("give shards, or statistics files to --add")
     with warnings_as_lines():
-        parts = [SufficientStatistics.load(path) for path in files]
+        loaded = [load_with_sources(path) for path in (*files, *subtracted)]
+        parts = [statistics for statistics, _ in loaded[: len(files)]]
+        less = [statistics for statistics, _ in loaded[len(files) :]]
         sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
+        told = {
+            path: (about or {}).get("extractor") for path, (_, about) in zip((*files, *subtracted), loaded, strict=True)
+        }
+        sources["extractor"] = _one_extractor(told | {path: read_extractor(path) for path in rest})
         if rest:
             if not views and not labels:
                 raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
@@ -434,11 +441,22 @@ def stats(
             for bad in gathered.bad_shards:
                 click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
         result = merge(parts, files)
-        for path in subtracted:
-            result = result - SufficientStatistics.load(path)
+        for statistics in less:
+            result = result - statistics
         save_statistics(result, output, sources)
     if not quiet:
         click.echo("\n".join(_described(result)), err=True)
+
+
+def _one_extractor(told: dict[str, str | None]) -> str | None:
+    """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
+    from .._validation import compare_extractors
+
+    (first, found), *others = told.items()
+    for path, extractor in others:
+        compare_extractors(first, found, path, extractor)
+        first, found = (path, extractor) if found is None else (first, found)
+    return found
 
 
 def _described(statistics: Any) -> list[str]:
