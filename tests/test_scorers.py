@@ -23,7 +23,6 @@ from mvplda import (
     MultiviewPLDA,
     Profiles,
     Question,
-    ScoreNormaliser,
     Scorer,
     load,
 )
@@ -32,6 +31,7 @@ from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import MatrixScorer
+from mvplda.normalisation import ScoreNormaliser
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import matrix
