@@ -27,10 +27,10 @@ from ..inference.initialise import moment_start, random_start, warm_parameters
 from ..inference.noise import NOISES, NoiseModel
 from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, check_view_names, encode_labels
+from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SecondMoment, SufficientStatistics
-from ..statistics.device import check_tensor, sums_on
+from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
 from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
 from .verification import VerificationMixin
@@ -159,8 +159,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    # -- training ---------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to labelled vectors.
 
@@ -225,7 +223,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
         asked, ranks = choose_ranks(statistics, settings.ranks)
         diagnostics = examine(statistics, views, asked, ranks)
-        sums = sums_on(statistics, views, self._second_moment(), device)
+        sums = statistics.for_views(views, self._second_moment(), device)
         noise = noise_model(self.noise, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
@@ -241,7 +239,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         step = None
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
-            step = paper_step(statistics.for_views((cell,), self._second_moment()), noise)
+            step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
         with threads_for(step_operations(design, rank_tuple)):
             fit = fit_em(
                 design,
@@ -322,8 +320,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    # -- pairs, in scikit-learn's clothes --------------------------------------
-
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):
             raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
@@ -341,8 +337,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
         return super().predict(pairs)
-
-    # -- the fitted model --------------------------------------------------
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
@@ -362,7 +356,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = sums_on(statistics, tuple(self.views_), p.sigma.second_moment)
+        sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
@@ -433,7 +427,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
-        model.classes_ = {view: np.asarray(names) for view, names in values["classes"].items()}
+        model.classes_ = {view: as_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(values["dimension"])
@@ -495,8 +489,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         parts["noise"] = float(self.parameters_.sigma.variances.sum())
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
-
-    # -- helpers -------------------------------------------------------------
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):
