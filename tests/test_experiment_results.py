@@ -27,7 +27,7 @@ FEW = systems_named(("cosine", "plda-cell", "jplda-exact", "best"))
 
 
 def run(task, systems=FEW, **options):
-    said = []
+    said: list[str] = []
     settings = {"title": "drawn <&> vectors", "summary": "a corpus", "resamples": 40, "say": said.append, **options}
     results, scored = run_systems(task, systems, SMALL, **settings)
     return results, scored, said

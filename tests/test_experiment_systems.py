@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from experiment_problems import SMALL, drawn, drawn_task
+from problems import there
 
 from mvplda import PLDA, MultiviewPLDA, load
 from mvplda.calibration import LinearCalibrator
@@ -80,7 +82,7 @@ def test_rows_are_enrolments_in_their_order(task, scored, name):
     found = scored[name]
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
-        question = {"scoring": "paper"} if name == "jplda-printed" else {}
+        question: dict[str, Any] = {"scoring": "paper"} if name == "jplda-printed" else {}
         if name in ("jplda-known", "best"):
             question["known"] = {"phrase": task.model_labels["phrase"][i : i + 1]}
         own = task.enrol[task.enrol_ids == i]
@@ -189,16 +191,16 @@ def by_hand(task, held, share):
         ratios += llr.tolist()
         speakers += [enrolled[0]] * len(llr)
         same += [cell == enrolled for cell in cells for _ in rows[cell][3:]]
-    ratios, same = np.array(ratios), np.array(same)
+    targets = np.array(same)
     llrs = LinearCalibrator().fit(ratios, same, speakers=speakers).transform(ratios)
-    return cllr(llrs[same], llrs[~same])
+    return cllr(llrs[targets], llrs[~targets])
 
 
 def test_best_is_chosen_by_trials_of_training_speakers_held_out():
     task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
     held = np.unique(task.train_labels["speaker"])[[1, 4, 8]].tolist()
     task = replace(task, unseen=np.isin(task.train_labels["speaker"], held))
-    inner = development_task(task)
+    inner = there(development_task(task))
     assert set(inner.model_labels["speaker"]) == set(inner.test_labels["speaker"]) == set(held)
     assert not set(inner.train_labels["speaker"]) & set(held)
     with warnings.catch_warnings():
@@ -247,13 +249,15 @@ def test_other_voices_of_a_person_held_out_do_not_train():
     extra = Extra(VectorSet(np.char.add(vectors.ids[rows], "@0.9#0"), vectors.X[rows] + 0.1), voiced, person)
     met = np.unique(person)[3:]
     task = Task.of(corpus, vectors, extra, met=[*met, *np.char.add(met, "@0.9")])
-    inner = development_task(task)
+    inner = there(development_task(task))
     held = set(np.unique(person)[:3])
     assert {name.split("@")[0] for name in inner.train_labels["speaker"]} == set(met)
     assert len(inner.train) == 2 * np.isin(person, met).sum()
     assert set(inner.test_labels["speaker"]) == held  # in their own voices only
-    alone = development_task(Task.of(corpus, vectors, extra))  # nothing is known of the extractor: a share stands in
-    assert not set(alone.people) & set(alone.test_labels["speaker"])
+    alone = there(
+        development_task(Task.of(corpus, vectors, extra))
+    )  # nothing is known of the extractor: a share stands in
+    assert not set(there(alone.people)) & set(alone.test_labels["speaker"])
     assert len(set(alone.test_labels["speaker"])) == 2
     strangers = development_task(Task.of(corpus, vectors, met=["somebody else"]))  # all are unseen
     assert strangers is not None
@@ -268,7 +272,7 @@ def test_copies_of_an_enrolled_utterance_are_no_trials():
     copies = VectorSet(np.char.add(vectors.ids[rows], "@1#1"), vectors.X[rows] + 0.01)
     met = np.unique(labels["speaker"])[3:]
     task = Task.of(corpus, vectors, Extra(copies, labels, labels["speaker"]), met=met)
-    inner, plain = development_task(task), development_task(Task.of(corpus, vectors, met=met))
+    inner, plain = there(development_task(task)), there(development_task(Task.of(corpus, vectors, met=met)))
     for name in ("enrol", "enrol_ids", "test"):
         np.testing.assert_array_equal(getattr(inner, name), getattr(plain, name))
     assert len(inner.train) == 2 * len(plain.train)

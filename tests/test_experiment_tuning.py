@@ -6,14 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from problems import there
 
 from mvplda.bundle import Bundle
 from mvplda.metrics import cllr, min_cllr
 from mvplda.models.baselines import CosineScorer
 from mvplda.models.multiview import MultiviewPLDA
-from mvplda.speech.experiment.studies import known_model
 from mvplda.speech.experiment.systems import SYSTEMS, BackendSettings, development_task, run_system, tune
 from mvplda.speech.experiment.task import Task
+from mvplda.toy import known_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mvplda.exceptions.MvpldaWarning"),
@@ -23,7 +24,7 @@ pytestmark = [
 
 def a_task(people: int = 24, phrases: int = 4, sessions: int = 6, unseen: int = 6, seed: int = 0) -> Task:
     """Vectors drawn from a model; the last third of the speakers is evaluated."""
-    truth = known_model(seed, dimension=20, rank=4)
+    truth = known_model(seed, dimension=20, ranks=(4, 4))
     who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=seed).astype(np.float32)
     labels = {"speaker": np.char.add("s", who.astype(str)), "phrase": np.char.add("p", what.astype(str))}
@@ -71,8 +72,8 @@ def test_the_order_of_the_training_vectors_does_not_matter() -> None:
         task,
         train=task.train[order],
         train_labels={view: values[order] for view, values in task.train_labels.items()},
-        people=task.people[order],
-        unseen=task.unseen[order],
+        people=there(task.people)[order],
+        unseen=there(task.unseen)[order],
     )
     inner = development_task(shuffled)
     assert inner is not None
@@ -177,7 +178,7 @@ def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
 def test_enrolments_are_of_the_usual_size_and_all_of_them_are_tested() -> None:
     task = a_task()
     more = np.append(task.enrol_ids, [task.enrol_ids[-1]] * 4)  # one enrolment of seven
-    held = np.flatnonzero(task.unseen)
+    held = np.flatnonzero(there(task.unseen))
     cell = [held[0] + i for i in range(6)]
     assert len({(task.train_labels["speaker"][i], task.train_labels["phrase"][i]) for i in cell}) == 1
     keep = np.setdiff1d(np.arange(len(task.train)), cell[3:])  # a cell with enough to enrol and nothing to test
@@ -185,8 +186,8 @@ def test_enrolments_are_of_the_usual_size_and_all_of_them_are_tested() -> None:
         task,
         train=task.train[keep],
         train_labels={view: values[keep] for view, values in task.train_labels.items()},
-        people=task.people[keep],
-        unseen=task.unseen[keep],
+        people=there(task.people)[keep],
+        unseen=there(task.unseen)[keep],
         enrol=np.concatenate([task.enrol, task.enrol[:4]]),
         enrol_ids=more,
     )

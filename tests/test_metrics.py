@@ -66,7 +66,11 @@ def test_cllr_by_its_definition_and_its_least_value():
     assert cllr(targets, nontargets) == pytest.approx(by_hand / 2)
     assert cllr([0.0], [0.0]) == pytest.approx(1.0)
     least = min_cllr(targets, nontargets)
-    linear = minimize(lambda w: cllr(np.exp(w[0]) * targets + w[1], np.exp(w[0]) * nontargets + w[1]), [0.0, 0.0])
+
+    def cost(w: np.ndarray) -> float:
+        return cllr(np.exp(w[0]) * targets + w[1], np.exp(w[0]) * nontargets + w[1])
+
+    linear = minimize(cost, [0.0, 0.0])
     assert 0 < least <= linear.fun
     assert min_cllr(3 * targets + 5, 3 * nontargets + 5) == pytest.approx(least)
 

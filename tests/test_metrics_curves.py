@@ -131,7 +131,7 @@ def test_thinned_steps_are_points_of_the_curve():
 
 
 def test_float64_thresholds_meet_float32_scores_exactly():
-    scores = np.sort(np.float32([0.1, 0.1, 0.2, 0.3, 3e38]))
+    scores = np.sort(np.array([0.1, 0.1, 0.2, 0.3, 3e38], dtype=np.float32))
     for side, below in (("left", np.less), ("right", np.less_equal)):
         for t in (0.1, float(np.float32(0.1)), 0.2, 0.3, np.nextafter(float(np.float32(0.3)), 1), 1e300, -1e300):
             assert count_below(scores, t, side) == below(scores.astype(np.float64), t).sum()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -324,7 +325,8 @@ def test_priors_of_hypotheses(rng):
 def test_an_empty_list_of_trials(rng):
     model = any_model({"a": 2})
     X = rng.normal(size=(3, D))
-    for empty in ([], np.zeros((0, 2), dtype=int)):
+    none: list[Any] = []
+    for empty in (none, np.zeros((0, 2), dtype=int)):
         assert model.llr_trials(X, X, empty).shape == (0,)
 
 

@@ -199,10 +199,10 @@ def test_rows_left_out_on_a_device_are_those_of_the_host(views: tuple[str, ...])
 
 def test_what_does_not_fit_is_named() -> None:
     block = torch.zeros((3, 2))
-    new = DeviceAccumulator
+    new: Any = DeviceAccumulator
     codes = {"a": [0, 1, 2]}
     with pytest.raises(ParameterError, match="second_moment"):
-        new(2, {"a": 3}, second_moment="half")  # type: ignore[arg-type]
+        new(2, {"a": 3}, second_moment="half")
     with pytest.raises(ParameterError, match="no view"):
         new(2, {})
     with pytest.raises(DataError, match=r"origin has shape \(3,\)"):

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from ._typing import IntArray
 from .exceptions import LabelError
 
+__all__ = ["label_rows"]
+
 
 @dataclass(frozen=True)
 class ViewClasses:

@@ -14,7 +14,7 @@ from . import load_bundle
 
 @click.command()
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
 def info(file: str, as_json: bool) -> None:
     """Say what is in FILE, one that mvplda wrote or one of vectors.
 
@@ -170,10 +170,10 @@ _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "--as",
     "what",
     type=click.Choice(["vectors", "trials", "scores", "plda"]),
-    help="What SOURCE holds; default: vectors, where both names say so.",
+    help="Take SOURCE to hold this.  [default: vectors, where both names say so]",
 )
-@click.option("--from-format", help="Of SOURCE, for trials and scores; default: seen from the contents.")
-@click.option("--to-format", help="Of TARGET; default: by its name, else Kaldi's.")
+@click.option("--from-format", help="Read trials or scores in this format.  [default: seen from the contents]")
+@click.option("--to-format", help="Write TARGET in this format.  [default: by its name, else Kaldi's]")
 def convert(source: str, target: str, what: str | None, from_format: str | None, to_format: str | None) -> None:
     """Write SOURCE in another format to TARGET.
 

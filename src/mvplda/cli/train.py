@@ -130,8 +130,7 @@ def train(
     from ..models import SCORERS
     from ..persistence import check_writable
     from ..preprocessing import standard_chain
-    from ..statistics import SufficientStatistics
-    from ..statistics.record import holds_statistics
+    from ..statistics.record import holds_statistics, load_with_sources
 
     kind = SCORERS[name]
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
@@ -165,8 +164,9 @@ def train(
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
-        model.fit_statistics(SufficientStatistics.load(vectors))
-        bundle = Bundle(None, model)
+        statistics, about = load_with_sources(vectors)
+        model.fit_statistics(statistics)
+        bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
         data = read_vectors(vectors)
         if len(data) < 2:
@@ -330,34 +330,55 @@ Bad = click.Choice(["raise", "skip"])
 
 @click.command()
 @click.argument("shards", nargs=-1)
-@click.option("-v", "--view", "views", multiple=True, help="A view, or an interaction such as speaker:phrase.")
-@click.option("-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=COLUMN of the tables, or VIEW=FILE.")
-@click.option("-o", "--output", required=True, help="Statistics file to write.")
-@click.option("--vectors", help="Column of the vectors in tables; default: by its name.")
-@click.option("--ids", help="Column of the ids in tables; default: by its name.")
+@click.option(
+    "-v", "--view", "views", multiple=True, help="Count classes of this view, or interaction such as speaker:phrase."
+)
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.",
+)
+@click.option("-o", "--output", required=True, help="Write the statistics to this file.")
+@click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
+@click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
 @click.option(
     "--second-moment",
     type=click.Choice(["full", "diagonal"]),
     default="full",
-    help="full serves any noise; diagonal is smaller, for diagonal or isotropic noise.",
+    help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal or isotropic noise.",
 )
-@click.option("--missing", help="A label that stands for no label.")
-@click.option("--on-bad-rows", type=Bad, default="raise", help="Vectors that hold NaN or infinity.")
-@click.option("--on-bad-shard", type=Bad, default="raise", help="Files that are damaged or do not fit.")
-@click.option("--work-dir", help="Folder for finished shards: a killed run goes on from them.")
+@click.option("--missing", help="Take this label to mean that a vector has none.")
+@click.option(
+    "--on-bad-rows", type=Bad, default="raise", help="Stop at vectors that hold NaN or infinity, or leave them out."
+)
+@click.option(
+    "--on-bad-shard", type=Bad, default="raise", help="Stop at files that are damaged or do not fit, or leave them out."
+)
+@click.option("--work-dir", help="Keep finished shards in this folder, so that a killed run goes on from them.")
 @click.option(
     "--engine",
     type=click.Choice(["serial", "threads", "processes", "dask"]),
     default="serial",
-    help="What runs over shards.",
+    help="Read shards one after the other, or several at a time in this way.",
 )
-@click.option("--scheduler", help="Address of a Dask scheduler; default: a cluster on this machine.")
-@click.option("--workers", type=click.IntRange(min=1), help="Default: one a core.")
-@click.option("--rows-per-shard", type=click.IntRange(min=1), help="Cut larger .npy, .parquet and .arrow files.")
-@click.option("--batch-mib", type=click.IntRange(min=1), default=16, help="Vectors that are read at a time.")
-@click.option("--add", "added", multiple=True, help="A statistics file to add.")
-@click.option("--subtract", "subtracted", multiple=True, help="A statistics file to subtract.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("--scheduler", help="Use the Dask scheduler at this address.  [default: a cluster on this machine]")
+@click.option("--workers", type=click.IntRange(min=1), help="Read this many shards at a time.  [default: one a core]")
+@click.option(
+    "--rows-per-shard",
+    type=click.IntRange(min=1),
+    help="Cut .npy, .parquet and .arrow files with more vectors than this into several shards.",
+)
+@click.option(
+    "--batch-mib",
+    type=click.IntRange(min=1),
+    default=16,
+    help="Read this many MiB of vectors at a time in a worker.",
+)
+@click.option("--add", "added", multiple=True, help="Add the statistics in this file; may be repeated.")
+@click.option("--subtract", "subtracted", multiple=True, help="Subtract the statistics in this file; may be repeated.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
 def stats(
     shards: tuple[str, ...],
     views: tuple[str, ...],
@@ -383,9 +404,10 @@ def stats(
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
     from ..distributed import gather
+    from ..io.vectors import read_extractor
     from ..persistence import check_writable
-    from ..statistics import SufficientStatistics, merge
-    from ..statistics.record import holds_statistics, save_statistics
+    from ..statistics import merge
+    from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
     check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
@@ -393,8 +415,14 @@ def stats(
     if not files and not rest:
         raise click.UsageError("give shards, or statistics files to --add")
     with warnings_as_lines():
-        parts = [SufficientStatistics.load(path) for path in files]
+        loaded = [load_with_sources(path) for path in (*files, *subtracted)]
+        parts = [statistics for statistics, _ in loaded[: len(files)]]
+        less = [statistics for statistics, _ in loaded[len(files) :]]
         sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
+        told = {
+            path: (about or {}).get("extractor") for path, (_, about) in zip((*files, *subtracted), loaded, strict=True)
+        }
+        sources["extractor"] = _one_extractor(told | {path: read_extractor(path) for path in rest})
         if rest:
             if not views and not labels:
                 raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
@@ -413,11 +441,22 @@ def stats(
             for bad in gathered.bad_shards:
                 click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
         result = merge(parts, files)
-        for path in subtracted:
-            result = result - SufficientStatistics.load(path)
+        for statistics in less:
+            result = result - statistics
         save_statistics(result, output, sources)
     if not quiet:
         click.echo("\n".join(_described(result)), err=True)
+
+
+def _one_extractor(told: dict[str, str | None]) -> str | None:
+    """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
+    from .._validation import compare_extractors
+
+    (first, found), *others = told.items()
+    for path, extractor in others:
+        compare_extractors(first, found, path, extractor)
+        first, found = (path, extractor) if found is None else (first, found)
+    return found
 
 
 def _described(statistics: Any) -> list[str]:
