@@ -158,19 +158,21 @@ class Trial:
         return layouts
 
     def mistaken(self, view: str) -> list[dict[Key, Key]]:
-        """Every way in which no name of the test is right: other names, each taken once, or none of them."""
+        """Every way in which not all names of the test are right.
+
+        One of them is in truth another name, which the test does not carry, or a new class; or all are new classes.
+        """
         own = self.test.names(view)
         candidates = dict.fromkeys(self.enrol.names(view))
         if view in self.known:
             candidates |= dict.fromkeys(self.dense.trained[view])
-        ways = []
-        for taken in product([None, *candidates], repeat=len(own)):
-            real = [name for name in taken if name is not None]
-            if len(set(real)) == len(real) and all(a != b for a, b in zip(own, taken, strict=True)):
-                ways.append(
-                    {("name", a): ("new", a) if b is None else ("name", b) for a, b in zip(own, taken, strict=True)}
-                )
-        return ways
+        ways: list[dict[Key, Key]] = []
+        for wrong in own:
+            ways.append({("name", wrong): ("new", wrong)})
+            ways += [{("name", wrong): ("name", other)} for other in candidates if other not in own]
+        if len(own) > 1:
+            ways.append({("name", name): ("new", name) for name in own})
+        return ways or [{}]
 
     def others(self, view: str) -> list[dict[Key, Key]]:
         """Training classes that the test may be of, where it is not of the enrolment's; or of none of them."""

@@ -373,9 +373,6 @@ class PAVCalibrator(Calibrator):
         return scores[:, 0]
 
 
-# Weighted logistic regression: a convex cost, its exact gradient and curvature.
-
-
 LLR_DEVIATION = 30.0
 """Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
 
@@ -476,9 +473,6 @@ def fit_logistic(
         raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
     slopes = weights[:-1] / scale
     return slopes, float(weights[-1] - slopes @ centre)
-
-
-# What calibrators are given: scores and, for training, what every trial is.
 
 
 ENOUGH_SPEAKERS = 30

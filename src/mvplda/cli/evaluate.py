@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Number, check_folder, once
+from . import SEED, KeyValue, Number, check_folder, load_bundle, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,7 +122,7 @@ def evaluate(
       mvplda evaluate scores --trials trials --far 0.001
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
-    from .. import load, metrics
+    from .. import metrics
     from ..report.page import write_report
 
     if report is None and (model is not None or view_scores or title is not None):
@@ -133,7 +133,7 @@ def evaluate(
     if report is not None:
         _check_page(report)
     trials, values = scored_trials(key, scores)
-    fitted = None if model is None else getattr(loaded := load(model), "model", loaded)
+    fitted = None if model is None else load_bundle(model).scorer
     of_views = {view: matched(trials, path) for view, path in single.items()}
     settings: dict[str, Any] = {"costs": costs, "far": far, "frr": frr, "equal_weights": equal}
     result = metrics.evaluate(values, trials.kind, **settings)
@@ -376,7 +376,7 @@ def _page(
         return {kind: scores[trials.kind == kind] for kind in kinds if (trials.kind == kind).any()}
 
     extra: dict[str, Any] = {}
-    if fitted is not None:
+    if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none
         extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
     single = {view: by_kind(scores) for view, scores in of_views.items()}
     return Report(title, result, by_kind(values), intervals, single, **extra)

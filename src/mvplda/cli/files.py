@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from . import load_bundle
+
 
 @click.command()
 @click.argument("file")
@@ -218,7 +220,6 @@ def _convert_plda(source: str, target: str, to_format: str | None) -> None:
     from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
     from ..models import MultiviewPLDA
-    from .score import load_bundle
 
     if to_format not in (None, "kaldi", "kaldi-text"):
         raise ParameterError(f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, Number, once, question_options
+from . import MODELS, Number, load_bundle, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,19 +127,6 @@ def check_scores_place(*paths: str, form: str | None) -> None:
     check_writable(*paths)
     if any((form or suffix_format(path)) == "parquet" for path in paths):
         need("pyarrow")
-
-
-def load_bundle(path: str) -> Bundle:
-    """What a model file holds; a scorer alone is a bundle without anything around it."""
-    from ..bundle import Bundle
-    from ..exceptions import FileFormatError
-    from ..models import BaseScorer
-    from ..persistence import load
-
-    found = load(path)
-    if not isinstance(found, (Bundle, BaseScorer)):
-        raise FileFormatError(f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes")
-    return found if isinstance(found, Bundle) else Bundle(None, found)
 
 
 def read_side(bundle: Bundle, path: str) -> Any:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from . import MODELS, SEED, KeyValue, Number, once, warnings_as_lines
-from .score import enrolled_profiles, load_bundle, read_side
+from . import MODELS, SEED, KeyValue, Number, Registered, load_bundle, once, warnings_as_lines
+from .score import enrolled_profiles, read_side
 
 
 @click.command()
@@ -32,6 +33,7 @@ from .score import enrolled_profiles, load_bundle, read_side
 @click.option(
     "--model",
     "name",
+    type=Registered("model", "models.SCORERS"),
     default="multiview",
     help="Train this kind of model: multiview models all views together; plda models one view; cascade has a PLDA for "
     "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
@@ -121,20 +123,17 @@ def train(
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
-    from .. import models
     from ..bundle import Bundle
     from ..exceptions import DataError
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
+    from ..models import SCORERS
     from ..persistence import check_writable
     from ..preprocessing import standard_chain
     from ..statistics import SufficientStatistics
     from ..statistics.storage import holds_statistics
 
-    kinds = models.named_scorers()
-    if name not in kinds:
-        raise click.BadParameter(f"expected one of {', '.join(kinds)}; got {name!r}", param_hint="--model")
-    kind = kinds[name]
+    kind = SCORERS[name]
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and name != "multiview":
@@ -144,13 +143,13 @@ def train(
     share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
     settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
     settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
-    if not kind.NEEDS_LABELS:
-        foreign = [option for option in (*LIBRARY, "labels", "views", "shrinkage") if _given(option)]
-        if foreign:
-            raise click.UsageError(f"--model {name} knows neither views nor labels: leave out --{foreign[0]}")
-        settings = {"centre": not no_centre}
-    elif no_centre:
+    if no_centre and name != "cosine":
         raise click.UsageError("--no-centre is for --model cosine")
+    if not kind.NEEDS_LABELS:
+        foreign = _given("views", "labels", "shrinkage", *LIBRARY)
+        if foreign:
+            raise click.UsageError(f"--model {name} takes vectors alone: leave out {', '.join(foreign)}")
+        settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
     check_writable(output)
@@ -199,8 +198,11 @@ LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algo
 """Options of a fit by EM, and what the library calls them."""
 
 
-def _given(option: str) -> bool:
-    return click.get_current_context().get_parameter_source(option) is not click.core.ParameterSource.DEFAULT
+def _given(*names: str) -> list[str]:
+    """Those of some options that stand in the call, as they are written there."""
+    context = click.get_current_context()
+    called = {name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    return [option.opts[-1] for option in context.command.params if option.name in called]
 
 
 def _rank(text: str) -> int | str:
@@ -235,11 +237,10 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     Example:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
-    from .. import load
     from ..persistence import check_writable
 
     check_writable(output)
-    profiles = enrolled_profiles(load(model), vectors, models, None, None)
+    profiles = enrolled_profiles(load_bundle(model), vectors, models, None, None)
     profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
 

@@ -27,7 +27,7 @@ from ..inference.initialise import moment_start, random_start, warm_parameters
 from ..inference.noise import NOISES, NoiseModel
 from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, check_view_names, encode_labels
+from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SecondMoment, SufficientStatistics
 from ..statistics.device import check_tensor, sums_on
@@ -158,8 +158,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         shown = copy(self)
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
-
-    # -- training ---------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to labelled vectors.
@@ -322,8 +320,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    # -- pairs, in scikit-learn's clothes --------------------------------------
-
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):
             raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
@@ -341,8 +337,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
         return super().predict(pairs)
-
-    # -- the fitted model --------------------------------------------------
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
@@ -433,7 +427,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
-        model.classes_ = {view: np.asarray(names) for view, names in values["classes"].items()}
+        model.classes_ = {view: as_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(values["dimension"])
@@ -495,8 +489,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         parts["noise"] = float(self.parameters_.sigma.variances.sum())
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
-
-    # -- helpers -------------------------------------------------------------
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):
