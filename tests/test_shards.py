@@ -63,7 +63,7 @@ def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
     paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".arrow", ".npy", ".npz"))]
     for path, part in zip(paths, parts, strict=True):
         write_shard(path, *part)
-    found = SufficientStatistics.from_files(paths, views=VIEWS, batch_bytes=BATCH, missing="")
+    found = gather(paths, views=VIEWS, batch_bytes=BATCH, missing="").statistics
     close(whole(parts), found)
 
 

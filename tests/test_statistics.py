@@ -9,7 +9,7 @@ import pytest
 
 from mvplda import SufficientStatistics
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.statistics import sums as blocks
+from mvplda.statistics import accumulator as blocks
 
 VIEWS = ("a", "b", "b:a")
 

@@ -21,13 +21,12 @@ from mvplda.inference import exact as elimination
 from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, posterior
 from mvplda.inference.initialise import _top_svd, moment_start, random_start
-from mvplda.statistics.device import sums_on
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def tensors(p: Any, noise: str) -> Any:
-    return sums_on(p.statistics(), tuple(p.views), "full" if noise == "full" else "diagonal", "cpu")
+    return p.statistics().for_views(tuple(p.views), "full" if noise == "full" else "diagonal", "cpu")
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:

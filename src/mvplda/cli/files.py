@@ -101,7 +101,7 @@ def _about_safetensors(file: str) -> dict[str, Any]:
 
 def _about_statistics(file: str) -> dict[str, Any]:
     from ..persistence import read_metadata
-    from ..statistics.storage import load_with_sources
+    from ..statistics.record import load_with_sources
 
     statistics, sources = load_with_sources(file)
     unlabelled = {view: int(statistics.classes[view].anonymous) for view in statistics.views}

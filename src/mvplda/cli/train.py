@@ -131,7 +131,7 @@ def train(
     from ..persistence import check_writable
     from ..preprocessing import standard_chain
     from ..statistics import SufficientStatistics
-    from ..statistics.storage import holds_statistics
+    from ..statistics.record import holds_statistics
 
     kind = SCORERS[name]
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
@@ -406,7 +406,7 @@ def stats(
     from ..distributed import gather
     from ..persistence import check_writable
     from ..statistics import SufficientStatistics, merge
-    from ..statistics.storage import holds_statistics, save_statistics
+    from ..statistics.record import holds_statistics, save_statistics
 
     check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]

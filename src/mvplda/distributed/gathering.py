@@ -27,9 +27,9 @@ from ..io.lists import unlabelled
 from ..io.sources import OnDisk, is_stream
 from ..io.vectors import check_once, checked_names, open_vectors
 from ..labels import base_columns, check_view_names
-from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
+from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
 from ..statistics.accumulator import common_origin
-from ..statistics.storage import load_with_sources, save_statistics
+from ..statistics.record import load_with_sources, save_statistics
 from .engines import Engine, map_reduce, one_thread_each
 from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of, some_twice
 
@@ -315,7 +315,8 @@ def read_shard(
     path = piece.path
     reader = open_vectors(path, job.vectors, job.ids)
     labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing, piece.start)
-    sums = Accumulator(job.views, job.origin, job.second_moment)
+    classes = GrowingClasses(job.views)
+    sums = HostAccumulator(len(job.origin), job.views, second_moment=job.second_moment, origin=job.origin)
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
@@ -331,7 +332,7 @@ def read_shard(
                     )
                 if labels.ids and reader.has_ids and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
-                out = sums.add(batch.X, codes) if batch.X.size else np.arange(n)
+                out = sums.add(batch.X, classes.number(codes), on_error="skip") if batch.X.size else np.arange(n)
                 bad += len(out)
                 named += (rows + out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n
@@ -351,7 +352,7 @@ def read_shard(
             f"{piece}: {bad} of {rows - piece.start} vectors hold NaN or infinity: row {which}, counted from 0. "
             "Repair them, or leave them out with on_bad_rows='skip'"
         )
-    statistics = sums.result() if sums.n else None
+    statistics = SufficientStatistics.of(sums, *classes.sorted()) if sums.n else None
     files = (*reader.files, *labels.files)
     report = ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named), labels.unlisted)
     return statistics, report, files, ids

@@ -30,7 +30,7 @@ from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SecondMoment, SufficientStatistics
-from ..statistics.device import check_tensor, sums_on
+from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
 from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
 from .verification import VerificationMixin
@@ -223,7 +223,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
         asked, ranks = choose_ranks(statistics, settings.ranks)
         diagnostics = examine(statistics, views, asked, ranks)
-        sums = sums_on(statistics, views, self._second_moment(), device)
+        sums = statistics.for_views(views, self._second_moment(), device)
         noise = noise_model(self.noise, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
@@ -239,7 +239,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         step = None
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
-            step = paper_step(statistics.for_views((cell,), self._second_moment()), noise)
+            step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
         with threads_for(step_operations(design, rank_tuple)):
             fit = fit_em(
                 design,
@@ -356,7 +356,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = sums_on(statistics, tuple(self.views_), p.sigma.second_moment)
+        sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
