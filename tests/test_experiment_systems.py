@@ -11,9 +11,9 @@ import pytest
 from experiment_problems import SMALL, drawn, drawn_task
 from problems import there
 
-from mvplda import PLDA, MultiviewPLDA
+from mvplda import PLDA, MultiviewPLDA, load
 from mvplda.calibration import LinearCalibrator
-from mvplda.exceptions import ParameterError
+from mvplda.exceptions import FewSpeakersWarning, ParameterError
 from mvplda.io.vectors import VectorSet
 from mvplda.metrics import cllr, evaluate
 from mvplda.models.baselines import CascadeScorer
@@ -22,17 +22,16 @@ from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.systems import (
     SYSTEMS,
     BackendSettings,
-    _fitter,
+    claims,
     development_task,
     run_system,
     systems_named,
     tune,
 )
-from mvplda.speech.experiment.task import Task, score
+from mvplda.speech.experiment.task import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-BUNDLES = ["plda-cell", "jplda-printed", "jplda-exact", "jplda-interaction", "jplda-known", "plda-tuned", "best"]
 AVERAGED = ("plda-cell", "jplda-printed", "jplda-exact")
 
 
@@ -77,11 +76,10 @@ def test_cosine_is_the_cosine(task, scored):
     np.testing.assert_allclose(scored["cosine"].scores, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_rows_are_enrolments_in_their_order(task, scored, name):
     """Each enrolment on its own, claiming its own phrase, gives its row."""
     found = scored[name]
-    method = "average" if name in AVERAGED else "exact"
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
         question: dict[str, Any] = {"scoring": "paper"} if name == "jplda-printed" else {}
@@ -89,7 +87,8 @@ def test_rows_are_enrolments_in_their_order(task, scored, name):
             question["known"] = {"phrase": task.model_labels["phrase"][i : i + 1]}
         own = task.enrol[task.enrol_ids == i]
         ask = found.model.llr if name == "best" or found.model.calibrator is None else found.model.calibrated
-        alone = np.asarray(ask(found.model.enrol(own, np.zeros(len(own)), method=method), task.test, **question))[0]
+        options = {"method": "average"} if name in AVERAGED else {}
+        alone = np.asarray(ask(found.model.enrol(own, np.zeros(len(own)), **options), task.test, **question))[0]
         if name == "best":  # calibrated for the known phrase, the model's own calibration is for the plain question
             slope, shift = np.polyfit(alone, found.scores[i], 1)
             assert slope > 0
@@ -180,7 +179,7 @@ def by_hand(task, held, share):
     ranks = {"speaker": 5, "phrase": 3, "speaker:phrase": 6}
     model = MultiviewPLDA(ranks, noise="full", noise_shrinkage=share, max_iter=20, random_state=0)
     model.fit(chain.transform(task.train[~out]), {view: values[~out] for view, values in task.train_labels.items()})
-    ratios, same = [], []
+    ratios, same, speakers = [], [], []
     cells = sorted({(s, p) for s, p in zip(*task.train_labels.values(), strict=True) if s in held})
     rows = {
         cell: [i for i, c in enumerate(zip(*task.train_labels.values(), strict=True)) if c == cell] for cell in cells
@@ -190,8 +189,9 @@ def by_hand(task, held, share):
         tests = np.concatenate([rows[cell][3:] for cell in cells])
         llr = model.llr(profile, chain.transform(task.train[tests]), known={"phrase": [enrolled[1]]})[0]
         ratios += llr.tolist()
+        speakers += [enrolled[0]] * len(llr)
         same += [cell == enrolled for cell in cells for _ in rows[cell][3:]]
-    llrs, targets = LinearCalibrator().fit(ratios, same).transform(ratios), np.array(same)
+    llrs, targets = LinearCalibrator().fit(ratios, same, speakers=speakers).transform(ratios), np.array(same)
     return cllr(llrs[targets], llrs[~targets])
 
 
@@ -204,15 +204,27 @@ def test_best_is_chosen_by_trials_of_training_speakers_held_out():
     assert not set(inner.train_labels["speaker"]) & set(held)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tuned = tune(task, SMALL.shrinkages, _fitter(SMALL, cell_only=False), _known, 0)
+        tuned = tune(task, SMALL.shrinkages, lambda some, share: SYSTEMS["best"].fit(some, SMALL, share), claims)
         for share, cost in tuned.development.items():
             assert cost == pytest.approx(by_hand(task, held, share), rel=1e-3)
     assert tuned.shrinkage == min(tuned.development, key=tuned.development.__getitem__)
     assert set(tuned.bundle.scorer.classes_["speaker"]) == set(task.train_labels["speaker"])
 
 
-def _known(bundle, trials):
-    return score(bundle, trials, known={"phrase": trials.model_labels["phrase"]})
+def test_few_speakers_of_a_calibration_are_said():
+    task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
+    with pytest.warns(FewSpeakersWarning, match=r"rests on 2 speaker\(s\)"):
+        found = run_system(SYSTEMS["best"], task, SMALL)
+    assert found.note.endswith("calibrated on 2 speakers")
+    assert found.model.calibrator.n_speakers_ == 2
+
+
+def test_every_system_comes_back_from_its_file(task, scored, tmp_path):
+    for name, found in scored.items():
+        found.model.save(tmp_path / f"{name}.safetensors")
+        again = load(tmp_path / f"{name}.safetensors")
+        sides = found.model.enrol(task.enrol, task.enrol_ids), task.test
+        np.testing.assert_array_equal(again.llr(*sides), found.model.llr(*sides), err_msg=name)
 
 
 def test_the_tests_have_no_say_in_what_is_chosen():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from mvplda.bundle import Bundle
 from mvplda.metrics import cllr, min_cllr
 from mvplda.models.baselines import CosineScorer
 from mvplda.models.multiview import MultiviewPLDA
-from mvplda.speech.experiment.systems import BackendSettings, best, development_task, tune
+from mvplda.speech.experiment.systems import SYSTEMS, BackendSettings, development_task, run_system, tune
 from mvplda.speech.experiment.task import Task
 from mvplda.toy import known_model
 
@@ -124,15 +123,12 @@ def test_tuning_takes_the_cheapest_candidate_and_its_calibration_lowers_the_cost
         sharper = MultiviewPLDA.from_parameters(model.mean_, model.loadings_, model.noise_ * (0.2 + share))
         return Bundle(None, sharper)
 
-    def ask(bundle: Bundle, some: Task) -> Any:
-        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
-
-    tuned = tune(task, (0.0, 0.8), fit, ask)
+    tuned = tune(task, (0.0, 0.8), fit)
     cheapest = min(tuned.development.values())
     clearly = cheapest <= 0.95 * tuned.development[0.0]
     assert tuned.shrinkage == (0.8 if clearly else 0.0)
     assert set(tuned.development) == {0.0, 0.8}
-    overconfident = tune(task, (0.0,), fit, ask).bundle
+    overconfident = tune(task, (0.0,), fit).bundle
     profiles = overconfident.enrol(task.enrol, task.enrol_ids)
     raw, calibrated = overconfident.llr(profiles, task.test), overconfident.calibrated(profiles, task.test)
     costs = [cllr(s[task.targets], s[~task.targets]) for s in (np.asarray(raw, dtype=np.float64), calibrated)]
@@ -147,16 +143,13 @@ def test_the_first_candidate_stays_unless_another_is_clearly_better() -> None:
         model = MultiviewPLDA({"speaker": 4, "phrase": 3}, max_iter=10)
         return Bundle(None, model.fit(some.train + noisy, some.train_labels))
 
-    def ask(bundle: Bundle, some: Task) -> Any:
-        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
-
-    assert tune(task, (0.001, 0.0), fit, ask).shrinkage == 0.001  # hardly worse
-    assert tune(task, (1.0, 0.0), fit, ask).shrinkage == 0.0  # much worse
+    assert tune(task, (0.001, 0.0), fit).shrinkage == 0.001  # hardly worse
+    assert tune(task, (1.0, 0.0), fit).shrinkage == 0.0  # much worse
 
 
 def test_best_is_calibrated_and_says_what_was_chosen() -> None:
     task = a_task(people=40, unseen=10)
-    found = best(task, BackendSettings(speaker_rank=4, cell_rank=2, components=20))
+    found = run_system(SYSTEMS["best"], task, BackendSettings(speaker_rank=4, cell_rank=2, components=20))
     assert found.model.calibrator is not None
     assert "shrinkage" in found.note
     assert found.scores.shape == task.targets.shape
@@ -176,10 +169,7 @@ def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
         fitted.append(share)
         return Bundle(None, MultiviewPLDA({"speaker": 2}, max_iter=2).fit(some.train, some.train_labels))
 
-    def ask(bundle: Bundle, some: Task) -> Any:
-        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
-
-    tuned = tune(a_task(), (0.5, 0.1), fit, ask)
+    tuned = tune(a_task(), (0.5, 0.1), fit)
     assert tuned.shrinkage == chosen
     assert fitted == [0.5, 0.1, chosen]
     assert tuned.development == {0.5: 1.0, 0.1: cost}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mvplda.exceptions import DataError
-from mvplda.metrics import cllr, convex_hull, eer, eer_by_kind, min_cllr, trial_kinds
+from mvplda.metrics import ScoreCurve, cllr, eer, eer_by_kind, min_cllr, trial_kinds
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
 
@@ -41,7 +41,8 @@ def test_eer_is_where_the_lower_hull_meets_the_diagonal(targets, nontargets):
 @given(scores, scores)
 @settings(deadline=None, max_examples=40)
 def test_hull_is_convex_and_below_every_threshold(targets, nontargets):
-    miss, false_alarm = convex_hull(targets, nontargets)
+    hull = ScoreCurve(targets, nontargets).hull
+    miss, false_alarm = hull.miss, hull.false_alarm
     steps = np.diff(np.stack([miss, false_alarm]), axis=1)
     points = roc_points(targets, nontargets)
     for corner in zip(miss, false_alarm, strict=True):

@@ -16,7 +16,6 @@ from mvplda.metrics import (
     act_dcf,
     bayes_error_rates,
     cllr,
-    convex_hull,
     detection_cost,
     detection_costs,
     eer,
@@ -49,7 +48,8 @@ def test_by_hand_with_ties():
 
     Corners (miss, false alarm): (0, 1), (0, 1/2), (1/4, 1/4), (3/4, 0), (1, 0).
     """
-    miss, false_alarm = convex_hull([1, 2, 2, 3], [0, 1, 2, 0])
+    hull = ScoreCurve([1, 2, 2, 3], [0, 1, 2, 0]).hull
+    miss, false_alarm = hull.miss, hull.false_alarm
     assert miss.tolist() == [0, 0, 0.25, 0.75, 1]
     assert false_alarm.tolist() == [1, 0.5, 0.25, 0, 0]
     assert eer([1, 2, 2, 3], [0, 1, 2, 0]) == 0.25
