@@ -15,7 +15,7 @@ from mvplda.io.scores import read_scores
 from mvplda.io.vectors import read_vectors
 from mvplda.preprocessing import standard_chain
 
-FIT = {"max_iter": 6, "tol": 0.0, "random_state": 0}
+FIT: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "random_state": 0}
 SPEED = ["--iterations", "6", "--tolerance", "0", "-q"]
 
 

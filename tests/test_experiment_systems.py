@@ -191,7 +191,8 @@ def by_hand(task, held, share):
         ratios += llr.tolist()
         speakers += [enrolled[0]] * len(llr)
         same += [cell == enrolled for cell in cells for _ in rows[cell][3:]]
-    llrs, targets = LinearCalibrator().fit(ratios, same, speakers=speakers).transform(ratios), np.array(same)
+    targets = np.array(same)
+    llrs = LinearCalibrator().fit(ratios, same, speakers=speakers).transform(ratios)
     return cllr(llrs[targets], llrs[~targets])
 
 
