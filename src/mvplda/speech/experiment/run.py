@@ -245,7 +245,7 @@ def run_systems(
         say(f"left out, for two views only: {', '.join(system.name for system in unfit)}")
     if not systems:
         raise ParameterError(f"no system is left to try on the views {', '.join(task.views)}")
-    drawn = _Drawn.of(task) if resamples else None
+    resampled = _BootstrapTrials.of(task) if resamples else None
     done: list[SystemResult] = []
     scored: dict[str, SystemScores] = {}
     for system in systems:
@@ -255,11 +255,11 @@ def run_systems(
         result = evaluate(found.scores, kinds, costs)
         groups = _by_group(found.scores, kinds, task.groups, costs)
         intervals = None
-        if drawn is not None:
+        if resampled is not None:
             try:
-                intervals = drawn.intervals(found.scores, costs)
+                intervals = resampled.intervals(found.scores, costs)
             except DataError as error:
-                drawn = None
+                resampled = None
                 say(f"no intervals: {error}")
         done.append(SystemResult(system.name, system.title, result, intervals, seconds, found.note, system.llr, groups))
         scored[system.name] = found
@@ -268,14 +268,14 @@ def run_systems(
             say(partial.table().splitlines()[0])
         say(partial.line(done[-1]))
     comparison, compared = None, None
-    if drawn is not None and {BASELINE, BEST} <= set(scored):
+    if resampled is not None and {BASELINE, BEST} <= set(scored):
         compared = (BEST, BASELINE)
-        comparison = drawn.compare(scored[BEST].scores, scored[BASELINE].scores, costs, resamples)
+        comparison = resampled.compare(scored[BEST].scores, scored[BASELINE].scores, costs, resamples)
     return Results(title, summary, tuple(done), comparison, compared, configuration or {}), scored
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _BootstrapTrials:
     """Trials for intervals and comparison, the same for every system.
 
     where : (n,) places in the matrix of scores
@@ -290,7 +290,7 @@ class _Drawn:
     people: tuple[NDArray[np.int32], NDArray[np.int32]]
 
     @classmethod
-    def of(cls, task: Task) -> _Drawn:
+    def of(cls, task: Task) -> _BootstrapTrials:
         rng = np.random.default_rng(0)
         every = [np.flatnonzero(mask) for mask in task.kinds.values()]
         places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in every]
