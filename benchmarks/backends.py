@@ -1,7 +1,8 @@
 """Back-ends on vectors of public extractors, few training speakers: cosine, PLDA, joint models, priors, committees.
 
-``python benchmarks/backends.py DATA [-o results/backends] [--only TABLE]``. DATA is a folder with audiomnist_campplus.npz,
-audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which 40 train and 20 evaluate.
+``python benchmarks/backends.py DATA [-o results/backends] [--only TABLE]``. DATA is a folder with
+audiomnist_campplus.npz, audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which
+40 train and 20 evaluate.
 Profiles are of three sessions of a (speaker, phrase), tests are the sessions after them, all against all. Nothing is
 chosen on the evaluation speakers: strengths and factors come from training speakers that are held out.
 """
@@ -176,7 +177,6 @@ def tables(widths: dict[str, int]) -> dict[str, dict[str, tuple[list[str], Backe
     for title, names in (("campplus + words", two), ("campplus + words + resemblyzer", three)):
         every[title] = {
             "cosines, fused": (names, of(names, models=False, cosines=True)),
-            "one vector, joint, prior": (names, single(joint, None)),
             "experts, summed": (names, of(names, factors=None)),
             "experts": (names, of(names)),
             "experts and cosines": (names, of(names, cosines=True)),
