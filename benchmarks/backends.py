@@ -1,8 +1,7 @@
 """Back-ends on vectors of public extractors, few training speakers: cosine, PLDA, joint models, priors, committees.
 
-``python benchmarks/backends.py DATA [-o results/backends] [--only TABLE]``. DATA is a folder with
-audiomnist_campplus.npz, audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which
-40 train and 20 evaluate.
+``python benchmarks/backends.py DATA [-o results/backends] [--only TABLE]``. DATA holds audiomnist_campplus.npz,
+audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which 40 train and 20 evaluate.
 Profiles are of three sessions of a (speaker, phrase), tests are the sessions after them, all against all. Nothing is
 chosen on the evaluation speakers: strengths and factors come from training speakers that are held out.
 """

@@ -86,9 +86,10 @@ def test_scores_have_the_digits_that_they_have(root, tmp_path):
     # float64, as it is; text, tables and both ways
     precise = np.array([1 / 3, -2e-9, 12345.678901234567, np.inf])
     for name in ("s", "s.csv", "s.parquet"):
-        write_scores(tmp_path / name, Scores(list("abcd"), list("efgh"), precise))
+        enrol, test = np.array(list("abcd")), np.array(list("efgh"))
+        write_scores(tmp_path / name, Scores(enrol, test, precise))
         assert np.array_equal(read_scores(tmp_path / name).score, precise)
-        write_scores(tmp_path / name, Scores(list("abcd"), list("efgh"), precise.astype(np.float32)))
+        write_scores(tmp_path / name, Scores(enrol, test, precise.astype(np.float32)))
         assert np.array_equal(read_scores(tmp_path / name).score.astype(np.float32), precise.astype(np.float32))
     assert (tmp_path / "s").read_text().splitlines()[0] == "a e 0.33333334"
 
@@ -102,7 +103,7 @@ def test_scores_go_by_the_name_of_their_file(root, tmp_path):
 
 def test_a_warning_is_one_line_and_shown_once(root, tmp_path, monkeypatch):
     def fit(self, *_, **__):
-        for _ in range(3):
+        for _time in range(3):
             warnings.warn("the noise\nwas raised", UserWarning, stacklevel=1)
             warnings.warn("old", DeprecationWarning, stacklevel=1)
             logging.getLogger("mvplda.speech.corpora").warning("%d cells", 2)

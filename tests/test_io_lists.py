@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +322,7 @@ def test_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", out)
     write_scores("-", SCORES)
-    written = out.buffer.getvalue()  # type: ignore[attr-defined]
+    written = out.buffer.getvalue()
     assert written.startswith(b"m1 t/1 0.333")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written)))
     assert read_scores("-").score.tolist() == SCORES.score.tolist()
@@ -368,8 +369,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model": read_model_enrolment,
     "train": read_train_labels,
     "trn": read_rsr2015_enrolment,
-    **{format: (lambda path, format=format: read_trials(path, format)) for format in FORMATS},
-    **{f"s-{format}": (lambda path, format=format: read_scores(path, format)) for format in ("kaldi", "nist", "csv")},
+    **{format: partial(read_trials, format=format) for format in FORMATS},
+    **{f"s-{format}": partial(read_scores, format=format) for format in ("kaldi", "nist", "csv")},
 }
 SEEDS = [
     b"a b target\nc d nontarget\ne f target\n",

@@ -32,6 +32,8 @@ from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
 from .statistics import as_vectors
 
+__all__ = ["CORAL", "adapt", "coral_plus", "interpolate", "shift_mean"]
+
 Weight = float | Mapping[str, float]
 
 

@@ -46,8 +46,9 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
-    """Kinds that trials may have: those with names, and the patterns of the views."""
-    return tuple(dict.fromkeys([*TARGETS, *NONTARGETS, *(patterns(views).values() if views else ())]))
+    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, and the patterns of the views."""
+    some = (["speaker"], ["speaker", "phrase"], views)
+    return tuple(dict.fromkeys(kind for few in some if few for kind in patterns(few).values()))
 
 
 def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bool = False) -> dict[str, Mask]:

@@ -26,6 +26,8 @@ from .labels import encode_labels, label_columns
 from .persistence import Persistent
 from .statistics import HARDLY_VARIES, hardly_vary
 
+__all__ = ["LDA", "Centring", "LengthNormalisation", "Reduction", "Whitening", "standard_chain"]
+
 FLOATS = (np.float64, np.float32)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array
 from ..backend import namespace, to_host
-from ..statistics.sums import Sums
+from ..statistics import Sums
 from .design import Design
 from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
 from .noise import NoiseModel, noise_of
@@ -193,7 +193,7 @@ class Posterior:
 def posterior(design: Design, parameters: Parameters) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums, e, xp = design.sums, design.plan.leaf, design.sums.xp
-    counts = [xp.keep(n) for n in sums.counts]
+    counts = [xp.cached(n) for n in sums.counts]
     p, LB = canonical_and_weighted(parameters)
     B, where = p.stacked(), p.slices
     G = B.T @ LB
@@ -216,7 +216,7 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
             if e in (k, l):
                 cross = leaf.met(l).T @ means[l] if k == e else means[k].T @ leaf.met(k)
             else:
-                cross = means[k].T @ (xp.table(sums.cooccurrence[k, l]) @ means[l])
+                cross = means[k].T @ (xp.cached_table(sums.cooccurrence[k, l]) @ means[l])
             zz[where[k], where[l]], zz[where[l], where[k]] = cross, cross.T
     covariance_sum, class_covariance = system.covariance_sums()
     # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared

@@ -15,7 +15,6 @@ There is one reader a format, which gives batches: `read_vectors` takes them all
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,8 @@ from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import PathLike
-from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownExtractorWarning
+from .._validation import EXTRACTOR_SUFFIX
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import atomic_write, check_writable
 from . import arrow, numpy_files
 from .batches import Reader, Vectors
@@ -35,7 +35,6 @@ from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse
 from .sources import OnDisk, fail, is_stream
 from .text import Names, as_names, check_ids, repeated
 
-EXTRACTOR_SUFFIX = ".extractor"
 WHOLE = 2**28
 """Bytes of a batch where all of them are wanted."""
 
@@ -173,26 +172,6 @@ def read_extractor(path: PathLike) -> str | None:
         return note.read_text(encoding="utf-8-sig").strip() or None
     except UnicodeDecodeError as error:
         fail(note, f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it")
-
-
-def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
-    """Refuse what different extractors made; warn where only one of them is known.
-
-    Parameters
-    ----------
-    one, other : a model, or files of vectors, as errors call them
-    of_one, of_other : the names of their extractors
-    """
-    if of_one == of_other:
-        return
-    if of_one is not None and of_other is not None:
-        raise DataError(f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit")
-    known, unknown = (one, other) if of_other is None else (other, one)
-    message = (
-        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
-        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
-    )
-    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:

@@ -36,10 +36,10 @@ from ..inference.initialise import moment_start, random_start, warm_parameters
 from ..inference.noise import NOISES, NoiseModel
 from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, check_view_names, encode_labels
+from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SecondMoment, SufficientStatistics
-from ..statistics.device import check_tensor, sums_on
+from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
 from .priors import (
     DEFAULT_STRENGTH,
@@ -191,8 +191,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    # -- training ---------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to labelled vectors.
 
@@ -248,7 +246,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.missing = self.missing
         model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
         if statistics is not None:
-            sums = sums_on(statistics, views, "full").on_host()
+            sums = statistics.for_views(views, "full").on_host()
             design = Design.of(sums, p.ranks, method=model._method())
             about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
             found_posterior = posterior(design, about_origin)
@@ -308,7 +306,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 warnings.simplefilter("ignore", UnidentifiableViewWarning)
                 warnings.simplefilter("ignore", DisconnectedDesignWarning)
             diagnostics = examine(statistics, views, asked, ranks)
-        sums = sums_on(statistics, views, self._second_moment(), device)
+        sums = statistics.for_views(views, self._second_moment(), device)
         kind = self.noise if self.prior is None else "full"
         noise = noise_model(kind, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
@@ -333,7 +331,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
-            step = paper_step(statistics.for_views((cell,), self._second_moment()), noise)
+            step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
         with threads_for(step_operations(design, rank_tuple)):
             fit = fit_em(
                 design,
@@ -409,8 +407,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    # -- pairs, in scikit-learn's clothes --------------------------------------
-
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):
             raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
@@ -428,8 +424,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
         return super().predict(pairs)
-
-    # -- the fitted model --------------------------------------------------
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
@@ -449,7 +443,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = sums_on(statistics, tuple(self.views_), p.sigma.second_moment)
+        sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
@@ -520,7 +514,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
-        model.classes_ = {view: np.asarray(names) for view, names in values["classes"].items()}
+        model.classes_ = {view: as_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(values["dimension"])
@@ -582,8 +576,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         parts["noise"] = float(self.parameters_.sigma.variances.sum())
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
-
-    # -- helpers -------------------------------------------------------------
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):

@@ -26,7 +26,7 @@ from ..labels import LabelTable, base_columns
 from ..metrics import cllr
 from ..scoring.question import Hypothesis, possible_hypotheses
 from ..statistics import SufficientStatistics
-from ..statistics.sums import Sums
+from ..statistics.accumulator import Sums
 
 Strength = float | Mapping[str, float]
 

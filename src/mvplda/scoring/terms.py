@@ -104,7 +104,7 @@ class ScoringState:
     space: LatentSpace
     terms: TermCache = field(default_factory=TermCache)
     worlds: dict[tuple[Hypothesis, CellTable, CellTable], list[Linked]] = field(default_factory=dict)
-    posteriors: dict[str, tuple[Any, KnownClasses]] = field(default_factory=dict)
+    posteriors: dict[str, tuple[tuple[Array, Array], KnownClasses]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class _Kind:
             size = half.shape[0] * half.shape[1]
             if lasting:
                 room = max(MADE_TIMES * self.y.shape[0] * self.y.shape[1], 4 * size)
-                if size + sum(h.shape[0] * h.shape[1] for h in halves.values()) > room:
+                if size + sum(h.shape[0] * h.shape[1] for h in list(halves.values())) > room:
                     halves.clear()
                 halves[key, reading] = half
             elif self._kept + size <= KEPT_NUMBERS:

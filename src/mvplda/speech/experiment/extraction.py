@@ -17,9 +17,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ..._typing import IntArray
 from ...exceptions import DataError
 from ...io.vectors import VectorSet
-from ..corpora.corpus import Corpus, IntArray, split_classes
+from ..corpora.corpus import Corpus, split_classes
 from ..features.augmentation import Channel, Noise, Recipe, Room, Speed
 from ..features.extract import Augmentation, extract_features
 from ..features.settings import FeatureSettings

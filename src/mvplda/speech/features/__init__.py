@@ -6,32 +6,9 @@ corpus. The packages that this needs (``mvplda[audio]``) are imported where they
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-_HOMES = {
-    "ActivitySettings": "settings",
-    "Augmentation": "extract",
-    "Channel": "augmentation",
-    "Extracted": "extract",
-    "FeatureCache": "store",
-    "FeatureSet": "store",
-    "FeatureSettings": "settings",
-    "Gain": "augmentation",
-    "Noise": "augmentation",
-    "Recipe": "augmentation",
-    "Room": "augmentation",
-    "SoundReader": "reading",
-    "Speed": "augmentation",
-    "augment": "augmentation",
-    "extract_features": "extract",
-    "features": "frames",
-    "frame_bounds": "frames",
-    "read_audio": "reading",
-    "speech_frames": "frames",
-    "stack": "frames",
-    "stacked_index": "frames",
-}
+from ..._optional import import_late
 
 __all__ = [
     "ActivitySettings",
@@ -65,14 +42,14 @@ if TYPE_CHECKING:
     from .settings import ActivitySettings, FeatureSettings
     from .store import FeatureCache, FeatureSet
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mvplda.speech.features' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = import_late(
+    __name__,
+    {
+        "augmentation": ("Channel", "Gain", "Noise", "Recipe", "Room", "Speed", "augment"),
+        "extract": ("Augmentation", "Extracted", "extract_features"),
+        "frames": ("features", "frame_bounds", "speech_frames", "stack", "stacked_index"),
+        "reading": ("SoundReader", "read_audio"),
+        "settings": ("ActivitySettings", "FeatureSettings"),
+        "store": ("FeatureCache", "FeatureSet"),
+    },
+)

@@ -23,11 +23,11 @@ from .settings import FrameAugmentation
 
 need("torch")
 
-import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-__all__ = ["Tensor", "choose_device", "functional", "nn", "pieces", "torch", "valid_frames"]
+# under their own names, so that the other modules take them from here
+import torch as torch  # noqa: E402
+from torch import Tensor as Tensor  # noqa: E402
+from torch import nn as nn  # noqa: E402
+from torch.nn import functional as functional  # noqa: E402
 
 Labels = Mapping[str, Any]
 Inputs = tuple[Tensor, Tensor | None] | tuple[Tensor]
@@ -35,6 +35,27 @@ CHUNK = 64
 """Steps whose stacked frames are gathered at once."""
 SORTED_BATCHES = 16
 """Utterances of so many batches are sorted by length, so that a batch holds similar ones."""
+
+
+class Body(nn.Module):
+    """A network without heads: ``body(frames, lengths)`` makes vectors (B, dimension) of frames (B, T, width).
+
+    Training copies the frames' mean and deviation into ``shift`` and ``deviation``.
+    """
+
+    shift: Tensor
+    deviation: Tensor
+
+    def __init__(self, width: int, dimension: int, embedding: int | None = None) -> None:
+        """``embedding``: how many numbers the heads see, as many as the vectors have if None."""
+        super().__init__()
+        self.width, self.dimension, self.embedding = width, dimension, embedding or dimension
+        self.register_buffer("shift", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+
+    def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, embedding) of what the network's batches hold, which is standardised."""
+        raise NotImplementedError
 
 
 class Batches(Protocol):
