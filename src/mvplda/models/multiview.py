@@ -318,7 +318,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             sums = sums.on_host()
             design = replace(design, sums=sums)
         noise_there = noise.on(sums.xp)
-        step, log_prior = None, None
+        step: Callable[[Posterior], Parameters] | None = None
+        log_prior: Callable[[Parameters], float] | None = None
         if self.prior is None:
             start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:
