@@ -28,8 +28,8 @@ from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em
 from mvplda.inference.initialise import moment_start
 from mvplda.inference.noise import NoiseModel
-from mvplda.statistics import device_products
-from mvplda.statistics.device import DeviceAccumulator, sums_on
+from mvplda.statistics import device as on_device
+from mvplda.statistics.device import DeviceAccumulator
 
 VIEWS = ("speaker", "phrase")
 
@@ -116,9 +116,9 @@ class Source:
             X[some] += self.phrase[codes["phrase"][some]]
         return X, codes
 
-    def accumulator(self, arithmetic: Any) -> DeviceAccumulator:
+    def accumulator(self) -> DeviceAccumulator:
         sizes = dict(zip(VIEWS, (self.speakers, self.phrases), strict=True))
-        return DeviceAccumulator(self.dimension, sizes, device=self.device, arithmetic=arithmetic)
+        return DeviceAccumulator(self.dimension, sizes, device=self.device)
 
 
 def statistics(report: Report, settings: argparse.Namespace, device: torch.device) -> None:
@@ -131,30 +131,24 @@ def statistics(report: Report, settings: argparse.Namespace, device: torch.devic
     for name, value in floors.items():
         report.row(part, f"bare: {name}, all chunks", value * chunks)
     errors_and_rows(report, source, X, codes, device)
-    tensor_cores = floors["read once"] + floors["float16 product"]
-    for arithmetic in ("split", "float32", "float64"):
-        few = chunks if arithmetic != "float64" else max(1, chunks // 10)
-        spent = {"generation": 0.0, "statistics": 0.0}
-        sums = source.accumulator(arithmetic)
-        sums.add(X, codes)  # compiles kernels, fills the allocator
-        sums = source.accumulator(arithmetic)
-        for _ in range(few):
-            X = None  # the old chunk goes before the new one comes
-            with timed(spent, "generation", device):
-                X, codes = source.draw(rows)
-            with timed(spent, "statistics", device):
-                sums.add(X, codes)
-        assert sums.n == few * rows
-        scale = chunks / few
-        said = "" if few == chunks else f" ({few} chunks, scaled up)"
-        if arithmetic == "split":
-            report.row(part, "generation of the vectors", spent["generation"] * scale)
-        floor = tensor_cores if arithmetic == "split" else floors["read once"] + floors[f"{arithmetic} product"]
-        report.row(part, f"statistics, {arithmetic}{said}", spent["statistics"] * scale, floor * chunks)
+    spent = {"generation": 0.0, "statistics": 0.0}
+    sums = source.accumulator()
+    sums.add(X, codes)  # compiles kernels, fills the allocator
+    sums = source.accumulator()
+    for _ in range(chunks):
+        X = None  # the old chunk goes before the new one comes
+        with timed(spent, "generation", device):
+            X, codes = source.draw(rows)
+        with timed(spent, "statistics", device):
+            sums.add(X, codes)
+    assert sums.n == chunks * rows
+    report.row(part, "generation of the vectors", spent["generation"])
+    floor = floors["read once"] + floors["float32 product"]
+    report.row(part, "statistics", spent["statistics"], floor * chunks)
     start = time.perf_counter()
-    result = sums.result()
+    result = SufficientStatistics.of(sums)
     report.row(part, "result: tables to the host", time.perf_counter() - start)
-    assert result.n == sums.n
+    assert result.n == chunks * rows
     for view, size in zip(VIEWS, (settings.speakers, settings.phrases), strict=True):
         assert len(result.counts[view]) <= size
 
@@ -166,33 +160,11 @@ def bare_passes(X: torch.Tensor, device: torch.device) -> dict[str, float]:
     found = {"read once": seconds(lambda: X.sum(), device)}
     found["float32 product"] = scale * bare_square(some, device)
     found["float64 product"] = scale * bare_square(some.double(), device)
-    if device.type == "cuda":
-        found["float16 product"] = scale * bare_square(some.half(), device)
-        with tf32():
-            found["tf32 product"] = scale * bare_square(some, device)
-    else:
-        found["float16 product"] = found["float32 product"]
     return found
 
 
 def bare_square(rows: torch.Tensor, device: torch.device) -> float:
     return seconds(lambda: rows.T @ rows, device, 3)
-
-
-class tf32:
-    """TF32 products, for a floor only."""
-
-    def __enter__(self) -> None:
-        matmul = torch.backends.cuda.matmul
-        self.new = hasattr(matmul, "fp32_precision")
-        self.before = matmul.fp32_precision if self.new else matmul.allow_tf32
-        self._set("tf32" if self.new else True)
-
-    def __exit__(self, *_: object) -> None:
-        self._set(self.before)
-
-    def _set(self, value: Any) -> None:
-        setattr(torch.backends.cuda.matmul, "fp32_precision" if self.new else "allow_tf32", value)
 
 
 def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict[str, Any], device: Any) -> None:
@@ -203,48 +175,40 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
     """
     some, some_codes = X[: 2**20], {view: numbers[: 2**20] for view, numbers in codes.items()}
 
-    def gather(arithmetic: Any) -> SufficientStatistics:
-        sums = source.accumulator(arithmetic)
-        sums.add(some, some_codes)
-        return sums.result()
+    def gather(vectors: torch.Tensor) -> SufficientStatistics:
+        sums = source.accumulator()
+        sums.add(vectors, some_codes)
+        return SufficientStatistics.of(sums)
 
-    exact = gather("float64")
+    exact = gather(some.double())
     scale = np.sqrt(np.outer(exact.scatter.diagonal(), exact.scatter.diagonal()))
     units = {view: exact.counts[view][:, None] * np.sqrt(exact.variance) for view in VIEWS}
-    usual, found = (device_products.ROWS, device_products.SPLIT_ROWS), {}
+    usual, found = on_device.ROWS, {}
     for rows in (512, 1024, 4096, 16384):
-        device_products.ROWS = device_products.SPLIT_ROWS = rows
-        for arithmetic in ("float32", "split"):
-            got = gather(arithmetic)
-            shift = torch.as_tensor(got.origin, device=device, dtype=torch.float32)
-            unit = device_products.unit_of(some[:4096] - shift)
-            found[f"{arithmetic}, {rows} rows"] = {
-                "second moment": float(np.abs((got.scatter - exact.scatter) / scale).max()),
-                "its diagonal": float(np.abs(got.scatter.diagonal() / exact.scatter.diagonal() - 1).max()),
-                **{
-                    f"means of {view}s, in deviations": float(
-                        np.abs((got.sums[view] - exact.sums[view]) / units[view]).max()
-                    )
-                    for view in VIEWS
-                },
-                "milliseconds of the moment": 1e3
-                * seconds(
-                    lambda a=arithmetic, s=shift, u=unit: (
-                        device_products.split(some, s, u) if a == "split" else device_products.Plain(some - s)
-                    ).gram(),
-                    device,
-                    3,
-                ),
-            }
-    device_products.ROWS, device_products.SPLIT_ROWS = usual
-    again = gather("split"), gather("split")
+        on_device.ROWS = rows
+        got = gather(some)
+        exact = exact.about(got.origin)
+        centred = some - torch.as_tensor(got.origin, device=device, dtype=torch.float32)
+        found[f"{rows} rows"] = {
+            "second moment": float(np.abs((got.scatter - exact.scatter) / scale).max()),
+            "its diagonal": float(np.abs(got.scatter.diagonal() / exact.scatter.diagonal() - 1).max()),
+            **{
+                f"means of {view}s, in deviations": float(
+                    np.abs((got.sums[view] - exact.sums[view]) / units[view]).max()
+                )
+                for view in VIEWS
+            },
+            "milliseconds of the moment": 1e3 * seconds(lambda c=centred: on_device.sum_of_products(c, c), device, 3),
+        }
+    on_device.ROWS = usual
+    again = gather(some), gather(some)
     left, right = (part.sums.tensors for part in again)
     same = all(torch.equal(left[view], right[view]) for view in VIEWS)
     found["the same bits twice"] = bool(same and np.array_equal(again[0].scatter, again[1].scatter))
     del again, left, right
     report.note(f"errors of {len(some)} vectors", found)
     many = seconds(
-        lambda: device_products.add_class_sums(
+        lambda: on_device.add_class_sums(
             torch.zeros((source.speakers, source.dimension), dtype=torch.float64, device=device),
             codes["speaker"],
             X,
@@ -269,7 +233,7 @@ def training_set(settings: argparse.Namespace, device: torch.device, filled: flo
 
     loadings = [normal(r, D) / r**0.5 for r in settings.ranks]
     phrase_offsets = normal(phrases, settings.ranks[1]) @ loadings[1]
-    sums = DeviceAccumulator(D, {"speaker": speakers, "phrase": phrases}, device=device, arithmetic="split")
+    sums = DeviceAccumulator(D, {"speaker": speakers, "phrase": phrases}, device=device)
     step = max(1, settings.chunk // phrases)
     for start in range(0, speakers, step):
         some = torch.arange(start, min(start + step, speakers), device=device)
@@ -282,7 +246,7 @@ def training_set(settings: argparse.Namespace, device: torch.device, filled: flo
         X += (normal(len(some), settings.ranks[0]) @ loadings[0])[speaker - start]
         X += phrase_offsets[phrase]
         sums.add(X, {"speaker": speaker, "phrase": phrase})
-    return sums.result()
+    return SufficientStatistics.of(sums)
 
 
 def em(report: Report, settings: argparse.Namespace, device: torch.device) -> None:
@@ -335,7 +299,7 @@ def fit_rows(
     device: torch.device,
 ) -> None:
     start = time.perf_counter()
-    sums = sums_on(stats, VIEWS, "full" if noise == "full" else "diagonal")
+    sums = stats.for_views(VIEWS, "full" if noise == "full" else "diagonal")
     design = replace(Design.of(sums, ranks, iterations=10), by_count=by_count)
     model = NoiseModel(noise, 1e-6 * stats.variance, stats.variance).on(sums.xp)
     begin = moment_start(sums, ranks, model, np.random.default_rng(0))

@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from mvplda.metrics import compare_systems, evaluate, speaker_intervals
 from mvplda.metrics.costs import detection_costs
 from mvplda.metrics.curves import Hull, pool
 
 COSTS = detection_costs(("default", "sre21", ".001"))
+FARS = (0.01, 0.001)
+UNSTATED = ("act_dcf", "min_dcf_threshold", "far_there")
+"""Metrics without an interval, or whose truth is another one in every round."""
 Trials = tuple[Any, Any, Any]
 """Scores (profiles, tests), the speakers of the profiles, those of the tests."""
 
@@ -71,7 +74,14 @@ class Gaussian:
         targets, others = (factor * (m + s * z - threshold) for m, s in ((self.mean, of_targets), (0.0, of_others)))
         cllr = density @ (np.logaddexp(0, -targets) + np.logaddexp(0, others)) / (2 * np.log(2))
         least = {f"min_dcf/{c.name}": float(hull.least(c.miss_weight, c.false_alarm_weight)[0]) for c in COSTS}
-        return {"eer": hull.eer(), **least, "cllr": float(cllr), "min_cllr": hull.min_cllr()}
+        points = {}
+        for far in FARS:
+            at = of_others * ndtri(1 - far)
+            points |= {
+                f"frr_at_far/{far:g}": float(ndtr((at - self.mean) / of_targets)),
+                f"threshold_at_far/{far:g}": float(factor * (at - threshold)),
+            }
+        return {"eer": hull.eer(), **least, "cllr": float(cllr), "min_cllr": hull.min_cllr(), **points}
 
 
 @dataclass(frozen=True)
@@ -108,8 +118,8 @@ class Vectors:
                 noise = self.noise * np.exp(self.unsteady * rng.normal(size=noise.shape))
             t = centre + noise * rng.normal(size=centre.shape)
             scores.append(self._llr((e**2).sum(1) + (t**2).sum(1), (e * t).sum(1)))
-        found = evaluate(np.concatenate(scores), np.repeat([True, False], trials), COSTS)["Total"].flat()
-        return {name: float(value) for name, value in found.items()}
+        found = evaluate(np.concatenate(scores), np.repeat([True, False], trials), COSTS, far=FARS)["Total"].values
+        return {name: value for name, value in found.items() if not name.startswith(UNSTATED)}
 
 
 WORLDS: dict[str, Any] = {
@@ -134,11 +144,11 @@ def coverage(
     world: Gaussian | Vectors, truth: dict[str, float], speakers: int, size: tuple[int, int], rounds: int
 ) -> dict[str, Any]:
     """Of the rounds in which a measure had an interval: how many held the truth, which way others missed, how wide."""
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truth if not name.startswith("act")}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truth}
     rng = np.random.default_rng([speakers, *size])
     for _ in range(rounds):
         scores, who, test = world.draw(rng, speakers, *size)
-        row = speaker_intervals(scores, who[:, None] == test[None, :], who, test, COSTS).intervals["Total"]
+        row = speaker_intervals(scores, who[:, None] == test[None, :], who, test, COSTS, far=FARS).intervals["Total"]
         for name in found:
             if name in row:
                 found[name].append((row[name].estimate, row[name].low, row[name].high))
@@ -154,11 +164,16 @@ def coverage(
             "shown": len(items) / rounds,
             "coverage": round(float(held.mean()), 4),
             "truth above": round(float((high < truth[name]).mean()), 4),
-            "mean estimate / truth": round(float(estimate.mean() / truth[name]), 3),
-            "mean width / truth": round(float((high - low).mean() / truth[name]), 2),
-            "median width / truth": round(float(np.median(high - low) / truth[name]), 2),
+            "mean estimate / truth": _finite(estimate.mean() / truth[name]),
+            "mean width / truth": _finite((high - low).mean() / abs(truth[name])),
+            "median width / truth": _finite(np.median(high - low) / abs(truth[name])),
         }
     return measures
+
+
+def _finite(value: float) -> float | None:
+    """For JSON, which knows no infinity: a threshold may have no upper end."""
+    return round(float(value), 2) if np.isfinite(value) else None
 
 
 def wrong_verdicts(

@@ -15,8 +15,8 @@ import time
 
 import numpy as np
 
-from mvplda.metrics import ScoreCurve
-from mvplda.metrics.costs import curve_act_dcf, curve_min_dcf
+from mvplda.metrics import PRESETS, ScoreCurve
+from mvplda.metrics.catalogue import ActDCF, MinDCF
 
 COSTS = ("default", ".001", "sdsv")
 
@@ -39,7 +39,7 @@ def measure(n: int, one_in: int) -> None:
     curve = ScoreCurve(targets, nontargets)
     ordered = time.perf_counter() - started
     rates = curve.eer(), curve.cllr(), curve.min_cllr()
-    costs = [(curve_min_dcf(curve, cost)[0], curve_act_dcf(curve, cost)) for cost in COSTS]
+    costs = [(MinDCF(PRESETS[name]).value(curve), ActDCF(PRESETS[name]).value(curve)) for name in COSTS]
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(

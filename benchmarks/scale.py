@@ -19,7 +19,7 @@ from mvplda.inference.design import Design
 from mvplda.inference.em import m_step, posterior
 from mvplda.inference.initialise import moment_start
 from mvplda.inference.noise import NoiseModel
-from mvplda.statistics import Accumulator, label_codes
+from mvplda.statistics import GrowingClasses, HostAccumulator, label_codes
 from mvplda.statistics.accumulator import common_origin
 
 from .timing import best_of, extra_memory, in_another_process
@@ -74,17 +74,18 @@ class Source:
 def gather(source: Source) -> tuple[SufficientStatistics, dict[str, float]]:
     """Statistics of all batches; CPU seconds of drawing and of summing."""
     spent = {"generation": 0.0, "statistics": 0.0}
-    sums: Accumulator | None = None
+    sums: HostAccumulator | None = None
+    classes = GrowingClasses(VIEWS)
     clock = time.process_time()
     for X, speaker, phrase in source.batches():
         before, clock = clock, time.process_time()
         spent["generation"] += clock - before
-        sums = sums or Accumulator(VIEWS, common_origin(X))
-        sums.add(X, {"speaker": label_codes(speaker), "phrase": label_codes(phrase)})
+        sums = sums or HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X))
+        sums.add(X, classes.number({"speaker": label_codes(speaker), "phrase": label_codes(phrase)}))
         before, clock = clock, time.process_time()
         spent["statistics"] += clock - before
     assert sums is not None
-    result = sums.result()
+    result = SufficientStatistics.of(sums, *classes.sorted())
     spent["statistics"] += time.process_time() - clock
     return result, spent
 

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from scipy.special import logsumexp
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
-from mvplda.scoring.profiles import Profiles
+from mvplda.scoring.profiles import Enrolment, Profiles
 
 Hypothesis = tuple[str, ...]
 Key = tuple[Any, ...]
@@ -158,19 +158,21 @@ class Trial:
         return layouts
 
     def mistaken(self, view: str) -> list[dict[Key, Key]]:
-        """Every way in which no name of the test is right: other names, each taken once, or none of them."""
+        """Every way in which not all names of the test are right.
+
+        One of them is in truth another name, which the test does not carry, or a new class; or all are new classes.
+        """
         own = self.test.names(view)
         candidates = dict.fromkeys(self.enrol.names(view))
         if view in self.known:
             candidates |= dict.fromkeys(self.dense.trained[view])
-        ways = []
-        for taken in product([None, *candidates], repeat=len(own)):
-            real = [name for name in taken if name is not None]
-            if len(set(real)) == len(real) and all(a != b for a, b in zip(own, taken, strict=True)):
-                ways.append(
-                    {("name", a): ("new", a) if b is None else ("name", b) for a, b in zip(own, taken, strict=True)}
-                )
-        return ways
+        ways: list[dict[Key, Key]] = []
+        for wrong in own:
+            ways.append({("name", wrong): ("new", wrong)})
+            ways += [{("name", wrong): ("name", other)} for other in candidates if other not in own]
+        if len(own) > 1:
+            ways.append({("name", name): ("new", name) for name in own})
+        return ways or [{}]
 
     def others(self, view: str) -> list[dict[Key, Key]]:
         """Training classes that the test may be of, where it is not of the enrolment's; or of none of them."""
@@ -258,7 +260,8 @@ class Question:
 
     def llr(self, trial: Trial) -> float:
         views = [v for v in trial.dense.bases if v not in trial.facts]
-        return float(np.subtract(*(self._sum(trial, h, views) for h in self.sides(views))))
+        same, different = (self._sum(trial, h, views) for h in self.sides(views))
+        return float(same - different)
 
     def _sum(self, trial: Trial, hypotheses: list[Hypothesis], views: Sequence[str]) -> float:
         return float(logsumexp([w + trial.log_likelihood(h) for h, w in self._logs(hypotheses, views).items()]))
@@ -281,7 +284,7 @@ class Side:
     X: np.ndarray
     ids: tuple[Any, ...] | None
     labels: dict[str, tuple[Any, ...]]
-    method: str = "exact"
+    method: Enrolment = "exact"
     plain: bool = False
 
     @property
@@ -452,10 +455,10 @@ def draw_side(
         classes = {b: labels[b][n] if b in labels else unnamed[i][b] for b in vocabulary}
         for view, loading in model.loadings_.items():
             key = (view, *(classes[part] for part in view.split(":")))
-            X[n] += loading @ pool.setdefault(key, rng.normal(size=loading.shape[1]))
+            X[n] += loading @ pool.setdefault(key, np.asarray(rng.normal(size=loading.shape[1])))
     if rng.random() < 0.05:
         X = model.mean_ + pick(rng, [30.0, 1e3, 1e5, HUGE]) * (X - model.mean_)
-    method = "average" if not labelled and rng.random() < 0.15 else "exact"
+    method: Enrolment = "average" if not labelled and rng.random() < 0.15 else "exact"
     plain = single_vectors and not labelled and method == "exact" and rng.random() < 0.7
     return Side(single(X), None if single_vectors and rng.random() < 0.7 else tuple(ids), labels, method, plain)
 
@@ -620,7 +623,7 @@ def choose(rng: np.random.Generator, profiles: Any, names: Sequence[Any]) -> tup
     elif way == "int":
         k = int(rng.integers(-len(names), len(names)))
         profiles, names = profiles[k], [names[k]]
-    return profiles, names
+    return profiles, list(names)
 
 
 def through_file(profiles: Any) -> Any:
@@ -891,7 +894,8 @@ def check_newcomer(run: Run) -> None:
         rows = 2
         labels = {v: (*c, *(pick(run.rng, case.vocabulary[v]) for _ in range(rows))) for v, c in side.labels.items()}
         X = np.concatenate([side.X, single(run.rng.normal(size=(rows, side.X.shape[1])) * 3)])
-        grown = replace(case, **{which: replace(side, X=X, ids=(*side.ids, *[new] * rows), labels=labels)})
+        changed: dict[str, Any] = {which: replace(side, X=X, ids=(*side.ids, *[new] * rows), labels=labels)}
+        grown = replace(case, **changed)
         if which == "enrol" and isinstance(case.known, dict):
             grown = replace(
                 grown, known={v: {**c, new: pick(run.rng, case.vocabulary[v])} for v, c in case.known.items()}
@@ -974,12 +978,12 @@ def mistakes(case: Case, run: Run) -> Iterable[tuple[str, type[Exception], Calla
         yield (
             "no claim was seen",
             LabelError,
-            lambda v=view, u=unseen: model.llr(run.enrol, run.test, same=bases, known={v: [u] * len(run.enrol_names)}),
+            partial(model.llr, run.enrol, run.test, same=bases, known={view: [unseen] * len(run.enrol_names)}),
         )
         yield (
             "claims of another type",
             LabelError,
-            lambda v=view, f=foreign: model.llr(run.enrol, run.test, same=bases, known={v: [f] * len(run.enrol_names)}),
+            partial(model.llr, run.enrol, run.test, same=bases, known={view: [foreign] * len(run.enrol_names)}),
         )
     for view in case.facts & set(case.enrol.labels):
         names = [x for x in case.enrol.labels[view] if x is not None]

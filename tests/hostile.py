@@ -39,7 +39,7 @@ def fit(X: Any, labels: Any = LABELS, views: Any = VIEWS, **settings: Any) -> tu
         *model.loadings_.values(),
         *model.class_means_.values(),
     ]
-    assert all(np.isfinite(value).all() for value in (*arrays, ranks))
+    assert all(np.isfinite(value).all() for value in (*arrays, np.array(ranks)))
     sigma = model.noise_ if model.noise_.ndim == 2 else np.diag(model.noise_)
     deviations = np.sqrt(np.diag(sigma))
     assert np.linalg.eigvalsh(sigma / deviations / deviations[:, None]).min() > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,7 +11,22 @@ from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
 from mvplda.inference.noise import NoiseModel
 from mvplda.inference.parameters import Parameters
+from mvplda.io import Trials
 from mvplda.labels import encode_labels
+
+T = TypeVar("T")
+
+
+def there(value: T | None) -> T:
+    """A value that must not be None."""
+    assert value is not None
+    return value
+
+
+def trials_of(enrol: Any, test: Any, kind: Any = None) -> Trials:
+    """Trials of lists of names."""
+    return Trials(np.array(enrol), np.array(test), None if kind is None else np.array(kind))
+
 
 NOISES = ("diagonal", "full", "isotropic")
 

@@ -14,7 +14,7 @@ from mvplda.adaptation import CORAL, adapt, aligning_matrix, coral_plus, interpo
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.inference.parameters import Parameters
 from mvplda.metrics import eer
-from mvplda.speech.experiment.studies import known_model
+from mvplda.toy import known_model
 
 VIEWS = {"speaker": 3, "phrase": 2}
 D = 8
@@ -117,7 +117,7 @@ def test_coral_plus_only_grows_and_leaves_its_own_domain_alone() -> None:
 @pytest.fixture(scope="module")
 def domains() -> dict[str, Any]:
     """A model of one domain; another whose noise is larger in a few directions, and whose mean has moved."""
-    old = known_model(seed=0, dimension=30, rank=6)
+    old = known_model(0, dimension=30, ranks=(6, 6))
     old.noise_ = old.noise_ / 16
     rng = np.random.default_rng(1)
     extra = 2 * rng.normal(size=(30, 4))
@@ -151,12 +151,12 @@ def test_adaptation_serves_the_new_domain(domains: dict[str, Any]) -> None:
         "none": merit(model, held_out),
         "mean": merit(shift_mean(model, few[0]), held_out),
         "coral+": merit(coral_plus(model, few[0]), held_out),
-        "supervised": merit(adapt(model, *few, 0.5), held_out),
-        "new only": merit(adapt(model, *few, 1.0), held_out),
-        "per view": merit(adapt(model, *few, {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out),
+        "supervised": merit(adapt(model, few[0], few[1], 0.5), held_out),
+        "new only": merit(adapt(model, few[0], few[1], 1.0), held_out),
+        "per view": merit(adapt(model, few[0], few[1], {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out),
     }
     aligned = CORAL().fit_transform(domains["training"][0], few[0])
-    settings = {"noise": "full", "max_iter": 10, "tol": 0}
+    settings: dict[str, Any] = {"noise": "full", "max_iter": 10, "tol": 0}
     results["coral"] = merit(
         MultiviewPLDA(dict(model.views), **settings).fit(aligned, domains["training"][1]), held_out
     )

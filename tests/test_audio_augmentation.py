@@ -31,7 +31,7 @@ OTHERS = [draw(k).standard_normal(5000 + k).astype(np.float32) * 10.0**-k for k 
 STEPS = [Speed(), Noise(kinds=("white", "pink", "babble")), Room(), Channel(), Gain()]
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.kind)
 def test_the_same_generator_gives_the_same_samples(step: Any) -> None:
     x, recipe = tone(300), Recipe((step,))
     first, again, other = (augment(x, recipe, draw(seed), others=OTHERS) for seed in (1, 1, 2))
@@ -129,14 +129,14 @@ def test_recipes_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"step": "echo"}, "names one of speed, noise, room, channel, gain"),
+        ({"step": "echo"}, "step is one of speed, noise, room, channel, gain; got 'echo'"),
         ({"step": "gain", "db": 3}, "Gain has no setting 'db'; it has probability, gain_db"),
         ({"step": "gain", "probability": 2}, "between 0 and 1"),
         ({"step": "speed", "factor": [1.2, 0.9]}, r"a range \(low, high\)"),
         ({"step": "speed", "factor": [0, 1]}, "above 0"),
         ({"step": "room", "t60_s": [0, 1]}, "above 0"),
-        ({"step": "noise", "kinds": ["brown"]}, "noise: kinds.0 is one of white, pink, babble; got 'brown'"),
-        ({"step": "noise", "snr_db": [0, float("nan")]}, "noise: snr_db.1 is a number; got nan"),
+        ({"step": "noise", "kinds": ["brown"]}, "kinds.0 is one of white, pink, babble; got 'brown'"),
+        ({"step": "noise", "snr_db": [0, float("nan")]}, "snr_db.1 is a number; got nan"),
     ],
 )
 def test_recipes_that_do_not_fit(values: dict[str, Any], says: str) -> None:
@@ -147,3 +147,7 @@ def test_recipes_that_do_not_fit(values: dict[str, Any], says: str) -> None:
 def test_samples_have_one_axis() -> None:
     with pytest.raises(DataError, match="one axis"):
         augment(np.zeros((10, 2)), Recipe(), draw())
+
+
+def test_a_step_comes_back_from_its_own_class() -> None:
+    assert Noise.from_dict(Noise(snr_db=(1, 2)).to_dict()) == Noise(snr_db=(1, 2))

@@ -218,7 +218,7 @@ class Deadly(Step):
     """Ends the process at an utterance of this many samples."""
 
     length: int = 0
-    name: ClassVar[str] = "deadly"
+    kind: ClassVar[str] = "deadly"
 
     def apply(self, samples: Any, rng: Any, around: Any) -> Any:
         if len(samples) == self.length:
@@ -303,7 +303,7 @@ from mvplda.speech.features.augmentation import Step
 
 @dataclass(frozen=True)
 class Slow(Step):
-    name: ClassVar[str] = "slow"
+    kind: ClassVar[str] = "slow"
     def apply(self, samples, rng, around):
         time.sleep(0.2)
         return samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
@@ -25,7 +26,6 @@ from mvplda.speech.features import (
     extract,
     extract_features,
 )
-from mvplda.speech.features import store as cache
 from mvplda.speech.features.reading import Clip
 
 
@@ -115,11 +115,12 @@ def test_only_what_is_new_is_made(corpus: Any, made: list[str], tmp_path: Path) 
 )
 def test_other_settings_miss(corpus: Any, made: list[str], tmp_path: Path, other: dict[str, Any]) -> None:
     ids, clips = corpus
-    for call in (
+    calls: tuple[dict[str, Any], ...] = (
         {},
         {"augment": Augmentation(Recipe((Noise(),)), random_state=2)},
         {"augment": Augmentation(Recipe((Gain(),)))},
-    ):
+    )
+    for call in calls:
         extract_features(ids, clips, cache=tmp_path / "cache", **call)
     made.clear()
     plain = extract_features(ids, clips, **other)
@@ -161,7 +162,7 @@ def test_changed_sound_is_noticed(corpus: Any, made: list[str], tmp_path: Path, 
 def test_unchanged_files_are_not_read_again(corpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids, clips = corpus
     plain = extract_features(ids, clips, cache=tmp_path / "cache")
-    monkeypatch.setattr(cache.hashlib, "file_digest", lambda *_: pytest.fail("a file was read"))
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("a file was read"))
     same(extract_features(ids, clips, cache=tmp_path / "cache"), plain)
 
 
@@ -179,8 +180,8 @@ def test_a_damaged_shard_is_made_anew(
     elif damage == "foreign":
         FeatureSet.from_utterances(["a"], [np.zeros((3, 2), dtype=np.float32)]).save(shard)
         data = bytearray(shard.read_bytes())
-    kept = {"truncated": data[: len(data) // 2], "nothing": b"", "text": b"hello"}
-    shard.write_bytes(kept.get(damage, data))
+    kept = {"truncated": bytes(data[: len(data) // 2]), "nothing": b"", "text": b"hello"}
+    shard.write_bytes(kept.get(damage, bytes(data)))
     with caplog.at_level(logging.WARNING):
         same(extract_features(ids, clips, cache=tmp_path / "cache"), plain)
     assert len(made) == 4
@@ -219,7 +220,8 @@ def test_faults_are_not_kept(corpus: Any, made: list[str], tmp_path: Path) -> No
 
 @pytest.fixture
 def features(corpus: Any) -> FeatureSet:
-    return extract_features(*corpus, FeatureSettings(deltas=1)).features
+    ids, clips = corpus
+    return extract_features(ids, clips, FeatureSettings(deltas=1)).features
 
 
 def test_there_and_back(features: FeatureSet, tmp_path: Path) -> None:

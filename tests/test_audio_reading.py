@@ -44,7 +44,8 @@ def test_formats(tmp_path: Path, name: str, format: str, subtype: str, tolerance
     x = noise(4000, channels)
     soundfile.write(tmp_path / name, x, 16000, format=format, subtype=subtype)
     samples = read_audio(tmp_path / name)
-    assert (samples.dtype, samples.shape) == (np.float32, (4000,))
+    assert samples.dtype == np.float32
+    assert samples.shape == (4000,)
     np.testing.assert_allclose(samples, x if channels == 1 else x.mean(axis=1), atol=tolerance + 1e-8)
     last = read_audio(Clip(tmp_path / name, 500, 1000, channels - 1))
     np.testing.assert_allclose(last, (x if channels == 1 else x[:, -1])[500:1500], atol=tolerance)

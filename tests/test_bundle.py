@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from problems import crossed, random_parameters
+from problems import crossed, random_parameters, there
 from problems import draw as draw_vectors
 from safetensors.numpy import save
 from sklearn.decomposition import PCA
@@ -56,7 +56,8 @@ def make(data: dict[str, Any], calibrator: Any = None, questions: Any = None, ch
 
 def test_the_bundle_is_its_parts_in_order(data: dict[str, Any]) -> None:
     bundle = make(data)
-    prepared = bundle.preprocessing.transform(data["enrol"]), bundle.preprocessing.transform(data["test"])
+    chain = there(bundle.preprocessing)
+    prepared = chain.transform(data["enrol"]), chain.transform(data["test"])
     expected = bundle.scorer.llr(bundle.scorer.enrol(prepared[0], data["ids"]), prepared[1], same="speaker")
     profiles = bundle.enrol(data["enrol"], data["ids"])
     assert bundle.llr(profiles, data["test"], same="speaker") == pytest.approx(expected)
@@ -65,7 +66,7 @@ def test_the_bundle_is_its_parts_in_order(data: dict[str, Any]) -> None:
     assert some == pytest.approx(expected[pairs[:, 0], pairs[:, 1]], abs=1e-3)
 
 
-CALIBRATORS = [
+CALIBRATORS: list[tuple[Any, Any]] = [
     (None, None),
     (LinearCalibrator(0.1), None),
     (PAVCalibrator(), None),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from mvplda.metrics import cllr, min_cllr
-from mvplda.speech.experiment.studies import known_model
+from mvplda.toy import known_model
 
 N = 40_000
 
@@ -14,9 +16,9 @@ N = 40_000
 @pytest.fixture(scope="module")
 def trials():
     """Pairs of every kind: vectors 0 and 1 of a pair share a speaker, a phrase, both or neither."""
-    model = known_model(seed=3, dimension=40, rank=5)
+    model = known_model(3, dimension=40, ranks=(5, 5))
     pair = np.arange(N)
-    sides = {}
+    sides: dict[str, Any] = {}
     for kind, (same_speaker, same_phrase) in {"TC": (1, 1), "TW": (1, 0), "IC": (0, 1), "IW": (0, 0)}.items():
         speaker = np.concatenate([pair, pair if same_speaker else pair + N])
         phrase = np.concatenate([pair, pair if same_phrase else pair + N])

@@ -33,7 +33,7 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.slow
 def test_demo_prints_a_table_in_which_exact_wins(tmp_path):
     lines: list[str] = []
-    table = run(tmp_path, seed=1, say=lines.append)
+    table = run(tmp_path, random_state=1, say=lines.append)
     assert set(table["cosine"]) == set(KINDS)
     exact = table["exact EM, exact score"]["Total"]
     assert exact < 0.75 * table["PLDA, class = cell, rank 40"]["Total"]

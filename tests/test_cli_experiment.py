@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from mvplda.io.lists import write_groups, write_map
 from mvplda.io.trials import Trials, write_trials
 from mvplda.io.vectors import VectorSet, write_vectors
-from mvplda.speech.experiment.studies import known_model
+from mvplda.toy import known_model
 
 
 def mvplda(*arguments, folder, stdin=None):
@@ -33,7 +34,7 @@ def ok(*arguments, folder):
 def folder(tmp_path_factory):
     """scp files, utt2spk, utt2phrase, spk2utt and trials of a small corpus."""
     folder = tmp_path_factory.mktemp("corpus")
-    truth = known_model(random_state=5, dimension=30, rank=4)
+    truth = known_model(5, dimension=30, ranks=(4, 4))
     truth.noise_ = truth.noise_ / 10
     who, what, session = (a.reshape(-1) for a in np.indices((36, 6, 6)))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=0)
@@ -45,13 +46,13 @@ def folder(tmp_path_factory):
         write_vectors(folder / f"{name}.scp", VectorSet(ids[rows], X[rows].astype(np.float32)))
     write_map(folder / "utt2spk", speaker)
     write_map(folder / "utt2phrase", phrase)
-    models = {}
+    models: dict[str, Any] = {}
     for name in ids[enrol].tolist():
         models.setdefault(name.rpartition("-")[0], []).append(name)
     write_groups(folder / "spk2utt", models)
     write_map(folder / "model2spk", {m: m.partition("-")[0] for m in models})
     write_map(folder / "model2phrase", {m: f"phrase {m[-1]}" for m in models})
-    left, right = (a.reshape(-1) for a in np.meshgrid(list(models), ids[test], indexing="ij"))
+    left, right = (a.reshape(-1) for a in np.meshgrid(np.array(list(models)), ids[test], indexing="ij"))
     same = [[m.split("-")[i] == t.split("-")[i] for m, t in zip(left, right, strict=True)] for i in (0, 1)]
     kind = np.array(["IW", "IC", "TW", "TC"])[2 * np.asarray(same[0]) + np.asarray(same[1])]
     write_trials(folder / "trials", Trials(left, right, kind))

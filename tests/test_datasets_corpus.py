@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import there, trials_of
 
 from mvplda.exceptions import DataError, LabelError, MvpldaError, ParameterError
 from mvplda.io import Trials, trials_from_labels, write_groups, write_map, write_trials
@@ -150,11 +152,11 @@ def test_trial_counts_against_all_trials(views, groups):
 def test_listed_trials_are_counted_and_masked():
     ids, labels, _ = grid()
     models = {"m0": ["s2-p0-0", "s2-p0-1"], "m1": ["s3-p1-0"]}
-    trials = Trials(["m0", "m0", "m1", "m1"], ["s2-p0-3", "s2-p1-3", "s2-p1-3", "s2-p2-4"])
+    trials = trials_of(["m0", "m0", "m1", "m1"], ["s2-p0-3", "s2-p1-3", "s2-p1-3", "s2-p2-4"])
     protocol = listed_protocol(ids, models, trials, train=np.flatnonzero(np.isin(labels["speaker"], ["s0", "s1"])))
     made = Corpus("listed", ids, labels, None, protocol)
     assert made.trial_counts() == {"TC": 1, "TW": 1, "IC": 1, "IW": 1}
-    assert made.trial_mask().astype(int).tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert there(made.trial_mask()).astype(int).tolist() == [[1, 1, 0], [0, 1, 1]]
     assert "4 trials (listed)" in made.summary()
     fewer = made.select(ids != "s3-p1-0")
     assert fewer.trial_counts() == {"TC": 1, "TW": 1, "IC": 0, "IW": 0}
@@ -191,8 +193,8 @@ def test_limit_takes_the_first_sessions_whatever_the_order():
     ids, labels, sessions = grid(sessions=6, shuffle=3)
     made = build_corpus("grid", ids, labels, None, sessions, training=2, limit=4, per_model=2)
     assert len(made) == 4 * 3 * 4
-    assert set(made.sessions) == {"0", "1", "2", "3"}
-    assert set(made.sessions[made.enrolled]) == {"0", "1"}
+    assert set(there(made.sessions)) == {"0", "1", "2", "3"}
+    assert set(there(made.sessions)[made.enrolled]) == {"0", "1"}
     with pytest.raises(ParameterError, match="at least 1"):
         build_corpus("grid", ids, labels, None, sessions, limit=0)
 
@@ -225,7 +227,9 @@ def test_select_keeps_the_protocol_as_far_as_it_reaches():
         (Protocol(np.array([0]), {"m": np.array([], int)}, np.array([1])), "no utterances: m"),
         (Protocol(np.array([0]), {"m": np.array([1])}, np.array([2]), np.array(["f"])), "1 groups"),
         (
-            Protocol(np.array([0]), {"m": np.array([1])}, np.array([2]), None, Trials(["x"], ["s0-p0-2"])),
+            Protocol(
+                np.array([0]), {"m": np.array([1])}, np.array([2]), None, Trials(np.array(["x"]), np.array(["s0-p0-2"]))
+            ),
             r"1 enrolment\(s\) .* x",
         ),
     ],
@@ -242,7 +246,7 @@ def test_a_corpus_refuses_what_does_not_match():
     with pytest.raises(DataError, match="there 2 times"):
         Corpus("bad", np.where(ids == ids[1], ids[0], ids), labels, None, good)
     with pytest.raises(DataError, match="places of sound"):
-        Corpus("bad", ids, labels, (Clip("a"),), good)
+        Corpus("bad", ids, labels, (Clip(Path("a")),), good)
     with pytest.raises(DataError, match="sessions"):
         Corpus("bad", ids, labels, None, good, sessions=sessions[1:])
     with pytest.raises(DataError, match=r"grid: 1 utterance\(s\) have the id of another.*s0-p0-0"):
@@ -294,7 +298,7 @@ def test_vectors_from_elsewhere_have_no_sound(tmp_path):
 def test_vectors_with_models_and_trials_as_listed(tmp_path):
     ids, labels, _ = grid()
     write_groups(tmp_path / "models", {"m0": ["s2-p0-0", "s2-p0-1"], "m1": ["s3-p1-0"]})
-    write_trials(tmp_path / "trials", Trials(["m0", "m1"], ["s2-p0-3", "s2-p1-3"], ["TC", "IC"]))
+    write_trials(tmp_path / "trials", trials_of(["m0", "m1"], ["s2-p0-3", "s2-p1-3"], ["TC", "IC"]))
     made = corpus_of_vectors(ids, labels, training=["s0", "s1"], models=tmp_path / "models", trials=tmp_path / "trials")
     assert made.trial_counts() == {"TC": 1, "TW": 0, "IC": 1, "IW": 0}
     assert len(made.protocol.train) == 30

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from problems import there, trials_of
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io import Trials, write_trials
+from mvplda.io import write_trials
 from mvplda.io.text import check_ids
 from mvplda.speech.corpora import corpus_of_vectors, load_corpus, table
 from mvplda.speech.corpora.audiomnist import TRAINING_SPEAKERS
@@ -56,14 +58,14 @@ def test_audiomnist_packed_is_the_protocol_of_its_vectors():
     assert len(np.unique(corpus.labels["speaker"][corpus.protocol.train])) == 40
     assert (len(corpus.protocol.enrol), len(corpus.protocol.test)) == (200, 3400)
     assert corpus.trial_counts() == {"TC": 3400, "TW": 30600, "IC": 64600, "IW": 581400}
-    assert set(corpus.sessions[corpus.enrolled]) == {"0", "1", "2"}
+    assert set(there(corpus.sessions)[corpus.enrolled]) == {"0", "1", "2"}
     assert apart(corpus)
     with np.load(SHARED.parent / "audiomnist_jvectors.npz") as arrays:
         assert sorted(TRAINING_SPEAKERS) == sorted(f"{k:02d}" for k in arrays["training_speakers"])
     import soundfile
 
-    clip = corpus.clips[-1]
-    assert clip.start + clip.length == soundfile.info(str(clip.path)).frames
+    clip = there(corpus.clips)[-1]
+    assert clip.start + there(clip.length) == soundfile.info(str(clip.path)).frames
     assert len(load_corpus("audiomnist", SHARED, sessions=5)) == 3000
 
 
@@ -73,9 +75,9 @@ def test_audiomnist_as_downloaded(tmp_path):
     assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"03", "05"}
     assert apart(corpus)
     assert corpus.protocol.enrol.keys() == {f"{s}_{d}" for s in ("01", "02") for d in range(3)}
-    assert set(corpus.sessions[corpus.enrolled]) == {"0", "1", "2"}
+    assert set(there(corpus.sessions)[corpus.enrolled]) == {"0", "1", "2"}
     row = corpus.ids.tolist().index("2_01_11")
-    assert corpus.clips[row].path == tmp_path / "data" / "01" / "2_01_11.wav"
+    assert there(corpus.clips)[row].path == tmp_path / "data" / "01" / "2_01_11.wav"
     assert len(load_corpus("audiomnist", tmp_path / "data", sessions=4)) == 4 * 3 * 4
 
 
@@ -149,7 +151,7 @@ def test_arabic_commands_with_the_lists_of_the_repository(tmp_path):
     assert set(corpus.labels["speaker"][corpus.protocol.test]) == {"00000005", "00000006"}
     assert set(corpus.labels["phrase"]) == {"left", "zoom in"}
     assert apart(corpus)
-    assert set(corpus.sessions[corpus.enrolled]) == {"01", "02", "03"}
+    assert set(there(corpus.sessions)[corpus.enrolled]) == {"01", "02", "03"}
     (tmp_path / "val.csv").unlink()
     (tmp_path / "val.txt").write_text("00000004\n00000005\n")
     with pytest.raises(LabelError, match="lists val and test: 00000005"):
@@ -184,7 +186,7 @@ def test_ids_of_arabic_commands_can_be_listed_and_labels_keep_their_names(tmp_pa
     assert listed(corpus.models.tolist())
     assert set(corpus.labels["phrase"]) == {"left", "zoom in"}
     row = corpus.ids.tolist().index("zoom_in/00000001_NO_01")
-    assert corpus.clips[row].path == tmp_path / "dataset" / "zoom in" / "00000001_NO_01.wav"
+    assert there(corpus.clips)[row].path == tmp_path / "dataset" / "zoom in" / "00000001_NO_01.wav"
 
 
 # RSR2015
@@ -224,7 +226,7 @@ def rsr_keys(root: Path, subset: str = "eval", judged=RSR_JUDGED) -> None:
         ]
         write_trials(
             root / "key" / "part1" / "ndx" / f"3sess-pwd_{subset}_{letter}.ndx",
-            Trials(*zip(*rows, strict=True)),
+            trials_of(*zip(*rows, strict=True)),
             "rsr2015",
         )
 
@@ -234,12 +236,12 @@ def test_rsr2015_by_session_and_gender(tmp_path):
     assert len(corpus) == 8 * 9 * 2  # phrase 031 is of another part
     assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"m001", "m051", "f001", "f048"}
     assert apart(corpus)
-    assert set(corpus.sessions[corpus.enrolled]) == {"01", "04", "07"}
-    assert set(corpus.sessions[corpus.protocol.test]) == {"02", "03", "05", "06", "08", "09"}
+    assert set(there(corpus.sessions)[corpus.enrolled]) == {"01", "04", "07"}
+    assert set(there(corpus.sessions)[corpus.protocol.test]) == {"02", "03", "05", "06", "08", "09"}
     # 2 speakers x 2 phrases of each gender, 6 tests a cell, no trial across genders
     assert corpus.trial_counts() == {"TC": 48, "TW": 48, "IC": 48, "IW": 48}
     mask = corpus.trial_mask()
-    assert mask.sum() == 192
+    assert there(mask).sum() == 192
     men = load_corpus("rsr2015", tmp_path, gender="male")
     assert men.trial_counts() == {"TC": 24, "TW": 24, "IC": 24, "IW": 24}
     assert len(men.protocol.train) == len(corpus.protocol.train)
@@ -300,14 +302,14 @@ def test_rsr2015_converted_files_stand_for_the_originals(tmp_path, caplog):
         touch(file.with_suffix(".wav"))
     corpus = load_corpus("rsr2015", tmp_path)
     assert len(corpus) == 8 * 9 * 2
-    assert {clip.path.suffix for clip in corpus.clips if "male/m" in str(clip.path)} == {".wav"}
+    assert {clip.path.suffix for clip in there(corpus.clips) if "male/m" in str(clip.path)} == {".wav"}
     assert "108 utterance(s) lie there in several formats" in caplog.text
 
 
 def test_rsr2015_files_are_read_as_sphere(tmp_path):
     soundfile = pytest.importorskip("soundfile")
     corpus = load_corpus("rsr2015", rsr_tree(tmp_path, sound, phrases=(1,)))
-    samples, rate = soundfile.read(str(corpus.clips[0].path))
+    samples, rate = soundfile.read(str(there(corpus.clips)[0].path))
     assert (len(samples), rate) == (160, 16000)
 
 
@@ -364,7 +366,7 @@ def test_folder_patterns(tmp_path, name, pattern):
     assert apart(corpus)
     assert (len(corpus.protocol.enrol), len(corpus.protocol.test)) == (2, 4)
     assert (corpus.sessions is None) == (pattern is None)
-    assert all(clip.path.is_file() for clip in corpus.clips)
+    assert all(clip.path.is_file() for clip in there(corpus.clips))
 
 
 @pytest.mark.parametrize("phrase", ["two words", "a\ttab", "two\nlines", os.fsdecode(b"caf\xe9")])
@@ -375,7 +377,7 @@ def test_names_that_no_list_can_hold_make_ids_that_it_can(tmp_path, phrase):
     assert listed(corpus.models.tolist())
     assert set(corpus.labels["phrase"]) == {phrase}
     assert set(corpus.labels["speaker"]) == {"ann", "bob b", "cat"}
-    assert all(clip.path.is_file() for clip in corpus.clips)
+    assert all(clip.path.is_file() for clip in there(corpus.clips))
 
 
 def test_two_names_of_one_id_are_both_named(tmp_path):
@@ -437,7 +439,7 @@ def test_folder_of_one_speaker_or_too_few_sessions(tmp_path):
     assert len(load_corpus("folder", tmp_path / "few", per_model=2).protocol.test) == 2
 
 
-def write_csv(path: Path, rows: list[dict[str, object]], delimiter=",") -> Path:
+def write_csv(path: Path, rows: Sequence[Mapping[str, object]], delimiter=",") -> Path:
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, rows[0], delimiter=delimiter)
         writer.writeheader()
@@ -493,10 +495,10 @@ def test_table_with_splits_stretches_and_another_base(tmp_path):
     corpus = table(write_csv(tmp_path / "list.csv", rows), base=sounds)
     assert corpus.views == ("speaker", "phrase")
     assert corpus.ids[1] == "a@100"
-    assert corpus.clips[1].start == 100
-    assert corpus.clips[2].length is None
-    assert corpus.clips[1].length == 100
-    assert corpus.clips[1].channel == 1
+    assert there(corpus.clips)[1].start == 100
+    assert there(corpus.clips)[2].length is None
+    assert there(corpus.clips)[1].length == 100
+    assert there(corpus.clips)[1].channel == 1
     assert {name: len(members) for name, members in corpus.protocol.enrol.items()} == {"b_x": 2, "b_y": 2}
     assert len(corpus.protocol.test) == 2
     (sounds / "index.csv").write_text((tmp_path / "list.csv").read_text())

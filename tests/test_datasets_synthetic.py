@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from problems import there
 
 from mvplda.exceptions import DataError, MissingExtraError, ParameterError
 from mvplda.speech.corpora import load_corpus
@@ -36,10 +37,10 @@ def larger(tmp_path_factory):
     options.num_ceps = 20
     options.use_energy = False
     rows, sounds = [], {}
-    for clip in corpus.clips:
+    for clip in there(corpus.clips):
         if clip.path not in sounds:
             sounds[clip.path] = soundfile.read(str(clip.path), dtype="float32")[0]
-        samples = sounds[clip.path][clip.start : clip.start + clip.length]
+        samples = sounds[clip.path][clip.start : clip.start + there(clip.length)]
         computer = fbank.OnlineMfcc(options)
         computer.accept_waveform(16000, (samples * 32768).tolist())
         computer.input_finished()

@@ -87,7 +87,7 @@ def test_statistics_of_columns_that_only_rounding_moves() -> None:
     assert statistics.constant_columns.tolist() == list(range(DIMENSION, DIMENSION + DEAD))
     tests, test_labels = _tests(np.float64, 0, 0.02)
     for noise in ("full", "diagonal"):
-        model = MultiviewPLDA(VIEWS, noise=noise, max_iter=15, tol=0.0)  # type: ignore[arg-type]
+        model = MultiviewPLDA(VIEWS, noise=noise, max_iter=15, tol=0.0)
         with pytest.warns(NoiseFlooredWarning, match="5 column"):
             model.fit_statistics(statistics)
         cost, scores = _cost(Bundle(None, model), tests, test_labels)

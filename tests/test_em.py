@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,8 @@ def dense_em_step(p: Problem, start: Parameters, noise: NoiseModel, *, min_diver
         "diagonal": np.diag(residual),
         "isotropic": np.full(len(residual), np.trace(residual) / len(residual)),
     }[noise.kind]
-    mean, loadings = W[:, width], []
+    mean: Any = W[:, width]
+    loadings: list[Any] = []
     for k, where in enumerate(start.slices):
         loading = W[:, where]
         if min_divergence:

@@ -58,7 +58,7 @@ def test_work_that_fails_is_raised_and_ends_the_rest() -> None:
     for engine in ("serial", "threads"):
         started.clear()
         with pytest.raises(DataError, match="item 3"):
-            map_reduce(work, range(100), joined, engine=engine, workers=2)  # type: ignore[arg-type]
+            map_reduce(work, range(100), joined, engine=engine, workers=2)
         assert len(started) < 10
 
 
@@ -144,7 +144,7 @@ def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         map_reduce(named, [1], joined, engine="dask")
 
 
-def slow(seconds: float, plan: Any, path: str) -> Any:
+def slow(seconds: float, plan: Any, path: Any) -> Any:
     from mvplda.distributed.gathering import shard_result
 
     time.sleep(seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ from mvplda.speech.networks.settings import (
 shares = st.floats(0, 0.99)
 positives = st.floats(1e-6, 1e3)
 counts = st.integers(1, 500)
-texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=8)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
 names = texts.filter(bool)
 
 recipe = st.lists(
@@ -119,7 +120,8 @@ def test_recipes_and_files(tmp_path):
 
 def test_numbers_of_numpy_are_numbers():
     numbers = {"a": np.float64(0.1), "b": np.int64(3), "c": [np.float32(0.5)], "d": np.bool_(True)}
-    start = Configuration(numbers, training=Training(epochs=np.int64(3), learning_rate=np.float32(0.5)))
+    settings: dict[str, Any] = {"epochs": np.int64(3), "learning_rate": np.float32(0.5)}
+    start = Configuration(numbers, training=Training(**settings))
     written = tomllib.loads(to_toml(start.to_dict()))
     assert written["corpus"] == {"a": 0.1, "b": 3, "c": [0.5], "d": True}
     assert (written["training"]["epochs"], written["training"]["learning_rate"]) == (3, 0.5)
@@ -159,7 +161,7 @@ def test_another_kind_of_network_comes_with_its_own():
         ({"training.augmentation.noise": -1}, "[training.augmentation] noise is at least 0; got -1"),
         ({"training.augmentation.hiss": 3}, "[training.augmentation] FrameAugmentation has no setting 'hiss'"),
         ({"training.epochs.more": 3}, "training.epochs.more: epochs is a value, not a section"),
-        ({"network.kind": "huge"}, "the kind of a network is paper or modern; got 'huge'"),
+        ({"network.kind": "huge"}, "[network] kind is one of paper, modern; got 'huge'"),
         ({"network.hidden": 3}, "ModernNetwork has no setting 'hidden'"),
         ({"network.split": 1}, "split is true or false; got 1"),
         ({"network.dilations": 3}, "dilations is a list; got 3"),
@@ -171,7 +173,7 @@ def test_another_kind_of_network_comes_with_its_own():
         ({"variants.copies": -1}, "[variants] copies is at least 0; got -1"),
         ({"variants.backend": "all"}, "backend is one of speakers, voices, copies; got 'all'"),
         ({"variants.recipe": 3}, "[variants.recipe] Recipe is a section of settings; got 3"),
-        ({"variants.recipe.steps": [{"step": "hiss"}]}, "every step of a recipe names one of speed, "),
+        ({"variants.recipe.steps": [{"step": "hiss"}]}, "[variants.recipe.steps.0] step is one of speed, "),
         ({"variants.speeds": []}, "Variants has no setting 'speeds'; it has voices, copies, recipe, backend"),
         ({"backend.rank": 3}, "BackendSettings has no setting 'rank'"),
         ({"evaluation.systems": ["worst"]}, "no system 'worst'; there are cosine, "),
@@ -210,7 +212,9 @@ def test_a_file_without_a_corpus_is_for_any_and_options_win(tmp_path):
     ]
     assert found[0] == found[1]
     assert found[0].corpus == {"name": "folder"}
-    assert (found[0].network.hidden, found[0].training.epochs, found[0].training.clip) == (16, 5, None)
+    network = found[0].network
+    assert isinstance(network, PaperNetwork)
+    assert (network.hidden, found[0].training.epochs, found[0].training.clip) == (16, 5, None)
     (tmp_path / "b.json").write_text('{"corpus": {"name": "rsr2015"}}')
     assert read_configuration(tmp_path / "b.json", corpus="folder").corpus["name"] == "rsr2015"
     assert read_configuration(None, {"training": {"epochs": 5}}).training.epochs == 5

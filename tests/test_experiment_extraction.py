@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from experiment_problems import hum
+from problems import there
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("soundfile", reason="soundfile is not installed")
@@ -64,7 +67,7 @@ def test_a_voice_is_another_speaker_and_a_copy_is_not(corpus, material):
 @pytest.mark.parametrize("seed", range(6))
 def test_who_is_held_out_is_in_no_voice_and_no_copy(corpus, material, monkeypatch, seed):
     """With every seed others are held out: what the network gets is looked at, by ids."""
-    given = {}
+    given: dict[str, Any] = {}
 
     def spy(features, labels, network, training, *, held_out, **_):
         given.update(features=features, labels=labels, held=held_out, training=training)
@@ -99,9 +102,10 @@ def test_what_the_backend_trains_on(corpus, material, backend, parts):
         assert found.extra is None
         return
     n = parts * len(corpus.protocol.train)
-    assert len(found.extra.vectors) == len(found.extra.people) == len(found.extra.labels["speaker"]) == n
-    assert set(found.extra.people) == {"ann", "ann@home", "bob", "cat", "dan"}
-    for label, person in zip(found.extra.labels["speaker"], found.extra.people, strict=True):
+    extra = there(found.extra)
+    assert len(extra.vectors) == len(extra.people) == len(extra.labels["speaker"]) == n
+    assert set(extra.people) == {"ann", "ann@home", "bob", "cat", "dan"}
+    for label, person in zip(extra.labels["speaker"], extra.people, strict=True):
         assert label in (person, f"{person}@0.9", f"{person}@1.2")
 
 
@@ -126,7 +130,7 @@ def test_damaged_files_are_named_and_passed_over(tmp_path):
     }
     tiny["network.dilations"] = [1]
     settings = Configuration().with_changes({**changes, **tiny})
-    said = []
+    said: list[str] = []
     results = run_experiment(
         corpus, settings, tmp_path / "out", workers=1, verbose=False, report=False, say=said.append
     )

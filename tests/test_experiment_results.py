@@ -27,7 +27,7 @@ FEW = systems_named(("cosine", "plda-cell", "jplda-exact", "best"))
 
 
 def run(task, systems=FEW, **options):
-    said = []
+    said: list[str] = []
     settings = {"title": "drawn <&> vectors", "summary": "a corpus", "resamples": 40, "say": said.append, **options}
     results, scored = run_systems(task, systems, SMALL, **settings)
     return results, scored, said
@@ -128,7 +128,7 @@ def test_of_too_many_trials_some_are_drawn_and_stand_for_all(task, done, monkeyp
     results, scored, _ = run(task)
     for name in ("plda-cell", "best"):
         assert results[name].evaluation == done[0][name].evaluation
-    drawn = compare._Drawn.of(task)
+    drawn = compare._BootstrapTrials.of(task)
     for kind, mask in drawn.kinds.items():
         assert mask.sum() == min(counts[kind], most)
         assert drawn.weights[kind] * mask.sum() == pytest.approx(counts[kind])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -63,8 +65,9 @@ def test_studies_that_cannot_be(monkeypatch):
         ({"folds": 1}, DataError, "1 folds"),
         ({"keep": (0,)}, ParameterError, "at least one class of 'phrase'; got 0"),
     ):
+        asked: dict[str, Any] = {"verify": "speaker", "ignore": "phrase", "folds": 2, **wrong}
         with pytest.raises(error, match=message):
-            study_nuisance(X, labels, **{"verify": "speaker", "ignore": "phrase", "folds": 2, **wrong})
+            study_nuisance(X, labels, **asked)
     missing = {**labels, "phrase": np.array([None, *labels["phrase"][1:]], dtype=object)}
     with pytest.raises(LabelError, match=r"1 vector\(s\) have no label in view 'phrase'"):
         study_nuisance(X, missing, verify="speaker", ignore="phrase", folds=2)

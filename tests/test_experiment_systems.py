@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from experiment_problems import SMALL, drawn, drawn_task
+from problems import there
 
-from mvplda import PLDA, MultiviewPLDA
+from mvplda import PLDA, MultiviewPLDA, load
 from mvplda.calibration import LinearCalibrator
-from mvplda.exceptions import ParameterError
+from mvplda.exceptions import FewSpeakersWarning, ParameterError
 from mvplda.io.vectors import VectorSet
 from mvplda.metrics import cllr, evaluate
 from mvplda.models.baselines import CascadeScorer
@@ -20,17 +22,16 @@ from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.systems import (
     SYSTEMS,
     BackendSettings,
-    _fitter,
+    claims,
     development_task,
     run_system,
     systems_named,
     tune,
 )
-from mvplda.speech.experiment.task import Task, score
+from mvplda.speech.experiment.task import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-BUNDLES = ["plda-cell", "jplda-printed", "jplda-exact", "jplda-interaction", "jplda-known", "plda-tuned", "best"]
 AVERAGED = ("plda-cell", "jplda-printed", "jplda-exact")
 
 
@@ -75,19 +76,19 @@ def test_cosine_is_the_cosine(task, scored):
     np.testing.assert_allclose(scored["cosine"].scores, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", BUNDLES)
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_rows_are_enrolments_in_their_order(task, scored, name):
     """Each enrolment on its own, claiming its own phrase, gives its row."""
     found = scored[name]
-    method = "average" if name in AVERAGED else "exact"
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
-        question = {"scoring": "paper"} if name == "jplda-printed" else {}
+        question: dict[str, Any] = {"scoring": "paper"} if name == "jplda-printed" else {}
         if name in ("jplda-known", "best"):
             question["known"] = {"phrase": task.model_labels["phrase"][i : i + 1]}
         own = task.enrol[task.enrol_ids == i]
         ask = found.model.llr if name == "best" or found.model.calibrator is None else found.model.calibrated
-        alone = np.asarray(ask(found.model.enrol(own, np.zeros(len(own)), method=method), task.test, **question))[0]
+        options = {"method": "average"} if name in AVERAGED else {}
+        alone = np.asarray(ask(found.model.enrol(own, np.zeros(len(own)), **options), task.test, **question))[0]
         if name == "best":  # calibrated for the known phrase, the model's own calibration is for the plain question
             slope, shift = np.polyfit(alone, found.scores[i], 1)
             assert slope > 0
@@ -178,7 +179,7 @@ def by_hand(task, held, share):
     ranks = {"speaker": 5, "phrase": 3, "speaker:phrase": 6}
     model = MultiviewPLDA(ranks, noise="full", noise_shrinkage=share, max_iter=20, random_state=0)
     model.fit(chain.transform(task.train[~out]), {view: values[~out] for view, values in task.train_labels.items()})
-    ratios, same = [], []
+    ratios, same, speakers = [], [], []
     cells = sorted({(s, p) for s, p in zip(*task.train_labels.values(), strict=True) if s in held})
     rows = {
         cell: [i for i, c in enumerate(zip(*task.train_labels.values(), strict=True)) if c == cell] for cell in cells
@@ -188,30 +189,43 @@ def by_hand(task, held, share):
         tests = np.concatenate([rows[cell][3:] for cell in cells])
         llr = model.llr(profile, chain.transform(task.train[tests]), known={"phrase": [enrolled[1]]})[0]
         ratios += llr.tolist()
+        speakers += [enrolled[0]] * len(llr)
         same += [cell == enrolled for cell in cells for _ in rows[cell][3:]]
-    ratios, same = np.array(ratios), np.array(same)
-    llrs = LinearCalibrator().fit(ratios, same).transform(ratios)
-    return cllr(llrs[same], llrs[~same])
+    targets = np.array(same)
+    llrs = LinearCalibrator().fit(ratios, same, speakers=speakers).transform(ratios)
+    return cllr(llrs[targets], llrs[~targets])
 
 
 def test_best_is_chosen_by_trials_of_training_speakers_held_out():
     task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
     held = np.unique(task.train_labels["speaker"])[[1, 4, 8]].tolist()
     task = replace(task, unseen=np.isin(task.train_labels["speaker"], held))
-    inner = development_task(task)
+    inner = there(development_task(task))
     assert set(inner.model_labels["speaker"]) == set(inner.test_labels["speaker"]) == set(held)
     assert not set(inner.train_labels["speaker"]) & set(held)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tuned = tune(task, SMALL.shrinkages, _fitter(SMALL, cell_only=False), _known, 0)
+        tuned = tune(task, SMALL.shrinkages, lambda some, share: SYSTEMS["best"].fit(some, SMALL, share), claims)
         for share, cost in tuned.development.items():
             assert cost == pytest.approx(by_hand(task, held, share), rel=1e-3)
     assert tuned.shrinkage == min(tuned.development, key=tuned.development.__getitem__)
     assert set(tuned.bundle.scorer.classes_["speaker"]) == set(task.train_labels["speaker"])
 
 
-def _known(bundle, trials):
-    return score(bundle, trials, known={"phrase": trials.model_labels["phrase"]})
+def test_few_speakers_of_a_calibration_are_said():
+    task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
+    with pytest.warns(FewSpeakersWarning, match=r"rests on 2 speaker\(s\)"):
+        found = run_system(SYSTEMS["best"], task, SMALL)
+    assert found.note.endswith("calibrated on 2 speakers")
+    assert found.model.calibrator.n_speakers_ == 2
+
+
+def test_every_system_comes_back_from_its_file(task, scored, tmp_path):
+    for name, found in scored.items():
+        found.model.save(tmp_path / f"{name}.safetensors")
+        again = load(tmp_path / f"{name}.safetensors")
+        sides = found.model.enrol(task.enrol, task.enrol_ids), task.test
+        np.testing.assert_array_equal(again.llr(*sides), found.model.llr(*sides), err_msg=name)
 
 
 def test_the_tests_have_no_say_in_what_is_chosen():
@@ -235,13 +249,15 @@ def test_other_voices_of_a_person_held_out_do_not_train():
     extra = Extra(VectorSet(np.char.add(vectors.ids[rows], "@0.9#0"), vectors.X[rows] + 0.1), voiced, person)
     met = np.unique(person)[3:]
     task = Task.of(corpus, vectors, extra, met=[*met, *np.char.add(met, "@0.9")])
-    inner = development_task(task)
+    inner = there(development_task(task))
     held = set(np.unique(person)[:3])
     assert {name.split("@")[0] for name in inner.train_labels["speaker"]} == set(met)
     assert len(inner.train) == 2 * np.isin(person, met).sum()
     assert set(inner.test_labels["speaker"]) == held  # in their own voices only
-    alone = development_task(Task.of(corpus, vectors, extra))  # nothing is known of the extractor: a share stands in
-    assert not set(alone.people) & set(alone.test_labels["speaker"])
+    alone = there(
+        development_task(Task.of(corpus, vectors, extra))
+    )  # nothing is known of the extractor: a share stands in
+    assert not set(there(alone.people)) & set(alone.test_labels["speaker"])
     assert len(set(alone.test_labels["speaker"])) == 2
     strangers = development_task(Task.of(corpus, vectors, met=["somebody else"]))  # all are unseen
     assert strangers is not None
@@ -256,7 +272,7 @@ def test_copies_of_an_enrolled_utterance_are_no_trials():
     copies = VectorSet(np.char.add(vectors.ids[rows], "@1#1"), vectors.X[rows] + 0.01)
     met = np.unique(labels["speaker"])[3:]
     task = Task.of(corpus, vectors, Extra(copies, labels, labels["speaker"]), met=met)
-    inner, plain = development_task(task), development_task(Task.of(corpus, vectors, met=met))
+    inner, plain = there(development_task(task)), there(development_task(Task.of(corpus, vectors, met=met)))
     for name in ("enrol", "enrol_ids", "test"):
         np.testing.assert_array_equal(getattr(inner, name), getattr(plain, name))
     assert len(inner.train) == 2 * len(plain.train)

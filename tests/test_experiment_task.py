@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from experiment_problems import drawn, in_groups
+from problems import there
 
 from mvplda.exceptions import DataError, LabelError
 from mvplda.io.trials import Trials
@@ -48,8 +49,8 @@ def test_groups_never_meet():
             same = [task.model_labels[view][i] == task.test_labels[view][j] for view in task.views]
             meets = of[task.model_labels["speaker"][i]] == of[task.test_labels["speaker"][j]]
             assert mask[i, j] == (meets and kind == ["IW", "IC", "TW", "TC"][2 * same[0] + same[1]])
-    assert task.groups.tolist() == [of[s] for s in task.model_labels["speaker"]]
-    assert set(task.groups) == {"f", "m"}
+    assert there(task.groups).tolist() == [of[s] for s in task.model_labels["speaker"]]
+    assert set(there(task.groups)) == {"f", "m"}
 
 
 def test_listed_trials_and_no_others():
@@ -84,8 +85,8 @@ def test_further_training_vectors_come_with_their_labels():
     assert task.classes == {"speaker": 7, "phrase": 4, "speaker:phrase": 20}
     np.testing.assert_array_equal(task.test, plain.test)
     met = ("s00", "s01", "s02", "s03")
-    assert task.unseen.tolist() == [name not in met for name in task.people]
-    assert task.people.tolist() == task.train_labels["speaker"].tolist()
+    assert there(task.unseen).tolist() == [name not in met for name in there(task.people)]
+    assert there(task.people).tolist() == task.train_labels["speaker"].tolist()
 
 
 def test_three_views():

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
+from problems import there
 
 from mvplda.bundle import Bundle
 from mvplda.metrics import cllr, min_cllr
 from mvplda.models.baselines import CosineScorer
 from mvplda.models.multiview import MultiviewPLDA
-from mvplda.speech.experiment.studies import known_model
-from mvplda.speech.experiment.systems import BackendSettings, best, development_task, tune
+from mvplda.speech.experiment.systems import SYSTEMS, BackendSettings, development_task, run_system, tune
 from mvplda.speech.experiment.task import Task
+from mvplda.toy import known_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::mvplda.exceptions.MvpldaWarning"),
@@ -24,7 +24,7 @@ pytestmark = [
 
 def a_task(people: int = 24, phrases: int = 4, sessions: int = 6, unseen: int = 6, seed: int = 0) -> Task:
     """Vectors drawn from a model; the last third of the speakers is evaluated."""
-    truth = known_model(seed, dimension=20, rank=4)
+    truth = known_model(seed, dimension=20, ranks=(4, 4))
     who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
     X = truth.sample({"speaker": who, "phrase": what}, random_state=seed).astype(np.float32)
     labels = {"speaker": np.char.add("s", who.astype(str)), "phrase": np.char.add("p", what.astype(str))}
@@ -72,8 +72,8 @@ def test_the_order_of_the_training_vectors_does_not_matter() -> None:
         task,
         train=task.train[order],
         train_labels={view: values[order] for view, values in task.train_labels.items()},
-        people=task.people[order],
-        unseen=task.unseen[order],
+        people=there(task.people)[order],
+        unseen=there(task.unseen)[order],
     )
     inner = development_task(shuffled)
     assert inner is not None
@@ -123,15 +123,12 @@ def test_tuning_takes_the_cheapest_candidate_and_its_calibration_lowers_the_cost
         sharper = MultiviewPLDA.from_parameters(model.mean_, model.loadings_, model.noise_ * (0.2 + share))
         return Bundle(None, sharper)
 
-    def ask(bundle: Bundle, some: Task) -> Any:
-        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
-
-    tuned = tune(task, (0.0, 0.8), fit, ask)
+    tuned = tune(task, (0.0, 0.8), fit)
     cheapest = min(tuned.development.values())
     clearly = cheapest <= 0.95 * tuned.development[0.0]
     assert tuned.shrinkage == (0.8 if clearly else 0.0)
     assert set(tuned.development) == {0.0, 0.8}
-    overconfident = tune(task, (0.0,), fit, ask).bundle
+    overconfident = tune(task, (0.0,), fit).bundle
     profiles = overconfident.enrol(task.enrol, task.enrol_ids)
     raw, calibrated = overconfident.llr(profiles, task.test), overconfident.calibrated(profiles, task.test)
     costs = [cllr(s[task.targets], s[~task.targets]) for s in (np.asarray(raw, dtype=np.float64), calibrated)]
@@ -146,16 +143,13 @@ def test_the_first_candidate_stays_unless_another_is_clearly_better() -> None:
         model = MultiviewPLDA({"speaker": 4, "phrase": 3}, max_iter=10)
         return Bundle(None, model.fit(some.train + noisy, some.train_labels))
 
-    def ask(bundle: Bundle, some: Task) -> Any:
-        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
-
-    assert tune(task, (0.001, 0.0), fit, ask).shrinkage == 0.001  # hardly worse
-    assert tune(task, (1.0, 0.0), fit, ask).shrinkage == 0.0  # much worse
+    assert tune(task, (0.001, 0.0), fit).shrinkage == 0.001  # hardly worse
+    assert tune(task, (1.0, 0.0), fit).shrinkage == 0.0  # much worse
 
 
 def test_best_is_calibrated_and_says_what_was_chosen() -> None:
     task = a_task(people=40, unseen=10)
-    found = best(task, BackendSettings(speaker_rank=4, cell_rank=2, components=20))
+    found = run_system(SYSTEMS["best"], task, BackendSettings(speaker_rank=4, cell_rank=2, components=20))
     assert found.model.calibrator is not None
     assert "shrinkage" in found.note
     assert found.scores.shape == task.targets.shape
@@ -175,10 +169,7 @@ def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
         fitted.append(share)
         return Bundle(None, MultiviewPLDA({"speaker": 2}, max_iter=2).fit(some.train, some.train_labels))
 
-    def ask(bundle: Bundle, some: Task) -> Any:
-        return bundle.llr(bundle.enrol(some.enrol, some.enrol_ids), some.test)
-
-    tuned = tune(a_task(), (0.5, 0.1), fit, ask)
+    tuned = tune(a_task(), (0.5, 0.1), fit)
     assert tuned.shrinkage == chosen
     assert fitted == [0.5, 0.1, chosen]
     assert tuned.development == {0.5: 1.0, 0.1: cost}
@@ -187,7 +178,7 @@ def test_what_is_clearly_better_is_a_twentieth_of_the_cost(
 def test_enrolments_are_of_the_usual_size_and_all_of_them_are_tested() -> None:
     task = a_task()
     more = np.append(task.enrol_ids, [task.enrol_ids[-1]] * 4)  # one enrolment of seven
-    held = np.flatnonzero(task.unseen)
+    held = np.flatnonzero(there(task.unseen))
     cell = [held[0] + i for i in range(6)]
     assert len({(task.train_labels["speaker"][i], task.train_labels["phrase"][i]) for i in cell}) == 1
     keep = np.setdiff1d(np.arange(len(task.train)), cell[3:])  # a cell with enough to enrol and nothing to test
@@ -195,8 +186,8 @@ def test_enrolments_are_of_the_usual_size_and_all_of_them_are_tested() -> None:
         task,
         train=task.train[keep],
         train_labels={view: values[keep] for view, values in task.train_labels.items()},
-        people=task.people[keep],
-        unseen=task.unseen[keep],
+        people=there(task.people)[keep],
+        unseen=there(task.unseen)[keep],
         enrol=np.concatenate([task.enrol, task.enrol[:4]]),
         enrol_ids=more,
     )

@@ -100,7 +100,7 @@ def test_vectors_without_labels_are_of_different_classes_where_both_sides_have_l
     question = Question()
     expected = question.llr(Case(0, model, enrol, test, question, None, {}).trial("ann", "t", question))
     sides = [model.enrol(side.X, side.ids, side.labels) for side in (enrol, test)]
-    np.testing.assert_allclose(model.llr(*sides, dtype=np.float64), expected, rtol=1e-9)
+    np.testing.assert_allclose(model.llr(sides[0], sides[1], dtype=np.float64), expected, rtol=1e-9)
 
 
 def test_vectors_without_labels_are_of_different_classes_in_a_known_view() -> None:

@@ -70,8 +70,9 @@ def test_what_was_not_added_cannot_be_subtracted() -> None:
         whole - of(X, labels, np.repeat(theirs, 3))
     with pytest.raises(DataError, match="width"):
         whole - of(X[:, :2], labels, known[:20])
+    number: Any = 1
     with pytest.raises(TypeError):
-        whole - 1
+        whole - number
 
 
 def test_other_vectors_of_a_class_cannot_be_subtracted() -> None:

@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
         (read_train_labels, "train-file-id speaker-id\nu1 s1\nu1 s2\n", "repeat an earlier one, the first is 'u1'"),
         (read_rsr2015_enrolment, "m051 a.sph\n", "line 1: expected a model such as 'm051_003'"),
         (read_rsr2015_enrolment, "m051_003\n", "line 1: model 'm051_003' has no utterances"),
-        (read_trials, "a b target\nc d targer\n", "line 2: 'targer' is the kind; expected one of TC, target"),
+        (read_trials, "a b target\nc d targer\n", "line 2: 'targer' is the kind; expected one of target"),
         (read_trials, "a b target\n\nc d\n", r"line 3: 2 field\(s\) where the lines before have 3|line 3: 2 field"),
         (read_trials, "a " + "b" * 2000 + "\n", "an id of 2000 characters"),
         (read_trials, "1 a b\n2 c d\n", "line 2: '2' is the key; expected 1 or 0"),
@@ -341,7 +342,7 @@ def test_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", out)
     write_scores("-", SCORES)
-    written = out.buffer.getvalue()  # type: ignore[attr-defined]
+    written = out.buffer.getvalue()
     assert written.startswith(b"m1 t/1 0.333")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written)))
     assert read_scores("-").score.tolist() == SCORES.score.tolist()
@@ -388,8 +389,8 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "model": read_model_enrolment,
     "train": read_train_labels,
     "trn": read_rsr2015_enrolment,
-    **{format: (lambda path, format=format: read_trials(path, format)) for format in FORMATS},
-    **{f"s-{format}": (lambda path, format=format: read_scores(path, format)) for format in ("kaldi", "nist", "csv")},
+    **{format: partial(read_trials, format=format) for format in FORMATS},
+    **{f"s-{format}": partial(read_scores, format=format) for format in ("kaldi", "nist", "csv")},
 }
 SEEDS = [
     b"a b target\nc d nontarget\ne f target\n",

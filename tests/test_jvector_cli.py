@@ -12,7 +12,7 @@ pytest.importorskip("kaldi_native_fbank", reason="kaldi_native_fbank is not inst
 
 from mvplda.cli import main  # noqa: E402
 from mvplda.io import read_vectors  # noqa: E402
-from mvplda.speech.networks import Extractor  # noqa: E402
+from mvplda.speech.networks import Extractor, ModernNetwork  # noqa: E402
 
 SMALL = """
 [network]
@@ -40,7 +40,7 @@ def corpus(tmp_path_factory):
     root = tmp_path_factory.mktemp("hum")
     rng = np.random.default_rng(0)
     time = np.arange(int(0.4 * 16000)) / 16000
-    lists = {"wav.scp": [], "utt2spk": [], "utt2phrase": []}
+    lists: dict[str, list[str]] = {"wav.scp": [], "utt2spk": [], "utt2phrase": []}
     for s in range(6):
         for p, tune in enumerate(([1, 1.3], [1.5, 1], [1, 1.8])):
             for session in range(4):
@@ -76,6 +76,7 @@ def extractor(corpus):
 def test_train_keeps_settings_and_classes(extractor):
     loaded = Extractor.load(extractor)
     assert {view: len(names) for view, names in loaded.classes.items()} == {"speaker": 4, "phrase": 3}
+    assert isinstance(loaded.network, ModernNetwork)
     assert loaded.network.channels == 16
     assert loaded.feature_settings["cepstra"] == 13
     assert len(loaded.history) == 8

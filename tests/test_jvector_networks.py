@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
+from problems import there
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -16,8 +18,8 @@ from mvplda.speech.networks import Extractor, FrameAugmentation, ModernNetwork, 
 from mvplda.speech.networks.batches import FrameBatches, UtteranceBatches  # noqa: E402
 from mvplda.speech.networks.modern import AttentiveStatistics, MaskedBatchNorm, angular_margin_logits  # noqa: E402  # noqa: E402
 
-SMALL = {"channels": 12, "dilations": (1, 2), "pooled": 10, "attention": 5, "embedding": 7}
-NETWORKS = [
+SMALL: dict[str, Any] = {"channels": 12, "dilations": (1, 2), "pooled": 10, "attention": 5, "embedding": 7}
+NETWORKS: list[Any] = [
     PaperNetwork(hidden=16, layers=3),
     PaperNetwork(hidden=8, layers=1, context=(3, 0)),
     ModernNetwork(**SMALL),
@@ -87,7 +89,7 @@ def test_modern_network_layer_by_layer(block):
     """Against its description: convolutions with short cuts, attentive statistics, embedding and pooled statistics."""
     torch.manual_seed(0)
     settings = ModernNetwork(block=block, channels=4, dilations=(1, 2), pooled=3, attention=2, embedding=5)
-    body = settings.build(6)
+    body: Any = settings.build(6)
     with torch.no_grad():
         for name, value in (*body.named_parameters(), *body.named_buffers()):
             value.copy_(torch.rand_like(value) + 0.5 if "variance" in name else torch.randn_like(value))
@@ -149,7 +151,8 @@ def test_stacked_frames_of_shuffled_batches_stay_within_their_utterance():
     frames = torch.from_numpy(features.frames)
     source = FrameBatches(features, frames, codes, (2, 1), 4, CPU, FrameAugmentation())
     seen = 0
-    for (x,), y in source.epoch(np.random.default_rng(0)):
+    for inputs, y in source.epoch(np.random.default_rng(0)):
+        x = inputs[0]
         for row, code in zip(x.numpy().reshape(len(x), 4, 2), y[:, 0].tolist(), strict=True):
             own = features[code]
             t = next(t for t in range(len(own)) if (own[t] == row[2]).all())
@@ -295,7 +298,7 @@ def test_utterance_batches_crop_stretch_and_pad_within_their_utterance():
     frames = torch.from_numpy(np.repeat(ramp[:, None], 3, 1).astype(np.float32))
     codes = np.arange(50)[:, None]
     for change in (FrameAugmentation(), FrameAugmentation(crop=0.3, stretch=0.2), FrameAugmentation(stretch=0.1)):
-        source = UtteranceBatches(features, frames, codes, 8, CPU, change)
+        source: Any = UtteranceBatches(features, frames, codes, 8, CPU, change)
         seen = []
         for (x, lengths), y in source.epoch(rng):
             held = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
@@ -373,8 +376,8 @@ def test_masks_of_time_are_shares_of_the_utterance_itself():
     blanked = np.zeros(60)
     for seed in range(5):
         x, lengths = source.utterances(np.arange(60), np.random.default_rng(seed))
-        assert lengths.tolist() == features.lengths.tolist()
-        inside = torch.arange(x.shape[1])[None, :] < lengths[:, None]
+        assert there(lengths).tolist() == features.lengths.tolist()
+        inside = torch.arange(x.shape[1])[None, :] < there(lengths)[:, None]
         lost = ((x[:, :, 0] == 0) & inside).sum(1).numpy()
         assert (lost < 0.2 * features.lengths + 1).all()  # whole frames
         blanked += lost

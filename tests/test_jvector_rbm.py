@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,8 @@ V, H = 4, 3
 def tiny(gaussian, seed=0, scale=0.7):
     generator = torch.Generator().manual_seed(seed)
     draw = [scale * torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((V, H), (V,), (H,))]
-    return Machine(*draw, gaussian)
+    weights, visible, hidden = draw
+    return Machine(weights, visible, hidden, gaussian)
 
 
 def binary(width):
@@ -77,7 +79,8 @@ def differences(function, m, step=1e-5):
             for sign in (1, -1):
                 moved = [p.clone() for p in m.parameters]
                 moved[k].view(-1)[i] += sign * step
-                values.append(function(Machine(*moved, m.gaussian)))
+                weights, visible, hidden = moved
+                values.append(function(Machine(weights, visible, hidden, m.gaussian)))
             slope.view(-1)[i] = (values[0] - values[1]) / (2 * step)
         parts.append(slope)
     return Gradients(*parts)
@@ -151,7 +154,8 @@ def test_centred_gradients_descend_and_vanish_with_the_plain_ones():
     moved = centred(plain, v.mean(0), hidden_probability(m, v).mean(0))
     slope = sum(float((a * b).sum()) for a, b in zip(plain.parts, moved.parts, strict=True))
     assert slope > 0
-    step = Machine(*(p - 1e-3 * g for p, g in zip(m.parameters, moved.parts, strict=True)), False)
+    weights, visible, hidden = (p - 1e-3 * g for p, g in zip(m.parameters, moved.parts, strict=True))
+    step = Machine(weights, visible, hidden, False)
     assert log_likelihood(step, v) > log_likelihood(m, v)
     zero = Gradients(*(torch.zeros_like(p) for p in m.parameters))
     assert all(float(p.abs().max()) == 0 for p in centred(zero, v.mean(0), torch.ones(H, dtype=torch.float64)).parts)
@@ -190,7 +194,7 @@ def speech_like(n=100, width=10, seed=0):
 def stack(settings, layers=4, hidden=64, start_scale=4.0):
     features, _ = speech_like()
     torch.manual_seed(0)
-    body = PaperNetwork(hidden=hidden, layers=layers, context=(2, 2), start_scale=start_scale).build(10)
+    body: Any = PaperNetwork(hidden=hidden, layers=layers, context=(2, 2), start_scale=start_scale).build(10)
     codes = np.zeros((len(features), 1), dtype=np.int64)
     frames = torch.from_numpy(features.frames)
     source = FrameBatches(features, frames, codes, (2, 2), 64, torch.device("cpu"), FrameAugmentation())
@@ -254,7 +258,7 @@ def test_pretraining_helps_a_deep_network():
     from mvplda.speech.networks import default_training
 
     features, labels = speech_like()
-    settings = {"hidden": 64, "layers": 6, "context": (2, 2), "start_scale": 1.0}
+    settings: dict[str, Any] = {"hidden": 64, "layers": 6, "context": (2, 2), "start_scale": 1.0}
     training = default_training(PaperNetwork(), epochs=6, batch=64, learning_rate=0.05, schedule="constant")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

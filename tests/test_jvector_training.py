@@ -108,8 +108,9 @@ def test_resumed_training_is_the_same_bit_by_bit(network, training, tmp_path, mo
 
     with pytest.raises(ParameterError, match=r"training\.learning_rate"):
         train(features, labels, network, dataclasses.replace(kept, learning_rate=0.5), held_out=held_out)
+    others, theirs = toy(n=80, classes=(6, 3), seed=3)
     with pytest.raises(ParameterError, match="other data"):
-        train(*toy(n=80, classes=(6, 3), seed=3), network, kept, held_out=held_out)
+        train(others, theirs, network, kept, held_out=held_out)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(FileFormatError, match="truncated"):
         train(features, labels, network, kept, held_out=held_out)
@@ -144,7 +145,8 @@ def test_held_out_error_against_brute_force():
     X = rng.normal(size=(40, 5)) + codes[:, :1] * [1, 0, 0, 0, 0] + codes[:, 1:] * [0, 2, 0, 0, 0]
     scores = cosine_scores(X)
     centred = X - X.mean(0)
-    targets, nontargets = [], []
+    targets: list[float] = []
+    nontargets: list[float] = []
     for i in range(40):
         for j in range(i):
             value = centred[i] @ centred[j] / np.linalg.norm(centred[i]) / np.linalg.norm(centred[j])
@@ -153,7 +155,7 @@ def test_held_out_error_against_brute_force():
     assert held_out_eer(scores, codes, 0) == pytest.approx(eer(targets, nontargets), abs=1e-9)
     alone = np.stack([np.repeat([0, 1], 5), np.arange(10)], axis=1)
     assert 0 <= held_out_eer(scores[:10, :10], alone, 0) <= 1  # no two share the other view: all pairs
-    assert np.isnan(held_out_eer(scores[:3, :3], np.zeros((3, 1)), 0))
+    assert np.isnan(held_out_eer(scores[:3, :3], np.zeros((3, 1), dtype=np.int64), 0))
     assert held_out_eer(plda_scores(X, X, codes), codes, 0) < 0.5
 
 
@@ -282,10 +284,10 @@ def test_file_round_trip(extractor, tmp_path):
     with pytest.raises(FileFormatError, match="fingerprint"):
         Extractor.load(path)
     from mvplda.models.plda import PLDA
-    from mvplda.speech.experiment.studies import draw
+    from mvplda.toy import make_two_views
 
-    corpus = draw(random_state=0)
-    PLDA(n_components=2, max_iter=1, tol=0).fit(corpus.train[:200], corpus.train_labels["phrase"][:200]).save(path)
+    X, labels = make_two_views(n_speakers=2, n_phrases=4, dimension=5, ranks=(2, 2), random_state=0)
+    PLDA(n_components=2, max_iter=1, tol=0).fit(X, labels["phrase"]).save(path)
     with pytest.raises(FileFormatError, match="holds a PLDA: use"):
         Extractor.load(path)
 

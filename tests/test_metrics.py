@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mvplda.exceptions import DataError
-from mvplda.metrics import cllr, convex_hull, eer, eer_by_kind, min_cllr, trial_kinds
+from mvplda.metrics import ScoreCurve, cllr, eer, eer_by_kind, min_cllr, trial_kinds
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
 
@@ -41,7 +41,8 @@ def test_eer_is_where_the_lower_hull_meets_the_diagonal(targets, nontargets):
 @given(scores, scores)
 @settings(deadline=None, max_examples=40)
 def test_hull_is_convex_and_below_every_threshold(targets, nontargets):
-    miss, false_alarm = convex_hull(targets, nontargets)
+    hull = ScoreCurve(targets, nontargets).hull
+    miss, false_alarm = hull.miss, hull.false_alarm
     steps = np.diff(np.stack([miss, false_alarm]), axis=1)
     points = roc_points(targets, nontargets)
     for corner in zip(miss, false_alarm, strict=True):
@@ -65,7 +66,11 @@ def test_cllr_by_its_definition_and_its_least_value():
     assert cllr(targets, nontargets) == pytest.approx(by_hand / 2)
     assert cllr([0.0], [0.0]) == pytest.approx(1.0)
     least = min_cllr(targets, nontargets)
-    linear = minimize(lambda w: cllr(np.exp(w[0]) * targets + w[1], np.exp(w[0]) * nontargets + w[1]), [0.0, 0.0])
+
+    def cost(w: np.ndarray) -> float:
+        return cllr(np.exp(w[0]) * targets + w[1], np.exp(w[0]) * nontargets + w[1])
+
+    linear = minimize(cost, [0.0, 0.0])
     assert 0 < least <= linear.fun
     assert min_cllr(3 * targets + 5, 3 * nontargets + 5) == pytest.approx(least)
 

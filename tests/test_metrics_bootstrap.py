@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 from evaluation_problems import simulate
+from problems import there
 from scipy.stats import norm
 from scipy.stats import t as student
 
@@ -23,7 +25,7 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
     test = {"speaker": rng.integers(6, size=15), "phrase": rng.integers(2, size=15)}
     kinds = trial_kinds(enrol, test)
     scores = (rng.normal(0, 2, (12, 15)) + 3 * kinds["TC"]).round()  # with ties
-    points = {"costs": ["default", "sdsv"], "far": [0.05, 0.2], "frr": [0.1]}
+    points: dict[str, Any] = {"costs": ["default", "sdsv"], "far": [0.05, 0.2], "frr": [0.1]}
     first, second, n_speakers = speaker_codes(enrol["speaker"], test["speaker"], scores.shape)
     rows = weighted_trials(scores, kinds, (first, second), None, equal_weights)
     drawn = np.array([2, 0, 1, 3, 1, 0])
@@ -37,7 +39,7 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
     expected = evaluate([s for s, _ in copies], [k for _, k in copies], **points, equal_weights=equal_weights)
     assert list(rows) == list(expected.rows)
     for kind, trials in rows.items():
-        curve = trials.under(np.append(drawn, 1.0))
+        curve = there(trials.under(np.append(drawn, 1.0)))
         found = {metric.name: metric.value(curve) for metric in expected.metrics if metric.is_error}
         wanted = {name: value for name, value in expected[kind].values.items() if name in found and not np.isnan(value)}
         assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12)
@@ -92,7 +94,7 @@ def test_a_p_value_by_hand():
     assert 0 < tail < 50
     assert found.p_value == pytest.approx(2 * student.cdf(z / np.sqrt(12 / 11), 11))
     edge = student.ppf(0.975, 11) * np.sqrt(12 / 11)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(differences, norm.cdf([-edge, edge]))))
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(differences, [norm.cdf(-edge), norm.cdf(edge)])))
 
 
 def test_progress_is_shown_on_request(capsys):

@@ -13,6 +13,7 @@ from cli_files import said_by, write_map
 from evaluation_problems import SPREAD, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from problems import there
 from scipy.special import ndtr, ndtri
 
 from mvplda.exceptions import ParameterError
@@ -89,7 +90,7 @@ def test_operating_points_by_trying_every_threshold(targets, nontargets, rate):
     weighed = weighted_trials(np.concatenate([targets, nontargets]), flags, codes, None, False)["Total"]
     for wanted in ("far", "frr"):
         threshold, miss, false_alarm = by_counting(targets, nontargets, wanted, rate)
-        for one in (curve, parts, weighed.under(np.ones(2 * len(who) + 1))):
+        for one in (curve, parts, there(weighed.under(np.ones(2 * len(who) + 1)))):
             found = one.threshold_for(**{"false_alarm" if wanted == "far" else "miss": rate})
             assert tuple(map(float, one.rates(found))) == pytest.approx((miss, false_alarm))
             assert found == threshold
@@ -155,7 +156,7 @@ def test_intervals_of_operating_points_hold_the_truth():
         row = speaker_intervals(scores, same, enrol, test, far=[far]).intervals["Total"]
         at = row["threshold_at_far/0.01"].estimate
         for name, value in {**truth, "far_there/0.01": 1 - ndtr(at / deviation)}.items():
-            hits[name] += row[name].low <= value <= row[name].high
+            hits[name] += int(row[name].low <= value <= row[name].high)
     assert min(hits.values()) >= 0.88 * rounds
 
 

@@ -16,7 +16,6 @@ from mvplda.metrics import (
     act_dcf,
     bayes_error_rates,
     cllr,
-    convex_hull,
     detection_cost,
     detection_costs,
     eer,
@@ -49,7 +48,8 @@ def test_by_hand_with_ties():
 
     Corners (miss, false alarm): (0, 1), (0, 1/2), (1/4, 1/4), (3/4, 0), (1, 0).
     """
-    miss, false_alarm = convex_hull([1, 2, 2, 3], [0, 1, 2, 0])
+    hull = ScoreCurve([1, 2, 2, 3], [0, 1, 2, 0]).hull
+    miss, false_alarm = hull.miss, hull.false_alarm
     assert miss.tolist() == [0, 0, 0.25, 0.75, 1]
     assert false_alarm.tolist() == [1, 0.5, 0.25, 0, 0]
     assert eer([1, 2, 2, 3], [0, 1, 2, 0]) == 0.25
@@ -131,7 +131,7 @@ def test_thinned_steps_are_points_of_the_curve():
 
 
 def test_float64_thresholds_meet_float32_scores_exactly():
-    scores = np.sort(np.float32([0.1, 0.1, 0.2, 0.3, 3e38]))
+    scores = np.sort(np.array([0.1, 0.1, 0.2, 0.3, 3e38], dtype=np.float32))
     for side, below in (("left", np.less), ("right", np.less_equal)):
         for t in (0.1, float(np.float32(0.1)), 0.2, 0.3, np.nextafter(float(np.float32(0.3)), 1), 1e300, -1e300):
             assert count_below(scores, t, side) == below(scores.astype(np.float64), t).sum()

@@ -239,7 +239,8 @@ def test_intervals_hold_the_population_and_trials_alone_would_not():
     truth = {"eer": hull.eer(), "min_dcf/sre21": float(hull.least(1.0, 19.0)[0]), "cllr": cllr}
     truth["min_cllr"] = hull.min_cllr()
     rng = np.random.default_rng(5)
-    rounds, hits, widths = 80, dict.fromkeys(truth, 0), {name: [] for name in truth}
+    rounds, hits = 80, dict.fromkeys(truth, 0)
+    widths: dict[str, list[float]] = {name: [] for name in truth}
     estimates, errors, naive = [], [], []
     for _ in range(rounds):
         scores, same, enrol, test = simulate(rng, speakers=20)

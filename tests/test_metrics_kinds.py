@@ -88,7 +88,7 @@ def test_patterns_of_one_and_three_views_and_lists():
     assert [kind for kind, mask in kinds.items() if mask[0]] == ["speaker+phrase+room"]
     assert [kind for kind, mask in kinds.items() if mask[1]] == ["none"]
     full = trial_kinds(enrol, test)
-    assert sum(mask.astype(int) for mask in full.values()).tolist() == [[1, 1], [1, 1]]
+    assert np.sum(list(full.values()), axis=0).tolist() == [[1, 1], [1, 1]]
     assert full["speaker+room"].tolist() == [[False, False], [True, False]]
     result = evaluate(np.array([[3.0, 1.0], [0.0, -1.0]]), full)
     assert result.target == "speaker+phrase+room"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from mvplda.inference.noise import noise_of
 from mvplda.inference.parameters import canonical_and_weighted
 
 
-def close(value: object, reference: object) -> None:
+def close(value: Any, reference: Any) -> None:
     """Equal to 1e-9 of the largest entry."""
     reference = np.asarray(reference)
     np.testing.assert_allclose(value, reference, rtol=1e-9, atol=1e-9 * max(np.abs(reference).max(), 1e-3))

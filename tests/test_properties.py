@@ -107,7 +107,9 @@ def test_shards_add_up_to_one_pass(data: Any, structure: str, noise: str, cuts: 
     X, labels = data
     views = views_of(structure)
     shards = [
-        SufficientStatistics.from_arrays(X[rows], {v: [c[i] for i in rows] for v, c in labels.items()}, views=views)
+        SufficientStatistics.from_arrays(
+            X[rows], {v: [c[i] for i in rows] for v, c in labels.items()}, views=list(views)
+        )
         for rows in np.split(np.arange(len(X)), sorted(cuts))
     ]
     model = fit(X, labels, views, noise=noise)

@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from problems import there
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -26,7 +27,7 @@ def test_python_blocks_run_as_printed(tmp_path, monkeypatch):
         exec(compile(block, str(README), "exec"), names)
     shares = names["model"].explained_variance_ratio_
     printed = re.search(r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", README.read_text())
-    assert [f"{share:.2f}" for share in shares.values()] == list(printed.groups())
+    assert [f"{share:.2f}" for share in shares.values()] == list(there(printed).groups())
 
 
 def tags_in_code() -> dict[str, set[str]]:

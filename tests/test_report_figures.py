@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -11,6 +13,7 @@ from mvplda.metrics import evaluate
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
 from mvplda.report import figures
+from mvplda.report.page import Report, write_report
 
 
 def test_a_det_curve_is_of_errors_that_happened():
@@ -46,3 +49,26 @@ def test_a_det_of_no_error_is_empty():
         "IW (3): EER 0.00 %",
         "Total (3): EER 0.00 %",
     ]
+
+
+def test_a_bar_is_an_error_that_happened():
+    """No error has no height on a log axis: it is written; a kind without trials has neither."""
+    _, axes = figures.figure(4, 4)
+    table = {"a": {"IW": 0.0, "IC": 0.02, "TW": np.nan}, "b": {"IW": 0.01, "IC": 0.0, "TW": np.nan}}
+    figures.bars_of_systems(axes, table, ("IW", "IC", "TW"))
+    heights = [bar.get_height() for bar in axes.patches]
+    assert sorted(h for h in heights if h == h) == [1.0, 2.0]
+    assert [text.get_text() for text in axes.texts] == ["0", "0"]
+    drawn = [(round(text.get_position()[0], 6)) for text in axes.texts]
+    assert drawn == [pytest.approx(-0.2), pytest.approx(1.2)]
+    assert axes.get_ylim()[0] > 0
+
+
+def test_a_page_of_a_kind_without_trials_has_a_dash(tmp_path):
+    kinds = {"TC": np.array([True, False]), "IC": np.array([False, True]), "TW": np.array([False, False])}
+    result = evaluate([2.0, 1.0], kinds)
+    report = Report("few", result, {"TC": np.array([2.0]), "IC": np.array([1.0])})
+    page = write_report(report, tmp_path / "page.html")[0].read_text()
+    text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    assert "<tr><td>TW</td><td>1</td><td>0</td><td>-</td>" in text
+    assert "nan" not in text

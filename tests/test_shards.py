@@ -21,7 +21,7 @@ from shard_files import VECTOR_COLUMNS, VIEWS, close, corpus, cut, identical, ta
 
 from mvplda import SufficientStatistics
 from mvplda.distributed import gather, gathering, statistics_of_batches
-from mvplda.distributed.gathering import ahead
+from mvplda.distributed.gathering import prefetch
 from mvplda.distributed.shards import cut as cut_by_rows
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from mvplda.io.lists import write_map
@@ -63,7 +63,7 @@ def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
     paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".arrow", ".npy", ".npz"))]
     for path, part in zip(paths, parts, strict=True):
         write_shard(path, *part)
-    found = SufficientStatistics.from_files(paths, views=VIEWS, batch_bytes=BATCH, missing="")
+    found = gather(paths, views=VIEWS, batch_bytes=BATCH, missing="").statistics
     close(whole(parts), found)
 
 
@@ -131,7 +131,12 @@ def test_a_corrupt_shard_is_named_and_skipped_only_on_request(tmp_path: Path, wh
         paths[where].unlink()
     else:
         data[len(data) // 3] ^= 0xFF  # inside the vectors: the checksum of their page tells
-        changed = {"truncated": data[: len(data) // 2], "noise": b"noise " * 100, "empty": b"", "bits": bytes(data)}
+        changed: dict[str, bytes] = {
+            "truncated": bytes(data[: len(data) // 2]),
+            "noise": b"noise " * 100,
+            "empty": b"",
+            "bits": bytes(data),
+        }
         paths[where].write_bytes(changed[damage])
     with pytest.raises((FileFormatError, FileNotFoundError), match=f"part{where}.parquet"):
         gather(paths, views=VIEWS)
@@ -251,7 +256,7 @@ def test_labels_of_another_type_in_another_shard(tmp_path: Path) -> None:
 
 def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
     _, paths = shards_of(tmp_path, 2)
-    for options, words in (
+    calls: tuple[tuple[dict[str, Any], str], ...] = (
         ({"views": None}, "name the views"),
         ({"views": "speaker"}, "list of names"),
         ({"views": []}, "list of names"),
@@ -261,7 +266,8 @@ def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
         ({"engine": "magic"}, "engine is one of"),
         ({"scheduler": "tcp://nowhere:1"}, "scheduler= is for"),
         ({"workers": 0}, "at least 1"),
-    ):
+    )
+    for options, words in calls:
         with pytest.raises(ParameterError, match=words):
             gather(paths, **{"views": VIEWS, **options})
     with pytest.raises(ParameterError, match="counted twice"):
@@ -282,9 +288,9 @@ def test_reading_ahead_hands_errors_on_and_stops() -> None:
         raise OSError("the disk is gone")
 
     with pytest.raises(OSError, match="gone"):
-        list(ahead(items()))
+        list(prefetch(items()))
     made.clear()
-    for _ in ahead(items()):
+    for _ in prefetch(items()):
         break
     assert made in ([0], [0, 1])
 
@@ -298,7 +304,7 @@ def test_finished_shards_are_not_read_again(tmp_path: Path, monkeypatch: pytest.
     read = gathering.read_shard
     calls: list[str] = []
 
-    def counted(plan: Any, path: str) -> Any:
+    def counted(plan: Any, path: Any) -> Any:
         calls.append(path)
         if len(calls) == 8:
             raise KeyboardInterrupt
@@ -501,7 +507,7 @@ def test_a_file_that_changed_since_it_was_cut(tmp_path: Path) -> None:
     X, labels = corpus()
     path = tmp_path / "x.npy"
     write_shard(path, X, labels)
-    plan = gathering.Plan(VIEWS, (), origin=np.zeros(6))
+    plan = gathering.ShardJob(VIEWS, (), origin=np.zeros(6))
     pieces = cut_by_rows([str(path)], 300, None, None)
     np.save(path, X[:-1])
     with pytest.raises(FileFormatError, match="has 899 vectors; when the run began it had 900"):

@@ -12,7 +12,8 @@ from shard_files import close, corpus, cut, identical, write_shard, write_shards
 
 from mvplda import MultiviewPLDA, SufficientStatistics, load
 from mvplda.cli import main
-from mvplda.statistics.storage import load_with_sources
+from mvplda.distributed import gather
+from mvplda.statistics.record import load_with_sources
 
 VIEWS = ("speaker", "phrase")
 ASKED = ("-v", "speaker", "-v", "phrase")
@@ -39,7 +40,7 @@ def test_from_shards_to_a_model(tmp_path: Path, shards: Any) -> None:
     assert "vectors without label" in done.stderr
     statistics, sources = load_with_sources(tmp_path / "s.safetensors")
     assert (sources["shards"], sources["bad shards"]) == (4, {})
-    identical(statistics, SufficientStatistics.from_files(paths, views=VIEWS))
+    identical(statistics, gather(paths, views=VIEWS).statistics)
     threads = tmp_path / "t.safetensors"
     run("stats", *paths, *ASKED, "-o", threads, "--engine", "threads", "--workers", 2, "-q")
     identical(statistics, SufficientStatistics.load(threads))
@@ -56,7 +57,7 @@ def test_one_file_is_cut_by_rows(tmp_path: Path) -> None:
     write_shard(path, *corpus())
     done = run("stats", path, *ASKED, "-o", out, "--rows-per-shard", 200, "--engine", "threads")
     assert "shards 5/5" in done.stderr
-    identical(SufficientStatistics.load(out), SufficientStatistics.from_files(path, views=VIEWS, rows_per_shard=200))
+    identical(SufficientStatistics.load(out), gather(path, views=VIEWS, rows_per_shard=200).statistics)
 
 
 def test_statistics_are_added_and_subtracted(tmp_path: Path, shards: Any) -> None:
@@ -65,13 +66,13 @@ def test_statistics_are_added_and_subtracted(tmp_path: Path, shards: Any) -> Non
     for path, file in zip(paths, files, strict=True):
         run("stats", path, *ASKED, "-o", file, "-q")
     out = tmp_path / "out.safetensors"
-    whole = SufficientStatistics.from_files(paths, views=VIEWS)
+    whole = gather(paths, views=VIEWS).statistics
     run("stats", "--add", files[0], files[1], files[2], files[3], "-o", out)
     close(whole, SufficientStatistics.load(out))
     run("stats", paths[3], *ASKED, "--add", files[0], "--add", files[1], files[2], "-o", out, "-q")
     close(whole, SufficientStatistics.load(out))
     run("stats", out, "--subtract", files[1], "--subtract", files[2], "-o", out)
-    close(SufficientStatistics.from_files([paths[0], paths[3]], views=VIEWS), SufficientStatistics.load(out))
+    close(gather([paths[0], paths[3]], views=VIEWS).statistics, SufficientStatistics.load(out))
     before = out.read_bytes()
     done = run("stats", out, "--subtract", files[1], "-o", out, code=1)
     assert "subtract" in done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from mvplda import SufficientStatistics
 from mvplda.exceptions import DataError, LabelError, ParameterError
-from mvplda.statistics import sums as blocks
+from mvplda.statistics import accumulator as blocks
 
 VIEWS = ("a", "b", "b:a")
 
@@ -197,8 +197,9 @@ def test_what_does_not_fit_does_not_add() -> None:
         whole + part(X, labels, slice(None), second_moment="diagonal")
     with pytest.raises(LabelError, match=r"'a'.*text in one part and numbers"):
         whole + part(X, {**labels, "a": list(range(60))}, slice(None))
+    number: Any = 1
     with pytest.raises(TypeError):
-        whole + 1
+        whole + number
 
 
 def test_views_that_were_not_gathered_are_named() -> None:

@@ -18,10 +18,10 @@ from shard_files import VIEWS, close, corpus, cut, identical
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
-from mvplda.statistics import Accumulator, LabelCodes, accumulator, label_codes, merge
-from mvplda.statistics import sums as blocks
+from mvplda.labels import encode_labels
+from mvplda.statistics import GrowingClasses, HostAccumulator, LabelCodes, accumulator, label_codes, merge
 from mvplda.statistics.accumulator import common_origin
-from mvplda.statistics.storage import holds_statistics, load_with_sources, save_statistics
+from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
 
 
 def statistics(**options: Any) -> SufficientStatistics:
@@ -177,15 +177,18 @@ def test_a_real_limit_on_file_size(tmp_path: Path) -> None:
 
 
 def accumulated(X: Any, labels: Any, sizes: list[int], **options: Any) -> SufficientStatistics:
-    sums = Accumulator(VIEWS, common_origin(X[: sizes[0]]), **options)
+    sums, classes = (
+        HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X[: sizes[0]]), **options),
+        GrowingClasses(VIEWS),
+    )
     start = 0
     for size in sizes:
         rows = slice(start, start + size)
         codes = {name: label_codes(column[rows]) for name, column in labels.items()}
-        assert sums.add(X[rows], codes).tolist() == []
+        assert sums.add(X[rows], classes.number(codes)).tolist() == []
         start += size
     assert start == len(X)
-    return sums.result()
+    return SufficientStatistics.of(sums, *classes.sorted())
 
 
 @given(st.lists(st.integers(1, 80), min_size=1, max_size=12), st.integers(0, 5))
@@ -198,16 +201,16 @@ def test_batches_give_the_statistics_of_one_pass(sizes: list[int], seed: int) ->
 @pytest.mark.parametrize("second_moment", ["full", "diagonal"])
 def test_blocks_and_compaction_change_nothing(monkeypatch: pytest.MonkeyPatch, second_moment: Any) -> None:
     X, labels = corpus(n=3000)
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(accumulator, "BLOCK_BYTES", 1)
     monkeypatch.setattr(accumulator, "PENDING", 10)
     found = accumulated(X, labels, [1000] * 3, second_moment=second_moment)
     close(SufficientStatistics.from_arrays(X, labels, views=VIEWS, second_moment=second_moment), found)
 
 
 def test_names_that_do_not_occur_make_no_class() -> None:
-    sums = Accumulator(["a"], np.zeros(1))
-    sums.add(np.ones((2, 1)), {"a": LabelCodes(np.array(["x", "y", "z"]), np.array([2, 0]))})
-    assert sums.result().classes["a"].names.tolist() == ["x", "z"]
+    sums, classes = HostAccumulator(1, ["a"]), GrowingClasses(["a"])
+    sums.add(np.ones((2, 1)), classes.number({"a": LabelCodes(np.array(["x", "y", "z"]), np.array([2, 0]))}))
+    assert SufficientStatistics.of(sums, *classes.sorted()).classes["a"].names.tolist() == ["x", "z"]
 
 
 def test_rows_that_are_not_finite_are_left_out_and_told() -> None:
@@ -215,30 +218,75 @@ def test_rows_that_are_not_finite_are_left_out_and_told() -> None:
     bad = [3, 256, 300, 599]
     X[bad, 2] = [np.nan, np.inf, -np.inf, np.nan]
     labels["speaker"][3] = "only here"
-    sums = Accumulator(VIEWS, common_origin(X))
+    sums, classes = HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X)), GrowingClasses(VIEWS)
+    assert sums.origin is not None
     assert np.isfinite(sums.origin).all()
-    assert sums.add(X, {name: label_codes(column) for name, column in labels.items()}).tolist() == bad
+    codes = classes.number({name: label_codes(column) for name, column in labels.items()})
+    assert sums.add(X, codes, on_error="skip").tolist() == bad
     good = np.setdiff1d(np.arange(600), bad)
     some = {name: column[good] for name, column in labels.items()}
-    close(SufficientStatistics.from_arrays(X[good], some, views=VIEWS), sums.result())
+    close(
+        SufficientStatistics.from_arrays(X[good], some, views=VIEWS), SufficientStatistics.of(sums, *classes.sorted())
+    )
+
+
+@pytest.mark.parametrize("views", [("speaker", "phrase"), ("speaker", "speaker:phrase"), ("speaker:phrase",)])
+def test_classes_of_rows_that_are_left_out_vanish(views: tuple[str, ...]) -> None:
+    X, labels = corpus(n=300)
+    X[[7, 8]] = np.nan
+    labels["phrase"][[7, 8]] = [77, 88]  # which nobody else says
+    sums, classes = HostAccumulator(X.shape[1], views), GrowingClasses(views)
+    numbers = classes.number({name: label_codes(labels[name]) for name in ("speaker", "phrase")})
+    assert sums.add(X, numbers, on_error="skip").tolist() == [7, 8]
+    found = SufficientStatistics.of(sums, *classes.sorted())
+    good = np.delete(np.arange(300), [7, 8])
+    close(SufficientStatistics.from_arrays(X[good], {v: c[good] for v, c in labels.items()}, views=views), found)
 
 
 def test_what_an_accumulator_refuses() -> None:
-    sums = Accumulator(["a"], np.zeros(2))
+    sums = HostAccumulator(2, ["a"])
     with pytest.raises(DataError, match="no vector was added"):
-        sums.result()
+        SufficientStatistics.of(sums)
     with pytest.raises(DataError, match="width 3; those before have 2"):
-        sums.add(np.zeros((1, 3)), {"a": label_codes(["x"])})
+        sums.add(np.zeros((1, 3)), {"a": np.zeros(1, dtype=int)})
     with pytest.raises(LabelError, match="1 vectors and 2 labels"):
-        sums.add(np.zeros((1, 2)), {"a": label_codes(["x", "y"])})
-    with pytest.raises(DataError, match="overflow float32"):
-        sums.add(np.full((1, 2), 1e30, dtype=np.float32), {"a": label_codes(["x"])})
-    sums = Accumulator(["a"], np.zeros(2))
-    sums.add(np.zeros((1, 2)), {"a": label_codes(["x"])})
+        sums.add(np.zeros((1, 2)), {"a": np.zeros(2, dtype=int)})
+    with pytest.raises(DataError, match="vectors 0 to 1 are too large: their squares overflow float32"):
+        sums.add(np.array([[0, 0], [1e30, 0]], dtype=np.float32), {"a": np.zeros(2, dtype=int)})
+    with pytest.raises(DataError, match="first in row 1"):
+        sums.add(np.array([[0, 0], [np.nan, 0]]), {"a": np.zeros(2, dtype=int)})
+    classes = GrowingClasses(["a"])
+    classes.number({"a": label_codes(["x"])})
     with pytest.raises(LabelError, match="numbers and text"):
-        sums.add(np.zeros((1, 2)), {"a": label_codes([1])})
+        classes.number({"a": label_codes([1])})
     with pytest.raises(ParameterError, match="'half'"):
-        Accumulator(["a"], np.zeros(2), "half")  # type: ignore[arg-type]
+        HostAccumulator(2, ["a"], second_moment="half")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"origin has shape \(3,\)"):
+        HostAccumulator(2, ["a"], origin=np.zeros(3))
+
+
+def test_an_accumulator_begins_anew_after_its_result() -> None:
+    X, labels = corpus(n=200)
+    table = encode_labels(labels, VIEWS)
+    sums = HostAccumulator(X.shape[1], {view: len(table.classes[view]) for view in VIEWS})
+    sums.add(X, table.codes)
+    first = SufficientStatistics.of(sums, table.classes)
+    assert sums.n == 0
+    sums.add(X, table.codes)
+    identical(first, SufficientStatistics.of(sums, table.classes))
+
+
+def test_numbers_of_two_precisions_are_summed_about_one_origin() -> None:
+    X, labels = corpus(n=200)
+    origin = X[:10].mean(axis=0)  # which float32 does not hold
+    table = encode_labels(labels, VIEWS)
+    sums = HostAccumulator(X.shape[1], {view: len(table.classes[view]) for view in VIEWS}, origin=origin)
+    half = {view: table.codes[view][:100] for view in VIEWS}, {view: table.codes[view][100:] for view in VIEWS}
+    sums.add(X[:100], half[0])
+    sums.add(X[100:].astype(np.float32), half[1])
+    both = np.concatenate([X[:100], X[100:].astype(np.float32).astype(np.float64)])
+    expected = SufficientStatistics.from_arrays(both, table, origin=origin)
+    close(expected, SufficientStatistics.of(sums, table.classes), tolerance=1e-13)
 
 
 # -- many parts -----------------------------------------------------------------

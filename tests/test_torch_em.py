@@ -21,13 +21,12 @@ from mvplda.inference import exact as elimination
 from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, posterior
 from mvplda.inference.initialise import _top_svd, moment_start, random_start
-from mvplda.statistics.device import sums_on
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 def tensors(p: Any, noise: str) -> Any:
-    return sums_on(p.statistics(), tuple(p.views), "full" if noise == "full" else "diagonal", "cpu")
+    return p.statistics().for_views(tuple(p.views), "full" if noise == "full" else "diagonal", "cpu")
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:
@@ -51,7 +50,7 @@ def test_posterior_on_tensors_is_the_dense_one(
     sums = tensors(p, noise)
     design = replace(Design.of(sums, tuple(p.views.values())), by_count=by_count)
     origin = p.statistics().origin
-    got = posterior(design, about(p.parameters, origin).on(sums.xp))
+    got: Any = posterior(design, about(p.parameters, origin).on(sums.xp))
     assert torch.is_tensor(got.sum_zz)
     canonical = got.parameters.on_host()
     exact = dense_posterior(p.X, p.codes, replace(canonical, mean=canonical.mean + origin))
@@ -103,9 +102,9 @@ def test_starts_are_the_same(name: str, noise: str, make: Any) -> None:
 def test_randomised_directions_are_the_same(shape: tuple[int, int]) -> None:
     matrix = np.random.default_rng(0).normal(size=shape) * np.linspace(3, 0.01, shape[1])
     s, directions = _top_svd(matrix, 5, np.random.default_rng(1))
-    s_there, there = _top_svd(torch.from_numpy(matrix), 5, np.random.default_rng(1))
-    np.testing.assert_allclose(s_there.numpy(), s, rtol=1e-10)
-    np.testing.assert_allclose(there.numpy(), directions, atol=1e-8)
+    found: Any = _top_svd(torch.from_numpy(matrix), 5, np.random.default_rng(1))
+    np.testing.assert_allclose(found[0].numpy(), s, rtol=1e-10)
+    np.testing.assert_allclose(found[1].numpy(), directions, atol=1e-8)
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -193,8 +192,8 @@ def test_the_benchmark_runs(tmp_path: Any) -> None:
     script = Path(__file__).resolve().parents[1] / "benchmarks" / "gpu_training.py"
     sizes = {"vectors": 4000, "chunk": 1000, "speakers": 90, "em-speakers": 70, "phrases": 5, "dimension": 12}
     options = [f"--{name}={size}" for name, size in sizes.items()]
-    command = [sys.executable, script, *options, "--device=cpu", "--ranks", "4", "3"]
-    command += ["--output", tmp_path / "figures.json"]
+    command = [sys.executable, str(script), *options, "--device=cpu", "--ranks", "4", "3"]
+    command += ["--output", str(tmp_path / "figures.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "figures.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def both(p: Problem, noise: str = "diagonal") -> tuple[Design, Design, np.ndarra
     return design, Design.of(design.sums, tuple(p.views.values()), method="variational"), origin
 
 
-def close(value: object, reference: object, tol: float = 1e-8) -> None:
+def close(value: Any, reference: Any, tol: float = 1e-8) -> None:
     reference = np.asarray(reference)
     np.testing.assert_allclose(value, reference, rtol=tol, atol=tol * max(np.abs(reference).max(), 1e-3))
 

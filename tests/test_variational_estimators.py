@@ -60,7 +60,7 @@ def test_variational_fits_are_close_to_exact_ones_and_say_what_they_are(
 
 def test_auto_is_exact_where_that_is_quick_and_the_same_to_the_last_digit() -> None:
     X, labels = data()
-    auto, exact = (MultiviewPLDA(VIEWS, algorithm=a).fit(X, labels) for a in ("auto", "exact"))  # type: ignore[arg-type]
+    auto, exact = (MultiviewPLDA(VIEWS, algorithm=a).fit(X, labels) for a in ("auto", "exact"))
     assert MultiviewPLDA().algorithm == PLDA().algorithm == "auto"
     assert auto.algorithm_used_ == "exact"
     np.testing.assert_array_equal(auto.log_likelihoods_, exact.log_likelihoods_)
@@ -111,7 +111,7 @@ def test_file_keeps_which_algorithm_it_was(tmp_path: Path) -> None:
 def test_known_classes_take_the_variational_posteriors(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = data()
     scores = [
-        MultiviewPLDA(VIEWS, algorithm=algorithm, tol=1e-5)  # type: ignore[arg-type]
+        MultiviewPLDA(VIEWS, algorithm=algorithm, tol=1e-5)
         .fit(X, labels)
         .llr(X[:20], X[20:40], known={"channel": labels["channel"][:20]})
         for algorithm in ("exact", "variational")
@@ -125,12 +125,12 @@ def test_known_classes_take_the_variational_posteriors(monkeypatch: pytest.Monke
 
 def test_one_view_and_cross_validation_take_it_too() -> None:
     X, labels = data()
-    exact, model = (PLDA(3, algorithm=a).fit(X, labels["speaker"]) for a in ("exact", "variational"))  # type: ignore[arg-type]
+    exact, model = (PLDA(3, algorithm=a).fit(X, labels["speaker"]) for a in ("exact", "variational"))
     np.testing.assert_allclose(model.log_likelihoods_, exact.log_likelihoods_, rtol=1e-10)
     chosen = MultiviewPLDACV(VIEWS, cv=2, noise_shrinkages=(0.0, 0.1), algorithm="variational").fit(X, labels)
     assert chosen.model_.algorithm_used_ == "variational"
     with pytest.raises(ParameterError, match="no settings to choose"):
-        MultiviewPLDACV(VIEWS, cv=2, algorithm="paper").fit(X, labels)  # type: ignore[arg-type]
+        MultiviewPLDACV(VIEWS, cv=2, algorithm="paper").fit(X, labels)
 
 
 def test_progress_and_callback_speak_of_a_bound(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,73 +1,97 @@
-"""Multi-view (joint) PLDA: verification of vectors that carry several labels at once."""
+"""Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
+
+What stands in ``__all__`` here, and in that of the packages that ``docs/api.md`` lists, is public. Names are
+imported when they are first used: ``import mvplda`` and ``mvplda --help`` load neither NumPy nor scikit-learn.
+"""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ._optional import import_late
+from .exceptions import (
+    DataError,
+    DesignTooLargeError,
+    FileFormatError,
+    LabelError,
+    LikelihoodFellWarning,
+    MissingExtraError,
+    MvpldaError,
+    MvpldaWarning,
+    NumericalError,
+    ParameterError,
+    RankCappedWarning,
+    UnidentifiableViewWarning,
+    UnknownExtractorWarning,
+    UnlabelledWarning,
+)
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Bundle": "mvplda.bundle",
-    "CascadeScorer": "mvplda.models.baselines",
-    "CosineScorer": "mvplda.models.baselines",
-    "KindCalibrator": "mvplda.calibration",
-    "LinearCalibrator": "mvplda.calibration",
-    "MultiviewPLDA": "mvplda.models.multiview",
-    "MultiviewPLDACV": "mvplda.models.search",
-    "PAVCalibrator": "mvplda.calibration",
-    "PLDA": "mvplda.models.plda",
-    "Profiles": "mvplda.scoring.profiles",
-    "QualityCalibrator": "mvplda.calibration",
-    "Question": "mvplda.scoring.question",
-    "ScoreNormaliser": "mvplda.normalisation",
-    "Scorer": "mvplda.models.scorer",
-    "SufficientStatistics": "mvplda.statistics",
-    "load": "mvplda.persistence",
-}
-
 __all__ = [
     "PLDA",
+    "Accumulator",
     "Bundle",
     "CascadeScorer",
+    "Committee",
     "CosineScorer",
-    "KindCalibrator",
-    "LinearCalibrator",
+    "DataError",
+    "DesignTooLargeError",
+    "FileFormatError",
+    "Identification",
+    "LabelError",
+    "LikelihoodFellWarning",
+    "MissingExtraError",
     "MultiviewPLDA",
     "MultiviewPLDACV",
-    "PAVCalibrator",
+    "MvpldaError",
+    "MvpldaWarning",
+    "NumericalError",
+    "ParameterError",
     "Profiles",
-    "QualityCalibrator",
     "Question",
-    "ScoreNormaliser",
+    "RankCappedWarning",
     "Scorer",
     "SufficientStatistics",
+    "UnidentifiableViewWarning",
+    "UnknownExtractorWarning",
+    "UnlabelledWarning",
     "__version__",
     "load",
+    "load_extractor",
+    "make_two_views",
 ]
 
 if TYPE_CHECKING:
     from .bundle import Bundle
-    from .calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
+    from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.experts import Committee
     from .models.multiview import MultiviewPLDA
     from .models.plda import PLDA
-    from .models.scorer import Scorer
+    from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
-    from .normalisation import ScoreNormaliser
     from .persistence import load
     from .scoring.profiles import Profiles
     from .scoring.question import Question
-    from .statistics import SufficientStatistics
+    from .statistics import Accumulator, SufficientStatistics
+    from .toy import make_two_views
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mvplda' has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = import_late(
+    __name__,
+    {
+        "bundle": ("Bundle",),
+        "extractors.extractor": ("load_extractor",),
+        "models.baselines": ("CascadeScorer", "CosineScorer"),
+        "models.experts": ("Committee",),
+        "models.multiview": ("MultiviewPLDA",),
+        "models.plda": ("PLDA",),
+        "models.scorer": ("Identification", "Scorer"),
+        "models.search": ("MultiviewPLDACV",),
+        "persistence": ("load",),
+        "scoring.profiles": ("Profiles",),
+        "scoring.question": ("Question",),
+        "statistics": ("Accumulator", "SufficientStatistics"),
+        "toy": ("make_two_views",),
+    },
+)

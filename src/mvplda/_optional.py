@@ -1,7 +1,9 @@
-"""Optional dependencies, imported where they are needed."""
+"""Modules imported where they are needed: optional dependencies, and what packages of ours show to the world."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -16,7 +18,7 @@ EXTRAS = {
     "PIL": "plot",
     "matplotlib": "plot",
     "onnx": "onnx",
-    "onnxruntime": "onnx",
+    "onnxruntime": "extractors",
     "onnxscript": "onnx",
     "pyarrow": "parquet",
     "soundfile": "audio",
@@ -35,3 +37,28 @@ def need(module: str) -> Any:
         raise MissingExtraError(
             f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]'", name=module
         ) from error
+
+
+def import_late(
+    package: str, homes: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's ``__getattr__`` and ``__dir__``, with names that are imported when they are first used.
+
+    Parameters
+    ----------
+    package : its ``__name__``
+    homes : {module inside the package: names that it has}
+    """
+    modules = {name: module for module, names in homes.items() for name in names}
+
+    def getattr_(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{modules[name]}", package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def dir_() -> list[str]:
+        return sorted(sys.modules[package].__all__)
+
+    return getattr_, dir_

@@ -1,14 +1,18 @@
-"""Checks of vectors."""
+"""Checks of vectors, and of what made them."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .exceptions import DataError
+from .exceptions import DataError, UnknownExtractorWarning
+
+EXTRACTOR_SUFFIX = ".extractor"
+"""A file of this name beside vectors says what made them."""
 
 
 def as_vectors(X: Any) -> NDArray[Any]:
@@ -25,3 +29,26 @@ def as_vectors(X: Any) -> NDArray[Any]:
     if vectors.dtype not in (np.float32, np.float64):
         vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
     return vectors
+
+
+def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
+    """Refuse what different extractors made; warn where only one of them is known.
+
+    Parameters
+    ----------
+    one, other : a model, or files of vectors, as errors call them
+    of_one, of_other : the names of their extractors
+    """
+    if of_one == of_other:
+        return
+    if of_one is not None and of_other is not None:
+        raise DataError(
+            f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit. "
+            "Make the vectors of both with the same one"
+        )
+    known, unknown = (one, other) if of_other is None else (other, one)
+    message = (
+        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
+        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
+    )
+    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)

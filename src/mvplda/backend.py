@@ -4,7 +4,7 @@ The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on
 some device, and asks ``sums.xp`` for whatever the two libraries name or do
 differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
 passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases:
-`keep`, `table`, `part` and `dense_rows` bring them to the device once a fit.
+`cached`, `cached_table`, `cached_columns` and `cached_dense_rows` bring them to the device once a fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 
 from ._optional import need
-from ._typing import IntArray
+from ._typing import Array, IntArray
+from .exceptions import ParameterError
 
 DENSE_TABLE_ELEMENTS = 2**28
 """Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
@@ -36,7 +37,7 @@ def to_host(array: Any) -> NDArray[Any]:
     return np.asarray(array.detach().cpu() if is_torch(array) else array)
 
 
-def diagonal_of(moment: Any) -> Any:
+def diagonal_of(moment: Array) -> Array:
     """The diagonal (D,) of a second moment, of which there may be no more than that."""
     return moment if moment.ndim == 1 else moment.diagonal()
 
@@ -44,6 +45,11 @@ def diagonal_of(moment: Any) -> Any:
 def namespace(array: Any) -> Numpy | Torch:
     """What calculates with arrays of this kind, on their device and in their precision."""
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
+
+
+def own_namespace(array: Any) -> Numpy | Torch:
+    """The same, but one's own: what a fit caches in it goes with it."""
+    return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
 class Numpy:
@@ -59,24 +65,28 @@ class Numpy:
     def asarray(self, array: Any) -> Any:
         return array
 
-    def keep(self, array: Any) -> Any:
+    def cached(self, array: Any) -> Any:
         """An array that stays the same during a fit, on the device."""
         return array
 
-    def table(self, counts: sparse.csr_array) -> Any:
+    def cached_table(self, counts: sparse.csr_array) -> Any:
         """A count table for products from the left, itself or transposed."""
         return counts
 
-    def part(self, counts: Any, columns: slice) -> Any:
+    def cached_columns(self, counts: Any, columns: slice) -> Any:
         """Some columns of a count table, dense or sparse."""
         return counts[:, columns]
 
-    def dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
+    def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
         return counts[rows].toarray()
 
-    def new_table(self, counts: sparse.csr_array) -> Any:
+    def table(self, counts: sparse.csr_array) -> Any:
         """A table that is needed once."""
         return counts
+
+    def is_dense(self, table: Any) -> bool:
+        """Whether a table that was made here is an array like others."""
+        return isinstance(table, np.ndarray)
 
     def gram(self, table: Any) -> Any:
         """table' table, dense."""
@@ -119,6 +129,13 @@ class Numpy:
         np.einsum("ii->i", whole)[:] /= 2
         return whole
 
+    def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
+        """The r largest singular values, about, and their right vectors."""
+        from sklearn.utils.extmath import randomized_svd  # slow to import, and statistics do without it
+
+        _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
+        return s, vt
+
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""
         half = dpotri(lower, lower=1)[0]
@@ -130,7 +147,7 @@ class Numpy:
 class Torch:
     """torch, on one device, in one precision.
 
-    What `keep`, `table`, `part` and `dense_rows` bring to the device stays there as long as this object lives.
+    What the methods that are called `cached` bring to the device stays there as long as this object lives.
     """
 
     gram_rows = 2**17
@@ -156,26 +173,29 @@ class Torch:
             self._kept[id(host), key] = host, make()  # the host's copy is held, so that its id stays its own
         return self._kept[id(host), key][1]
 
-    def keep(self, array: Any) -> Any:
+    def cached(self, array: Any) -> Any:
         return array if is_torch(array) else self._once(array, None, lambda: self.asarray(array))
 
-    def table(self, counts: sparse.csr_array) -> Any:
-        return self._once(counts, None, lambda: self.new_table(counts))
+    def cached_table(self, counts: sparse.csr_array) -> Any:
+        return self._once(counts, None, lambda: self.table(counts))
 
-    def part(self, counts: Any, columns: slice) -> Any:
+    def cached_columns(self, counts: Any, columns: slice) -> Any:
         if isinstance(counts, np.ndarray):
-            return self.keep(counts)[:, columns]
-        return self._once(counts, (columns.start, columns.stop), lambda: self.new_table(counts[:, columns]))
+            return self.cached(counts)[:, columns]
+        return self._once(counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns]))
 
-    def dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
+    def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
         some = self._once(counts, (rows.start, rows.stop), lambda: SparseTable(counts[rows], self))
         return some.matrix.to_dense()
 
-    def new_table(self, counts: sparse.csr_array) -> Any:
+    def table(self, counts: sparse.csr_array) -> Any:
         size = counts.shape[0] * counts.shape[1]
         if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
             return SparseTable(counts, self).matrix.to_dense()
         return SparseTable(counts, self)
+
+    def is_dense(self, table: Any) -> bool:
+        return is_torch(table)
 
     def gram(self, table: Any) -> Any:
         if is_torch(table):
@@ -214,7 +234,7 @@ class Torch:
         def make() -> Any:
             ends = np.arange(len(group) + 1)
             one_hot = sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
-            return self.new_table(one_hot.tocsr())
+            return self.table(one_hot.tocsr())
 
         return self._once(group, "one hot", make) @ rows
 
@@ -234,6 +254,18 @@ class Torch:
 
     def inverse(self, lower: Any) -> Any:
         return self.torch.cholesky_inverse(lower)
+
+    def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
+        # scikit-learn's, with the same random directions
+        linalg, flipped = self.torch.linalg, matrix.shape[0] < matrix.shape[1]
+        A = matrix.T if flipped else matrix
+        Q = self.asarray(np.random.RandomState(seed).normal(size=(A.shape[1], r + 10)))
+        for _ in range(3):
+            Q = linalg.qr(A @ Q)[0]
+            Q = linalg.qr(A.T @ Q)[0]
+        Q = linalg.qr(A @ Q)[0]
+        u, s, vt = linalg.svd(Q.T @ A, full_matrices=False)
+        return s[:r], (Q @ u).T[:r] if flipped else vt[:r]
 
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         inverse = self.inverse(lower)
@@ -273,7 +305,25 @@ def _torch_namespace(device: Any, dtype: Any) -> Torch:
     return Torch(device, dtype)
 
 
-# The few places where NumPy arrays and torch tensors differ.
+# Where NumPy arrays and torch tensors differ outside of the kernel: devices, dtypes, sums by owner.
+
+
+def as_device(device: Any) -> Any:
+    """A torch device that exists."""
+    torch = need("torch")
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise ParameterError(
+            f"device {device!r} cannot be used: {error}. Give 'cuda', 'cuda:1', 'cpu' or a torch device that is "
+            "there, or None for NumPy"
+        ) from error
+
+
+def on_device(array: Any, device: Any) -> Any:
+    """An array or tensor as a tensor on a device; an array's numbers become float64."""
+    where = as_device(device)
+    return array.to(where) if is_torch(array) else _torch_namespace(where, need("torch").float64).asarray(array)
 
 
 def on_cuda(array: Any) -> bool:

@@ -14,10 +14,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
+from ._validation import compare_extractors
 from .adaptation import Weight, adapted
 from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, ParameterError
-from .io.vectors import compare_extractors
 from .kinds import name_kinds
 from .labels import as_array
 from .models.scorer import BaseScorer, Identification

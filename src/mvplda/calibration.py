@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from .costs import log_odds, threshold_from_costs
+from .costs import log_odds
 from .exceptions import (
     DataError,
     FewSpeakersWarning,
@@ -34,13 +34,7 @@ from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import encode_labels
 from .persistence import Persistent
 
-__all__ = [
-    "KindCalibrator",
-    "LinearCalibrator",
-    "PAVCalibrator",
-    "QualityCalibrator",
-    "threshold_from_costs",
-]
+__all__ = ["KindCalibrator", "LinearCalibrator", "PAVCalibrator", "QualityCalibrator"]
 
 
 class Calibrator(Persistent, BaseEstimator):
@@ -57,9 +51,11 @@ class Calibrator(Persistent, BaseEstimator):
     def transform(self, scores: Any) -> Array:
         raise NotImplementedError
 
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, speakers=speakers).transform(scores)
+    def fit_transform(
+        self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None, **named: Any
+    ) -> Array:
+        """Fit, and calibrate the same trials, with what both need besides: for looking at, not for reporting."""
+        return self.fit(scores, kinds_or_targets, *side, speakers=speakers, **named).transform(scores, *side, **named)
 
 
 class LinearCalibrator(Calibrator):
@@ -122,7 +118,6 @@ class LinearCalibrator(Calibrator):
         return np.asarray(as_scores(scores, self.n_scores_) @ self.slopes_ + self.intercept_)
 
     def _mass(self, targets: NDArray[np.bool_]) -> Array:
-        log_odds(self.prior)
         share = targets.mean()
         return np.asarray(np.where(targets, self.prior / share, (1 - self.prior) / (1 - share)) / len(targets))
 
@@ -130,8 +125,7 @@ class LinearCalibrator(Calibrator):
         if not self.ridge > 0:
             raise ParameterError(f"ridge is positive; got {self.ridge}")
         self.n_speakers_, worth = count_speakers(speakers, targets, stacklevel=4)
-        odds = log_odds(self.prior)
-        used = mass > 0
+        odds, used = log_odds(self.prior), mass > 0
         self.slopes_, self.intercept_ = fit_logistic(scores[used], targets[used], mass[used], odds, self.ridge, worth)
         self.n_scores_ = scores.shape[1]
         if self.n_scores_ == 1 and self.slopes_[0] < 0:
@@ -208,7 +202,6 @@ class KindCalibrator(LinearCalibrator):
             raise LabelError("KindCalibrator needs the kind of every trial by name (TC, TW, IC, IW), not only targets")
         targets = check_both(kinds == self.target)
         self.kinds_ = [str(kind) for kind in np.unique(kinds[~targets])]
-        log_odds(self.prior)
         mass = np.where(targets, self.prior / targets.sum(), 0.0)
         for kind, share in self._shares().items():
             here = kinds == kind
@@ -294,10 +287,6 @@ class QualityCalibrator(LinearCalibrator):
         columns = self._scaled(as_side(side, len(scores), self.side_names_)[0])
         return self._features(scores, columns) @ self.slopes_ + self.intercept_
 
-    def fit_transform(self, scores: Any, kinds_or_targets: Any, side: Any = None, *, speakers: Any = None) -> Array:
-        """Fit, and calibrate the same trials."""
-        return self.fit(scores, kinds_or_targets, side, speakers=speakers).transform(scores, side)
-
     def _scaled(self, columns: Array) -> Array:
         if not self.log:
             return columns
@@ -371,9 +360,6 @@ class PAVCalibrator(Calibrator):
         if scores.shape[1] != 1:
             raise DataError(f"PAV takes one score a trial, got {scores.shape[1]}: fuse them first (KindCalibrator)")
         return scores[:, 0]
-
-
-# Weighted logistic regression: a convex cost, its exact gradient and curvature.
 
 
 LLR_DEVIATION = 30.0
@@ -478,9 +464,6 @@ def fit_logistic(
     return slopes, float(weights[-1] - slopes @ centre)
 
 
-# What calibrators are given: scores and, for training, what every trial is.
-
-
 ENOUGH_SPEAKERS = 30
 
 
@@ -524,10 +507,10 @@ def as_targets(kinds_or_targets: Any, n: int) -> NDArray[np.bool_]:
     kinds = as_kinds(kinds_or_targets, n)
     if kinds.dtype.kind == "U":
         names, codes = np.unique(kinds, return_inverse=True)
-        meant = [SPELLINGS.get(name.lower()) for name in names.tolist()]
-        if None in meant:
+        meant = [SPELLINGS.get(name.lower(), "") for name in names.tolist()]
+        if "" in meant:
             raise LabelError(
-                f"there is no kind of trial {str(names[meant.index(None)])!r}; there are {[*TARGETS, *NONTARGETS]}, "
+                f"there is no kind of trial {str(names[meant.index('')])!r}; there are {[*TARGETS, *NONTARGETS]}, "
                 "or give True for targets and False for the others"
             )
         kinds = np.isin(meant, TARGETS)[codes]
@@ -571,13 +554,12 @@ def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, l
     if side is None:
         raise DataError("this calibrator needs side=: one row of side information a trial")
     if isinstance(side, Mapping) or hasattr(side, "columns"):
-        found = [str(name) for name in side]
-        wanted = found if names is None else names
-        missing = [name for name in wanted if name not in found]
+        columns = {str(name): np.asarray(side[name], dtype=np.float64).reshape(-1) for name in side}
+        wanted = list(columns) if names is None else names
+        missing = [name for name in wanted if name not in columns]
         if missing:
-            raise DataError(f"the side information has no column {missing[0]!r}; it has {found}")
-        columns = {str(name): side[name] for name in side}
-        array = np.stack([np.asarray(columns[name], dtype=np.float64).reshape(-1) for name in wanted], axis=1)
+            raise DataError(f"the side information has no column {missing[0]!r}; it has {list(columns)}")
+        array = np.stack([columns[name] for name in wanted], axis=1)
     else:
         array = np.asarray(side, dtype=np.float64)
         array = array[:, None] if array.ndim == 1 else array

@@ -10,6 +10,7 @@ Errors::
     ├── DesignTooLargeError (ValueError)  the exact solution does not fit in memory
     ├── NumericalError (ArithmeticError)  a result that is not finite
     ├── FileFormatError (ValueError)    truncated, foreign or newer files
+    ├── FetchError                      weights could not be fetched, or are not those that were meant
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Warnings::
@@ -63,6 +64,10 @@ class NumericalError(MvpldaError, ArithmeticError):
 
 class FileFormatError(MvpldaError, ValueError):
     """A file is truncated, of another kind, or of a newer version."""
+
+
+class FetchError(MvpldaError):
+    """Weights could not be fetched, or what came is not what was meant."""
 
 
 class MissingExtraError(MvpldaError, ImportError):

@@ -49,9 +49,10 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
-    """Kinds that trials may have: those with names, and the views that agree."""
+    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, and the views that agree."""
+    some = [kind for few in (["speaker"], ["speaker", "phrase"]) for kind in patterns(few).values()]
     agreeing = (compress(views, same) for same in patterns(views)) if views else ()
-    return tuple(dict.fromkeys([*TARGETS, *NONTARGETS, *("+".join(same) or NOTHING_SAME for same in agreeing)]))
+    return tuple(dict.fromkeys([*some, *("+".join(same) or NOTHING_SAME for same in agreeing)]))
 
 
 def views_of(kinds: Iterable[str]) -> tuple[str, ...]:

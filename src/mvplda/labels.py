@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from ._typing import IntArray
 from .exceptions import LabelError
 
+__all__ = ["label_rows"]
+
 
 @dataclass(frozen=True)
 class ViewClasses:
@@ -215,9 +217,7 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
         fits = [all(isinstance(value, kind) for value in present) for kind in (str, bytes, (Real, np.bool_))]
         if not any(fits):
             raise LabelError(f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}")
-        present = np.asarray(list(present))
-        if present.dtype == object:
-            raise LabelError(f"labels of view {name!r} are too large for 64-bit numbers: make them strings")
+        present = as_names(present, f"labels of view {name!r}")
     names, inverse = np.unique(present, return_inverse=True)
     codes = np.empty(len(array), dtype=np.int64)
     codes[~absent] = inverse.reshape(-1)
@@ -239,7 +239,18 @@ def as_array(column: Any) -> NDArray[Any]:
     texts = {isinstance(value, (str, bytes)) for value in values}
     if len(texts) > 1 or any(value is None or isinstance(value, (list, tuple)) for value in values):
         return np.array(values, dtype=object)  # NumPy would make text of everything, None and NaN included
-    return np.asarray(values)
+    return as_names(values)
+
+
+def as_names(values: Any, what: str = "labels") -> NDArray[Any]:
+    """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
+    listed = list(values)
+    array = np.asarray(listed)
+    if array.dtype.kind in "fO" and listed and all(isinstance(value, (int, np.integer)) for value in listed):
+        if min(listed) < 0 or max(listed) >= 2**64:
+            raise LabelError(f"{what} are too large for 64-bit numbers: make them strings")
+        return np.asarray(listed, dtype=np.uint64)
+    return array
 
 
 def _is_missing(array: NDArray[Any], sentinel: Any) -> NDArray[np.bool_]:

@@ -24,6 +24,8 @@ from .scoring.matrix import best_in_bands
 from .scoring.profiles import Profiles
 from .scoring.question import Question
 
+__all__ = ["CohortStatistics", "ScoreNormaliser"]
+
 NormKind = Literal["z", "t", "s", "as"]
 BLOCK_SCORES = 2**22
 """Scores against the cohort that are held at a time."""

@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from .. import __version__
 from ..exceptions import MvpldaError
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
 
 COMMANDS = {
     "stats": "train",
@@ -31,6 +34,12 @@ COMMANDS = {
     "info": "files",
     "convert": "files",
     "completion": "files",
+    "extractor": "extract",
+    "extract": "extract",
+    "quality": "extract",
+    "verify": "extract",
+    "identify": "extract",
+    "profiles": "extract",
     "jvector": "speech",
     "experiment": "experiment",
     "study": "experiment",
@@ -218,6 +227,19 @@ def warnings_as_lines() -> Iterator[None]:
             yield
     finally:
         logging.getLogger("mvplda").removeHandler(logged)
+
+
+def load_bundle(path: str) -> Bundle:
+    """What a model file holds; a scorer alone is a bundle without anything around it."""
+    from ..bundle import Bundle
+    from ..exceptions import FileFormatError
+    from ..models import BaseScorer
+    from ..persistence import load
+
+    found = load(path)
+    if not isinstance(found, (Bundle, BaseScorer)):
+        raise FileFormatError(f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes")
+    return found if isinstance(found, Bundle) else Bundle(None, found)
 
 
 def check_folder(path: Path) -> None:

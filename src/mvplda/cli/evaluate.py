@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Number, check_folder, once
+from . import SEED, KeyValue, Number, check_folder, load_bundle, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..io.scores import Scores
     from ..io.trials import Trials
+    from ..metrics import Evaluation, Intervals
     from ..report.page import Report
 
 COSTS = click.option(
@@ -32,14 +33,7 @@ TRIALS = click.option(
     required=True,
     help="Judge the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
 )
-FAR = click.option(
-    "--far",
-    type=Number(0, 1, min_open=True, max_open=True),
-    multiple=True,
-    default=(0.01, 0.001, 0.0001),
-    help="Show the misses at this false-alarm rate, which is a share of the non-targets, and the threshold for it. "
-    "May be repeated.",
-)
+RATE = Number(0, 1, min_open=True, max_open=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full.")
 SPEAKERS = (
     click.option(
@@ -64,10 +58,17 @@ def speaker_options(command: Any) -> Any:
 @click.argument("scores")
 @TRIALS
 @COSTS
-@FAR
+@click.option(
+    "--far",
+    type=RATE,
+    multiple=True,
+    default=(0.01, 0.001, 0.0001),
+    help="Show the misses at this false-alarm rate, which is a share of the non-targets, and the threshold for it. "
+    "May be repeated.",
+)
 @click.option(
     "--frr",
-    type=Number(0, 1, min_open=True, max_open=True),
+    type=RATE,
     multiple=True,
     help="Show the false alarms at this miss rate, which is a share of the targets, and the threshold for it. "
     "May be repeated.",
@@ -122,7 +123,6 @@ def evaluate(
       mvplda evaluate scores --trials trials --far 0.001
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
-    from .. import load, metrics
     from ..report.page import write_report
 
     if report is None and (model is not None or view_scores or title is not None):
@@ -133,14 +133,10 @@ def evaluate(
     if report is not None:
         _check_page(report)
     trials, values = scored_trials(key, scores)
-    fitted = None if model is None else getattr(loaded := load(model), "model", loaded)
+    fitted = None if model is None else load_bundle(model).scorer
     of_views = {view: matched(trials, path) for view, path in single.items()}
-    settings: dict[str, Any] = {"costs": costs, "far": far, "frr": frr, "equal_weights": equal}
-    result = metrics.evaluate(values, trials.kind, **settings)
-    intervals = None
-    if test_speakers is not None:
-        sides = speakers_of(trials, enrol_speakers, test_speakers)
-        intervals = metrics.speaker_intervals(values, trials.kind, *sides, **settings)
+    people = enrol_speakers, test_speakers
+    result, intervals = _judge(trials, values, people, costs=costs, far=far, frr=frr, equal_weights=equal)
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -159,12 +155,12 @@ def evaluate(
 @TRIALS
 @click.option(
     "--far",
-    type=Number(0, 1, min_open=True, max_open=True),
+    type=RATE,
     help="Find the lowest threshold with no more false alarms than this share of the non-targets.",
 )
 @click.option(
     "--frr",
-    type=Number(0, 1, min_open=True, max_open=True),
+    type=RATE,
     help="Find the highest threshold with no more misses than this share of the targets.",
 )
 @speaker_options
@@ -189,21 +185,17 @@ def threshold(
       mvplda threshold scores --trials trials --far 0.001
       mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk --json
     """
-    from .. import metrics
     from ..metrics.catalogue import Interval, OtherRateAt, RateThere, ThresholdAt
     from ..metrics.evaluation import aligned
     from ..metrics.intervals import plain
 
     if (far is None) == (frr is None):
         raise click.UsageError("give the rate that is wanted: either --far or --frr")
-    wanted, other, rate = ("far", "frr", far) if far is not None else ("frr", "far", frr)
+    wanted, other, rate = ("far", "frr", far) if frr is None else ("frr", "far", frr)
+    assert rate is not None
     trials, values = scored_trials(key, scores)
     settings: dict[str, Any] = {"costs": (), "far": (), "frr": (), wanted: [rate]}
-    result = metrics.evaluate(values, trials.kind, **settings)
-    intervals = None
-    if test_speakers is not None:
-        sides = speakers_of(trials, enrol_speakers, test_speakers)
-        intervals = metrics.speaker_intervals(values, trials.kind, *sides, **settings)
+    result, intervals = _judge(trials, values, (enrol_speakers, test_speakers), **settings)
     sorts = {"threshold": ThresholdAt, wanted: RateThere, other: OtherRateAt}
     shown = {name: sort(rate, int(wanted == "far")) for name, sort in sorts.items()}
     if as_json:
@@ -299,6 +291,19 @@ def compare(
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
 
 
+def _judge(
+    trials: Trials, values: NDArray[Any], speakers: tuple[str | None, str | None], **settings: Any
+) -> tuple[Evaluation, Intervals | None]:
+    """The evaluation of scores, and intervals where the speakers of the tests are known."""
+    from .. import metrics
+
+    result = metrics.evaluate(values, trials.kind, **settings)
+    enrol, test = speakers
+    if test is None:
+        return result, None
+    return result, metrics.speaker_intervals(values, trials.kind, *speakers_of(trials, enrol, test), **settings)
+
+
 def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
@@ -379,7 +384,7 @@ def _page(
         return {kind: scores[trials.kind == kind] for kind in kinds if (trials.kind == kind).any()}
 
     extra: dict[str, Any] = {}
-    if fitted is not None:
+    if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none
         extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
     single = {view: by_kind(scores) for view, scores in of_views.items()}
     return Report(title, result, by_kind(values), intervals, single, **extra)

@@ -60,7 +60,13 @@ class CorpusCommand(click.Command):
 @click.option(
     "--vectors", help="Judge these vectors of the corpus (scp, npz, parquet ...), and train no network for others."
 )
-@click.option("--extractor", help="Make the vectors with this extractor, which is trained already.")
+@click.option(
+    "-x",
+    "--extractor",
+    multiple=True,
+    help="Make the vectors with this extractor, which is trained already: a name such as campplus, a file, or train, "
+    "which is a network trained on the corpus. Several stand side by side.",
+)
 @click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
@@ -86,7 +92,7 @@ def experiment(
     changes: tuple[tuple[str, str], ...],
     labels: tuple[tuple[str, str], ...],
     vectors: str | None,
-    extractor: str | None,
+    extractor: tuple[str, ...],
     cache: Path | None,
     workers: int | None,
     on_error: str,
@@ -102,6 +108,7 @@ def experiment(
       mvplda experiment audiomnist AudioMNIST/ --recipe paper -o results-paper
       mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
       mvplda experiment folder table.csv --vectors xvectors.scp
+      mvplda experiment audiomnist AudioMNIST/ --extractor campplus --extractor words
       mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
 
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
@@ -117,9 +124,9 @@ def experiment(
         raise click.UsageError("vectors need labels: -l speaker=utt2spk -l phrase=utt2phrase")
     if corpus != "vectors" and labels:
         raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
-    if corpus == "vectors" and (vectors is not None or extractor is not None):
+    if corpus == "vectors" and (vectors is not None or extractor):
         raise click.UsageError("the corpus vectors has its vectors in ROOT: leave out --vectors and --extractor")
-    if vectors is not None and extractor is not None:
+    if vectors is not None and extractor:
         raise click.UsageError("--vectors are ready, --extractor makes them: give one of the two")
     if recipe is not None and config is not None:
         raise click.UsageError("give a recipe or a configuration file, not both")
@@ -155,7 +162,7 @@ def experiment(
         settings,
         output,
         vectors=vectors,
-        extractor=extractor,
+        extractor=extractor or None,
         cache=cache or output / "features",
         workers=workers,
         on_error=on_error,

@@ -9,10 +9,12 @@ from typing import Any
 
 import click
 
+from . import load_bundle
+
 
 @click.command()
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text.")
 def info(file: str, as_json: bool) -> None:
     """Say what is in FILE, one that mvplda wrote or one of vectors.
 
@@ -99,7 +101,7 @@ def _about_safetensors(file: str) -> dict[str, Any]:
 
 def _about_statistics(file: str) -> dict[str, Any]:
     from ..persistence import read_metadata
-    from ..statistics.storage import load_with_sources
+    from ..statistics.record import load_with_sources
 
     statistics, sources = load_with_sources(file)
     unlabelled = {view: int(statistics.classes[view].anonymous) for view in statistics.views}
@@ -168,10 +170,10 @@ _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "--as",
     "what",
     type=click.Choice(["vectors", "trials", "scores", "plda"]),
-    help="What SOURCE holds; default: vectors, where both names say so.",
+    help="Take SOURCE to hold this.  [default: vectors, where both names say so]",
 )
-@click.option("--from-format", help="Of SOURCE, for trials and scores; default: seen from the contents.")
-@click.option("--to-format", help="Of TARGET; default: by its name, else Kaldi's.")
+@click.option("--from-format", help="Read trials or scores in this format.  [default: seen from the contents]")
+@click.option("--to-format", help="Write TARGET in this format.  [default: by its name, else Kaldi's]")
 def convert(source: str, target: str, what: str | None, from_format: str | None, to_format: str | None) -> None:
     """Write SOURCE in another format to TARGET.
 
@@ -218,7 +220,6 @@ def _convert_plda(source: str, target: str, to_format: str | None) -> None:
     from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
     from ..models import MultiviewPLDA
-    from .score import load_bundle
 
     if to_format not in (None, "kaldi", "kaldi-text"):
         raise ParameterError(f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}")

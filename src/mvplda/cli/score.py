@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, Number, once, question_options
+from . import MODELS, Number, load_bundle, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -132,19 +132,6 @@ def check_scores_place(*paths: str, form: str | None) -> None:
         need("pyarrow")
 
 
-def load_bundle(path: str) -> Bundle:
-    """What a model file holds; a scorer alone is a bundle without anything around it."""
-    from ..bundle import Bundle
-    from ..exceptions import FileFormatError
-    from ..models import BaseScorer
-    from ..persistence import load
-
-    found = load(path)
-    if not isinstance(found, (Bundle, BaseScorer)):
-        raise FileFormatError(f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes")
-    return found if isinstance(found, Bundle) else Bundle(None, found)
-
-
 def read_side(bundle: Bundle, path: str) -> Any:
     """Vectors, of the extractor that the model is for."""
     from ..io.vectors import read_vectors
@@ -156,8 +143,8 @@ def read_side(bundle: Bundle, path: str) -> Any:
 
 def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
+    from .._validation import compare_extractors
     from ..io.lists import read_groups
-    from ..io.vectors import compare_extractors
     from ..scoring.profiles import Profiles
 
     if profiles is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from . import MODELS, SEED, KeyValue, Number, once, warnings_as_lines
-from .score import enrolled_profiles, load_bundle, read_side
+from . import MODELS, SEED, KeyValue, Number, Registered, load_bundle, once, warnings_as_lines
+from .score import enrolled_profiles, read_side
 
 
 @click.command()
@@ -32,6 +33,7 @@ from .score import enrolled_profiles, load_bundle, read_side
 @click.option(
     "--model",
     "name",
+    type=Registered("model", "models.SCORERS"),
     default="multiview",
     help="Train this kind of model: multiview models all views together; plda models one view; cascade has a PLDA for "
     "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
@@ -121,20 +123,16 @@ def train(
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
-    from .. import models
     from ..bundle import Bundle
     from ..exceptions import DataError
     from ..io.lists import read_labels
     from ..io.vectors import read_vectors
+    from ..models import SCORERS
     from ..persistence import check_writable
     from ..preprocessing import standard_chain
-    from ..statistics import SufficientStatistics
-    from ..statistics.storage import holds_statistics
+    from ..statistics.record import holds_statistics, load_with_sources
 
-    kinds = models.named_scorers()
-    if name not in kinds:
-        raise click.BadParameter(f"expected one of {', '.join(kinds)}; got {name!r}", param_hint="--model")
-    kind = kinds[name]
+    kind = SCORERS[name]
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and name != "multiview":
@@ -144,13 +142,13 @@ def train(
     share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
     settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
     settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
-    if not kind.NEEDS_LABELS:
-        foreign = [option for option in (*LIBRARY, "labels", "views", "shrinkage") if _given(option)]
-        if foreign:
-            raise click.UsageError(f"--model {name} knows neither views nor labels: leave out --{foreign[0]}")
-        settings = {"centre": not no_centre}
-    elif no_centre:
+    if no_centre and name != "cosine":
         raise click.UsageError("--no-centre is for --model cosine")
+    if not kind.NEEDS_LABELS:
+        foreign = _given("views", "labels", "shrinkage", *LIBRARY)
+        if foreign:
+            raise click.UsageError(f"--model {name} takes vectors alone: leave out {', '.join(foreign)}")
+        settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
     check_writable(output)
@@ -166,8 +164,9 @@ def train(
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
-        model.fit_statistics(SufficientStatistics.load(vectors))
-        bundle = Bundle(None, model)
+        statistics, about = load_with_sources(vectors)
+        model.fit_statistics(statistics)
+        bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
         data = read_vectors(vectors)
         if len(data) < 2:
@@ -199,8 +198,11 @@ LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algo
 """Options of a fit by EM, and what the library calls them."""
 
 
-def _given(option: str) -> bool:
-    return click.get_current_context().get_parameter_source(option) is not click.core.ParameterSource.DEFAULT
+def _given(*names: str) -> list[str]:
+    """Those of some options that stand in the call, as they are written there."""
+    context = click.get_current_context()
+    called = {name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    return [option.opts[-1] for option in context.command.params if option.name in called]
 
 
 def _rank(text: str) -> int | str:
@@ -235,11 +237,10 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     Example:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
-    from .. import load
     from ..persistence import check_writable
 
     check_writable(output)
-    profiles = enrolled_profiles(load(model), vectors, models, None, None)
+    profiles = enrolled_profiles(load_bundle(model), vectors, models, None, None)
     profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
 
@@ -329,34 +330,55 @@ Bad = click.Choice(["raise", "skip"])
 
 @click.command()
 @click.argument("shards", nargs=-1)
-@click.option("-v", "--view", "views", multiple=True, help="A view, or an interaction such as speaker:phrase.")
-@click.option("-l", "--labels", multiple=True, type=KeyValue(), help="VIEW=COLUMN of the tables, or VIEW=FILE.")
-@click.option("-o", "--output", required=True, help="Statistics file to write.")
-@click.option("--vectors", help="Column of the vectors in tables; default: by its name.")
-@click.option("--ids", help="Column of the ids in tables; default: by its name.")
+@click.option(
+    "-v", "--view", "views", multiple=True, help="Count classes of this view, or interaction such as speaker:phrase."
+)
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.",
+)
+@click.option("-o", "--output", required=True, help="Write the statistics to this file.")
+@click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
+@click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
 @click.option(
     "--second-moment",
     type=click.Choice(["full", "diagonal"]),
     default="full",
-    help="full serves any noise; diagonal is smaller, for diagonal or isotropic noise.",
+    help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal or isotropic noise.",
 )
-@click.option("--missing", help="A label that stands for no label.")
-@click.option("--on-bad-rows", type=Bad, default="raise", help="Vectors that hold NaN or infinity.")
-@click.option("--on-bad-shard", type=Bad, default="raise", help="Files that are damaged or do not fit.")
-@click.option("--work-dir", help="Folder for finished shards: a killed run goes on from them.")
+@click.option("--missing", help="Take this label to mean that a vector has none.")
+@click.option(
+    "--on-bad-rows", type=Bad, default="raise", help="Stop at vectors that hold NaN or infinity, or leave them out."
+)
+@click.option(
+    "--on-bad-shard", type=Bad, default="raise", help="Stop at files that are damaged or do not fit, or leave them out."
+)
+@click.option("--work-dir", help="Keep finished shards in this folder, so that a killed run goes on from them.")
 @click.option(
     "--engine",
     type=click.Choice(["serial", "threads", "processes", "dask"]),
     default="serial",
-    help="What runs over shards.",
+    help="Read shards one after the other, or several at a time in this way.",
 )
-@click.option("--scheduler", help="Address of a Dask scheduler; default: a cluster on this machine.")
-@click.option("--workers", type=click.IntRange(min=1), help="Default: one a core.")
-@click.option("--rows-per-shard", type=click.IntRange(min=1), help="Cut larger .npy, .parquet and .arrow files.")
-@click.option("--batch-mib", type=click.IntRange(min=1), default=16, help="Vectors that are read at a time.")
-@click.option("--add", "added", multiple=True, help="A statistics file to add.")
-@click.option("--subtract", "subtracted", multiple=True, help="A statistics file to subtract.")
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("--scheduler", help="Use the Dask scheduler at this address.  [default: a cluster on this machine]")
+@click.option("--workers", type=click.IntRange(min=1), help="Read this many shards at a time.  [default: one a core]")
+@click.option(
+    "--rows-per-shard",
+    type=click.IntRange(min=1),
+    help="Cut .npy, .parquet and .arrow files with more vectors than this into several shards.",
+)
+@click.option(
+    "--batch-mib",
+    type=click.IntRange(min=1),
+    default=16,
+    help="Read this many MiB of vectors at a time in a worker.",
+)
+@click.option("--add", "added", multiple=True, help="Add the statistics in this file; may be repeated.")
+@click.option("--subtract", "subtracted", multiple=True, help="Subtract the statistics in this file; may be repeated.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
 def stats(
     shards: tuple[str, ...],
     views: tuple[str, ...],
@@ -382,9 +404,10 @@ def stats(
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
     from ..distributed import gather
+    from ..io.vectors import read_extractor
     from ..persistence import check_writable
-    from ..statistics import SufficientStatistics, merge
-    from ..statistics.storage import holds_statistics, save_statistics
+    from ..statistics import merge
+    from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
     check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
@@ -392,8 +415,14 @@ def stats(
     if not files and not rest:
         raise click.UsageError("give shards, or statistics files to --add")
     with warnings_as_lines():
-        parts = [SufficientStatistics.load(path) for path in files]
+        loaded = [load_with_sources(path) for path in (*files, *subtracted)]
+        parts = [statistics for statistics, _ in loaded[: len(files)]]
+        less = [statistics for statistics, _ in loaded[len(files) :]]
         sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
+        told = {
+            path: (about or {}).get("extractor") for path, (_, about) in zip((*files, *subtracted), loaded, strict=True)
+        }
+        sources["extractor"] = _one_extractor(told | {path: read_extractor(path) for path in rest})
         if rest:
             if not views and not labels:
                 raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
@@ -412,11 +441,22 @@ def stats(
             for bad in gathered.bad_shards:
                 click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
         result = merge(parts, files)
-        for path in subtracted:
-            result = result - SufficientStatistics.load(path)
+        for statistics in less:
+            result = result - statistics
         save_statistics(result, output, sources)
     if not quiet:
         click.echo("\n".join(_described(result)), err=True)
+
+
+def _one_extractor(told: dict[str, str | None]) -> str | None:
+    """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
+    from .._validation import compare_extractors
+
+    (first, found), *others = told.items()
+    for path, extractor in others:
+        compare_extractors(first, found, path, extractor)
+        first, found = (path, extractor) if found is None else (first, found)
+    return found
 
 
 def _described(statistics: Any) -> list[str]:

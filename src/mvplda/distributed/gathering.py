@@ -1,4 +1,4 @@
-"""Statistics of all shards."""
+"""The statistics of one shard and of all, and shards that are done, on disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import Progress
-from .._typing import Array
+from .._typing import Array, PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from ..io.batches import BATCH_BYTES, Batch
 from ..io.kaldi import is_kaldi, parse_name
@@ -26,13 +27,58 @@ from ..io.lists import unlabelled
 from ..io.sources import OnDisk, is_stream
 from ..io.vectors import check_once, checked_names, open_vectors
 from ..labels import base_columns, check_view_names
-from ..statistics import Accumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
-from ..statistics.accumulator import common_origin
-from ..statistics.storage import load_with_sources, save_statistics
+from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SufficientStatistics, merge
+from ..statistics.accumulator import SecondMoment, common_origin
+from ..statistics.record import load_with_sources, save_statistics
 from .engines import Engine, map_reduce, one_thread_each
-from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of
+from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of, some_twice
 
-PathLike = str | os.PathLike[str]
+T = TypeVar("T")
+OnBad = Literal["raise", "skip"]
+NAMED_ROWS = 10
+BAD = (FileFormatError, DataError, LabelError, OSError)
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """What is done with every shard.
+
+    views : the views, interactions included (default: every column of `labels`)
+    labels : per label column a column of the table, or a file (see `mvplda.distributed.shards`)
+    vectors, ids : columns of tables; default: by their usual names
+    second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
+    missing : a value that stands for "no label", besides None, NaN and null
+    on_bad_rows : ``"skip"`` leaves out vectors that hold NaN or infinity, and counts them
+    on_bad_shard : ``"skip"`` leaves out shards that cannot be used, and lists them
+    batch_bytes : of vectors; two batches are held a worker
+    work_dir : folder where finished shards are kept, so that a run can be continued
+    origin : (D,) point amid the data; default: the mean of the first batch of the first shard
+    """
+
+    views: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    vectors: str | None = None
+    ids: str | None = None
+    second_moment: SecondMoment = "full"
+    missing: Any = None
+    on_bad_rows: OnBad = "raise"
+    on_bad_shard: OnBad = "raise"
+    batch_bytes: int = BATCH_BYTES
+    work_dir: str | None = None
+    origin: Array | None = None
+    origin_of: str = "the given origin"
+
+    def __post_init__(self) -> None:
+        check_view_names(self.views)
+        if self.second_moment not in ("full", "diagonal"):
+            raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {self.second_moment!r}")
+        for name in ("on_bad_rows", "on_bad_shard"):
+            if getattr(self, name) not in ("raise", "skip"):
+                raise ParameterError(f"{name} is 'raise' or 'skip'; got {getattr(self, name)!r}")
+        if self.origin is not None:
+            object.__setattr__(self, "origin", np.asarray(self.origin, dtype=np.float64))
+        if self.work_dir is not None:
+            object.__setattr__(self, "work_dir", os.path.abspath(self.work_dir))
 
 
 def gather(
@@ -40,21 +86,13 @@ def gather(
     labels: Mapping[str, PathLike] | None = None,
     views: Sequence[str] | None = None,
     *,
-    vectors: str | None = None,
-    ids: str | None = None,
-    second_moment: SecondMoment = "full",
-    missing: Any = None,
-    origin: Any = None,
-    on_bad_rows: OnBad = "raise",
-    on_bad_shard: OnBad = "raise",
-    work_dir: PathLike | None = None,
     engine: Engine = "serial",
     workers: int | None = None,
     scheduler: str | None = None,
     retries: int = 2,
-    batch_bytes: int = BATCH_BYTES,
     rows_per_shard: int | None = None,
     verbose: int = 0,
+    **settings: Any,
 ) -> Gathered:
     """Statistics of shards on disk, and a report of what was left out.
 
@@ -65,50 +103,36 @@ def gather(
     Parameters
     ----------
     paths : the shards, each of a format that `mvplda.io.read_vectors` reads; streams are copied first
-    labels : per label column a column of the table, or a file (see `mvplda.distributed.shards`)
-    views : the views, interactions included (default: every column of `labels`)
-    vectors, ids : columns of tables; default: by their usual names
-    second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
-    missing : a value that stands for "no label", besides None, NaN and null
-    origin : (D,) point amid the data; default: the mean of the first batch of the first shard
-    on_bad_rows : ``"skip"`` leaves out vectors that hold NaN or infinity, and counts them
-    on_bad_shard : ``"skip"`` leaves out shards that cannot be used, and lists them
-    work_dir : folder where finished shards are kept, so that a run can be continued
+    labels, views, settings : what is done with every shard; the fields of `ShardJob`
     engine : ``"serial"``, ``"threads"``, ``"processes"`` or ``"dask"``
     workers : of the engine; default: one a core
     scheduler : address of a Dask scheduler; default: a cluster of processes on this machine
     retries : how often a shard is tried again when a worker is lost
-    batch_bytes : of vectors; two batches are held a worker
     rows_per_shard : files with more vectors are cut into shards of as many (.npy), or of as many
         whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
-    copies: list[OnDisk] = []
     shards = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
-    _check(shards, labels, views, second_moment, on_bad_rows, on_bad_shard)
+    if not shards:
+        raise ParameterError("there are no shards: give at least one file")
+    if again := sorted({path for path, count in Counter(shards).items() if count > 1}):
+        raise ParameterError(f"{len(again)} shard(s) are named twice and would be counted twice: {again[0]}")
+    if views is None and not labels:
+        raise ParameterError("name the views, or where their labels are found: views=, labels=")
+    if views is not None and (isinstance(views, str) or not len(views)):
+        raise ParameterError(f"views is a list of names; got {views!r}")
     if rows_per_shard is not None and rows_per_shard < 1:
         raise ParameterError(f"rows_per_shard is at least 1; got {rows_per_shard}")
+    copies: list[OnDisk] = []
+    sources = {name: os.fspath(place) for name, place in (labels or {}).items()}
+    job = ShardJob(tuple(views if views is not None else sources), tuple(sources.items()), **settings)
     shards = [_kept(path, copies) for path in shards]
-    sources = {name: _kept(os.fspath(place), copies) for name, place in (labels or {}).items()}
-    plan = Plan(
-        views=tuple(views if views is not None else sources),
-        labels=tuple(sources.items()),
-        vectors=vectors,
-        ids=ids,
-        second_moment=second_moment,
-        missing=missing,
-        on_bad_rows=on_bad_rows,
-        on_bad_shard=on_bad_shard,
-        batch_bytes=batch_bytes,
-        work_dir=None if work_dir is None else os.path.abspath(work_dir),
-    )
-    if plan.work_dir is not None:
-        Path(plan.work_dir).mkdir(parents=True, exist_ok=True)
-    pieces = cut(shards, rows_per_shard, vectors, ids)
-    if origin is None:
-        plan = _with_origin(plan, pieces)
-    else:
-        plan = replace(plan, origin=np.asarray(origin, dtype=np.float64), first="the given origin")
+    job = replace(job, labels=tuple((name, _kept(place, copies)) for name, place in sources.items()))
+    if job.work_dir is not None:
+        Path(job.work_dir).mkdir(parents=True, exist_ok=True)
+    pieces = cut(shards, rows_per_shard, job.vectors, job.ids)
+    if job.origin is None:
+        job = _with_origin(job, pieces)
     progress = Progress("shards", len(pieces)) if verbose else None
     seen = [0, 0]
 
@@ -119,7 +143,7 @@ def gather(
             progress.step(seen[0], f"{seen[1]} vectors" if seen[1] else "")
 
     result = map_reduce(
-        partial(shard_result, plan),
+        partial(shard_result, job),
         pieces,
         combine,
         engine=engine,
@@ -128,7 +152,7 @@ def gather(
         retries=retries,
         done=done,
     )
-    _check_ids(plan, result)
+    _check_ids(job, result)
     return _concluded(result)
 
 
@@ -142,58 +166,37 @@ def _kept(path: str, copies: list[OnDisk]) -> str:
     return copies[-1].file if target is None else f"{'scp' if target.scp else 'ark'}:{copies[-1].file}"
 
 
-def _check(
-    shards: Sequence[str], labels: object, views: Sequence[str] | None, moment: str, rows: str, shard: str
-) -> None:
-    if not shards:
-        raise ParameterError("there are no shards: give at least one file")
-    again = sorted({path for path in shards if shards.count(path) > 1}) if len(set(shards)) < len(shards) else []
-    if again:
-        raise ParameterError(f"{len(again)} shard(s) are named twice and would be counted twice: {again[0]}")
-    if views is None and not labels:
-        raise ParameterError("name the views, or where their labels are found: views=, labels=")
-    if views is not None:
-        if isinstance(views, str) or not len(views):
-            raise ParameterError(f"views is a list of names; got {views!r}")
-        check_view_names(views)
-    if moment not in ("full", "diagonal"):
-        raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {moment!r}")
-    for name, value in (("on_bad_rows", rows), ("on_bad_shard", shard)):
-        if value not in ("raise", "skip"):
-            raise ParameterError(f"{name} is 'raise' or 'skip'; got {value!r}")
-
-
-def _with_origin(plan: Plan, shards: Sequence[Piece]) -> Plan:
-    """The plan with the mean of the first batch that can be read as the origin of all."""
+def _with_origin(job: ShardJob, shards: Sequence[Piece]) -> ShardJob:
+    """The job with the mean of the first batch that can be read as the origin of all."""
     reasons: list[str] = []
     for piece in shards:
         try:
-            reader = open_vectors(piece.path, plan.vectors, plan.ids)
-            batches = reader.batches(plan.batch_bytes, [], False, piece.rows)
+            reader = open_vectors(piece.path, job.vectors, job.ids)
+            batches = reader.batches(job.batch_bytes, [], False, piece.rows)
             batch = next((batch for batch in batches if batch.X.size), None)
             batches.close()  # type: ignore[attr-defined]
         except BAD as error:
-            if plan.on_bad_shard == "raise":
+            if job.on_bad_shard == "raise":
                 raise
             reasons.append(str(error))
             continue
         if batch is not None:
-            return replace(plan, origin=common_origin(batch.X), first=piece.path)
+            return replace(job, origin=common_origin(batch.X), origin_of=piece.path)
         reasons.append(f"{piece.path}: the file holds no vectors")
-        if plan.on_bad_shard == "raise":
+        if job.on_bad_shard == "raise":
             break
     raise DataError(f"no shard could be used: {reasons[0]}")
 
 
-def _check_ids(plan: Plan, result: Partial) -> None:
+def _check_ids(job: ShardJob, result: Partial) -> None:
     """No id stands twice: in no file, and in no two files where one list has the labels of both."""
     shards: dict[str, list[Identities]] = {}
-    shared = any(Path(source).is_file() for _, source in plan.labels)
-    own = not shared or any("{" in source for _, source in plan.labels)
+    shared = any(Path(source).is_file() for _, source in job.labels)
+    own = not shared or any("{" in source for _, source in job.labels)
     for identities in result.ids:
         shards.setdefault(identities.piece.path if own else "", []).append(identities)
     for together in shards.values():
-        check_shards(together, plan.vectors, plan.ids)
+        check_shards(together, job.vectors, job.ids)
 
 
 def _concluded(result: Partial) -> Gathered:
@@ -225,30 +228,6 @@ def _concluded(result: Partial) -> Gathered:
 
 
 # The statistics of one shard: the function that every engine runs, and the one that puts results together.
-
-
-T = TypeVar("T")
-OnBad = Literal["raise", "skip"]
-NAMED_ROWS = 10
-BAD = (FileFormatError, DataError, LabelError, OSError)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is done with every shard; see `gather` for the meaning of the fields."""
-
-    views: tuple[str, ...]
-    labels: tuple[tuple[str, str], ...]
-    vectors: str | None = None
-    ids: str | None = None
-    second_moment: SecondMoment = "full"
-    missing: Any = None
-    on_bad_rows: OnBad = "raise"
-    on_bad_shard: OnBad = "raise"
-    batch_bytes: int = BATCH_BYTES
-    work_dir: str | None = None
-    origin: Array | None = None
-    first: str = ""
 
 
 @dataclass(frozen=True)
@@ -312,16 +291,16 @@ class Gathered:
         }
 
 
-def shard_result(plan: Plan, piece: Piece) -> Partial:
+def shard_result(job: ShardJob, piece: Piece) -> Partial:
     """One shard, read or taken from the work folder."""
 
-    finished = Finished(plan, piece)
+    finished = Finished(job, piece)
     if (done := finished.load()) is not None:
         return done
     try:
-        statistics, report, files, ids = read_shard(plan, piece)
+        statistics, report, files, ids = read_shard(job, piece)
     except BAD as error:
-        if plan.on_bad_shard == "raise":
+        if job.on_bad_shard == "raise":
             raise
         return Partial(None, (), (BadShard(str(piece), str(error)),))
     result = Partial(statistics, (report,), (), ids)
@@ -330,30 +309,31 @@ def shard_result(plan: Plan, piece: Piece) -> Partial:
 
 
 def read_shard(
-    plan: Plan, piece: Piece
+    job: ShardJob, piece: Piece
 ) -> tuple[SufficientStatistics | None, ShardReport, tuple[str, ...], tuple[Identities, ...]]:
     """Statistics of a shard about the common origin, the files that were read besides it, and its ids if they count."""
-    assert plan.origin is not None
+    assert job.origin is not None
     path = piece.path
-    reader = open_vectors(path, plan.vectors, plan.ids)
-    labels = Labels(path, reader, base_columns(plan.views), dict(plan.labels), plan.missing, piece.start)
-    sums = Accumulator(plan.views, plan.origin, plan.second_moment)
+    reader = open_vectors(path, job.vectors, job.ids)
+    labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing, piece.start)
+    classes = GrowingClasses(job.views)
+    sums = HostAccumulator(len(job.origin), job.views, second_moment=job.second_moment, origin=job.origin)
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
-    batches = reader.batches(plan.batch_bytes, labels.columns, labels.ids or reader.has_ids, piece.rows)
+    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids or reader.has_ids, piece.rows)
     try:
         piece.check(reader)
         with one_thread_each():
-            for batch, codes in ahead(_labelled(batches, labels, piece.start)):
+            for batch, codes in prefetch(_labelled(batches, labels, piece.start)):
                 n, width = batch.X.shape
-                if width not in (0, len(plan.origin)):
+                if width not in (0, len(job.origin)):
                     raise DataError(
-                        f"vectors of width {width}; those of the first shard, {plan.first}, have {len(plan.origin)}"
+                        f"vectors of width {width}; those of the first shard, {job.origin_of}, have {len(job.origin)}"
                     )
                 if reader.has_ids and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
-                out = sums.add(batch.X, codes) if batch.X.size else np.arange(n)
+                out = sums.add(batch.X, classes.number(codes), on_error="skip") if batch.X.size else np.arange(n)
                 bad += len(out)
                 named += (rows + out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n
@@ -363,17 +343,17 @@ def read_shard(
             raise FileFormatError("the file holds no vectors")
         ids = (Identities(piece, np.concatenate(numbers)),) if numbers else ()
         for own in ids:
-            if len(np.unique(own.numbers)) < len(own.numbers):
-                check_once(path, np.array(names_of(piece, plan.vectors, plan.ids)), piece.start)
+            if some_twice(own.numbers):
+                check_once(path, np.array(names_of(piece, job.vectors, job.ids)), piece.start)
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
-    if bad and plan.on_bad_rows == "raise":
+    if bad and job.on_bad_rows == "raise":
         which = ", ".join(map(str, named)) + (", ..." if bad > len(named) else "")
         raise DataError(
             f"{piece}: {bad} of {rows - piece.start} vectors hold NaN or infinity: row {which}, counted from 0. "
             "Repair them, or leave them out with on_bad_rows='skip'"
         )
-    statistics = sums.result() if sums.n else None
+    statistics = SufficientStatistics.of(sums, *classes.sorted()) if sums.n else None
     files = (*reader.files, *labels.files)
     report = ShardReport(str(piece), rows - piece.start - bad, bad, tuple(named), labels.unlisted)
     return statistics, report, files, ids
@@ -385,7 +365,7 @@ def _labelled(batches: Iterator[Batch], labels: Labels, start: int) -> Iterator[
         start += len(batch.X)
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
+def prefetch(items: Iterator[T]) -> Iterator[T]:
     """The same items; while one is used, a second thread makes the next."""
     with ThreadPoolExecutor(1) as pool:
         end: Any = object()
@@ -423,9 +403,9 @@ def taken_up(result: Partial) -> Partial:
 class Finished:
     """The place of one shard's statistics in the work folder, if there is one."""
 
-    def __init__(self, plan: Plan, piece: Piece) -> None:
-        self.name, self.piece, self.plan = str(piece), piece, plan
-        self.file = None if plan.work_dir is None else Path(plan.work_dir) / f"{_key(plan, piece)}.safetensors"
+    def __init__(self, job: ShardJob, piece: Piece) -> None:
+        self.name, self.piece, self.job = str(piece), piece, job
+        self.file = None if job.work_dir is None else Path(job.work_dir) / f"{_key(job, piece)}.safetensors"
 
     def load(self) -> Partial | None:
         """What an earlier run left; None where there is nothing, or nothing that can be used."""
@@ -442,7 +422,7 @@ class Finished:
             shard = ShardReport(self.name, report["vectors"], report["bad_rows"], rows, unlisted)
         except (FileFormatError, KeyError, TypeError, ValueError, AttributeError):
             return None
-        if shard.bad_rows and self.plan.on_bad_rows == "raise":
+        if shard.bad_rows and self.job.on_bad_rows == "raise":
             return None
         return taken_up(Partial(statistics, (shard,), (), ids))
 
@@ -466,15 +446,15 @@ def identity(path: str) -> list[Any]:
     return [os.path.abspath(path), state.st_size, state.st_mtime_ns]
 
 
-def _key(plan: Plan, piece: Piece) -> str:
+def _key(job: ShardJob, piece: Piece) -> str:
     path = piece.path
     target = parse_name(path) if is_kaldi(path) else None
     shard = path if target is None else str(target.scp or target.ark)
-    sources = dict(plan.labels)
-    lists = [label_file(path, name, sources.get(name)) for name in base_columns(plan.views)]
-    settings = asdict(replace(plan, origin=None, work_dir=None, first="", on_bad_shard="raise", on_bad_rows="raise"))
+    sources = dict(job.labels)
+    lists = [label_file(path, name, sources.get(name)) for name in base_columns(job.views)]
+    settings = asdict(replace(job, origin=None, work_dir=None, origin_of="", on_bad_shard="raise", on_bad_rows="raise"))
     digest = hashlib.sha256()
     parts = [identity(shard), piece.rows, [None if f is None else identity(str(f)) for f in lists], settings]
     digest.update(json.dumps(parts, default=repr, sort_keys=True).encode())
-    digest.update(b"" if plan.origin is None else plan.origin.tobytes())
+    digest.update(b"" if job.origin is None else job.origin.tobytes())
     return digest.hexdigest()[:32]

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import islice, pairwise, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -26,8 +26,8 @@ from ..exceptions import FileFormatError, LabelError
 from ..io.batches import BATCH_BYTES, Batch, Reader, Rows
 from ..io.lists import read_map
 from ..io.numpy_files import PARSING
-from ..io.sources import OnDisk, foreign
-from ..io.text import LONGEST_ID, Names, lines_of
+from ..io.sources import OnDisk, wrap_reader_errors
+from ..io.text import LONGEST_ID, Names, lines_of, texts_of
 from ..io.vectors import open_vectors
 from ..statistics import LabelCodes, label_codes
 
@@ -129,18 +129,15 @@ class _Rows:
 
     def __init__(self, path: str, file: Path, missing: Any, start: int) -> None:
         self.path, self.file, self.missing = path, file, missing
-        self.lines: Iterator[str] = iter(())
+        self.lines: Iterator[bytes] = iter(())
         if file.suffix == ".npy":
-            with foreign(file, "a NumPy array"), PARSING:
+            with wrap_reader_errors(file, "a NumPy array"), PARSING:
                 array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map notices a file that is too short
             if array.ndim != 1:
                 raise LabelError(f"{file}: labels have shape (n,); got {array.shape}")
             self.length, self.dtype, self.offset = len(array), array.dtype, array.offset
         else:
-            self.lines = islice(self._read_lines(), start, None)
-
-    def _read_lines(self) -> Iterator[str]:
-        return (line.decode() for line in lines_of(OnDisk(self.file)))
+            self.lines = islice(lines_of(OnDisk(self.file)), start, None)
 
     def codes(self, batch: Batch, start: int) -> LabelCodes:
         n = len(batch.X)
@@ -148,7 +145,7 @@ class _Rows:
             offset = self.offset + start * self.dtype.itemsize  # read, not mapped: pages that were used would stay
             values: Any = np.fromfile(self.file, self.dtype, min(n, max(self.length - start, 0)), offset=offset)
         else:
-            values = np.array([line or None for line in islice(self.lines, n)] + [None], dtype=object)[:-1]
+            values = np.array([line or None for line in texts_of(self.lines, n)] + [None], dtype=object)[:-1]
         if len(values) < n:
             raise LabelError(f"{self.file} has {start + len(values)} labels, {self.path} has more vectors")
         return label_codes(values, missing=self.missing)
@@ -178,7 +175,7 @@ class _List:
         if self.rows == 0 and len(ids):
             self.first = ids[0]
         self.rows += len(ids)
-        codes = np.fromiter((self.numbers.get(name, UNLISTED) for name in ids), dtype=np.int64, count=len(ids))
+        codes = np.fromiter(map(self.numbers.get, ids, repeat(UNLISTED)), dtype=np.int64, count=len(ids))
         unlisted = codes == UNLISTED
         if not self.unlisted and unlisted.any():
             self.first_unlisted = ids[int(unlisted.argmax())]
@@ -295,6 +292,11 @@ class Identities(NamedTuple):
 def numbers_of(names: Names) -> NDArray[np.uint64]:
     letters = names.view(np.uint32).reshape(len(names), -1)
     return np.asarray((letters * WEIGHTS[: letters.shape[1]]).sum(axis=1, dtype=np.uint64))
+
+
+def some_twice(numbers: NDArray[np.uint64]) -> bool:
+    ordered = np.sort(numbers)  # several times as fast as np.unique
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def check_shards(shards: Sequence[Identities], vectors: str | None, ids: str | None) -> None:

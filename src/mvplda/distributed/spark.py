@@ -9,8 +9,8 @@ from .._optional import need
 from ..exceptions import DataError, LabelError, ParameterError
 from ..io.arrow import as_rows, choose_columns
 from ..labels import base_columns
-from ..statistics import Accumulator, SecondMoment
-from ..statistics.accumulator import common_origin
+from ..statistics import GrowingClasses, HostAccumulator, SufficientStatistics
+from ..statistics.accumulator import SecondMoment, common_origin
 from .engines import one_thread_each
 from .shards import arrow_codes
 
@@ -54,7 +54,8 @@ def statistics_of_batches(
     if on_bad_rows not in ("raise", "skip"):
         raise ParameterError(f"on_bad_rows is 'raise' or 'skip'; got {on_bad_rows!r}")
     columns = {name: (labels or {}).get(name, name) for name in base_columns(views)}
-    sums: Accumulator | None = None
+    classes = GrowingClasses(views)
+    sums: HostAccumulator | None = None
     rows = 0
     for batch in batches:
         if batch.num_rows == 0:
@@ -65,10 +66,11 @@ def statistics_of_batches(
             raise LabelError(f"the batches have no column {absent[0]!r}; they have {', '.join(batch.schema.names)}")
         X = as_rows("the batch", batch.column(field.name), field)
         if sums is None:
-            sums = Accumulator(views, common_origin(X) if origin is None else origin, second_moment)
+            amid = common_origin(X) if origin is None else origin
+            sums = HostAccumulator(X.shape[1], views, second_moment=second_moment, origin=amid)
         codes = {name: arrow_codes(name, batch.column(column), missing) for name, column in columns.items()}
         with one_thread_each():
-            bad = sums.add(X, codes)
+            bad = sums.add(X, classes.number(codes), on_error="skip")
         if len(bad) and on_bad_rows == "raise":
             raise DataError(
                 f"{len(bad)} vectors of a batch hold NaN or infinity, the first is row {rows + bad[0]} of this part: "
@@ -76,8 +78,8 @@ def statistics_of_batches(
             )
         rows += batch.num_rows
     if sums is not None and sums.n:
-        n = sums.n
+        statistics = SufficientStatistics.of(sums, *classes.sorted())
         yield arrow.record_batch({
-            "statistics": arrow.array([sums.result().to_bytes()], type=arrow.binary()),
-            "vectors": arrow.array([n], type=arrow.int64()),
+            "statistics": arrow.array([statistics.to_bytes()], type=arrow.binary()),
+            "vectors": arrow.array([statistics.n], type=arrow.int64()),
         })  # fmt: skip

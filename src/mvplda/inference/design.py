@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._typing import Array
-from ..backend import is_torch, to_host
+from ..backend import to_host
 from ..exceptions import DesignTooLargeError
-from ..statistics.sums import Sums
+from ..statistics.accumulator import Sums
 
 Method = Literal["auto", "exact", "variational"]
 
@@ -162,7 +162,7 @@ class Design:
             for start in range(0, len(rows), xp.gram_rows):
                 some = rows[start : start + xp.gram_rows]
                 known = xp.concatenate([F[xp.asarray(some)], xp.asarray(np.full((len(some), 1), n))], axis=1)
-                table = xp.new_table(met[some])
+                table = xp.table(met[some])
                 gram[own, own] += known.T @ known
                 gram[others, own] += table.T @ known
                 gram[others, others] += xp.gram(table)
@@ -175,10 +175,8 @@ class Design:
         values, group, _ = self.leaf_counts
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
-        if is_torch(self.sums.total):
-            on_device = self._grams_on_device(order, bounds)
-            if on_device is not None:
-                return on_device
+        if (there := self._dense_grams(order, bounds)) is not None:
+            return there
         sorted_tables = {l: self.leaf_tables[l][order] for l in self.plan.rest}
         grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
         for l in self.plan.rest:
@@ -206,14 +204,14 @@ class Design:
                 grams[l, m] = gram.toarray() if dense else gram
         return grams
 
-    def _grams_on_device(
+    def _dense_grams(
         self, order: NDArray[np.int64], bounds: NDArray[np.int64]
     ) -> dict[tuple[int, int], Array | sparse.csr_array] | None:
-        """The same by products of dense tables, where these are small enough to be on the device anyway."""
+        """The same by products of dense tables, where these are on a device anyway."""
         xp, sizes = self.sums.xp, {l: len(self.sums.counts[l]) for l in self.plan.rest}
-        tables = {l: xp.table(self.leaf_tables[l]) for l in self.plan.rest}
+        tables = {l: xp.cached_table(self.leaf_tables[l]) for l in self.plan.rest}
         size = (len(bounds) - 1) * sum(sizes.values()) ** 2
-        if size > DENSE_GRAM_ELEMENTS or not all(map(is_torch, tables.values())):
+        if size > DENSE_GRAM_ELEMENTS or not all(map(xp.is_dense, tables.values())):
             return None
         grams = {(l, m): xp.zeros((len(bounds) - 1, sizes[l] * sizes[m])) for l in sizes for m in sizes if l <= m}
         for c in range(len(bounds) - 1):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array
 from ..backend import namespace, to_host
-from ..statistics.sums import Sums
+from ..statistics.accumulator import Sums
 from .design import Design
 from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
 from .noise import NoiseModel, noise_of
@@ -111,18 +111,21 @@ def fit_em(
     min_divergence: bool = True,
     shrinkage: tuple[float, ...] | None = None,
     step: Callable[[Posterior], Parameters] | None = None,
+    log_prior: Callable[[Parameters], float] | None = None,
     callback: Callable[[Iteration], object] | None = None,
 ) -> Fit:
     """Alternate E and M steps until the objective gains less than `tol` nat a vector.
 
-    `step` replaces the M step (for other algorithms); the likelihood stays exact.
+    `step` replaces the M step (for other algorithms); the likelihood stays exact. `log_prior` replaces what the
+    objective adds to it.
     """
     sums = design.sums
     tau = shrinkage or (0.0,) * sums.n_views
     update = step or (lambda post: m_step(sums, post, noise, tau, min_divergence=min_divergence))
+    added = log_prior or (lambda p: noise.log_prior(p.noise) + signal_penalty(p, tau))
     current = posterior(design, start)
     history = [current.log_likelihood]
-    objective = current.log_likelihood + noise.log_prior(start.noise) + signal_penalty(start, tau)
+    objective = current.log_likelihood + added(start)
     objectives = [objective]
     converged = False
     for number in range(1, max_iter + 1):
@@ -130,8 +133,7 @@ def fit_em(
         parameters.check_finite(f"after iteration {number}")
         current = posterior(design, parameters)
         history.append(current.log_likelihood)
-        penalty = noise.log_prior(parameters.noise) + signal_penalty(parameters, tau)
-        previous, objective = objective, current.log_likelihood + penalty
+        previous, objective = objective, current.log_likelihood + added(parameters)
         objectives.append(objective)
         gain = (objective - previous) / sums.n
         if callback is not None:
@@ -191,7 +193,7 @@ class Posterior:
 def posterior(design: Design, parameters: Parameters) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums, e, xp = design.sums, design.plan.leaf, design.sums.xp
-    counts = [xp.keep(n) for n in sums.counts]
+    counts = [xp.cached(n) for n in sums.counts]
     p, LB = canonical_and_weighted(parameters)
     B, where = p.stacked(), p.slices
     G = B.T @ LB
@@ -214,7 +216,7 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
             if e in (k, l):
                 cross = leaf.met(l).T @ means[l] if k == e else means[k].T @ leaf.met(k)
             else:
-                cross = means[k].T @ (xp.table(sums.cooccurrence[k, l]) @ means[l])
+                cross = means[k].T @ (xp.cached_table(sums.cooccurrence[k, l]) @ means[l])
             zz[where[k], where[l]], zz[where[l], where[k]] = cross, cross.T
     covariance_sum, class_covariance = system.covariance_sums()
     # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared

@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from .._typing import Array
+from ..backend import Numpy, Torch
 from .design import Design
 
 CHUNK_ELEMENTS = 2**22
@@ -43,19 +44,63 @@ class RootBlock:
     log_determinant: Array
 
 
-class Elimination:
-    """The factored precision: leaf, then root, then one dense Cholesky of the rest.
+class LeafEliminated:
+    """What the exact and the variational solution share: a leaf whose classes are eliminated one by one.
 
     G : (r, r) all G_kl; where : the slice of every view in it
-    log_determinant : log |Lambda|
+    columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
     """
 
     def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
         self.design, self.sums, self.plan, self.xp = design, design.sums, design.plan, design.sums.xp
         self.G, self.where = G, where
         self.ranks = tuple(s.stop - s.start for s in where)
+        self.others = ([] if self.plan.root is None else [self.plan.root]) + list(self.plan.rest)
+        ends = np.cumsum([0, *(self.ranks[k] for k in self.others)])
+        self.columns = {k: slice(int(ends[i]), int(ends[i + 1])) for i, k in enumerate(self.others)}
+        self.width = int(ends[-1])
+
+    def _g(self, k: int, l: int) -> Array:
+        return self.G[self.where[k], self.where[l]]
+
+    def _add_leaf_sums(self, xp: Numpy | Torch, S: Array, by_class: list[Array], delta: Array, phi: Array) -> None:
+        """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
+
+        nu runs over the C distinct counts of leaf classes; delta is (C, r_e), phi (C, w, w). `xp` is what
+        calculates with them.
+        """
+        e, a, where = self.plan.leaf, self.plan.root, self.where
+        nu, size = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[2])
+        S[where[e], where[e]] = xp.diag((size * nu) @ delta)
+        by_class[e] = xp.diag(size @ delta)
+        step = max(1, CHUNK_ELEMENTS // (self.ranks[e] * self.width + 1))
+        for c in range(0, len(nu) if self.others else 0, step):
+            n, some = nu[c : c + step, None, None], delta[c : c + step, :, None]
+            one = xp.ones_like(n)
+            X = xp.concatenate([(n if k == a else one) * self._g(e, k) for k in self.others], axis=2)  # (c, r_e, w)
+            Y = some * (X @ phi[c : c + step])
+            for k in self.others:
+                S[where[e], where[k]] -= ((n if k == a else one) * Y[:, :, self.columns[k]]).sum(axis=0)  # (E11)
+            # The sum over counts of (nu Y) (delta X)' is one product of the two, counts side by side.
+            flat = xp.permute(some * X, (1, 0, 2)).reshape(self.ranks[e], -1)
+            S[where[e], where[e]] += xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T  # (E10)
+            by_class[e] += xp.permute(Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
+        for k in self.others:
+            S[where[k], where[e]] = S[where[e], where[k]].T
+
+
+class Elimination(LeafEliminated):
+    """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
+
+    delta : (C, r_e) inverse of a leaf class's block, for every distinct count
+    V : (R, R) covariance of all latents of the rest
+    log_determinant : log |Lambda|
+    """
+
+    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+        super().__init__(design, G, where)
         xp = self.xp
-        values, size = xp.keep(design.leaf_counts[0]), xp.keep(design.leaf_counts[2])
+        values, size = xp.cached(design.leaf_counts[0]), xp.cached(design.leaf_counts[2])
         lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
         self.delta = 1.0 / (1.0 + xp.outer(values, lam))  # (E4), (C, r_e)
         self.log_determinant = float(size @ xp.log1p(xp.outer(values, lam)).sum(axis=1))
@@ -69,7 +114,7 @@ class Elimination:
         if self.plan.root is not None:
             self._prepare_root()
             for block in self._root_blocks():
-                size_g = xp.keep(design.root_groups.size)[block.groups]
+                size_g = xp.cached(design.root_groups.size)[block.groups]
                 self.log_determinant += float(size_g @ block.log_determinant)
                 M -= xp.tensordot(block.coupling, size_g[:, None, None] * block.solved, axes=((0, 1), (0, 1)))  # (E7)
         self.V = M
@@ -77,9 +122,6 @@ class Elimination:
             self._lower = xp.cholesky(M, overwrite=True)
             self.log_determinant += 2 * float(xp.log(self._lower.diagonal()).sum())
             self.V = xp.inverse(self._lower)
-
-    def _g(self, k: int, l: int) -> Array:
-        return self.G[self.where[k], self.where[l]]
 
     def _rest_block(self, matrix: Array, l: int, m: int) -> Array:
         """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
@@ -99,16 +141,18 @@ class Elimination:
             J, r, K, q = block.shape
             if l == m:
                 every = xp.arange(J)
-                counts = xp.keep(self.sums.counts[l])
+                counts = xp.cached(self.sums.counts[l])
                 block[every, :, every, :] = xp.eye(r) + counts[:, None, None] * self._g(l, l)  # (E1)
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
                 block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
+            # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
+            # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
             products = (self._g(e, l)[:, :, None] * self._g(e, m)[:, None, :]).reshape(-1, r * q)
             few_counts = len(self.delta) < self.ranks[e]
             step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
             for j in range(0, J, step):
-                gram = xp.part(self.design.grams[l, m], slice(j * K, (j + step) * K))
+                gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
                 taken = gram.T @ (self.delta @ products) if few_counts else (gram.T @ self.delta) @ products  # (E5)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
             if l != m:
@@ -119,7 +163,7 @@ class Elimination:
         """What a leaf class of every distinct count adds to its root class, per vector."""
         e, a = self.plan.leaf, self.plan.root
         assert a is not None
-        H, values = self._g(e, a), self.xp.keep(self.design.leaf_counts[0])
+        H, values = self._g(e, a), self.xp.cached(self.design.leaf_counts[0])
         weighted = (values[:, None] * self.delta)[:, :, None]  # (C, r_e, 1)
         self.root_own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
         self.root_rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
@@ -129,19 +173,20 @@ class Elimination:
             yield self._only_root_block
             return
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values, leaves = xp.keep(self.design.leaf_counts[0]), xp.keep(groups.leaves)
+        values, leaves = xp.cached(self.design.leaf_counts[0]), xp.cached(groups.leaves)
         assert a is not None
         r_a, n_groups, n_counts = self.ranks[a], len(groups.size), len(values)
         step = max(1, CHUNK_ELEMENTS // (r_a * max(self.n_rest, r_a)))
         for start in range(0, n_groups, step):
             part = slice(start, min(start + step, n_groups))
             g = part.stop - part.start
+            # The sums over leaf classes inside a root class, written as sums over their counts.
             own = (leaves[part] * values) @ self.root_own.reshape(n_counts, -1)
             D = xp.eye(r_a) + own.reshape(g, r_a, r_a)
             U = xp.zeros((g, r_a, self.n_rest))
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
-                table = xp.dense_rows(met, part).reshape(g * J, n_counts)
+                table = xp.cached_dense_rows(met, part).reshape(g * J, n_counts)
                 blocks = (table @ self.root_rest[l].reshape(n_counts, -1)).reshape(g, J, r_a, r)
                 U[:, :, self.rest_slice[l]] = xp.permute(blocks, (0, 2, 1, 3)).reshape(g, r_a, J * r)
             inverse = xp.linalg.solve(D, xp.broadcast_to(xp.eye(r_a), D.shape))
@@ -154,6 +199,7 @@ class Elimination:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
         e, a, xp = self.plan.leaf, self.plan.root, self.xp
         means: dict[int, Array] = {}
+        # Forward: the right-hand side less what leaf and root take off; of the root, only sums over its groups matter.
         reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
         rest: Array = xp.concatenate([xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)])
         if a is not None:
@@ -161,6 +207,7 @@ class Elimination:
             group_sums = xp.sum_by(groups.group, len(groups.size), reduced[a])
             for block in self._root_blocks():
                 rest -= xp.tensordot(group_sums[block.groups], block.solved, axes=2)
+        # Backward: rest, then root, then leaf.
         if self.n_rest:
             rest = xp.cho_solve(self._lower, rest)
             for l in self.plan.rest:
@@ -189,84 +236,68 @@ class Elimination:
                 continue
             for start in range(0, len(members), step):
                 some = xp.asarray(members[start : start + step])
-                local = xp.keep(groups.group)[some] - block.groups.start
+                local = xp.cached(groups.group)[some] - block.groups.start
                 means[some] = xp.matmul(block.inverse[local], reduced[some][:, :, None])[:, :, 0] - shift[local]
         return means
 
     def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
-        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc)."""
-        e, a, where, xp = self.plan.leaf, self.plan.root, self.where, self.xp
-        values, size = xp.keep(self.design.leaf_counts[0]), xp.keep(self.design.leaf_counts[2])
+        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.5)."""
+        where, columns, xp = self.where, self.columns, self.xp
         S: Array = xp.zeros_like(self.G)
         by_class: list[Array] = [xp.zeros((r, r)) for r in self.ranks]
-        others = ([] if a is None else [a]) + list(self.plan.rest)
-        ends = np.cumsum([self.ranks[k] for k in others])
-        inside = {k: slice(int(end) - self.ranks[k], int(end)) for k, end in zip(others, ends, strict=True)}
-        width = int(ends[-1]) if others else 0
-        inner = xp.zeros((len(values), width, width))  # covariances that leaf classes of a count meet
-        if a is not None:
-            self._root_sums(S, by_class, inner, inside)
+        phi: Array = xp.zeros((len(self.delta), self.width, self.width))
+        if self.plan.root is not None:
+            self._root_sums(S, by_class, phi)
         for l, m in self._rest_pairs():
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             every = xp.arange(J)
             if l == m:
                 own = V[every, :, every, :]
-                S[where[l], where[l]] = xp.tensordot(xp.keep(self.sums.counts[l]), own, axes=1)
+                S[where[l], where[l]] = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
                 by_class[l] = own.sum(axis=0)
             else:
                 met = self.sums.together(l, m).tocoo()
                 pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
                 S[where[l], where[m]] = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
                 S[where[m], where[l]] = S[where[l], where[m]].T
+            # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             gram = self.design.grams[l, m]
             step = max(1, CHUNK_ELEMENTS // (K * r * q))
-            total = xp.zeros((len(values), r * q))
+            total = xp.zeros((len(phi), r * q))
             for j in range(0, J, step):
                 pairs = xp.permute(V[j : j + step], (0, 2, 1, 3)).reshape(-1, r * q)
-                total += xp.part(gram, slice(j * K, (j + step) * K)) @ pairs
-            inner[:, inside[l], inside[m]] = total.reshape(-1, r, q)
-            inner[:, inside[m], inside[l]] = total.reshape(-1, r, q).mT
-        S[where[e], where[e]] = xp.diag((size * values) @ self.delta)
-        by_class[e] = xp.diag(size @ self.delta)
-        for c in range(0, len(values) if others else 0, step := max(1, CHUNK_ELEMENTS // (self.ranks[e] * width + 1))):
-            n, delta = values[c : c + step, None, None], self.delta[c : c + step, :, None]
-            X = xp.concatenate(
-                [(n if k == a else xp.ones_like(n)) * self._g(e, k) for k in others], axis=2
-            )  # (c, r_e, width)
-            Y = delta * (X @ inner[c : c + step])
-            for k in others:
-                S[where[e], where[k]] -= ((n if k == a else 1.0) * Y[:, :, inside[k]]).sum(axis=0)  # (E11)
-            flat = xp.permute(delta * X, (1, 0, 2)).reshape(self.ranks[e], -1)
-            S[where[e], where[e]] += xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T  # (E10)
-            by_class[e] += xp.permute(Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
-        for k in others:
-            S[where[k], where[e]] = S[where[e], where[k]].T
+                total += xp.cached_columns(gram, slice(j * K, (j + step) * K)) @ pairs
+            phi[:, columns[l], columns[m]] = total.reshape(-1, r, q)
+            phi[:, columns[m], columns[l]] = total.reshape(-1, r, q).mT
+        self._add_leaf_sums(xp, S, by_class, self.delta, phi)
         return S, tuple(by_class)
 
-    def _root_sums(self, S: Array, by_class: list[Array], inner: Array, inside: dict[int, slice]) -> None:
+    def _root_sums(self, S: Array, by_class: list[Array], phi: Array) -> None:
+        """The root's covariances with itself and with the rest; and its part of phi."""
+        columns = self.columns
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values = xp.keep(self.design.leaf_counts[0])
+        values = xp.cached(self.design.leaf_counts[0])
         assert a is not None
         r_a, where, n_counts = self.ranks[a], self.where, len(values)
         for block in self._root_blocks():
             g = len(block.inverse)
-            size = xp.keep(groups.size)[block.groups]
-            leaves = xp.keep(groups.leaves)[block.groups]
-            met_rest = block.solved @ self.V  # minus Cov(root class, rest)
+            size = xp.cached(groups.size)[block.groups]
+            leaves = xp.cached(groups.leaves)[block.groups]
+            met_rest = block.solved @ self.V  # minus the covariance of a root class with the rest
             cov = block.inverse + met_rest @ block.solved.mT
             S[where[a], where[a]] += xp.tensordot(size * (leaves @ values), cov, axes=1)
             by_class[a] += xp.tensordot(size, cov, axes=1)
-            inner[:, inside[a], inside[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
+            phi[:, columns[a], columns[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
-                table = size[:, None, None] * xp.dense_rows(met, block.groups).reshape(g, J, n_counts)
+                table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(g, J, n_counts)
                 cross = xp.permute(met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3))
                 by_count = table.reshape(g * J, n_counts).T @ cross.reshape(g * J, r_a * r)
-                inner[:, inside[a], inside[l]] -= by_count.reshape(-1, r_a, r)
+                phi[:, columns[a], columns[l]] -= by_count.reshape(-1, r_a, r)
         for l in self.plan.rest:
-            inner[:, inside[l], inside[a]] = inner[:, inside[a], inside[l]].mT
-            S[where[a], where[l]] = inner[:, inside[a], inside[l]].sum(axis=0)
+            phi[:, columns[l], columns[a]] = phi[:, columns[a], columns[l]].mT
+            S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
             S[where[l], where[a]] = S[where[a], where[l]].T
 
     def covariances(self, view: int) -> Array:
@@ -277,7 +308,7 @@ class Elimination:
             own: Array = block[every, :, every, :]
             return own
         if view == self.plan.root:
-            every_root: Array = self._root_covariances()[self.xp.keep(self.design.root_groups.group)]
+            every_root: Array = self._root_covariances()[self.xp.cached(self.design.root_groups.group)]
             return every_root
         return self._leaf_covariances()
 
@@ -288,7 +319,7 @@ class Elimination:
 
     def _leaf_covariances(self) -> Array:
         e, a, tables, xp = self.plan.leaf, self.plan.root, self.design.leaf_tables, self.xp
-        values, group = xp.keep(self.design.leaf_counts[0]), xp.keep(self.design.leaf_counts[1])
+        values, group = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[1])
         n_leaves, r_e = len(group), self.ranks[e]
         result: Array = xp.empty((n_leaves, r_e, r_e))
         size = max(self.ranks) * max(self.n_rest, r_e)  # several arrays of so many numbers a class at once
@@ -306,9 +337,9 @@ class Elimination:
                 counts[l] = xp.asarray(some.toarray())
                 few = some.nnz < FEW_MET * counts[l].shape[0] * counts[l].shape[1]
                 rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
-                summed = (xp.new_table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
+                summed = (xp.table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
                 XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
-            met = xp.zeros((len(n), r_e, r_e))
+            met = xp.zeros((len(n), r_e, r_e))  # X Cov(s_t) X'
             for l in self.plan.rest:
                 J, r = counts[l].shape[1], self.ranks[l]
                 wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
@@ -385,18 +416,18 @@ class LeafRows:
 
     def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
         e, xp = design.plan.leaf, design.sums.xp
-        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.keep(design.sums.counts[e])
-        self.xp, self.delta = xp, delta[xp.keep(design.leaf_counts[1])]
+        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.cached(design.sums.counts[e])
+        self.xp, self.delta = xp, delta[xp.cached(design.leaf_counts[1])]
         self._means = self.F @ LB
         self._means -= xp.outer(self.n, at_mean)  # (E2)
         self._means *= self.delta
 
     def met(self, k: int) -> Array:
-        met: Array = self.xp.table(self.tables[k]).T @ self._means
+        met: Array = self.xp.cached_table(self.tables[k]).T @ self._means
         return met
 
     def less(self, k: int, h: Array) -> None:
-        self._means -= self.delta * (self.xp.table(self.tables[k]) @ h)  # (E8)
+        self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
         return sums_of_rows(self.F, self.n, self._means)
@@ -425,7 +456,7 @@ class LeafGrams:
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
     def sums(self) -> ViewSums:
-        values = self.xp.keep(self.design.leaf_counts[0])
+        values = self.xp.cached(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
         summed = by_count.sum(axis=0)
         squares = self.delta.mT * (self.U.T @ self.QU) * self.delta

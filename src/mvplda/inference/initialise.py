@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from sklearn.utils.extmath import randomized_svd
 
 from .._typing import Array
-from ..backend import diagonal_of, is_torch, namespace
+from ..backend import diagonal_of, namespace
 from ..exceptions import DataError
-from ..statistics.sums import Sums
+from ..statistics.accumulator import Sums
 from .design import refines
 from .noise import NOISES, NoiseModel
 from .parameters import Parameters
@@ -21,7 +18,7 @@ ROWS = 4096
 def weighted_effects(sums: Sums) -> list[Array]:
     """Per view (C_k, D) class means, less the mean and the effects of the views that it refines, times root count."""
     grand, xp = sums.total / sums.n, sums.xp
-    counts = [xp.keep(n) for n in sums.counts]
+    counts = [xp.cached(n) for n in sums.counts]
     effects: dict[int, Array] = {}
     for k in sorted(range(sums.n_views), key=lambda k: len(sums.counts[k])):
         means = sums.sums[k] / counts[k][:, None]
@@ -83,9 +80,7 @@ def _top_svd(matrix: Array, r: int, rng: np.random.Generator, gram: Array | None
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
     wide, xp = matrix.shape[0] <= matrix.shape[1], namespace(matrix)
     if min(matrix.shape) > 16 * (r + 10):
-        seed = int(rng.integers(2**31))
-        by_chance = _randomized_svd_on_device if is_torch(matrix) else randomized_svd
-        _, s, vt = by_chance(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
+        s, vt = xp.randomized_svd(matrix, r, int(rng.integers(2**31)))
     else:  # of the squares: half of the digits is enough for a start
         if gram is None or wide:
             gram = matrix @ matrix.T if wide else matrix.T @ matrix
@@ -96,21 +91,6 @@ def _top_svd(matrix: Array, r: int, rng: np.random.Generator, gram: Array | None
             vt = vt @ matrix / xp.where(s > 0, s, 1.0)[:, None]
     largest = vt[xp.arange(len(vt)), xp.abs(vt).argmax(axis=1)]
     return s, vt * xp.where(largest < 0, -1.0, 1.0)[:, None]
-
-
-def _randomized_svd_on_device(
-    matrix: Any, r: int, *, n_iter: int, flip_sign: bool, random_state: int
-) -> tuple[None, Any, Any]:
-    """scikit-learn's, with the same random directions, on tensors."""
-    xp, flipped = namespace(matrix), matrix.shape[0] < matrix.shape[1]
-    A = matrix.T if flipped else matrix
-    Q = xp.asarray(np.random.RandomState(random_state).normal(size=(A.shape[1], r + 10)))
-    for _ in range(n_iter):
-        Q = xp.linalg.qr(A @ Q)[0]
-        Q = xp.linalg.qr(A.T @ Q)[0]
-    Q = xp.linalg.qr(A @ Q)[0]
-    u, s, vt = xp.linalg.svd(Q.T @ A, full_matrices=False)
-    return None, s[:r], (Q @ u).T[:r] if flipped else vt[:r]
 
 
 # Where EM goes on from: the parameters of an earlier fit, for data that have changed since.

@@ -20,10 +20,10 @@ from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
 from .._typing import Array
-from ..backend import to_host
+from ..backend import NUMPY, to_host
 from ..exceptions import NumericalError
 from .design import Design, Index, add_rows
-from .exact import Leaf
+from .exact import Leaf, LeafEliminated
 
 logger = logging.getLogger(__name__)
 
@@ -36,21 +36,19 @@ MEAN_TOLERANCE = 1e-15
 MAX_PRODUCTS = 1000
 
 
-class SparseSystem:
-    """Leaf, then root, then the diagonal blocks of the rest.
+class FactorisedElimination(LeafEliminated):
+    """Leaf, then root, then the diagonal blocks of the rest: what `Elimination` gives of the exact posterior.
 
     All of it is calculated on the host, also where the class sums are on a device.
 
-    G : (r, r) all G_kl; where : the slice of every view in it
     by_count : (C, r_e) the leaf's delta of every distinct count; `delta` is the same where the class sums are
+    V : per rest view (J, r, r) covariance of every class
     log_determinant : log |Lambda| with the block-diagonal of M in the place of M: not less than the true one
     products : how many products with M the means took
     """
 
     def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
-        self.design, self.sums, self.plan = design, design.sums, design.plan
-        self.G, self.where, self.xp = to_host(G).astype(np.float64), where, design.sums.xp
-        self.ranks = tuple(s.stop - s.start for s in where)
+        super().__init__(design, to_host(G).astype(np.float64), where)
         self.products = 0
         values, group, size = design.leaf_counts
         lam = np.maximum(np.diag(self._g(self.plan.leaf, self.plan.leaf)), 0.0)  # (E3)
@@ -63,9 +61,6 @@ class SparseSystem:
         self.V = {l: self._rest_covariances(l) for l in self.plan.rest}
         ends = np.cumsum([0, *(len(self.sums.counts[l]) * self.ranks[l] for l in self.plan.rest)])
         self.rest_slice = {l: slice(int(ends[i]), int(ends[i + 1])) for i, l in enumerate(self.plan.rest)}
-
-    def _g(self, k: int, l: int) -> Array:
-        return self.G[self.where[k], self.where[l]]
 
     def _eliminate_root(self, a: int) -> None:
         """What a leaf class of every count adds to its root class, per vector; then the blocks of the root."""
@@ -221,74 +216,36 @@ class SparseSystem:
         pairs = self.sums.cooccurrence
         return pairs[k, l] if k < l else pairs[l, k].T
 
-
-def at_once(elements: int) -> int:
-    """How many classes of so many numbers each make a piece."""
-    return max(1, CHUNK_ELEMENTS // elements)
-
-
-def _times(blocks: Array, vectors: Array) -> Array:
-    """Every block times its vector, (C, r)."""
-    return np.asarray(np.matmul(blocks, vectors[:, :, None])[:, :, 0])
-
-
-def _meet(table: Table, x: Array, G: Array) -> Array:
-    """table @ x @ G, the sparse product on the narrower side."""
-    return np.asarray((table @ x) @ G if G.shape[0] <= G.shape[1] else table @ (x @ G))
-
-
-class FactorisedElimination(SparseSystem):
-    """Moments of the factorised posterior: what `Elimination` gives of the exact one."""
-
     def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
-        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc)."""
-        e, a, where = self.plan.leaf, self.plan.root, self.where
-        values, _, size = self.design.leaf_counts
+        """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.6)."""
         S = np.zeros_like(self.G)
-        by_class = [np.zeros((r, r)) for r in self.ranks]
-        others = ([] if a is None else [a]) + list(self.plan.rest)
-        ends = np.cumsum([self.ranks[k] for k in others])
-        inside = {k: slice(int(end) - self.ranks[k], int(end)) for k, end in zip(others, ends, strict=True)}
-        width = int(ends[-1]) if others else 0
-        inner = np.zeros((len(values), width, width))  # covariances that leaf classes of a count meet
-        if a is not None:
-            self._root_sums(a, S, by_class, inner, inside)
+        by_class: list[Array] = [np.zeros((r, r)) for r in self.ranks]
+        phi = np.zeros((len(self.by_count), self.width, self.width))
+        if self.plan.root is not None:
+            self._root_sums(self.plan.root, S, by_class, phi)
         for l in self.plan.rest:
-            V, r = self.V[l], self.ranks[l]
-            S[where[l], where[l]] = np.tensordot(self.sums.counts[l], V, axes=1)
+            V, r, own = self.V[l], self.ranks[l], self.columns[l]
+            S[self.where[l], self.where[l]] = np.tensordot(self.sums.counts[l], V, axes=1)
             by_class[l] = V.sum(axis=0)
-            inner[:, inside[l], inside[l]] = (self.design.cooccurrence.squares[l] @ V.reshape(-1, r * r)).reshape(
-                -1, r, r
-            )
-        S[where[e], where[e]] = np.diag((size * values) @ self.by_count)
-        by_class[e] = np.diag(size @ self.by_count)
-        for c in range(len(values) if others else 0):
-            n, delta = values[c], self.by_count[c, :, None]
-            X = np.concatenate([(n if k == a else 1.0) * self._g(e, k) for k in others], axis=1)
-            Y = delta * (X @ inner[c])
-            for k in others:
-                S[where[e], where[k]] -= (n if k == a else 1.0) * Y[:, inside[k]]  # (E11)
-            own = Y @ (delta * X).T
-            S[where[e], where[e]] += n * own  # (E10)
-            by_class[e] += own
-        for k in others:
-            S[where[k], where[e]] = S[where[e], where[k]].T
+            squares = self.design.cooccurrence.squares[l]
+            phi[:, own, own] = (squares @ V.reshape(-1, r * r)).reshape(-1, r, r)
+        self._add_leaf_sums(NUMPY, S, by_class, self.by_count, phi)
         return self.xp.asarray(S), tuple(map(self.xp.asarray, by_class))
 
-    def _root_sums(self, a: int, S: Array, by_class: list[Array], inner: Array, inside: dict[int, slice]) -> None:
-        r_a, where, leaves = self.ranks[a], self.where, self.design.cooccurrence.leaves
+    def _root_sums(self, a: int, S: Array, by_class: list[Array], phi: Array) -> None:
+        r_a, where, columns, leaves = self.ranks[a], self.where, self.columns, self.design.cooccurrence.leaves
         assert leaves is not None
-        covariance = self._root_covariances(inner, inside)
+        covariance = self._root_covariances(phi)
         S[where[a], where[a]] = np.tensordot(self.sums.counts[a], covariance, axes=1)
         by_class[a] = covariance.sum(axis=0)
-        inner[:, inside[a], inside[a]] = (leaves.T @ covariance.reshape(-1, r_a * r_a)).reshape(-1, r_a, r_a)
+        phi[:, columns[a], columns[a]] = (leaves.T @ covariance.reshape(-1, r_a * r_a)).reshape(-1, r_a, r_a)
         for l in self.plan.rest:
-            inner[:, inside[l], inside[a]] = inner[:, inside[a], inside[l]].transpose(0, 2, 1)
-            S[where[a], where[l]] = inner[:, inside[a], inside[l]].sum(axis=0)
+            phi[:, columns[l], columns[a]] = phi[:, columns[a], columns[l]].transpose(0, 2, 1)
+            S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
             S[where[l], where[a]] = S[where[a], where[l]].T
 
-    def _root_covariances(self, inner: Array | None = None, inside: dict[int, slice] | None = None) -> Array:
-        """(I, r_a, r_a) Cov(z_q); where asked, the covariances with the rest are added to `inner`."""
+    def _root_covariances(self, phi: Array | None = None) -> Array:
+        """(I, r_a, r_a) Cov(z_q); where asked, the covariances with the rest are added to `phi`."""
         a = self.plan.root
         assert a is not None
         r_a = self.ranks[a]
@@ -299,9 +256,9 @@ class FactorisedElimination(SparseSystem):
                 minus_cross = solved @ self.V[l][pairs.rest[part]]
                 own = minus_cross @ solved.transpose(0, 2, 1)
                 add_rows(covariance.reshape(-1, r_a * r_a), pairs.root[part], own.reshape(-1, r_a * r_a))
-                if inner is not None and inside is not None:
+                if phi is not None:
                     met = pairs.met[part].T @ minus_cross.reshape(len(solved), -1)
-                    inner[:, inside[a], inside[l]] -= met.reshape(-1, r_a, self.ranks[l])
+                    phi[:, self.columns[a], self.columns[l]] -= met.reshape(-1, r_a, self.ranks[l])
         return covariance
 
     def covariances(self, view: int) -> Array:
@@ -349,6 +306,21 @@ class FactorisedElimination(SparseSystem):
             done += len(solved)
         met = sparse.csr_array((table.data, local.reshape(-1), table.indptr), shape=(table.shape[0], len(wanted)))
         return np.asarray(met @ cross.reshape(len(wanted), -1)).reshape(-1, self.ranks[a], self.ranks[l])
+
+
+def at_once(elements: int) -> int:
+    """How many classes of so many numbers each make a piece."""
+    return max(1, CHUNK_ELEMENTS // elements)
+
+
+def _times(blocks: Array, vectors: Array) -> Array:
+    """Every block times its vector, (C, r)."""
+    return np.asarray(np.matmul(blocks, vectors[:, :, None])[:, :, 0])
+
+
+def _meet(table: Table, x: Array, G: Array) -> Array:
+    """table @ x @ G, the sparse product on the narrower side."""
+    return np.asarray((table @ x) @ G if G.shape[0] <= G.shape[1] else table @ (x @ G))
 
 
 # Conjugate gradients: a linear system that is known only by what it does to a vector. They are written out here,

@@ -19,7 +19,7 @@ from .._optional import need
 from .._typing import PathLike
 from .batches import Batch, Rows, Vectors, rows_of_batch
 from .numpy_files import ID_KEYS, VECTOR_KEYS, Header, KeyedReader
-from .sources import OnDisk, fail, foreign
+from .sources import OnDisk, fail, wrap_reader_errors
 from .text import Names
 
 ID_COLUMNS = (*ID_KEYS, "utt_id", "utterance", "uttid", "key", "name", "segmentid")
@@ -37,7 +37,7 @@ class _TableReader:
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source, self.path = source, source.name
-        with foreign(self.path, self.what):
+        with wrap_reader_errors(self.path, self.what):
             schema = self._schema()
             self.field, self.ids = choose_columns(self.path, schema, vectors, ids)
             self.has_ids, self.found = self.ids is not None, _described(schema)
@@ -56,7 +56,7 @@ class _TableReader:
 
     def cuts(self) -> Sequence[int]:
         if self._cuts is None:
-            with foreign(self.path, self.what):
+            with wrap_reader_errors(self.path, self.what):
                 self._cuts = list(accumulate(self._lengths()))
         return self._cuts
 
@@ -75,7 +75,7 @@ class _TableReader:
         if rows is not None:
             row, cuts = rows[0], [0, *self.cuts()]
             parts = range(bisect_right(cuts, rows[0]) - 1, bisect_left(cuts, rows[1]))
-        with foreign(self.path, self.what):
+        with wrap_reader_errors(self.path, self.what):
             for batch in self._record_batches(step, wanted, parts):
                 batch.validate(full=True)  # offsets and lengths of a damaged file would lead out of its memory
                 for start in range(0, batch.num_rows, step):

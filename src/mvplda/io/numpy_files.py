@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from .._typing import PathLike
 from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
-from .sources import OnDisk, fail, foreign
-from .text import Names, lines_of
+from .sources import OnDisk, fail, wrap_reader_errors
+from .text import Names, lines_of, texts_of
 
 VECTOR_KEYS = ("X", "x", "vectors", "embeddings", "xvectors", "data")
 ID_KEYS = ("ids", "id", "utt", "utts", "utterances", "keys", "names")
@@ -49,7 +49,7 @@ class NpyReader:
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source, self.path = source, source.name
-        with foreign(self.path, "a NumPy array"):
+        with wrap_reader_errors(self.path, "a NumPy array"):
             with open(source.file, "rb") as file:
                 self.header = read_header(file)
                 self.offset = file.tell()
@@ -73,17 +73,20 @@ class NpyReader:
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
         n, width = self.header.shape
         first, end = rows or (0, n)
-        names = self._names(first) if ids and self.has_ids else None
+        names = islice(lines_of(OnDisk(self.id_file)), first, None) if ids and self.has_ids else None
         step = rows_of_batch(batch_bytes, width * self.header.dtype.itemsize)
-        with foreign(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
+        with wrap_reader_errors(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
             for start in range(first, end, step):
                 stop = min(start + step, end)
-                numbers = range(start, stop)
-                some = list(map(str, numbers)) if names is None else list(islice(names, len(numbers)))
-                if len(some) < len(numbers):
-                    self._miscounted(start + len(some))
-                yield Batch(self._rows(file, start, stop), some if ids else None)
-        if names is not None and end == n and (more := sum(map(bool, names))):
+                some: list[str] | None = None
+                if names is not None:
+                    some = self._named(names, stop - start)
+                    if len(some) < stop - start:
+                        self._miscounted(start + len(some))
+                elif ids:
+                    some = list(map(str, range(start, stop)))
+                yield Batch(self._rows(file, start, stop), some)
+        if names is not None and end == n and (more := sum(bool(name.strip(b" \t")) for name in names)):
             self._miscounted(n + more)
 
     def _rows(self, file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
@@ -94,9 +97,9 @@ class NpyReader:
         file.seek(self.offset + start * width * dtype.itemsize)  # read, not mapped: pages that were used would stay
         return _filled(self.path, file, (stop - start, width), dtype)
 
-    def _names(self, first: int) -> Iterator[str]:
-        lines = (line.decode().strip(" \t") for line in lines_of(OnDisk(self.id_file)))
-        return islice(lines, first, None)
+    def _named(self, lines: Iterator[bytes], count: int) -> list[str]:
+        names = texts_of(lines, count)
+        return [name.strip(" \t") for name in names] if any(c in "".join(names) for c in " \t") else names
 
     def _miscounted(self, count: int) -> NoReturn:
         fail(self.id_file, f"{count} ids for the {self.header.shape[0]} vectors of {self.path}; expected as many")
@@ -110,7 +113,7 @@ class KeyedReader:
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source, self.path = source, source.name
-        with foreign(self.path, self.what):
+        with wrap_reader_errors(self.path, self.what):
             self.headers = self._headers()
         if not self.headers:
             fail(self.path, "the file holds no arrays")
@@ -152,7 +155,7 @@ class KeyedReader:
         return ()
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
-        with foreign(self.path, self.what):
+        with wrap_reader_errors(self.path, self.what):
             yield from self._one_a_key(batch_bytes) if self.key is None else self._table(batch_bytes, columns, ids)
 
     def _one_a_key(self, batch_bytes: int) -> Iterator[Batch]:
@@ -173,11 +176,11 @@ class KeyedReader:
         for key, array in arrays.items():
             if len(array) != n:
                 fail(self.path, f"{len(array)} values of {key!r} for {n} vectors; expected as many")
-        names = [_text(self.path, name) for key in listed for name in arrays[key].tolist()]
+        names = [name for key in listed for name in _texts(self.path, arrays[key])]
         start = 0
         for X in self._slices(self.key, rows_of_batch(batch_bytes, width * dtype.itemsize)):
             some = slice(start, start + len(X))
-            numbered = names[some] if listed else [str(row) for row in range(start, start + len(X))]
+            numbered = names[some] if listed or not ids else list(map(str, range(start, start + len(X))))
             yield Batch(X, numbered if ids else None, {column: arrays[column][some] for column in columns})
             start += len(X)
 
@@ -244,13 +247,15 @@ def _filled(path: str, file: Any, shape: tuple[int, int], dtype: np.dtype[Any]) 
     return array.astype(dtype.newbyteorder("="), copy=False)
 
 
-def _text(path: PathLike, name: object) -> str:
-    if not isinstance(name, bytes):
-        return str(name)
+def _texts(path: PathLike, ids: NDArray[Any]) -> list[str]:
+    """Ids as text, whatever their type in the file."""
+    names: list[Any] = ids.tolist()
+    if ids.dtype.kind == "U":
+        return names
     try:
-        return name.decode()
-    except UnicodeDecodeError:
-        fail(path, f"the id {name!r} is not UTF-8")
+        return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
+    except UnicodeDecodeError as error:
+        fail(path, f"the id {error.object!r} is not UTF-8")
 
 
 def write_npy(parts: Sequence[Path], ids: Names, X: Vectors) -> None:

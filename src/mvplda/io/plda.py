@@ -18,7 +18,7 @@ from ..persistence import atomic_write, write_atomically
 from .arrow import read_hdf5_arrays
 from .kaldi import BINARY, binary_array, read_binary, read_text, text_vector
 from .numpy_files import read_npz_arrays, write_npz_arrays
-from .sources import fail, foreign, must_exist, problem, read_bytes
+from .sources import fail, must_exist, problem, read_bytes, wrap_reader_errors
 
 __all__ = ["read_kaldi_plda", "read_numpy_plda", "write_kaldi_plda", "write_numpy_plda"]
 
@@ -129,7 +129,7 @@ def _read(path: PathLike) -> dict[str, NDArray[Any]]:
     if suffix not in SUFFIXES:
         fail(path, f"models of named arrays are read from {', '.join(SUFFIXES)}; pickles and others are not")
     must_exist(path)
-    with foreign(path, "a NumPy archive" if suffix == ".npz" else "an HDF5 file"):
+    with wrap_reader_errors(path, "a NumPy archive" if suffix == ".npz" else "an HDF5 file"):
         arrays = read_npz_arrays(path) if suffix == ".npz" else read_hdf5_arrays(path)
     used = ("mean", "mu", "transform", "tr", "psi", "offset", "F", "Sigma", "B", "W")
     for name in used:

@@ -36,7 +36,7 @@ def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
 
 
 @contextmanager
-def foreign(path: PathLike, what: str) -> Iterator[None]:
+def wrap_reader_errors(path: PathLike, what: str) -> Iterator[None]:
     """Whatever a library raises on a damaged file becomes a `FileFormatError` that names the file."""
     try:
         yield

@@ -21,11 +21,12 @@ from .._optional import need
 from .._typing import PathLike
 from ..exceptions import LabelError
 from ..persistence import atomic_write, write_atomically
-from .sources import OnDisk, fail, foreign, read_bytes
+from .sources import OnDisk, fail, read_bytes, wrap_reader_errors
 
 Names = NDArray[np.str_]
 
 LONGEST_ID = 1000
+BLOCK_BYTES = 2**18
 BLANKS = " \t\n\r\v\f"
 MARK = b"\xef\xbb\xbf"
 """The byte order mark."""
@@ -38,7 +39,10 @@ def read_lines(path: PathLike) -> list[bytes]:
 
 def split_lines(path: PathLike, data: bytes, first: int = 1) -> list[bytes]:
     """Lines of text that was read from a file, of which the first has this number."""
-    data = data.removeprefix(MARK).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    if first == 1:
+        data = data.removeprefix(MARK)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -51,15 +55,20 @@ def split_lines(path: PathLike, data: bytes, first: int = 1) -> list[bytes]:
 
 def lines_of(source: OnDisk) -> Iterator[bytes]:
     """The lines of a text file one by one, for files that are not held in memory whole."""
-    number = 0
+    number = 1
     with open(source.file, "rb") as file:
-        for raw in file:
-            whole = (raw if number else raw.removeprefix(MARK)).removesuffix(b"\n").removesuffix(b"\r")
-            for line in whole.split(b"\r") if b"\r" in whole else (whole,):
-                number += 1
-                if not line.isascii() or b"\0" in line:
-                    split_lines(source.name, line, number)
-                yield line
+        while block := file.read(BLOCK_BYTES) + file.readline():
+            lines = split_lines(source.name, block, number)
+            if not lines[-1]:
+                lines.pop()  # what follows the last line end of the block
+            yield from lines
+            number += len(lines)
+
+
+def texts_of(lines: Iterable[bytes], count: int) -> list[str]:
+    """The next lines as text; decoded together, which is several times as fast as one by one."""
+    some = list(islice(lines, count))
+    return b"\n".join(some).decode().split("\n") if some else []
 
 
 def filled_lines(path: PathLike, lines: Iterable[bytes], count: int) -> list[bytes]:
@@ -111,7 +120,7 @@ def as_names(path: PathLike, fields: Iterable[bytes | str]) -> Names:
     if longest > LONGEST_ID:
         name = next(name for name in names if len(name) == longest)
         fail(path, f"an id of {longest} characters ({name[:20]!r}...); expected at most {LONGEST_ID}")
-    return np.array(names, dtype=np.str_)
+    return np.array(names, dtype=f"U{max(longest, 1)}")  # told its width, NumPy need not look for it
 
 
 def check_id(name: object) -> str:
@@ -223,7 +232,7 @@ def read_parquet_columns(path: PathLike, data: bytes | None = None) -> tuple[lis
     """
     arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
     data = read_bytes(path) if data is None else data
-    with foreign(path, "a Parquet file"):
+    with wrap_reader_errors(path, "a Parquet file"):
         table = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True).read()
         table.validate(full=True)
         if table.num_rows == 0:

@@ -15,7 +15,6 @@ There is one reader a format, which gives batches: `read_vectors` takes them all
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,8 @@ from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import PathLike
-from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownExtractorWarning
+from .._validation import EXTRACTOR_SUFFIX
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import atomic_write, check_writable
 from . import arrow, numpy_files
 from .batches import Reader, Vectors
@@ -35,25 +35,25 @@ from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse
 from .sources import OnDisk, fail, is_stream
 from .text import Names, as_names, check_ids, repeated
 
-EXTRACTOR_SUFFIX = ".extractor"
 WHOLE = 2**28
 """Bytes of a batch where all of them are wanted."""
 
 
 class Format(NamedTuple):
-    """Who reads and who writes files with a suffix, and how such a file begins."""
+    """Who reads and who writes files with a suffix, how such a file begins, and what must be installed."""
 
     reader: Callable[[OnDisk, str | None, str | None], Reader]
     write: Callable[[Sequence[Path], Names, Vectors], None]
     magic: tuple[bytes, ...]
+    needs: str | None = None
 
 
-HDF5 = Format(arrow.Hdf5Reader, arrow.write_hdf5, (b"\x89HDF",))
+HDF5 = Format(arrow.Hdf5Reader, arrow.write_hdf5, (b"\x89HDF",), "h5py")
 FORMATS = {
     ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
     ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),
-    ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",)),
-    ".arrow": Format(arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
+    ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",), "pyarrow"),
+    ".arrow": Format(arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff"), "pyarrow"),
     ".h5": HDF5,
     ".hdf5": HDF5,
 }
@@ -175,26 +175,6 @@ def read_extractor(path: PathLike) -> str | None:
         fail(note, f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it")
 
 
-def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
-    """Refuse what different extractors made; warn where only one of them is known.
-
-    Parameters
-    ----------
-    one, other : a model, or files of vectors, as errors call them
-    of_one, of_other : the names of their extractors
-    """
-    if of_one == of_other:
-        return
-    if of_one is not None and of_other is not None:
-        raise DataError(f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit")
-    known, unknown = (one, other) if of_other is None else (other, one)
-    message = (
-        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
-        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
-    )
-    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
-
-
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     """Write vectors and ids, all or nothing; the suffix or a Kaldi prefix names the format.
 
@@ -224,8 +204,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
 def check_vectors_writable(path: PathLike) -> None:
     """Raise the error now that `write_vectors` would give for this place: before long work, not after it."""
     check_writable(*written_files(path))
-    module = {".parquet": "pyarrow", ".arrow": "pyarrow", ".h5": "h5py", ".hdf5": "h5py"}.get(Path(path).suffix.lower())
-    if module is not None:
+    if not is_kaldi(path) and (module := FORMATS[Path(path).suffix.lower()].needs) is not None:
         need(module)
 
 

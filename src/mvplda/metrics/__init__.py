@@ -14,7 +14,7 @@ from ..kinds import trial_kinds
 from .bootstrap import Comparison, PairedTest, compare_systems
 from .catalogue import METRICS, Interval, Metric, act_dcf, metrics_of, min_dcf
 from .costs import PRESETS, BayesErrorRates, DetectionCost, bayes_error_rates, detection_cost, detection_costs
-from .curves import Curve, Hull, ScoreCurve, cllr, convex_hull, eer, min_cllr
+from .curves import Curve, Hull, ScoreCurve, cllr, eer, min_cllr
 from .evaluation import Evaluation, Measures, eer_by_kind, evaluate
 from .intervals import Intervals, speaker_intervals
 
@@ -37,7 +37,6 @@ __all__ = [
     "bayes_error_rates",
     "cllr",
     "compare_systems",
-    "convex_hull",
     "detection_cost",
     "detection_costs",
     "eer",

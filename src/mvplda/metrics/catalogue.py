@@ -313,22 +313,21 @@ class _AtRate(Metric):
     """
 
     unknown = "too few"
-    WORDS = ("FRR", "FAR")
+    family: ClassVar[str]
+    words: ClassVar[str]
 
     def __init__(self, rate: float, wanted: int = 1) -> None:
         self.rate, self.wanted = rate, wanted
-
-    @property
-    def _point(self) -> str:
-        return f"{self.WORDS[self.wanted]} {100 * self.rate:g} %"
+        self.word, other = ("FAR", "FRR") if wanted else ("FRR", "FAR")
+        self.name = f"{self.family.format(self.word, other).lower()}/{rate:g}"
+        self.heading = self.words.format(self.word, other, f"{self.word} {100 * rate:g} %")
 
     def notes(self) -> tuple[str, ...]:
         error, trials, way = (("misses", "targets", "highest"), ("false alarms", "non-targets", "lowest"))[self.wanted]
-        word = self.WORDS[self.wanted]
         return (
             "FAR: false alarms as a share of the non-targets; FRR: misses as a share of the targets.",
-            f"At a {word}: at the {way} threshold that gives no more {error}; scores at or above it are accepted. "
-            f"Too few: by the rule of three a {word} of f needs 3 / f {trials}.",
+            f"At a {self.word}: at the {way} threshold that gives no more {error}; scores at or above it are accepted. "
+            f"Too few: by the rule of three a {self.word} of f needs 3 / f {trials}.",
         )
 
     def enough(self, curve: Curve) -> bool:
@@ -363,11 +362,7 @@ class _AtRate(Metric):
 class ThresholdAt(_AtRate):
     """The threshold for a wanted rate of one error."""
 
-    table, is_error = THRESHOLDS, False
-
-    def __init__(self, rate: float, wanted: int = 1) -> None:
-        super().__init__(rate, wanted)
-        self.name, self.heading = f"threshold_at_{self.WORDS[wanted].lower()}/{rate:g}", f"threshold at {self._point}"
+    family, words, table, is_error = "threshold_at_{}", "threshold at {2}", THRESHOLDS, False
 
     def value(self, curve: Curve) -> float:
         return self.threshold(curve)
@@ -381,12 +376,7 @@ class ThresholdAt(_AtRate):
 class RateThere(_AtRate):
     """The wanted rate as it is at its threshold: what speakers who were not met may see of it."""
 
-    table, percent, is_error = None, True, False
-
-    def __init__(self, rate: float, wanted: int = 1) -> None:
-        super().__init__(rate, wanted)
-        word = self.WORDS[wanted]
-        self.name, self.heading = f"{word.lower()}_there/{rate:g}", f"{word} % there"
+    family, words, table, percent, is_error = "{}_there", "{} % there", None, True, False
 
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[self.wanted])
@@ -398,12 +388,7 @@ class RateThere(_AtRate):
 class OtherRateAt(_AtRate):
     """The rate of the other error at a wanted rate of one: misses at a false-alarm rate, or the other way round."""
 
-    table, percent, most = POINTS, True, 1.0
-
-    def __init__(self, rate: float, wanted: int = 1) -> None:
-        super().__init__(rate, wanted)
-        other, word = self.WORDS[1 - wanted], self.WORDS[wanted]
-        self.name, self.heading = f"{other.lower()}_at_{word.lower()}/{rate:g}", f"{other} % at {self._point}"
+    family, words, table, percent = "{1}_at_{0}", "{1} % at {2}", POINTS, True
 
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[1 - self.wanted])
@@ -411,13 +396,12 @@ class OtherRateAt(_AtRate):
     def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
         wanted, other = self._rates(whole, without, level, speakers)
         estimate = other.estimate
-        most, least = (self._other(whole, threshold) for threshold in self._ends(whole, wanted))
+        most, least = (
+            1.0 if math.isinf(end) else float(whole.rates(end)[1 - self.wanted]) for end in self._ends(whole, wanted)
+        )
         low = estimate - math.hypot(estimate - other.low, estimate - least)
         high = estimate + math.hypot(other.high - estimate, most - estimate)
         return Interval(estimate, max(low, 0.0), min(high, 1.0))
-
-    def _other(self, whole: Curve, threshold: float) -> float:
-        return 1.0 if math.isinf(threshold) else float(whole.rates(threshold)[1 - self.wanted])
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class ScoreCurve(Curve):
         return sum(map(len, self.parts))
 
     @cached_property
-    def hull(self) -> Hull:  # type: ignore[override]
+    def hull(self) -> Hull:
         pieces = [pool(t, n) for t, n in self._points()]
         targets_below = np.concatenate([np.zeros(1), *(t for t, _ in pieces)])
         nontargets_below = np.concatenate([np.zeros(1), *(n for _, n in pieces)])
@@ -293,16 +293,6 @@ def sorted_scores(values: Any, name: str) -> Scores:
     if np.isnan(ordered[-1]):
         reject_nan(ordered, name)
     return ordered
-
-
-def convex_hull(targets: Any, nontargets: Any) -> tuple[Array, Array]:
-    """Miss and false-alarm rates at the corners of the ROC's convex hull, misses rising.
-
-    The hull is what pooling adjacent violators gives: equal scores, and runs
-    where a higher score means fewer targets, become one step.
-    """
-    hull = ScoreCurve(targets, nontargets).hull
-    return hull.miss, hull.false_alarm
 
 
 def eer(targets: Any, nontargets: Any) -> float:

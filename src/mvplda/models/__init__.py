@@ -3,15 +3,15 @@
 from .baselines import CascadeScorer, CosineScorer
 from .multiview import MultiviewPLDA
 from .plda import PLDA
-from .scorer import BaseScorer, MatrixScorer, Scorer, named_scorers
+from .scorer import SCORERS, BaseScorer, MatrixScorer, Scorer
 
 __all__ = [
     "PLDA",
+    "SCORERS",
     "BaseScorer",
     "CascadeScorer",
     "CosineScorer",
     "MatrixScorer",
     "MultiviewPLDA",
     "Scorer",
-    "named_scorers",
 ]

@@ -12,12 +12,12 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array
+from .._validation import as_vectors
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
 from ..persistence import State, Tensors, fingerprint, get_part, put_part
-from ..scoring.profiles import Profiles, number_ids
+from ..scoring.profiles import Profiles, average_profiles
 from ..scoring.question import Question
-from ..statistics import as_vectors
 from .plda import PLDA
 from .scorer import MatrixScorer
 
@@ -63,18 +63,10 @@ class CosineScorer(MatrixScorer, BaseEstimator):
         check_is_fitted(self, "mean_")
         if labels is not None:
             raise ParameterError("cosine knows no views: leave labels out")
-        vectors = as_vectors(X)
-        if vectors.shape[1] != len(self.mean_):
-            raise DataError(f"X has {vectors.shape[1]} features, but this scorer is expecting {len(self.mean_)}")
-        names, owner = (np.arange(len(vectors)),) * 2 if ids is None else number_ids(ids, len(vectors))
-        sums = np.zeros((len(names), vectors.shape[1]))
-        np.add.at(sums, owner, vectors - self.mean_)
-        if not np.isfinite(sums).all():
-            raise DataError("Input X contains NaN or infinity")
-        length = np.linalg.norm(sums, axis=1, keepdims=True)
-        directions = sums / np.where(length > 0, length, 1.0)
-        counts = np.bincount(owner, minlength=len(names))
-        return Profiles(names, counts, directions, np.ones(len(names)), np.arange(len(names)), self._key())
+        profiles = average_profiles(X, ids, len(self.mean_), self._key())
+        centred = profiles.y - self.mean_
+        length = np.linalg.norm(centred, axis=1, keepdims=True)
+        return replace(profiles, y=centred / np.where(length > 0, length, 1.0))
 
     @property
     def width_in(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -18,20 +19,39 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._progress import Progress
 from .._threads import threads_for
 from .._typing import Array
-from ..backend import is_torch
-from ..exceptions import DataError, LabelError, LikelihoodFellWarning, NoiseFlooredWarning, ParameterError
+from ..backend import is_torch, to_host
+from ..exceptions import (
+    DataError,
+    DisconnectedDesignWarning,
+    LabelError,
+    LikelihoodFellWarning,
+    NoiseFlooredWarning,
+    ParameterError,
+    UnidentifiableViewWarning,
+)
 from ..inference.as_printed import paper_step
 from ..inference.design import Design, Method, step_operations
-from ..inference.em import Fit, Iteration, fit_em, posterior
+from ..inference.em import Fit, Iteration, Posterior, fit_em, posterior
 from ..inference.initialise import moment_start, random_start, warm_parameters
 from ..inference.noise import NOISES, NoiseModel
 from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, check_view_names, encode_labels
+from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
-from ..statistics import SecondMoment, SufficientStatistics
-from ..statistics.device import check_tensor, sums_on
+from ..statistics import SufficientStatistics
+from ..statistics.accumulator import SecondMoment
+from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
+from .priors import (
+    DEFAULT_STRENGTH,
+    Components,
+    IsotropicPrior,
+    as_strengths,
+    choose_strengths,
+    map_step,
+    moment_components,
+    without_labels,
+)
 from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
 from .verification import VerificationMixin
 
@@ -66,6 +86,14 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     loading_shrinkage : float in [0, 1)
         Penalty s / (1 - s) a class on every view's signal-to-noise ratio: 0.5 weighs as much as the
         classes themselves.
+    prior : "isotropic" or None
+        For few classes, and vectors of one length that are not whitened: the covariances of all views and of
+        the noise, all of full rank, are drawn towards isotropic ones of the same variance, as an inverse Wishart
+        prior does. Ranks are then None and `noise` is full. Works with one class, one vector a class, fewer
+        vectors than columns, and without labels (``fit(X)``), where scores rank like the cosine.
+    prior_strength : float in [0, 1], dict of {view or "noise": strength}, or "auto"
+        Share of the isotropic part: 0 is maximum likelihood, 1 ranks like the cosine. ``"auto"`` takes what serves
+        classes that were held out best, by the calibrated cost of their pairs; see `prior_strength_`.
     noise_floor : float
         No noise variance falls below this fraction of its column's variance; of the median
         variance in columns that are constant, or nearly so, which are thereby ignored.
@@ -104,6 +132,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large
     diagnostics_ : Diagnostics
     views_ : dict of {view: rank used}
+    prior_strength_ : dict of {view or "noise": strength}, of a fit with a prior
 
     Examples
     --------
@@ -128,6 +157,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
         loading_shrinkage: float = 0.0,
+        prior: Literal["isotropic"] | None = None,
+        prior_strength: float | Mapping[str, float] | Literal["auto"] = "auto",
         noise_floor: float = 1e-6,
         algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
         init: Literal["moments", "random"] = "moments",
@@ -142,6 +173,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self.noise = noise
         self.noise_shrinkage = noise_shrinkage
         self.loading_shrinkage = loading_shrinkage
+        self.prior = prior
+        self.prior_strength = prior_strength
         self.noise_floor = noise_floor
         self.algorithm = algorithm
         self.init = init
@@ -159,8 +192,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    # -- training ---------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit to labelled vectors.
 
@@ -171,19 +202,58 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
             one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
         """
-        if y is None:
+        if y is None and self.prior is None:
             raise LabelError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None: "
                 "give one label a vector and view"
             )
         check_settings(self)
         X = self._vectors(X, reset=True)
-        table = self._encode(y)
+        table = self._encode(without_labels(len(X), self.views) if y is None else y)
         views = table.views
+        if self.prior is not None:
+            strengths = 1.0 if y is None else self.prior_strength
+            if isinstance(strengths, str):
+                strengths = choose_strengths(to_host(X), table)
+            self.prior_strength_ = dict(zip((*views, "noise"), as_strengths(strengths, views), strict=True))
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
         statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
         return self._fit(statistics, self._settings(views))
+
+    def with_prior(
+        self,
+        strength: float | Mapping[str, float] = DEFAULT_STRENGTH,
+        *,
+        blocks: Sequence[int] = (),
+        statistics: SufficientStatistics | None = None,
+    ) -> MultiviewPLDA:
+        """This model with its covariances drawn towards isotropic ones, at once and without a fit.
+
+        Parameters
+        ----------
+        strength : in [0, 1], one for all or a dict of {view or "noise": strength}
+        blocks : widths of the parts of a vector, where several extractors' stand side by side: isotropic part by part
+        statistics : of the training vectors, for posteriors of the training classes (``known=``); None: these go
+        """
+        check_is_fitted(self, "mean_")
+        if len(blocks) and sum(blocks) != len(self.mean_):
+            raise ParameterError(f"blocks are widths that make {len(self.mean_)} columns; got {list(blocks)}")
+        views = tuple(self.views_)
+        strengths = as_strengths(strength, views)
+        found = Components.of(self.parameters_)
+        p = IsotropicPrior.about(found, strengths, blocks).draw(found).parameters()
+        model = MultiviewPLDA.from_parameters(p.mean, dict(zip(views, p.loadings, strict=True)), p.noise)
+        model.missing = self.missing
+        model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
+        if statistics is not None:
+            sums = statistics.for_views(views, "full").on_host()
+            design = Design.of(sums, p.ranks, method=model._method())
+            about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
+            found_posterior = posterior(design, about_origin)
+            model._take(views, replace(found_posterior.parameters, mean=model.mean_))
+            model._take_posterior(found_posterior, statistics)
+        return model
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Any = None) -> Self:
         """Fit to sufficient statistics, which may come from many shards.
@@ -196,6 +266,11 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
+        if self.prior is not None:
+            if isinstance(self.prior_strength, str):
+                raise ParameterError("prior_strength='auto' holds classes out, which needs vectors: use fit(X, y)")
+            strengths = as_strengths(self.prior_strength, views)
+            self.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
         self.n_features_in_ = statistics.dimension
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
@@ -223,25 +298,41 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
         if self.algorithm == "paper" and settings.loading_shrinkage > 0:
             raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
-        asked, ranks = choose_ranks(statistics, settings.ranks)
-        diagnostics = examine(statistics, views, asked, ranks)
-        sums = sums_on(statistics, views, self._second_moment(), device)
-        noise = noise_model(self.noise, self.noise_floor, statistics, settings.noise_shrinkage)
+        if self.prior is None:
+            asked, ranks = choose_ranks(statistics, settings.ranks)
+        else:
+            asked = ranks = dict.fromkeys(views, statistics.dimension)
+        with warnings.catch_warnings():
+            if self.prior is not None:  # what the labels cannot tell, it can
+                warnings.simplefilter("ignore", UnidentifiableViewWarning)
+                warnings.simplefilter("ignore", DisconnectedDesignWarning)
+            diagnostics = examine(statistics, views, asked, ranks)
+        sums = statistics.for_views(views, self._second_moment(), device)
+        kind = self.noise if self.prior is None else "full"
+        noise = noise_model(kind, self.noise_floor, statistics, settings.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         rank_tuple = tuple(ranks[v] for v in views)
         design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method())
-        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
+        if self.algorithm == "paper" or design.plan.factorised or self.prior is not None:  # these are for the host
             sums = sums.on_host()
             design = replace(design, sums=sums)
         noise_there = noise.on(sums.xp)
-        start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
+        step: Callable[[Posterior], Parameters] | None = None
+        log_prior: Callable[[Parameters], float] | None = None
+        if self.prior is None:
+            start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
+        else:
+            moments = moment_components(sums)
+            prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
+            start = prior.draw(moments).parameters()
+            step = partial(map_step, sums, prior=prior)
+            log_prior = partial(prior.log_density, counts=(*map(len, sums.counts), sums.n))
         if earlier is not None:
-            start = warm_parameters(earlier, rank_tuple, self.noise, statistics.origin, rng).on(sums.xp)
-        step = None
+            start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
-            step = paper_step(statistics.for_views((cell,), self._second_moment()), noise)
+            step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
         with threads_for(step_operations(design, rank_tuple)):
             fit = fit_em(
                 design,
@@ -251,6 +342,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 tol=self.tol,
                 shrinkage=tuple(settings.loading_penalty * len(c) for c in sums.counts),
                 step=step,
+                log_prior=log_prior,
                 callback=self._watch(statistics, design.plan.measure),
             )
         origin = statistics.origin
@@ -260,13 +352,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self.converged_ = fit.converged
         used = "variational" if design.plan.factorised else "exact"
         self.algorithm_used_ = "paper" if self.algorithm == "paper" else used
-        self.classes_ = {v: statistics.classes[v].names for v in views if ":" not in v}
-        self.class_means_ = dict(zip(views, fit.posterior.means, strict=True))
-        self.class_covariances_ = {
-            v: fit.posterior.covariances(k)
-            for k, v in enumerate(views)
-            if ":" not in v and len(fit.posterior.means[k]) * ranks[v] ** 2 <= KEPT_COVARIANCES
-        }
+        self._take_posterior(fit.posterior, statistics)
         self.diagnostics_ = self._conclude(diagnostics, design, fit, noise, views)
         return self
 
@@ -322,8 +408,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    # -- pairs, in scikit-learn's clothes --------------------------------------
-
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):
             raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
@@ -341,8 +425,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
     def predict(self, pairs: Any) -> NDArray[np.int64]:
         """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
         return super().predict(pairs)
-
-    # -- the fitted model --------------------------------------------------
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
@@ -362,7 +444,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
-        sums = sums_on(statistics, tuple(self.views_), p.sigma.second_moment)
+        sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
@@ -433,7 +515,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
-        model.classes_ = {view: np.asarray(names) for view, names in values["classes"].items()}
+        model.classes_ = {view: as_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(values["dimension"])
@@ -496,8 +578,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         total = sum(parts.values())
         return {name: part / total for name, part in parts.items()}
 
-    # -- helpers -------------------------------------------------------------
-
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):
             array.flags.writeable = False  # scoring keeps what it made of them
@@ -505,6 +585,17 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self.loadings_ = dict(zip(views, parameters.loadings, strict=True))
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
         self._n_features_out = sum(parameters.ranks)
+
+    def _take_posterior(self, found: Posterior, statistics: SufficientStatistics) -> None:
+        """What is known of the training classes."""
+        views = tuple(self.views_)
+        self.classes_ = {v: statistics.classes[v].names for v in views if ":" not in v}
+        self.class_means_ = dict(zip(views, found.means, strict=True))
+        self.class_covariances_ = {
+            v: found.covariances(k)
+            for k, v in enumerate(views)
+            if ":" not in v and len(found.means[k]) * self.views_[v] ** 2 <= KEPT_COVARIANCES
+        }
 
     def _vectors(self, X: Any, *, reset: bool) -> Any:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
@@ -530,7 +621,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         return Settings(ranks, self.noise_shrinkage, self.loading_shrinkage)
 
     def _second_moment(self) -> SecondMoment:
-        return NOISES[self.noise].second_moment
+        return "full" if self.prior is not None else NOISES[self.noise].second_moment
 
     def _method(self) -> Method:
         """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._typing import IntArray, PathLike
 from ..exceptions import DataError, ParameterError
-from ..persistence import REGISTRY, Persistent
+from ..persistence import Persistent
 from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
 from ..scoring.profiles import Profiles, check_sides
 from ..scoring.question import Question, make_question
@@ -51,8 +51,16 @@ class Scorer(Protocol):
     def load(cls, path: PathLike) -> Self: ...
 
 
+SCORERS: dict[str, type[BaseScorer]] = {}
+"""The scorers that can be asked for by name. Each enters itself."""
+
+
 class BaseScorer(Persistent):
-    """What the command line and a bundle have to know of a scorer besides."""
+    """What a file, a bundle and the command line have to know of a scorer besides.
+
+    A new scorer is one file: a class that inherits from `MatrixScorer`, and a line in ``mvplda/models/__init__.py``
+    that imports it. ``tests/test_scorers.py`` has one, and what every scorer promises.
+    """
 
     KIND: ClassVar[str] = "model"
 
@@ -60,6 +68,11 @@ class BaseScorer(Persistent):
     """Of ``mvplda train --model``; a scorer without a name is no choice there."""
 
     NEEDS_LABELS: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__dict__.get("NAME"):
+            SCORERS[cls.NAME] = cls
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
@@ -76,12 +89,6 @@ class BaseScorer(Persistent):
 
     def check_state(self) -> None:
         """Whether the arrays of a fitted scorer, which may come from a file, fit each other."""
-
-
-def named_scorers() -> dict[str, type[BaseScorer]]:
-    """The scorers that can be asked for by name."""
-    found = (cls for cls in REGISTRY.values() if issubclass(cls, BaseScorer))
-    return {cls.NAME: cls for cls in found if cls.NAME}
 
 
 class MatrixScorer(BaseScorer):
@@ -110,8 +117,8 @@ class MatrixScorer(BaseScorer):
         self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
     ) -> NDArray[Any]:
         """Scores (profiles, tests), of profiles or of arrays of single vectors."""
-        views = self._views(make_question(question, asked))
-        return self._matrix(*self._sides(enrol, test), views, dtype)
+        sides = self._sides(enrol, test)
+        return self._matrix(*sides, self._views(make_question(question, asked)), dtype)
 
     def llr_trials(
         self,
@@ -124,8 +131,8 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> NDArray[Any]:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
-        views = self._views(make_question(question, asked))
         profiles, tests = self._sides(enrol, test)
+        views = self._views(make_question(question, asked))
         pairs = check_pairs(pairs, len(profiles), len(tests))
         result = np.empty(len(pairs), dtype=dtype)
         step = max(1, SCATTER_ELEMENTS // profiles.y.shape[1])
@@ -145,8 +152,8 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
-        views = self._views(make_question(question, asked))
         enrolled, tests = self._sides(profiles, test)
+        views = self._views(make_question(question, asked))
         top = min(check_top(top), len(enrolled))
 
         def band(rows: IntArray) -> NDArray[Any]:

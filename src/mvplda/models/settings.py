@@ -44,6 +44,15 @@ def check_settings(model: Any) -> None:
         raise ParameterError(f"views is a dict of {{name: rank}}; got {model.views!r}")
     if model.views is not None and len(model.views) == 0:
         raise ParameterError("views is empty: name at least one view")
+    if model.prior is not None:
+        choice("prior", ("isotropic",))
+        ranked = {view: rank for view, rank in (model.views or {}).items() if rank is not None}
+        if ranked or getattr(model, "n_components", None) is not None:
+            raise ParameterError("a prior makes loadings of full rank: leave every rank None")
+        if isinstance(model.prior_strength, str) and model.prior_strength != "auto":
+            raise ParameterError(f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}")
+        if model.noise_shrinkage or model.loading_shrinkage or model.algorithm == "paper":
+            raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
     if not 0 <= model.noise_shrinkage < 1:
         raise ParameterError(f"noise_shrinkage lies in [0, 1); got {model.noise_shrinkage}")
     if not 0 <= model.loading_shrinkage < 1:

@@ -21,7 +21,7 @@ from ..scoring.evidence import LatentSpace, log_sum
 from ..scoring.matrix import best_profiles, fill, score_pairs
 from ..scoring.profiles import Enrolment, Profiles, check_sides, enrolled_names, make_profiles, match_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question
-from ..scoring.terms import Comparison, Scoring, ScoringState, Side, check_printed
+from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache, check_printed
 from .scorer import BaseScorer, Identification, check_pairs, check_top
 
 
@@ -141,8 +141,6 @@ class VerificationMixin(BaseScorer):
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
         return Identification(comparison.enrol.profiles.ids[numbers], scores)
 
-    # -- scikit-learn's clothes ---------------------------------------------
-
     def decision_function(self, pairs: Any, **asked: Any) -> Any:
         """LLR of every pair of vectors, pairs (n, 2, D)."""
         check_is_fitted(self, "mean_")
@@ -169,8 +167,6 @@ class VerificationMixin(BaseScorer):
         if not hasattr(self, "threshold_"):
             raise ParameterError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
         return np.where(np.asarray(self.decision_function(pairs)) >= self.threshold_, 1, -1)
-
-    # -- helpers -------------------------------------------------------------
 
     @property
     def parameters_(self) -> Parameters:
@@ -248,11 +244,13 @@ class VerificationMixin(BaseScorer):
         return self.classes_[view]
 
     def _posteriors(self, view: str) -> KnownClasses:
-        kept, state = self.class_covariances_[view], self._state()
-        if view not in state.posteriors or state.posteriors[view][0] is not kept:
+        state, of = self._state(), (self.class_means_[view], self.class_covariances_[view])
+        kept = state.posteriors.get(view)
+        if kept is None or any(new is not old for new, old in zip(of, kept[0], strict=True)):
             n = len(self.classes_[view])
-            state.posteriors[view] = kept, KnownClasses.of(self.class_means_[view][:n], kept[:n])
-        return state.posteriors[view][1]
+            kept = of, KnownClasses.of(of[0][:n], of[1][:n])
+            state.posteriors[view], state.terms = kept, TermCache()  # terms know covariances by number alone
+        return kept[1]
 
 
 _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()

@@ -90,7 +90,8 @@ def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns
             across = axes.get_xaxis_transform()
             axes.text(place, 0.01, "0", transform=across, ha="center", fontsize="x-small", color=INK)
     axes.set_xticks(np.arange(len(columns)), columns)
-    axes.set_ylabel("EER, % (log scale)")
+    least = min((100 * row[c] for row in table.values() for c in columns if row[c] > 0), default=1.0)
+    axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least / 2, None), ylabel="EER, % (log scale)")
     axes.legend(fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
 

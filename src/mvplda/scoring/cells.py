@@ -360,19 +360,18 @@ def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> 
 
 
 def _otherwise(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> list[tuple[Match, ...]]:
-    """Every named class of the test is in truth another enrolled or known class, or none of them."""
-    candidates = {name: (e, naming.seen(name)) for e, name in enumerate(enrolled) if name >= 0}
+    """Not all labels of the test are true: one class is in truth another enrolled or known one, or none of them; or
+    all are none of them."""
+    truth = _by_name(enrolled, tested, naming)
+    names = {name: e for e, name in enumerate(enrolled) if name >= 0}
     if naming.training is not None:
-        for name in np.flatnonzero(naming.training >= 0):
-            candidates.setdefault(int(name), (-1, naming.seen(int(name))))
-    choices = [[n for n in candidates if n != name] if name >= 0 else [] for name in tested]
-    _refuse_too_many(float(np.prod([len(some) + 1 for some in choices])))
-    found = []
-    for chosen in product(*([None, *some] for some in choices)):
-        named = [name for name in chosen if name is not None]
-        if len(set(named)) == len(named):
-            found.append(tuple(FRESH if name is None else candidates[name] for name in chosen))
-    return found
+        names |= {int(name): names.get(int(name), -1) for name in np.flatnonzero(naming.training >= 0)}
+    others = [FRESH, *((e, naming.seen(name)) for name, e in names.items() if name not in tested)]
+    claimed = [c for c, name in enumerate(tested) if name >= 0]
+    found = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
+    if len(claimed) > 1:
+        found.append(tuple(FRESH if c in claimed else match for c, match in enumerate(truth)))
+    return found or [truth]
 
 
 def _outside(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> list[tuple[Match, ...]]:

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, cholesky
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from .._typing import Array
+from .._validation import as_vectors
 from ..backend import is_torch, like, namespace
 from ..exceptions import DataError
 from ..inference.parameters import Parameters
-from ..statistics import as_vectors
 
 Index = NDArray[np.int64]
 
@@ -37,11 +37,13 @@ class LatentSpace:
     projection : (D, r)  Sigma^-1 B
     offset : (r,)  B' Sigma^-1 mu
     gram : (r, r)  G
+    whitened : (D, r)  Sigma^-1/2 B, where there are more latents than columns; otherwise None
     """
 
     projection: Array
     offset: Array
     gram: Array
+    whitened: Array | None = None
 
     @classmethod
     def of(cls, p: Parameters) -> LatentSpace:
@@ -51,7 +53,15 @@ class LatentSpace:
         gram = (gram + gram.T) / 2
         size = np.sqrt(np.diag(gram))
         gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0  # rounding, where the parameters are canonical
-        return cls(LB, p.mean @ LB, gram)
+        wide = B.shape[1] > len(B)
+        return cls(LB, p.mean @ LB, gram, solve_triangular(p.sigma.lower, B, lower=True) if wide else None)
+
+    @cached_property
+    def unfold(self) -> Array:
+        """(r, D) gives the whitened sum of vectors back from their evidence, where there are more latents."""
+        W = self.whitened
+        assert W is not None
+        return np.asarray(cho_solve(cho_factor(W @ W.T, lower=True), W).T)
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class PairTerm:
 
     left, right : (r_e, rho), (r_t, rho), rho the number of latents that h shares
     row, column : (r_e, r_e), (r_t, r_t) symmetric
+    basis : (r, D) where the form is one of ``y basis``, which is narrower; otherwise None
     """
 
     left: Array
@@ -69,6 +80,7 @@ class PairTerm:
     row: Array
     column: Array
     constant: float
+    basis: Array | None = None
 
     @cached_property
     def diagonals(self) -> dict[str, Array]:
@@ -124,6 +136,29 @@ def pair_term(N_e: Array, N_t: Array, keep_e: Index, keep_t: Index) -> PairTerm:
         M_t @ (joint - own_t) @ M_t.T,
         k_joint - k_e - k_t,
     )
+
+
+def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTerm:
+    """The term of sharing some latents of two single cells, where a model has more latents than columns.
+
+    The whitened mean of a side has the covariance A + I/n, and the two share R, the part of A that `keep` makes: D x D
+    matrices, and a product of rank D at most, however many latents there are.
+    """
+    W = space.whitened
+    assert W is not None
+    A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, np.eye(len(W))
+    alone_e, alone_t = (cho_factor(A + one / n, lower=True) for n in (n_e, n_t))
+    gain = cho_solve(alone_t, R)  # what t says of e
+    given = A + one / n_e - R @ gain
+    joint = cho_factor((given + given.T) / 2, lower=True)
+    cross = cho_solve(joint, gain.T) / (n_e * n_t)
+    row = (cho_solve(alone_e, one) - cho_solve(joint, one)) / (2 * n_e**2)
+    column = -gain @ cross * (n_e / (2 * n_t))
+    constant = float(np.log(np.diag(alone_e[0])).sum() - np.log(np.diag(joint[0])).sum())
+    u, size, v = np.linalg.svd(cross)
+    root = np.sqrt(size[size > 1e-15 * size[0]])
+    left, right = u[:, : len(root)] * root, v[: len(root)].T * root
+    return PairTerm(left, right, (row + row.T) / 2, (column + column.T) / 2, constant, space.unfold)  # (V12)
 
 
 def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Array, Array, float]:

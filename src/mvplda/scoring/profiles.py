@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array, IntArray
+from .._validation import as_vectors
 from ..backend import like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
-from ..labels import as_array, base_columns, encode_labels, row_keys
+from ..labels import as_array, as_names, base_columns, encode_labels, row_keys
 from ..persistence import Persistent, State, Tensors
 from .evidence import LatentSpace, project
 
@@ -69,20 +70,14 @@ class Profiles(Persistent):
 
     def number(self, ids: Any) -> IntArray:
         """Positions of some ids."""
-        wanted = np.atleast_1d(np.asarray(ids))
-        if wanted.dtype == object:
-            wanted = np.asarray(wanted.tolist())
+        wanted = _plain_ids([ids] if np.ndim(ids) == 0 else ids)
         if len(wanted) and len(self) and (wanted.dtype.kind in "US") != (self.ids.dtype.kind in "US"):
             raise LabelError(f"profiles are called like {self.ids[0].item()!r}; got {wanted[0].item()!r}")
-        order = np.argsort(self.ids, kind="stable")
-        place = np.searchsorted(self.ids, wanted, sorter=order)
-        inside = place < len(order)
-        found = order[np.where(inside, place, 0)] if len(order) else np.zeros(len(wanted), dtype=np.int64)
-        unknown = ~inside
-        unknown[inside] = self.ids[found[inside]] != wanted[inside]
-        if unknown.any():
-            raise LabelError(f"there is no profile {wanted[unknown].tolist()[0]!r} among {len(self)}")
-        return found
+        place = {name: number for number, name in reversed(list(enumerate(self.ids.tolist())))}
+        found = [place.get(name, -1) for name in wanted.tolist()]
+        if -1 in found:
+            raise LabelError(f"there is no profile {wanted[found.index(-1)].item()!r} among {len(self)}")
+        return np.asarray(found, dtype=np.int64)
 
     def __getitem__(self, which: Any) -> Profiles:
         """Profiles by position: a slice, numbers or a mask; one number gives a set of one."""
@@ -122,10 +117,10 @@ class Profiles(Persistent):
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         labels = {
-            view: CellLabels(np.asarray(names), arrays[f"labels/{view}"]) for view, names in values["labels"].items()
+            view: CellLabels(as_names(names), arrays[f"labels/{view}"]) for view, names in values["labels"].items()
         }
         parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        profiles = cls(ids=np.asarray(values["ids"]), model=values["model"], labels=labels, **parts)
+        profiles = cls(ids=as_names(values["ids"]), model=values["model"], labels=labels, **parts)
         rows = {len(profiles.y), len(profiles.weights), *(len(cells.codes) for cells in labels.values())}
         owner = profiles.owner
         fits = (
@@ -176,23 +171,43 @@ def make_profiles(
     return Profiles(names, counts, total, weights, np.arange(len(names)), model)
 
 
+def average_profiles(X: Any, ids: Any, width: int, model: str) -> Profiles:
+    """Profiles whose rows are the means of their vectors, for a scorer that knows no latents."""
+    vectors = as_vectors(X)
+    if vectors.shape[1] != width:
+        raise DataError(f"X has {vectors.shape[1]} features, but this scorer is expecting {width}")
+    n = len(vectors)
+    names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
+    counts = np.bincount(owner, minlength=len(names))
+    means = sum_rows(vectors.astype(np.float64), owner, len(names)) / counts[:, None]
+    if not np.isfinite(means).all():
+        raise DataError("Input X contains NaN or infinity")
+    return Profiles(names, counts, means, np.ones(len(names)), np.arange(len(names)), model)
+
+
 def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
     """Ids in order of first appearance, and the number of every vector's id."""
-    array = np.asarray(ids)
+    array = _plain_ids(ids)
     if array.shape != (n,):
         raise LabelError(f"there are {n} vectors and ids of shape {array.shape}: give one id a vector")
-    if array.dtype == object:
-        kinds = sorted({type(name).__name__ for name in array})
-        if len(kinds) > 1 or kinds == ["NoneType"]:
-            raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
-        array = np.asarray(array.tolist())
-    if array.dtype.kind not in "Uiufb":
-        raise LabelError(f"ids are text or numbers; got {type(array.reshape(-1)[:1].tolist()[0]).__name__}: use str")
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return names[order], rank[inverse.reshape(-1)]
+
+
+def _plain_ids(ids: Any) -> NDArray[Any]:
+    """Ids as text or numbers."""
+    array = as_array(ids)
+    if array.dtype == object:
+        kinds = sorted({type(name).__name__ for name in array.reshape(-1)})
+        if len(kinds) > 1 or kinds == ["NoneType"]:
+            raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
+        array = as_names(array, "ids")
+    if array.dtype.kind not in "USbiuf":
+        raise LabelError(f"ids are strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}")
+    return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 
 def _cells(
@@ -239,7 +254,7 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
     if array.shape != (len(profiles),):
         raise LabelError(f"known[{view!r}] names one class a profile: {len(profiles)}; got shape {array.shape}")
     absent = np.asarray([value is None for value in array]) if array.dtype == object else np.zeros(len(array), bool)
-    names, codes = np.unique(np.asarray(array[~absent].tolist()), return_inverse=True)
+    names, codes = np.unique(as_names(array[~absent], f"classes of view {view!r}"), return_inverse=True)
     numbers = np.full(len(array), -1)
     numbers[~absent] = codes.reshape(-1)
     return CellLabels(names, numbers[profiles.owner])
@@ -255,13 +270,12 @@ def match_names(
     sides = [enrol] if test is None else [enrol, test]
     sources = [cells.names for cells in sides] + ([] if training is None else [training])
     _check_types(view, [names for names in sources if len(names)])
-    dtype = np.result_type(*(names.dtype for names in sources if len(names)))
-    every = np.unique(np.concatenate([names.astype(dtype) for names in sources]))
-    carried = np.unique(np.concatenate([c.names[np.unique(c.codes[c.codes >= 0])].astype(dtype) for c in sides]))
+    every = np.unique(_joined(sources))
+    carried = np.unique(_joined([cells.names[np.unique(cells.codes[cells.codes >= 0])] for cells in sides]))
     found = None
     if training is not None:
-        found = _places(training, every)
-        seen = np.isin(carried, training)
+        found = _places(training.astype(every.dtype), every)
+        seen = np.isin(carried.astype(every.dtype), training.astype(every.dtype))
         if len(carried) == 0:
             raise LabelError(f"known names view {view!r}, and no class of it: name one, or leave the view out")
         if not seen.any():
@@ -282,8 +296,13 @@ def match_names(
 
 
 def _numbers(cells: CellLabels, every: NDArray[Any]) -> IntArray:
-    place = np.append(np.searchsorted(every, cells.names), -1)  # a missing label has the code -1
+    place = np.append(np.searchsorted(every, cells.names.astype(every.dtype)), -1)  # a missing label has the code -1
     return np.asarray(place[cells.codes], dtype=np.int64)
+
+
+def _joined(sources: list[NDArray[Any]]) -> NDArray[Any]:
+    """All names one after the other, none changed by the types of the others."""
+    return as_names(name for names in sources for name in names.tolist())
 
 
 def _places(names: NDArray[Any], wanted: NDArray[Any]) -> IntArray:

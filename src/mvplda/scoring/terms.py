@@ -28,7 +28,7 @@ from .cells import (
     standardise,
     worlds,
 )
-from .evidence import Factors, Index, LatentSpace, PairTerm, Terms, log_evidence_matrix, log_sum, pair_term
+from .evidence import Factors, Index, LatentSpace, PairTerm, Terms, log_evidence_matrix, log_sum, pair_term, wide_term
 from .profiles import Profiles
 from .question import Hypothesis, Ratio
 
@@ -104,7 +104,7 @@ class ScoringState:
     space: LatentSpace
     terms: TermCache = field(default_factory=TermCache)
     worlds: dict[tuple[Hypothesis, CellTable, CellTable], list[Linked]] = field(default_factory=dict)
-    posteriors: dict[str, tuple[Any, KnownClasses]] = field(default_factory=dict)
+    posteriors: dict[str, tuple[tuple[Array, Array], KnownClasses]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ class _Kind:
         self.comparison, self.side, self.group = comparison, side, group
         self.y = group.gather(side.profiles.y)
         self._seen: dict[Known, Standardised] = {}
+        self._narrow: dict[Known, Any] = {}
         self._best: Any = None
         self._halves: dict[Any, _Half] = {}
         self._kept = 0
@@ -149,6 +150,15 @@ class _Kind:
     def seen(self, reading: Known) -> Standardised:
         return self._seen[reading]
 
+    def y_for(self, term: PairTerm, reading: Known) -> Any:
+        """The evidence that a term is a form of."""
+        y = self._seen[reading].y
+        if term.basis is None:
+            return y
+        if reading not in self._narrow:
+            self._narrow[reading] = y @ like(term.basis, y)
+        return self._narrow[reading]
+
     def extra(self, reading: Known) -> Any:
         """Log evidence as these classes, less the best; None where there is only one reading."""
         return None if self._best is None else self._seen[reading].log_evidence - self._best
@@ -163,7 +173,7 @@ class _Kind:
             size = half.shape[0] * half.shape[1]
             if lasting:
                 room = max(MADE_TIMES * self.y.shape[0] * self.y.shape[1], 4 * size)
-                if size + sum(h.shape[0] * h.shape[1] for h in halves.values()) > room:
+                if size + sum(h.shape[0] * h.shape[1] for h in list(halves.values())) > room:
                     halves.clear()
                 halves[key, reading] = half
             elif self._kept + size <= KEPT_NUMBERS:
@@ -327,8 +337,10 @@ class Comparison:
                         apart.append((weight, linked.world))
                         continue
                     term = self.state.terms.get(key, make)
-                    left = enrol.half((key, weight), own, partial(_left, term, enrol.seen(own).y, weight))
-                    right = test.half((key,), reading, partial(_right, term, test.seen(reading).y, test.extra(reading)))
+                    left = enrol.half((key, weight), own, partial(_left, term, enrol.y_for(term, own), weight))
+                    right = test.half(
+                        (key,), reading, partial(_right, term, test.y_for(term, reading), test.extra(reading))
+                    )
                     halves.append((left, right))  # (V7)
                     made.append((left, right))
             if apart:
@@ -394,6 +406,10 @@ class Comparison:
         keep = linked.keep
         if linked.apart:
             return (), None
+        space = self.state.space
+        if space.whitened is not None and all(len(side.key[0]) == 1 and not side.key[2] for side in (e, t)):
+            counts = e.key[0][0], t.key[0][0]
+            return (counts, keep[0].tobytes()), lambda: wide_term(space, *counts, keep[0])
         return (e.key, t.key, keep[0].tobytes(), keep[1].tobytes()), lambda: pair_term(e.N(), t.N(), *keep)
 
     def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> Any:

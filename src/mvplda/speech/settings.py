@@ -44,20 +44,23 @@ Share = Annotated[float, Rule(lambda value: 0 <= value < 1, "is a share from 0 t
 class Settings:
     """Base of the frozen dataclasses of settings."""
 
-    noun: ClassVar[str] = ""
-    """What stands before the name of a field in errors, where that alone says too little."""
-
     def __post_init__(self) -> None:
-        for name, hint in _hints(type(self)).items():
-            object.__setattr__(self, name, _checked(f"{self.noun}{name}", getattr(self, name), hint))
+        for name, hint in self._declared().items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), hint))
         self.check()
 
     def check(self) -> None:
         """What no single field can tell: fields that have to fit each other."""
 
+    @classmethod
+    def _declared(cls) -> dict[str, Any]:
+        """The fields and their types."""
+        kind: Any = cls  # mypy does not take a type for hashable
+        return _hints(kind)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
-        return {name: _plain(getattr(self, name)) for name in _hints(type(self))}
+        return {name: _plain(getattr(self, name)) for name in self._declared()}
 
     @classmethod
     def from_dict(cls, values: Any, start: Self | None = None) -> Self:
@@ -66,7 +69,7 @@ class Settings:
             return values
         if not isinstance(values, Mapping):
             raise ParameterError(f"{cls.__name__} is a section of settings; got {values!r}")
-        known = _hints(cls)
+        known = cls._declared()
         unknown = sorted(set(values) - set(known))
         if unknown:
             raise ParameterError(f"{cls.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}")
@@ -81,6 +84,32 @@ class Settings:
         return replace(start, **merged)  # type: ignore[type-var]
 
 
+class Tagged(Settings):
+    """Settings of several kinds, of which a table names one under ``tag``."""
+
+    tag: ClassVar[str] = "kind"
+    kind: ClassVar[str] = ""
+
+    @classmethod
+    def registered(cls) -> Mapping[str, type[Any]]:
+        """The kinds that there are, by name."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        return {self.tag: self.kind, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Any, start: Any = None) -> Any:
+        """The settings of `to_dict`, of the kind that they name."""
+        if isinstance(values, Tagged):
+            return values
+        plain = dict(values) if isinstance(values, Mapping) else {cls.tag: values}
+        kind = plain.pop(cls.tag, None)
+        if kind not in cls.registered():
+            raise ParameterError(f"{cls.tag} is one of {', '.join(cls.registered())}; got {kind!r}")
+        return super(Tagged, cls.registered()[kind]).from_dict(plain)
+
+
 @contextmanager
 def section(name: str) -> Iterator[None]:
     """Errors of settings inside say that they stand in this section."""
@@ -92,9 +121,9 @@ def section(name: str) -> Iterator[None]:
 
 
 @cache
-def _hints(kind: type[Settings]) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {item.name: hints[item.name] for item in fields(kind)}  # type: ignore[arg-type]
+    return {item.name: hints[item.name] for item in fields(kind)}
 
 
 def _plain(value: Any) -> Any:

@@ -1,25 +1,23 @@
 """Sufficient statistics of labelled vectors: all that training ever sees of them.
 
-``record``       the statistics: gathered from arrays, added, subtracted, saved; many parts added at once
-``accumulator``  gathered batch by batch, with classes that appear on the way
-``subtraction``  vectors taken out again
-``storage``      files and bytes
-``sums``         what EM reads of them; the sums over a block of vectors
-``device``       the same where torch tensors are, on a GPU or on the CPU (``device_products``, ``device_kernels``)
+``record``       the statistics: gathered from arrays, named, saved
+``accumulator``  sums that grow block by block: the protocol, the host's, and what EM reads of them
+``device``       the same where torch tensors are, on a GPU or on the CPU (``device_kernels`` needs Triton)
+``combination``  statistics added, and vectors taken out again
 """
 
-from .._validation import as_vectors
-from .accumulator import Accumulator, LabelCodes, label_codes
-from .record import HARDLY_VARIES, SecondMoment, SufficientStatistics, hardly_vary, merge
+from .accumulator import Accumulator, GrowingClasses, HostAccumulator, LabelCodes, label_codes
+from .combination import merge
+from .device import DeviceAccumulator
+from .record import SufficientStatistics
 
 __all__ = [
-    "HARDLY_VARIES",
     "Accumulator",
+    "DeviceAccumulator",
+    "GrowingClasses",
+    "HostAccumulator",
     "LabelCodes",
-    "SecondMoment",
     "SufficientStatistics",
-    "as_vectors",
-    "hardly_vary",
     "label_codes",
     "merge",
 ]

@@ -1,30 +1,346 @@
-"""Statistics gathered batch by batch, of vectors that never lie in memory together.
+"""Sums of labelled vectors that grow block by block: the protocol, and the accumulator of the host.
 
-Held: one float64 row a class and view, the counts of cells, the second moment and a block of
-vectors. The classes are numbered as they appear and sorted at the end, when the class sums
-are held twice for a moment.
+An `Accumulator` knows classes by their numbers alone; ``SufficientStatistics.of`` gives them their names. Where
+the names come batch by batch, `GrowingClasses` numbers them as they appear and sorts them at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.linalg.blas import dsyrk
 
 from .._typing import Array, IntArray
 from .._validation import as_vectors
+from ..backend import Numpy, Torch, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
-from .record import SecondMoment, SufficientStatistics, kind_of
-from .sums import add_squares, all_finite, class_sums, rows_of_block, too_large, whole
+
+SecondMoment = Literal["full", "diagonal"]
+OnError = Literal["raise", "skip"]
+
+BLOCK_BYTES = 4 * 2**20
+"""Bytes of vectors that are summed at a time, while they are in the cache."""
 
 SHIFT = 32
 PENDING = 2**18
 AMID = 4096
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
+
+    n : number of vectors
+    total : (D,) sum of x
+    scatter : (D,) or (D, D) sum of x^2 or of x x'
+    counts : per view (C_k,), vectors in every class
+    sums : per view (C_k, D), sum of x over every class
+    cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
+
+    `total`, `scatter` and `sums` may be torch tensors, all on one device; then the
+    whole E and M steps run there. Counts stay NumPy: the design is made from them.
+    """
+
+    n: int
+    total: Array
+    scatter: Array
+    counts: tuple[Array, ...]
+    sums: tuple[Array, ...]
+    cooccurrence: dict[tuple[int, int], sparse.csr_array]
+
+    @property
+    def n_views(self) -> int:
+        return len(self.counts)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.total)
+
+    @cached_property
+    def xp(self) -> Numpy | Torch:
+        """What calculates with these sums (see ``backend``)."""
+        return own_namespace(self.total)
+
+    def on_host(self) -> Sums:
+        """The same as NumPy arrays."""
+        sums = tuple(map(to_host, self.sums))
+        return replace(self, total=to_host(self.total), scatter=to_host(self.scatter), sums=sums)
+
+    def together(self, k: int, l: int) -> sparse.csr_array:
+        """Co-occurrence N_kl for any order of two different views."""
+        return self.cooccurrence[k, l] if k < l else self.cooccurrence[l, k].T.tocsr()
+
+    @property
+    def has_products(self) -> bool:
+        """Whether the scatter is a matrix, not its diagonal alone."""
+        return self.scatter.ndim == 2
+
+    def product(self, left: Array, right: Array) -> Array:
+        """left right' of two (D, m), or only its diagonal, as the scatter is."""
+        both: Array = left @ right.T if self.has_products else self.xp.einsum("dm,dm->d", left, right)
+        return both
+
+    def scatter_about(self, mean: Array) -> Array:
+        """Sum of (x - mean)(x - mean)', or of its diagonal."""
+        if not self.has_products:
+            return self.scatter - 2 * mean * self.total + self.n * mean**2
+        cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
+        return self.scatter - cross - cross.T
+
+
+class Accumulator(Protocol):
+    """Sums that grow with every block of vectors, on the host or on a device.
+
+    views : the views, interactions included
+    origin : (D,) the point that sums are taken about; None before the first vector, if none was given
+    n : how many vectors were added
+    """
+
+    views: tuple[str, ...]
+    origin: Array | None
+    n: int
+
+    def add(self, X: Any, codes: Mapping[str, Any], *, on_error: OnError = "raise") -> IntArray:
+        """Add vectors (n, D) with the class numbers of every view, each (n,).
+
+        Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
+        returned.
+        """
+        ...
+
+    def result(self) -> Sums:
+        """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
+        ...
+
+
+def check_second_moment(second_moment: str) -> None:
+    if second_moment not in ("full", "diagonal"):
+        raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
+
+
+def check_origin(origin: Any, dimension: int) -> Array:
+    point = np.asarray(origin, dtype=np.float64)
+    if point.shape != (dimension,):
+        raise DataError(f"origin has shape {point.shape}, the vectors need ({dimension},)")
+    return point
+
+
+def not_finite(row: int) -> DataError:
+    return DataError(f"Input X contains NaN or infinity, first in row {row}: remove such vectors or repair them")
+
+
+def too_large(first: int, n: int, dtype: object) -> DataError:
+    return DataError(
+        f"vectors {first} to {first + n - 1} are too large: their squares overflow {dtype}; scale the vectors down"
+    )
+
+
+def amid(vectors: Array) -> Array:
+    """A point amid vectors: the mean of those that are finite."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = vectors.mean(axis=0)
+        if not np.isfinite(mean).all():
+            finite = vectors[np.isfinite(vectors).all(axis=1)]
+            mean = finite.mean(axis=0) if len(finite) else np.zeros_like(mean)
+    return np.where(np.isfinite(mean), mean, 0.0)
+
+
+def common_origin(X: Any) -> Array:
+    """A point amid the first vectors that float32 and float64 hold alike, so that parts about it add without loss."""
+    with np.errstate(over="ignore"):
+        mean = amid(np.asarray(as_vectors(X)[:AMID], dtype=np.float64)).astype(np.float32)
+    return np.where(np.isfinite(mean), mean, 0.0).astype(np.float64)
+
+
+class HostAccumulator:
+    """The `Accumulator` of NumPy arrays: one pass over the vectors, in blocks, accumulating in float64.
+
+    float32 vectors are multiplied as float32 and summed as float64.
+
+    Parameters
+    ----------
+    dimension : width of the vectors
+    classes : of every view, interactions included, the number of its classes; or only the views, and there is
+        room for classes as their numbers appear
+    second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
+    origin : (D,) point amid the data; default: the mean of the first block
+    """
+
+    def __init__(
+        self,
+        dimension: int,
+        classes: Mapping[str, int] | Sequence[str],
+        *,
+        second_moment: SecondMoment = "full",
+        origin: Any = None,
+    ) -> None:
+        check_second_moment(second_moment)
+        sizes = classes if isinstance(classes, Mapping) else dict.fromkeys(classes, 0)
+        check_view_names(tuple(sizes))
+        self.views, self._sizes = tuple(sizes), tuple(sizes.values())
+        self.origin = None if origin is None else check_origin(origin, dimension)
+        self.dimension, self.second_moment = dimension, second_moment
+        self._begin()
+
+    def _begin(self) -> None:
+        self.n, self._rows, D, K = 0, 0, self.dimension, len(self.views)
+        self._scatter = np.zeros((D, D) if self.second_moment == "full" else D)
+        self._classes = [_ClassSums(size, D) for size in self._sizes]
+        self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
+
+    def add(self, X: Any, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
+        vectors = as_vectors(X)
+        n, dimension = vectors.shape
+        if dimension != self.dimension:
+            raise DataError(f"the vectors have width {dimension}; those before have {self.dimension}")
+        for view in self.views:
+            if len(codes[view]) != n:
+                raise LabelError(f"there are {n} vectors and {len(codes[view])} labels of {view!r}")
+        rows = max(256, BLOCK_BYTES // (vectors.itemsize * dimension))
+        shift = self._shift(vectors[:rows])
+        space = np.empty((min(rows, n), dimension), dtype=shift.dtype)
+        bad: list[IntArray] = []
+        for start in range(0, n, rows):
+            some = vectors[start : start + rows]
+            numbers = [codes[view][start : start + rows] for view in self.views]
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = np.subtract(some, shift, out=space[: len(some)])
+                squares = self._squares(block)
+            if not np.isfinite(diagonal_of(squares)).all():
+                finite = np.isfinite(block).all(axis=1)
+                if finite.all():
+                    raise too_large(self._rows + start, len(block), block.dtype)
+                bad.append(start + np.flatnonzero(~finite))
+                if on_error == "raise":
+                    raise not_finite(self._rows + int(bad[0][0]))
+                block, numbers = block[finite], [number[finite] for number in numbers]
+                with np.errstate(over="ignore"):
+                    squares = self._squares(block)
+                if not np.isfinite(diagonal_of(squares)).all():
+                    raise too_large(self._rows + start, len(some), block.dtype)
+            if len(block):
+                self._add_block(block, squares, numbers)
+        left_out = np.concatenate([np.empty(0, dtype=np.int64), *bad])
+        if len(left_out) < n:
+            kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
+            for (k, l), pairs in self._pairs.items():
+                pairs.add(kept[k], kept[l])
+        self._rows += n
+        return left_out
+
+    def _shift(self, first: NDArray[Any]) -> NDArray[Any]:
+        """The origin in the precision of some vectors, or as it is, where that would not be the same point."""
+        if self.origin is None:
+            self.origin = amid(np.asarray(first, dtype=np.float64))
+        shift = self.origin.astype(first.dtype)
+        if self.n == 0:
+            self.origin = shift.astype(np.float64)
+        return shift if (shift == self.origin).all() else self.origin
+
+    def _squares(self, block: NDArray[Any]) -> NDArray[Any]:
+        """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
+        if self._scatter.ndim == 1:
+            return np.asarray(np.einsum("nd,nd->d", block, block))
+        if block.dtype == np.float64:
+            return np.asarray(dsyrk(1.0, block.T).T)
+        return np.asarray(block.T @ block)
+
+    def _add_block(self, block: NDArray[Any], squares: NDArray[Any], numbers: Sequence[IntArray]) -> None:
+        self._scatter += squares
+        for sums, number in zip(self._classes, numbers, strict=True):
+            sums.add(number, block)
+        self.n += len(block)
+
+    def result(self) -> Sums:
+        counts, sums = zip(*((found.counts, found.sums) for found in self._classes), strict=True)
+        pairs = {(k, l): met.table((len(counts[k]), len(counts[l]))) for (k, l), met in self._pairs.items()}
+        scatter = self._scatter if self.second_moment == "diagonal" else _both_triangles(self._scatter)
+        found = Sums(self.n, sums[0].sum(axis=0), scatter, counts, sums, pairs)
+        self._begin()
+        return found
+
+
+def _both_triangles(lower: Array) -> Array:
+    return np.tril(lower) + np.tril(lower, -1).T
+
+
+class _ClassSums:
+    """Counts and sums of classes, with room for more."""
+
+    def __init__(self, size: int, dimension: int) -> None:
+        self.counts = np.zeros(size)
+        self.sums = np.zeros((size, dimension))
+
+    def add(self, codes: IntArray, block: NDArray[Any]) -> None:
+        present, local, counts = _distinct(codes)
+        size = int(present[-1]) + 1
+        if size > len(self.counts):
+            room = max(size, len(self.counts) + len(self.counts) // 4)
+            self.counts.resize(room, refcheck=False)  # large arrays grow where they are, without a copy
+            self.sums.resize((room, self.sums.shape[1]), refcheck=False)
+        ones, ends = np.ones(len(codes), dtype=block.dtype), np.arange(len(codes) + 1)
+        one_hot = sparse.csc_array((ones, local, ends), shape=(len(present), len(codes)))
+        self.counts[present] += counts
+        self.sums[present] += one_hot @ block
+
+
+class _Pairs:
+    """How often classes of two views meet; counts of the same pair are put together now and then."""
+
+    def __init__(self) -> None:
+        self.keys: list[IntArray] = [np.empty(0, dtype=np.int64)]
+        self.numbers: list[IntArray] = [np.empty(0, dtype=np.int64)]
+        self.pending, self.settled = 0, 0
+
+    def add(self, a: IntArray, b: IntArray) -> None:
+        shape = (int(a.max()) + 1, int(b.max()) + 1)
+        if shape[0] > 4 * len(a):
+            keys, numbers = np.unique((a << SHIFT) | b, return_counts=True)
+        else:  # where numbers lie close, faster than sorting them
+            table = sparse.coo_array((np.ones(len(a), dtype=np.int64), (a, b)), shape=shape).tocsr()
+            table.sum_duplicates()
+            rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
+            keys, numbers = (rows << SHIFT) | table.indices, table.data
+        self.keys.append(keys)
+        self.numbers.append(numbers)
+        self.pending += len(keys)
+        if self.pending > PENDING + self.settled:
+            self._settle()
+
+    def _settle(self) -> None:
+        keys, inverse = np.unique(np.concatenate(self.keys), return_inverse=True)
+        numbers = np.bincount(inverse.reshape(-1), weights=np.concatenate(self.numbers), minlength=len(keys))
+        self.keys, self.numbers = [keys], [numbers.astype(np.int64)]
+        self.pending, self.settled = 0, len(keys)
+
+    def table(self, shape: tuple[int, int]) -> sparse.csr_array:
+        self._settle()
+        rows, columns = self.keys[0] >> SHIFT, self.keys[0] & (2**SHIFT - 1)
+        ends = np.searchsorted(rows, np.arange(shape[0] + 1))  # the keys are sorted
+        return sparse.csr_array((self.numbers[0].astype(np.float64), columns, ends), shape=shape)
+
+
+def _distinct(codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """The numbers that occur, which of them stands at every place, and how often each does."""
+    first, last = int(codes.min()), int(codes.max())
+    if last - first > 4 * len(codes):
+        present, local, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        return present, local.reshape(-1), counts
+    every = np.bincount(codes - first)  # where numbers lie close, faster than sorting them
+    present = np.flatnonzero(every)
+    places = np.empty(len(every), dtype=np.int64)
+    places[present] = np.arange(len(present))
+    return present + first, places[codes - first], every[present]
+
+
+# Names of classes that come batch by batch.
 
 
 @dataclass(frozen=True)
@@ -42,107 +358,41 @@ def label_codes(values: Any, *, missing: Any = None) -> LabelCodes:
     return LabelCodes(names, np.where(codes < len(names), codes, -1))
 
 
-def common_origin(X: Any) -> Array:
-    """A point amid the first vectors that float32 and float64 hold alike, so that parts about it add without loss."""
-    vectors = np.asarray(as_vectors(X)[:AMID], dtype=np.float64)
-    finite = vectors[np.isfinite(vectors).all(axis=1)]
-    with np.errstate(over="ignore"):
-        mean = finite.mean(axis=0).astype(np.float32) if len(finite) else np.zeros(vectors.shape[1], np.float32)
-    return np.where(np.isfinite(mean), mean, 0.0).astype(np.float64)
+class GrowingClasses:
+    """Classes of views by order of appearance; at the end, sorted."""
 
-
-class Accumulator:
-    """Sums that grow with every batch; `result` makes statistics of them.
-
-    Parameters
-    ----------
-    views : the views, interactions included
-    origin : (D,) the point that sums are taken about, as `common_origin` gives it
-    second_moment : ``"full"`` or ``"diagonal"``
-    """
-
-    def __init__(self, views: Sequence[str], origin: Array, second_moment: SecondMoment = "full") -> None:
-        if second_moment not in ("full", "diagonal"):
-            raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
-        check_view_names(views)
-        self.views = tuple(views)
+    def __init__(self, views: Sequence[str]) -> None:
         self.columns = base_columns(views)
-        self.origin = np.asarray(origin, dtype=np.float64)
-        self.n = 0
-        D = len(self.origin)
-        self._scatter = np.zeros((D, D) if second_moment == "full" else D)
         self._names = {column: _Names(column) for column in self.columns}
         self._cells = {view: _Cells() for view in views if ":" in view}
-        self._sums = {view: _Sums(D) for view in views}
-        self._pairs = {(a, b): _Pairs() for i, a in enumerate(views) for b in views[i + 1 :]}
 
-    def add(self, X: Any, labels: Mapping[str, LabelCodes]) -> IntArray:
-        """Add the vectors of a batch, and return the rows left out because they are not finite."""
-        vectors = as_vectors(X)
-        n, dimension = vectors.shape
-        if dimension != len(self.origin):
-            raise DataError(f"the vectors have width {dimension}; those before have {len(self.origin)}")
-        for column in self.columns:
-            if len(labels[column].codes) != n:
-                raise LabelError(f"there are {n} vectors and {len(labels[column].codes)} labels of {column!r}")
-        lookup = {column: np.full(len(labels[column].names), -1) for column in self.columns}
-        rows = rows_of_block(vectors.itemsize, dimension)
-        shift = self.origin.astype(vectors.dtype)
-        space = np.empty((min(rows, n), dimension), dtype=vectors.dtype)
-        bad: list[IntArray] = []
-        for start in range(0, n, rows):
-            some = vectors[start : start + rows]
-            codes = {column: labels[column].codes[start : start + rows] for column in self.columns}
-            with np.errstate(over="ignore", invalid="ignore"):
-                block = np.subtract(some, shift, out=space[: len(some)])
-                suspect = not np.isfinite(block.sum())
-            if suspect:
-                finite = np.isfinite(block).all(axis=1)
-                bad.append(start + np.flatnonzero(~finite))
-                block, codes = block[finite], {column: code[finite] for column, code in codes.items()}
-            if len(block):
-                self._add_block(block, {c: self._names[c].number(labels[c].names, codes[c], lookup[c]) for c in codes})
-        return np.concatenate(bad) if bad else np.empty(0, dtype=np.int64)
-
-    def _add_block(self, block: NDArray[Any], codes: dict[str, IntArray]) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            add_squares(self._scatter, block)
-        if not all_finite(self._scatter):
-            raise too_large("some vectors", block.dtype)
+    def number(self, labels: Mapping[str, LabelCodes]) -> dict[str, IntArray]:
+        """Class numbers of a batch's vectors in every label column and view."""
+        codes = {column: self._names[column].number(labels[column]) for column in self.columns}
         for view, cells in self._cells.items():
-            parts = [codes[part] for part in parts_of(view)]
-            codes[view] = cells.number(parts, [len(self._names[part]) for part in parts_of(view)])
-        for view in self.views:
-            self._sums[view].add(*class_sums(codes[view], block))
-        for (a, b), pairs in self._pairs.items():
-            pairs.add(codes[a], codes[b])
-        self.n += len(block)
+            parts = parts_of(view)
+            codes[view] = cells.number([codes[p] for p in parts], [len(self._names[p]) for p in parts])
+        return codes
 
-    def result(self) -> SufficientStatistics:
-        """The statistics of everything that was added. The accumulator is empty afterwards."""
-        if self.n == 0:
-            raise DataError("no vector was added: there are no statistics")
-        orders: dict[str, IntArray] = {}
+    def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
+        """The classes of every column and view in sorted order, and the number each had by appearance."""
         classes: dict[str, ViewClasses] = {}
+        order: dict[str, IntArray] = {}
         ranks: dict[str, IntArray] = {}
         for column, names in self._names.items():
-            classes[column], orders[column] = names.sorted()
-            ranks[column] = _inverse(orders[column])
+            classes[column], order[column] = names.sorted()
+            ranks[column] = np.empty_like(order[column])
+            ranks[column][order[column]] = np.arange(len(order[column]))
         for view, cells in self._cells.items():
             table = np.stack([ranks[p][cells.column(i)] for i, p in enumerate(parts_of(view))], axis=1)
-            orders[view] = np.lexsort(table.T[::-1])
-            classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, table[orders[view]])
-            ranks[view] = _inverse(orders[view])
-        counts, sums = {}, {}
-        for view in self.views:
-            counts[view], sums[view] = self._sums.pop(view).ordered(orders[view])
-        pairs = {
-            (a, b): table.counts(ranks[a], ranks[b], (len(orders[a]), len(orders[b])))
-            for (a, b), table in self._pairs.items()
-        }
-        total = sums[self.views[0]].sum(axis=0)
-        scatter, n, self.n = whole(self._scatter), self.n, 0
-        return SufficientStatistics(self.views, n, self.origin, total, scatter, classes, counts, sums, pairs)
+            order[view] = np.lexsort(table.T[::-1])
+            classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, table[order[view]])
+        return classes, order
+
+
+def kind_of(names: NDArray[Any]) -> str:
+    """What the names of classes are, in a word."""
+    return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
 
 
 class _Names:
@@ -160,13 +410,14 @@ class _Names:
     def __len__(self) -> int:
         return self.size
 
-    def number(self, names: NDArray[Any], codes: IntArray, lookup: IntArray) -> IntArray:
-        """Class numbers of vectors; `lookup` holds those of the batch's names that were met before (else -1)."""
+    def number(self, labels: LabelCodes) -> IntArray:
+        """Class numbers of the vectors of a batch."""
+        names, codes = labels.names, labels.codes
         absent = codes < 0
         named = codes[~absent]
-        fresh = np.unique(named[lookup[named] < 0])
-        if len(fresh):
-            self._look_up(names, fresh, lookup)
+        lookup = np.full(len(names), -1)
+        if len(named):
+            self._look_up(names, _distinct(named)[0], lookup)
         numbers = np.empty(len(codes), dtype=np.int64)
         numbers[~absent] = lookup[named]
         if absent.any():
@@ -177,6 +428,7 @@ class _Names:
         return numbers
 
     def _look_up(self, names: NDArray[Any], fresh: IntArray, lookup: IntArray) -> None:
+        """Number the names at some places, the new ones after all that are known."""
         self.kinds.add(kind_of(names))
         if len(self.kinds) > 1:
             raise LabelError(f"labels of {self.column!r} are {' and '.join(sorted(self.kinds))}: give them one type")
@@ -214,57 +466,3 @@ class _Cells:
 
     def column(self, i: int) -> IntArray:
         return np.fromiter((cell[i] for cell in self.known), dtype=np.int64, count=len(self.known))
-
-
-class _Sums:
-    """Counts and sums of classes, with room for more."""
-
-    def __init__(self, dimension: int) -> None:
-        self.counts = np.zeros(0)
-        self.sums = np.zeros((0, dimension))
-
-    def add(self, present: IntArray, sums: NDArray[Any], counts: IntArray) -> None:
-        size = int(present[-1]) + 1
-        if size > len(self.counts):
-            room = max(size, len(self.counts) + len(self.counts) // 4)
-            self.counts.resize(room, refcheck=False)  # large arrays grow where they are, without a copy
-            self.sums.resize((room, self.sums.shape[1]), refcheck=False)
-        self.counts[present] += counts
-        self.sums[present] += sums
-
-    def ordered(self, order: IntArray) -> tuple[Array, Array]:
-        return self.counts[order], self.sums[order]
-
-
-class _Pairs:
-    """How often classes of two views meet; counts of the same pair are put together now and then."""
-
-    def __init__(self) -> None:
-        self.keys: list[IntArray] = []
-        self.numbers: list[IntArray] = []
-        self.pending, self.settled = 0, 0
-
-    def add(self, a: IntArray, b: IntArray) -> None:
-        keys, numbers = np.unique((a << SHIFT) | b, return_counts=True)
-        self.keys.append(keys)
-        self.numbers.append(numbers)
-        self.pending += len(keys)
-        if self.pending > PENDING + self.settled:
-            self._settle()
-
-    def _settle(self) -> None:
-        keys, inverse = np.unique(np.concatenate(self.keys), return_inverse=True)
-        numbers = np.bincount(inverse.reshape(-1), weights=np.concatenate(self.numbers), minlength=len(keys))
-        self.keys, self.numbers = [keys], [numbers.astype(np.int64)]
-        self.pending, self.settled = 0, len(keys)
-
-    def counts(self, rows: IntArray, columns: IntArray, shape: tuple[int, int]) -> sparse.csr_array:
-        self._settle()
-        a, b = rows[self.keys[0] >> SHIFT], columns[self.keys[0] & (2**SHIFT - 1)]
-        return sparse.coo_array((self.numbers[0].astype(np.float64), (a, b)), shape=shape).tocsr()
-
-
-def _inverse(order: IntArray) -> IntArray:
-    ranks = np.empty_like(order)
-    ranks[order] = np.arange(len(order))
-    return ranks

@@ -1,4 +1,4 @@
-"""Two passes over a block of vectors, as Triton kernels: a matter of memory traffic alone.
+"""Class sums of a block of vectors as a Triton kernel: one pass, a matter of memory traffic alone.
 
 Imported only where there is a CUDA tensor (or Triton's interpreter, for tests).
 """
@@ -7,39 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
-ELEMENTS = 4096
 WIDEST = 1024
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _split_kernel(x, shift, scale, out, n_rows, stride, D, ROWS: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
-    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    wide = columns < D
-    inside = (rows < n_rows)[:, None] & wide[None, :]
-    y = tl.load(x + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
-    y -= tl.load(shift + columns, mask=wide, other=0.0)[None, :]
-    y *= tl.load(scale + columns, mask=wide, other=0.0)[None, :]
-    high = y.to(tl.float16)
-    low = (y - high.to(tl.float32)).to(tl.float16)
-    place = out + rows[:, None] * (2 * D) + columns[None, :]
-    tl.store(place, high, mask=inside)
-    tl.store(place + D, low, mask=inside)
-
-
-def split(x: Any, shift: Any, scale: Any) -> Any:
-    """(n, 2 D) float16 [high, low] of (x - shift) * scale, float32: one read and one write."""
-    n, D = x.shape
-    width = min(WIDEST, triton.next_power_of_2(D))
-    rows = max(1, ELEMENTS // width)
-    out = torch.empty((n, 2 * D), dtype=torch.float16, device=x.device)
-    grid = (triton.cdiv(n, rows), triton.cdiv(D, width))
-    _split_kernel[grid](x, shift, scale, out, n, x.stride(0), D, ROWS=rows, WIDTH=width)
-    return out
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._typing import Array, IntArray
+from .._typing import Array, IntArray, PathLike
 from .._validation import as_vectors
-from ..backend import is_torch
-from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of, row_keys
-from .sums import Sums, add_squares, all_finite, class_sums, rows_of_block, too_large, whole
-
-SecondMoment = Literal["full", "diagonal"]
+from ..backend import NUMPY, diagonal_of, is_torch, on_device, to_host
+from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
+from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
+from .accumulator import Accumulator, HostAccumulator, SecondMoment, Sums
+from .combination import merge, remaining_classes, subtract
 
 HARDLY_VARIES = 1e-12
 """A variance below this fraction of the others' is what rounding of float32 numbers leaves, not data."""
@@ -52,7 +53,7 @@ class SufficientStatistics:
     scatter: Array
     classes: dict[str, ViewClasses]
     counts: dict[str, Array]
-    sums: dict[str, Array]
+    sums: Mapping[str, Array]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
 
     @classmethod
@@ -88,108 +89,91 @@ class SufficientStatistics:
         >>> whole.n, whole.counts["speaker"]
         (6, array([2., 2., 2.]))
         """
-        if second_moment not in ("full", "diagonal"):
-            raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
         table = labels if isinstance(labels, LabelTable) else encode_labels(labels, views, missing=missing)
+        sizes = {view: len(table.classes[view]) for view in table.views}
+        make: Callable[..., Accumulator] = HostAccumulator
         if is_torch(X):
-            from .device import gather
+            from .device import DeviceAccumulator, check_tensor
 
-            return gather(X, table, second_moment=second_moment, origin=origin)
-        vectors = as_vectors(X)
-        n, dimension = vectors.shape
-        if len(table) != n:
-            raise LabelError(f"there are {n} vectors and {len(table)} labels: give one label a vector")
-        rows = rows_of_block(vectors.itemsize, dimension)
-        if origin is None:
-            with np.errstate(over="ignore", invalid="ignore"):
-                origin = np.asarray(vectors[:rows], dtype=np.float64).mean(axis=0)
-            origin = np.where(np.isfinite(origin), origin, 0.0)
+            make, X = DeviceAccumulator, check_tensor(X)
         else:
-            origin = np.asarray(origin, dtype=np.float64)
-            if origin.shape != (dimension,):
-                raise DataError(f"origin has shape {origin.shape}, the vectors need ({dimension},)")
-        counts = {v: _count(table.codes[v], len(table.classes[v])) for v in table.views}
-        sums = {v: np.zeros((len(counts[v]), dimension)) for v in table.views}
-        scatter = np.zeros((dimension, dimension) if second_moment == "full" else dimension)
-        shift = origin.astype(vectors.dtype)
-        origin = shift.astype(np.float64)
-        space = np.empty((min(rows, n), dimension), dtype=vectors.dtype)
-        for start in range(0, n, rows):
-            some = vectors[start : start + rows]
-            with np.errstate(over="ignore", invalid="ignore"):
-                block = np.subtract(some, shift, out=space[: len(some)])
-                add_squares(scatter, block)
-            if not all_finite(scatter):
-                _complain_of_rows(block, start)
-            for view in table.views:
-                present, some_sums, _ = class_sums(table.codes[view][start : start + rows], block)
-                sums[view][present] += some_sums
-        scatter = whole(scatter)
-        total = sums[table.views[0]].sum(axis=0)
-        pairs = {
-            (a, b): _cooccurrence(table.codes[a], table.codes[b], len(counts[a]), len(counts[b]))
-            for i, a in enumerate(table.views)
-            for b in table.views[i + 1 :]
-        }
-        return cls(table.views, n, origin, total, scatter, table.classes, counts, sums, pairs)
+            X = as_vectors(X)
+        if len(table) != len(X):
+            raise LabelError(f"there are {len(X)} vectors and {len(table)} labels: give one label a vector")
+        sums = make(X.shape[1], sizes, second_moment=second_moment, origin=origin)
+        sums.add(X, table.codes)
+        return cls.of(sums, table.classes)
 
     @classmethod
-    def from_files(
+    def of(
         cls,
-        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        labels: Mapping[str, str | os.PathLike[str]] | None = None,
-        views: Sequence[str] | None = None,
-        **options: Any,
+        accumulator: Accumulator,
+        classes: Mapping[str, ViewClasses] | None = None,
+        order: Mapping[str, IntArray] | None = None,
     ) -> SufficientStatistics:
-        """From shards on disk, batch by batch: they may be larger than memory.
+        """The statistics of everything that was added to an accumulator, which is empty afterwards.
+
+        Class sums on a device stay there until they are read. Classes without a vector are left out.
 
         Parameters
         ----------
-        paths : files ending in .parquet, .arrow, .npy, .npz, .scp or .ark
-        labels : per label column where it is found: a column of the table, or a file
-        views : the views, interactions included (default: every column of `labels`)
-        options : of `mvplda.distributed.gather`, which also tells what was skipped: engine, scheduler, work_dir, ...
-
-        Examples
-        --------
-        >>> import tempfile, pathlib
-        >>> import numpy as np
-        >>> from mvplda import SufficientStatistics
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> np.save(folder / "x.npy", np.arange(12.0).reshape(6, 2))
-        >>> np.save(folder / "x.speaker.npy", np.array(list("aabbcc")))
-        >>> SufficientStatistics.from_files(folder / "x.npy", views=["speaker"]).counts
-        {'speaker': array([2., 2., 2.])}
+        classes : what the classes of every view are; default: their numbers. An interaction needs them,
+            with its cells
+        order : per view the number that every one of the classes has in the accumulator; default: their own
         """
-        from ..distributed import gather
+        if accumulator.n == 0:
+            raise DataError("no vector was added: there are no statistics")
+        views, found, origin = accumulator.views, accumulator.result(), accumulator.origin
+        assert origin is not None
+        sizes = {view: len(n) for view, n in zip(views, found.counts, strict=True)}
+        places = {view: np.arange(size) for view, size in sizes.items()} if order is None else dict(order)
+        named = _classes_of(views, classes, {view: len(places[view]) for view in views})
+        kept = {v: np.flatnonzero(n[places[v]]) for v, n in zip(views, found.counts, strict=True)}
+        if any(len(kept[view]) < len(places[view]) for view in views):
+            named = remaining_classes(views, named, kept)
+        rows = {v: None if order is None and len(kept[v]) == sizes[v] else places[v][kept[v]] for v in views}
+        sums = {}
+        tensors = list(found.sums)
+        found = replace(found, sums=())  # so that only one view's sums are held twice while they are sorted
+        for view in views:
+            own = tensors.pop(0)
+            sums[view] = own if rows[view] is None else own[found.xp.asarray(rows[view])]
+            del own
+        return cls(
+            views,
+            found.n,
+            origin,
+            to_host(found.total),
+            to_host(found.scatter),
+            named,
+            {v: n if (some := rows[v]) is None else n[some] for v, n in zip(views, found.counts, strict=True)},
+            sums if found.xp is NUMPY else DeviceSums(sums),
+            {
+                (views[k], views[l]): _rearranged(table, rows[views[k]], rows[views[l]])
+                for (k, l), table in found.cooccurrence.items()
+            },
+        )
 
-        return gather(paths, labels, views, **options).statistics
-
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: PathLike) -> None:
         """Write the statistics to a ``.safetensors`` file, all or nothing."""
-        from .storage import save_statistics
-
         save_statistics(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SufficientStatistics:
+    def load(cls, path: PathLike) -> SufficientStatistics:
         """Read statistics that `save` wrote; damaged and foreign files give a `FileFormatError`."""
-        from .storage import load_statistics
-
-        return load_statistics(path)
+        return load_with_sources(path)[0]
 
     def to_bytes(self) -> bytes:
         """What `save` writes, for a message or a column of a table."""
-        from .storage import statistics_bytes
-
-        return statistics_bytes(self)
+        return b"".join(_packed(self, None))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SufficientStatistics:
         """The statistics that `to_bytes` wrote."""
-        from .storage import statistics_of_bytes
-
-        return statistics_of_bytes(data)
+        with tempfile.TemporaryDirectory() as folder:  # one reader with one set of checks
+            path = Path(folder) / "statistics"
+            path.write_bytes(data)
+            return cls.load(path)
 
     @property
     def dimension(self) -> int:
@@ -198,8 +182,7 @@ class SufficientStatistics:
     @property
     def variance(self) -> Array:
         """(D,) variance of every column."""
-        squares = self.scatter if self.scatter.ndim == 1 else np.diag(self.scatter)
-        return np.maximum(squares / self.n - (self.total / self.n) ** 2, 0.0)
+        return np.maximum(diagonal_of(self.scatter) / self.n - (self.total / self.n) ** 2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
@@ -217,7 +200,6 @@ class SufficientStatistics:
     def __add__(self, other: SufficientStatistics) -> SufficientStatistics:
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
-
         return merge([self, other])
 
     def __sub__(self, other: SufficientStatistics) -> SufficientStatistics:
@@ -227,8 +209,6 @@ class SufficientStatistics:
         """
         if not isinstance(other, SufficientStatistics):
             return NotImplemented
-        from .subtraction import subtract
-
         return subtract(self, other)
 
     def together(self, a: str, b: str) -> sparse.csr_array:
@@ -242,44 +222,99 @@ class SufficientStatistics:
         shift = self.origin - origin
         if not shift.any():
             return self
-        if self.scatter.ndim == 1:
+        if self.second_moment == "diagonal":
             scatter = self.scatter + 2 * shift * self.total + self.n * shift**2
         else:
             cross = np.outer(shift, self.total)
             scatter = self.scatter + cross + cross.T + self.n * np.outer(shift, shift)
         sums = {v: self.sums[v] + self.counts[v][:, None] * shift for v in self.views}
-        return SufficientStatistics(
-            self.views,
-            self.n,
-            origin,
-            self.total + self.n * shift,
-            scatter,
-            self.classes,
-            self.counts,
-            sums,
-            self.cooccurrence,
-        )
+        return replace(self, origin=origin, total=self.total + self.n * shift, scatter=scatter, sums=sums)
 
-    def for_views(self, views: Sequence[str], second_moment: SecondMoment) -> Sums:
-        """What the kernel needs for these views, in this order."""
+    @property
+    def device(self) -> Any:
+        """Where the class sums are: a torch device, or None for the host."""
+        return self.sums.device if isinstance(self.sums, DeviceSums) else None
+
+    def for_views(self, views: Sequence[str], second_moment: SecondMoment, device: Any = None) -> Sums:
+        """What EM needs for these views, in this order.
+
+        On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
+        NumPy arrays where they have none.
+        """
         missing = [v for v in views if v not in self.counts]
         if missing:
             raise LabelError(
                 f"the statistics have no view {missing[0]!r}, only {list(self.views)}: "
                 "name it in views= when they are gathered"
             )
-        if second_moment == "full" and self.scatter.ndim == 1:
+        if second_moment == "full" and self.second_moment == "diagonal":
             raise ParameterError("full noise needs statistics gathered with second_moment='full'")
-        scatter = np.diag(self.scatter) if second_moment == "diagonal" and self.scatter.ndim == 2 else self.scatter
+        scatter = self.scatter if second_moment == "full" else diagonal_of(self.scatter)
         pairs = {(k, l): self.together(views[k], views[l]) for k in range(len(views)) for l in range(k + 1, len(views))}
+        counts, where = tuple(self.counts[v] for v in views), self.device if device is None else device
+        if where is None:
+            return Sums(self.n, self.total, scatter, counts, tuple(self.sums[v] for v in views), pairs)
+        there = self.sums.tensors if isinstance(self.sums, DeviceSums) else self.sums
         return Sums(
             self.n,
-            self.total,
-            scatter,
-            tuple(self.counts[v] for v in views),
-            tuple(self.sums[v] for v in views),
+            on_device(self.total, where),
+            on_device(scatter, where),
+            counts,
+            tuple(on_device(there[v], where) for v in views),
             pairs,
         )
+
+
+class DeviceSums(Mapping[str, Array]):
+    """Class sums by view, as the statistics keep them: NumPy arrays, copied from the device when first read.
+
+    A fit on the device takes the `tensors` themselves, and nothing is copied.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self.tensors = dict(tensors)
+        self._host: dict[str, Array] = {}
+
+    @property
+    def device(self) -> Any:
+        return next(iter(self.tensors.values())).device
+
+    def __getitem__(self, view: str) -> Array:
+        if view not in self._host:
+            self._host[view] = to_host(self.tensors[view])
+        return self._host[view]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)  # another process may have another device
+
+
+def _classes_of(
+    views: Sequence[str], given: Mapping[str, ViewClasses] | None, sizes: Mapping[str, int]
+) -> dict[str, ViewClasses]:
+    classes = dict(given or {})
+    for name in base_columns(views):
+        if name not in classes and name in sizes:
+            classes[name] = ViewClasses(np.arange(sizes[name]))
+    for view, size in sizes.items():
+        if view not in classes or any(part not in classes for part in parts_of(view)):
+            raise LabelError(f"what the classes of {view!r} are is not known: give classes= with its cells and parts")
+        if len(classes[view]) != size:
+            raise LabelError(f"view {view!r} has {size} classes; classes= names {len(classes[view])}")
+    return classes
+
+
+def _rearranged(table: sparse.csr_array, rows: IntArray | None, columns: IntArray | None) -> sparse.csr_array:
+    table = table if rows is None else table[rows]
+    if columns is not None:
+        table = table[:, columns]
+        table.sort_indices()
+    return table
 
 
 def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
@@ -289,145 +324,111 @@ def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
     return np.asarray(variances <= rounding + least)
 
 
-def _complain_of_rows(block: NDArray[Any], start: int) -> None:
-    bad = np.flatnonzero(~np.isfinite(block).all(axis=1))
-    if len(bad) == 0:
-        raise too_large(f"vectors {start} to {start + len(block) - 1}", block.dtype)
-    raise DataError(
-        f"Input X contains NaN or infinity, first in row {start + bad[0]}: remove such vectors or repair them"
+# Statistics in ``.safetensors`` files, packed as model files are.
+
+
+FORMAT = "mvplda-statistics"
+WHAT = "statistics file"
+
+Tensors = dict[str, NDArray[Any]]
+
+
+def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: Any = None) -> None:
+    """Write statistics, all or nothing, and with them plain values about where they come from.
+
+    The numbers go from memory to the file without a copy of the whole.
+    """
+    with atomic_write(path) as (part,), part.open("wb") as file:
+        for piece in _packed(statistics, sources):
+            file.write(piece)
+
+
+def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Any]:
+    """Statistics, and what was written with them about their sources."""
+    tensors, about = unpack(path, FORMAT, WHAT)
+    try:
+        return _from_state(tensors, about), about["sources"]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path} lacks parts of a {WHAT}: {error}") from error
+
+
+def holds_statistics(path: PathLike) -> bool:
+    """Whether a file says that it holds statistics, whatever its name; a stream is not looked into."""
+    named = str(path).endswith(".safetensors")
+    if not named and not Path(path).is_file():
+        return False
+    try:
+        return read_metadata(path).get("format") == FORMAT
+    except FileFormatError:
+        if named:
+            raise
+        return False
+
+
+def _packed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
+    tensors, about = _get_state(statistics)
+    return packed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
+
+
+def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
+    tensors: Tensors = {"origin": s.origin, "total": s.total, "scatter": s.scatter}
+    classes: dict[str, Any] = {}
+    for column in base_columns(s.views):
+        names = s.classes[column].names
+        stored: Tensors
+        if names.dtype.kind == "U":
+            texts = names.tolist()
+            stored = {
+                "text": np.frombuffer("".join(texts).encode("utf-8", "surrogatepass"), dtype=np.uint8),
+                "lengths": np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)),
+            }
+        elif names.dtype.kind in "SMm":
+            stored = {"raw": np.ascontiguousarray(names).view(np.uint8)}
+        else:
+            stored = {"numbers": names}
+        tensors |= {f"names/{column}/{key}": value for key, value in stored.items()}
+        classes[column] = {"dtype": names.dtype.str, "anonymous": s.classes[column].anonymous}
+    for view in s.views:
+        tensors[f"counts/{view}"], tensors[f"sums/{view}"] = s.counts[view], s.sums[view]
+        cells = s.classes[view].cells
+        if cells is not None:
+            tensors[f"cells/{view}"] = cells
+    for i, table in enumerate(s.cooccurrence.values()):
+        tensors |= {f"pair/{i}/{key}": getattr(table, key) for key in ("indptr", "indices", "data")}
+    about = {"views": list(s.views), "n": s.n, "classes": classes, "pairs": [list(pair) for pair in s.cooccurrence]}
+    return {name: np.ascontiguousarray(value) for name, value in tensors.items()}, about
+
+
+def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics:
+    views = tuple(about["views"])
+    classes = {c: ViewClasses(_names(tensors, c, d["dtype"]), d["anonymous"]) for c, d in about["classes"].items()}
+    for view in views:
+        if ":" in view:
+            classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, tensors[f"cells/{view}"])
+    counts = {view: tensors[f"counts/{view}"] for view in views}
+    pairs = {}
+    for i, (a, b) in enumerate(about["pairs"]):
+        data, indices, indptr = (tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
+        pairs[a, b] = sparse.csr_array((data, indices, indptr), shape=(len(counts[a]), len(counts[b])))
+    return SufficientStatistics(
+        views,
+        int(about["n"]),
+        tensors["origin"],
+        tensors["total"],
+        tensors["scatter"],
+        classes,
+        counts,
+        {view: tensors[f"sums/{view}"] for view in views},
+        pairs,
     )
 
 
-def _count(codes: IntArray, size: int) -> Array:
-    return np.bincount(codes, minlength=size).astype(np.float64)
-
-
-def _cooccurrence(a: IntArray, b: IntArray, size_a: int, size_b: int) -> sparse.csr_array:
-    table = sparse.coo_array((np.ones(len(a)), (a, b)), shape=(size_a, size_b)).tocsr()
-    table.sum_duplicates()
-    return table
-
-
-# Statistics of many parts, added at once: every class dictionary is sorted once, not once a part.
-#
-# Memory: the result, twice the names of all parts, and a copy of one part where its origin is another.
-# Time: linear in the classes and cells of all parts, but for a merge of their sorted names.
-
-
-def merge(parts: Sequence[SufficientStatistics], names: Sequence[str] | None = None) -> SufficientStatistics:
-    """The statistics of all vectors behind the parts; about the origin of the first.
-
-    Parameters
-    ----------
-    parts : at least one; they may know different classes
-    names : of the parts, for errors
-    """
-    if not parts:
-        raise ParameterError("there are no statistics to merge: give at least one")
-    first = parts[0]
-    called = [f"part {i + 1}" for i in range(len(parts))] if names is None else list(names)
-    for part, name in zip(parts[1:], called[1:], strict=True):
-        _check_alike(first, part, f"{called[0]} and {name}")
-    if len(parts) == 1:
-        return first
-    classes, numbers = _merge_classes(parts, called)
-    views = first.views
-    n, total, scatter = 0, np.zeros_like(first.total), np.zeros_like(first.scatter)
-    counts = {view: np.zeros(len(classes[view])) for view in views}
-    sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in views}
-    for part, places in zip(parts, numbers, strict=True):
-        moved = part.about(first.origin)
-        n, total, scatter = n + moved.n, total + moved.total, scatter + moved.scatter
-        for view in views:
-            counts[view][places[view]] += moved.counts[view]
-            sums[view][places[view]] += moved.sums[view]
-    pairs = {}
-    for a, b in first.cooccurrence:
-        tables = [part.together(a, b).tocoo() for part in parts]
-        rows = np.concatenate([p[a][table.row] for p, table in zip(numbers, tables, strict=True)])
-        columns = np.concatenate([p[b][table.col] for p, table in zip(numbers, tables, strict=True)])
-        data = np.concatenate([table.data for table in tables])
-        shape = (len(classes[a]), len(classes[b]))
-        pairs[a, b] = sparse.coo_array((data, (rows, columns)), shape=shape).tocsr()
-    return SufficientStatistics(views, n, first.origin, total, scatter, classes, counts, sums, pairs)
-
-
-def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -> None:
-    if a.dimension != b.dimension:
-        raise DataError(f"statistics of width {a.dimension} and {b.dimension} cannot be added ({which})")
-    if set(a.views) != set(b.views):
-        raise LabelError(f"statistics of views {a.views} and {b.views} cannot be added ({which})")
-    if a.second_moment != b.second_moment:
-        raise ParameterError(f"statistics with full and with diagonal second moments cannot be added ({which})")
-
-
-def _merge_classes(
-    parts: Sequence[SufficientStatistics], called: Sequence[str]
-) -> tuple[dict[str, ViewClasses], list[dict[str, IntArray]]]:
-    """The union of the classes, and per part the new numbers of its classes."""
-    classes: dict[str, ViewClasses] = {}
-    numbers: list[dict[str, IntArray]] = [{} for _ in parts]
-    views = parts[0].views
-    for column in base_columns(views):
-        known = [part.classes[column] for part in parts]
-        _check_kinds(column, [c.names for c in known], called)
-        names, places = merge_names([c.names for c in known])
-        anonymous = len(names)
-        for place, c, found in zip(numbers, known, places, strict=True):
-            place[column] = np.concatenate([found, anonymous + np.arange(c.anonymous)])
-            anonymous += c.anonymous
-        classes[column] = ViewClasses(names, anonymous - len(names))
-    for view in views:
-        if ":" not in view:
-            continue
-        columns = parts_of(view)
-        cells = [
-            np.stack([place[c][cells_of(part, view)[:, i]] for i, c in enumerate(columns)], axis=1)
-            for part, place in zip(parts, numbers, strict=True)
-        ]
-        rows = np.concatenate(cells)
-        keys = row_keys([rows[:, i] for i in range(len(columns))], [len(classes[c]) for c in columns])
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, rows[first])
-        ends = np.cumsum([len(c) for c in cells])[:-1]
-        for place, found in zip(numbers, np.split(inverse.reshape(-1), ends), strict=True):
-            place[view] = found
-    return classes, numbers
-
-
-def merge_names(lists: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[IntArray]]:
-    """The union of sorted lists of names, and the place of every list's names in it."""
-    filled = [names for names in lists if len(names)]
-    if not filled:
-        return lists[0], [np.empty(0, dtype=np.int64) for _ in lists]
-    if all(np.array_equal(names, filled[0]) for names in filled[1:]):
-        return filled[0], [np.arange(len(names)) for names in lists]
-    joined = np.concatenate(filled)
-    order = np.argsort(joined, kind="stable")  # merges runs that are sorted already
-    ordered = joined[order]
-    new = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    places = np.empty(len(joined), dtype=np.int64)
-    places[order] = np.cumsum(new) - 1
-    return ordered[new], np.split(places, np.cumsum([len(names) for names in lists])[:-1])
-
-
-def _check_kinds(column: str, lists: Sequence[NDArray[Any]], called: Sequence[str]) -> None:
-    kinds = [(kind_of(names), name) for names, name in zip(lists, called, strict=True) if len(names)]
-    for kind, name in kinds[1:]:
-        if kind != kinds[0][0]:
-            raise LabelError(
-                f"classes of view {column!r} are {kinds[0][0]} in one part and {kind} in the other "
-                f"({kinds[0][1]}, {name}): gather both parts with labels of one type"
-            )
-
-
-def kind_of(names: NDArray[Any]) -> str:
-    """What the names of classes are, in a word."""
-    return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
-
-
-def cells_of(statistics: SufficientStatistics, view: str) -> IntArray:
-    """Class numbers of the parts of every class of an interaction."""
-    cells = statistics.classes[view].cells
-    assert cells is not None
-    return cells
+def _names(tensors: Tensors, column: str, dtype: str) -> NDArray[Any]:
+    kind = np.dtype(dtype).kind
+    if kind == "U":
+        text = tensors[f"names/{column}/text"].tobytes().decode("utf-8", "surrogatepass")
+        ends = np.cumsum(tensors[f"names/{column}/lengths"]).tolist()
+        return np.array([text[i:j] for i, j in zip([0, *ends], ends, strict=False)], dtype=dtype)
+    if kind in "SMm":
+        return tensors[f"names/{column}/raw"].view(dtype)
+    return tensors[f"names/{column}/numbers"].astype(dtype, copy=False)

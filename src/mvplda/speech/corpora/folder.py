@@ -15,7 +15,8 @@ import numpy as np
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.sources import fail
 from ...io.text import column_of, plain, read_parquet_columns, read_separated
-from .corpus import Clip, Corpus, StringArray, named, register_corpus
+from ..features.reading import Clip
+from .corpus import Corpus, StringArray, named, register_corpus
 from .protocol import build_corpus
 
 PATTERN = "{speaker}/{phrase}/*"

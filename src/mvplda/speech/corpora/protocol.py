@@ -12,8 +12,8 @@ from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.text import repeated
 from ...io.trials import Trials
+from ..features.reading import Clip
 from .corpus import (
-    Clip,
     Corpus,
     Protocol,
     StringArray,

@@ -130,7 +130,7 @@ class Configuration:
 
 def _written(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
     """As a file holds it: None is left out where it is usual."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
             own = usual.get(name)

@@ -211,9 +211,6 @@ def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
-# The page of an experiment: all systems in one table, and the best one looked at closely.
-
-
 def write_experiment_page(
     results: Results, scored: Mapping[str, SystemScores], task: Task, path: Path, *, source: str = ""
 ) -> list[Path]:
@@ -251,9 +248,9 @@ def write_experiment_page(
 def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     kinds = {kind: mask for kind, mask in task.kinds.items() if mask.any()}
     scores = {kind: scored.scores[mask] for kind, mask in kinds.items()}
-    fitted = getattr(scored.model, "scorer", None)
+    fitted = scored.model.scorer
     single: dict[str, dict[str, NDArray[Any]]] = {}
-    if fitted is not None and set(task.views) <= set(fitted.views_) and len(task.views) == 2:
+    if set(task.views) <= set(getattr(fitted, "views_", ())) and len(task.views) == 2:
         profiles = scored.model.enrol(task.enrol, task.enrol_ids)
         for view in task.views:
             llr = np.asarray(scored.model.llr(profiles, task.test, same=view))
@@ -264,8 +261,8 @@ def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
         scores,
         result.intervals,
         single if len(kinds) == 4 else {},
-        variance=None if fitted is None else fitted.explained_variance_ratio_,
-        log_likelihoods=None if fitted is None else fitted.log_likelihoods_,
+        variance=getattr(fitted, "explained_variance_ratio_", None),
+        log_likelihoods=getattr(fitted, "log_likelihoods_", None),
     )
 
 

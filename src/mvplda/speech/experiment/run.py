@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,10 @@ Say = Callable[[str], None]
 NAMED = 20
 """Utterances that cannot be used are named up to this number."""
 
+TRAIN = "train"
+"""Among extractors: the network that is trained on the corpus."""
+EXTRACTOR_FILE = "extractor.safetensors"
+
 
 def run_experiment(
     corpus: Corpus,
@@ -33,7 +38,7 @@ def run_experiment(
     output: Path,
     *,
     vectors: str | Path | None = None,
-    extractor: str | Path | None = None,
+    extractor: str | Path | Sequence[str | Path] | None = None,
     cache: str | Path | None = None,
     workers: int | None = None,
     on_error: Any = "skip",
@@ -49,7 +54,8 @@ def run_experiment(
     output : folder: configuration.toml, extractor.safetensors, vectors.npz, model.safetensors
         (of the best system), table.txt, .md, .csv, results.json and report.html
     vectors : a file of vectors; nothing is trained but the back-ends
-    extractor : a trained extractor; only vectors are made
+    extractor : a trained extractor, or several side by side, as `mvplda.load_extractor` takes them; only vectors are
+        made. "train" stands for the network that is trained on the corpus
     cache : folder for features
     on_error : "skip" goes on without utterances that cannot be read, and names them; "raise" stops
     report : write the page (needs matplotlib)
@@ -99,7 +105,7 @@ def run_experiment(
 
 
 def _described(found: Vectors) -> str:
-    if found.extractor is None:
+    if found.extractor is None or found.everything.extractor != found.extractor.name:
         return found.everything.extractor or "vectors from elsewhere"
     return f"{found.extractor.network.kind} network of {found.extractor.n_parameters:,} parameters"
 
@@ -109,7 +115,7 @@ def _vectors(
     configuration: Configuration,
     output: Path,
     vectors: str | Path | None,
-    extractor: str | Path | None,
+    extractor: str | Path | Sequence[str | Path] | None,
     cache: str | Path | None,
     workers: int | None,
     on_error: Any,
@@ -119,13 +125,38 @@ def _vectors(
     if vectors is not None:
         return Vectors(_covering(read_vectors(vectors), corpus), None, None)
     options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "verbose": verbose}
+    wanted = [] if extractor is None else [extractor] if isinstance(extractor, (str, Path)) else list(extractor)
+    own = [name for name in wanted if str(name) == TRAIN or str(name).endswith(".safetensors")]
+    found = None
+    if TRAIN in map(str, wanted) or not wanted:
+        found = _of_our_own(corpus, configuration, output, None, options, say)
+    elif len(wanted) == len(own) == 1:
+        found = _of_our_own(corpus, configuration, output, own[0], options, say)
+    if len(wanted) > 1 or (not own and wanted):
+        trained = None if found is None else found.extractor
+        places = [output / EXTRACTOR_FILE if str(name) == TRAIN else name for name in wanted]
+        found = _from_elsewhere(corpus, places, trained, workers, on_error, verbose, say)
+    assert found is not None
+    write_vectors(output / "vectors.npz", found.everything)
+    return found
+
+
+def _of_our_own(
+    corpus: Corpus,
+    configuration: Configuration,
+    output: Path,
+    extractor: str | Path | None,
+    options: dict[str, Any],
+    say: Say,
+) -> Vectors:
+    """Vectors of a network of this package, which is trained on the corpus if there is none."""
     from ..networks.extractor import Extractor
 
     if extractor is not None:
         trained = Extractor.load(extractor)
-        wanted = configuration.variants if configuration.variants.backend != "speakers" else Variants()
+        variants = configuration.variants if configuration.variants.backend != "speakers" else Variants()
         material = extract_corpus_features(
-            corpus, FeatureSettings.from_dict(trained.feature_settings), wanted, say=say, **options
+            corpus, FeatureSettings.from_dict(trained.feature_settings), variants, say=say, **options
         )
     else:
         material = extract_corpus_features(corpus, configuration.features, configuration.variants, say=say, **options)
@@ -135,13 +166,36 @@ def _vectors(
             configuration.network,
             configuration.training,
             configuration.features,
-            verbose=verbose,
+            verbose=options["verbose"],
             say=say,
         )
-        trained.save(output / "extractor.safetensors")
-    found = extract_everything(corpus, material, trained, configuration.variants, device=configuration.training.device)
-    write_vectors(output / "vectors.npz", found.everything)
-    return found
+        trained.save(output / EXTRACTOR_FILE)
+    return extract_everything(corpus, material, trained, configuration.variants, device=configuration.training.device)
+
+
+def _from_elsewhere(
+    corpus: Corpus,
+    places: Sequence[str | Path],
+    trained: Any,
+    workers: int | None,
+    on_error: Any,
+    verbose: bool,
+    say: Say,
+) -> Vectors:
+    """Vectors of extractors side by side; `trained` is the one among them that has met speakers of the corpus."""
+    from ...extractors import load_extractor
+
+    if corpus.clips is None:
+        raise DataError(f"{corpus.name} has no sound: give its vectors instead")
+    extractor = load_extractor(list(places))
+    say(f"vectors of {len(corpus)} utterances: {extractor.name}")
+    made = extractor.extract_all(
+        list(corpus.clips), on_error=on_error, progress=verbose, workers=workers or os.cpu_count() or 1
+    )
+    left = set(range(len(corpus))) - set(made.rows)
+    names = corpus.ids[sorted(left)].tolist()
+    skipped = tuple((name, reason) for name, (_, reason) in zip(names, made.skipped, strict=True))
+    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), None, trained, skipped)
 
 
 def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:
@@ -154,9 +208,6 @@ def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:
         )
     vectors.rows(corpus.ids)  # names the first that is missing
     return vectors
-
-
-# Every system on one task: fitted, scored, judged.
 
 
 MOST_TRIALS = 2_000_000
@@ -191,7 +242,7 @@ def run_systems(
         say(f"left out, for two views only: {', '.join(system.name for system in unfit)}")
     if not systems:
         raise ParameterError(f"no system is left to try on the views {', '.join(task.views)}")
-    drawn = _Drawn.of(task) if resamples else None
+    resampled = _BootstrapTrials.of(task) if resamples else None
     done: list[SystemResult] = []
     scored: dict[str, SystemScores] = {}
     for system in systems:
@@ -201,11 +252,11 @@ def run_systems(
         result = evaluate(found.scores, kinds, costs)
         groups = _by_group(found.scores, kinds, task.groups, costs)
         intervals = None
-        if drawn is not None:
+        if resampled is not None:
             try:
-                intervals = drawn.intervals(found.scores, costs)
+                intervals = resampled.intervals(found.scores, costs)
             except DataError as error:
-                drawn = None
+                resampled = None
                 say(f"no intervals: {error}")
         done.append(SystemResult(system.name, system.title, result, intervals, seconds, found.note, system.llr, groups))
         scored[system.name] = found
@@ -214,14 +265,14 @@ def run_systems(
             say(partial.table().splitlines()[0])
         say(partial.line(done[-1]))
     comparison, compared = None, None
-    if drawn is not None and {BASELINE, BEST} <= set(scored):
+    if resampled is not None and {BASELINE, BEST} <= set(scored):
         compared = (BEST, BASELINE)
-        comparison = drawn.compare(scored[BEST].scores, scored[BASELINE].scores, costs, resamples)
+        comparison = resampled.compare(scored[BEST].scores, scored[BASELINE].scores, costs, resamples)
     return Results(title, summary, tuple(done), comparison, compared, configuration or {}), scored
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _BootstrapTrials:
     """Trials for intervals and comparison, the same for every system.
 
     where : (n,) places in the matrix of scores
@@ -236,7 +287,7 @@ class _Drawn:
     people: tuple[NDArray[np.int32], NDArray[np.int32]]
 
     @classmethod
-    def of(cls, task: Task) -> _Drawn:
+    def of(cls, task: Task) -> _BootstrapTrials:
         rng = np.random.default_rng(0)
         every = [np.flatnonzero(mask) for mask in task.kinds.values()]
         places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in every]

@@ -25,6 +25,7 @@ from ...models.plda import PLDA
 from ...preprocessing import Reduction
 from ...report.figures import PALETTE, bars_of_systems, figure, save_figure, scatter_of_kinds, variance_bars
 from ...report.page import pictures_where_possible
+from ...toy import HeldOut, make_two_views
 
 # Verify one view, ignore another: what it gains to model what is ignored.
 #
@@ -330,62 +331,15 @@ def _draw(
 KINDS = ("IW", "IC", "TW", "Total")
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """Vectors with their speakers and phrases, and the model they were drawn from."""
-
-    truth: MultiviewPLDA
-    train: Array
-    train_labels: dict[str, Any]
-    enrol: Array
-    enrol_labels: dict[str, Any]
-    enrol_ids: Any
-    test: Array
-    test_labels: dict[str, Any]
-
-
-def known_model(random_state: int, dimension: int = 100, rank: int = 20) -> MultiviewPLDA:
-    """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
-    rng = np.random.default_rng(random_state)
-    sizes = {"speaker": 0.6, "phrase": 1.0}
-    loadings = {view: size * rng.standard_normal((dimension, rank)) for view, size in sizes.items()}
-    mean, variances = rng.standard_normal(dimension), 8 * rng.gamma(4.0, 1.0, dimension)
-    return MultiviewPLDA.from_parameters(mean, loadings, variances)
-
-
-def draw(random_state: int, speakers: int = 132, unseen: int = 70, phrases: int = 20, sessions: int = 9) -> Drawn:
-    """Training sessions of some speakers; three enrolment and two test sessions of others."""
-    truth = known_model(random_state)
-    people = speakers + unseen
-    who, what, session = (a.reshape(-1) for a in np.indices((people, phrases, sessions)))
-    X = truth.sample({"speaker": who, "phrase": what}, random_state=random_state)
-    train, enrol, test = who < speakers, (who >= speakers) & (session < 3), (who >= speakers) & (session >= 3)
-    test &= session < 5
-
-    def labels(where: Any) -> dict[str, Any]:
-        return {"speaker": who[where], "phrase": what[where]}
-
-    return Drawn(
-        truth,
-        X[train],
-        labels(train),
-        X[enrol],
-        labels(enrol),
-        who[enrol] * phrases + what[enrol],
-        X[test],
-        labels(test),
-    )
-
-
-def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
+def systems(X: Array, labels: Mapping[str, Any], unseen: HeldOut) -> dict[str, Callable[[], Array]]:
     """Every system as a function that fits it and scores all trials."""
     views = {"speaker": 20, "phrase": 19}
-    training = (corpus.train, corpus.train_labels)
+    training = (X, labels)
 
     def scores(model: Any, method: str | None = None, **question: Any) -> Array:
         options = {} if method is None else {"method": method}
-        profiles = model.enrol(corpus.enrol, corpus.enrol_ids, **options)
-        return np.asarray(model.llr(profiles, corpus.test, **question))
+        profiles = model.enrol(unseen.enrol, unseen.ids, **options)
+        return np.asarray(model.llr(profiles, unseen.test, **question))
 
     def printed() -> Array:
         with warnings.catch_warnings():
@@ -395,7 +349,7 @@ def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
         return scores(model, method="average", scoring="paper")
 
     exact = MultiviewPLDA(views, max_iter=10, tol=0)
-    claims = np.asarray(corpus.enrol_labels["phrase"]).reshape(-1, 3)[:, 0]
+    claims = unseen.enrol_labels["phrase"].reshape(-1, 3)[:, 0]
     return {
         "cosine": lambda: scores(CosineScorer().fit(*training)),
         "PLDA, class = cell, rank 40": lambda: scores(
@@ -406,21 +360,21 @@ def systems(corpus: Drawn) -> dict[str, Callable[[], Array]]:
         "exact EM, exact score": lambda: scores(exact.fit(*training), method="average"),
         "  by-the-book enrolment": lambda: scores(exact),
         "  the phrase known": lambda: scores(exact, known={"phrase": claims}),
-        "true parameters": lambda: scores(corpus.truth, method="average"),
+        "true parameters": lambda: scores(unseen.truth, method="average"),
     }
 
 
 def run(output: Path, random_state: int = 0, say: Callable[[str], None] = print) -> dict[str, dict[str, float]]:
     """Draw, fit, score, print the table, and leave the pictures and the model in a folder."""
     say("drawing vectors from a known model: D = 100, ranks 20 + 20, 132 + 70 speakers, 20 phrases ...")
-    corpus = draw(random_state)
-    profiles = len(np.unique(corpus.enrol_ids))
-    say(f"{len(corpus.train)} training vectors, {profiles} profiles x {len(corpus.test)} tests\n")
-    first = {view: np.asarray(labels).reshape(-1, 3)[:, 0] for view, labels in corpus.enrol_labels.items()}
-    kinds = trial_kinds(first, corpus.test_labels)
+    X, labels, unseen = make_two_views(held_out=70, random_state=random_state)
+    profiles = len(np.unique(unseen.ids))
+    say(f"{len(X)} training vectors, {profiles} profiles x {len(unseen.test)} tests\n")
+    first = {view: own.reshape(-1, 3)[:, 0] for view, own in unseen.enrol_labels.items()}
+    kinds = trial_kinds(first, unseen.test_labels)
     say(f"{'EER, %':32}" + "".join(f"{kind:>8}" for kind in KINDS) + f"{'Cllr':>8}{'seconds':>9}")
     table: dict[str, dict[str, float]] = {}
-    for name, fit_and_score in systems(corpus).items():
+    for name, fit_and_score in systems(X, labels, unseen).items():
         started = time.perf_counter()
         scores = fit_and_score()
         row = eer_by_kind(scores, kinds)
@@ -430,7 +384,7 @@ def run(output: Path, random_state: int = 0, say: Callable[[str], None] = print)
         cells = "".join(f"{100 * row[kind]:8.2f}" for kind in KINDS)
         say(f"{name:32}{cells}{cost:>8}{seconds:9.1f}")
     say("\nIW impostor, wrong phrase; IC impostor, correct phrase; TW target, wrong phrase.")
-    model = MultiviewPLDA({"speaker": 20, "phrase": 19}, max_iter=10, tol=0).fit(corpus.train, corpus.train_labels)
+    model = MultiviewPLDA({"speaker": 20, "phrase": 19}, max_iter=10, tol=0).fit(X, labels)
     shares = ", ".join(f"{view} {share:.0%}" for view, share in model.explained_variance_ratio_.items())
     say(f"variance explained: {shares}")
     output.mkdir(parents=True, exist_ok=True)
@@ -438,8 +392,8 @@ def run(output: Path, random_state: int = 0, say: Callable[[str], None] = print)
     say(f"\nwrote {output / 'model.safetensors'}")
     with pictures_where_possible():
         fig, (left, right) = figure(11, 5, 2)
-        enrolled = model.enrol(corpus.enrol, corpus.enrol_ids)
-        ratios = [model.llr(enrolled, corpus.test, same=view) for view in ("speaker", "phrase")]
+        enrolled = model.enrol(unseen.enrol, unseen.ids)
+        ratios = [model.llr(enrolled, unseen.test, same=view) for view in ("speaker", "phrase")]
         scatter_of_kinds(left, ratios[0], ratios[1], kinds, ("speaker", "phrase"))
         bars_of_systems(right, table, KINDS)
         say(f"wrote {save_figure(fig, output / 'drawn.png')}")

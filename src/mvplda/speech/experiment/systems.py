@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,13 +21,12 @@ from sklearn.pipeline import Pipeline
 from ..._threads import one_blas_thread
 from ...bundle import Bundle
 from ...calibration import LinearCalibrator
-from ...exceptions import MvpldaWarning, ParameterError
+from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...metrics import cllr
 from ...models.baselines import CascadeScorer, CosineScorer
 from ...models.multiview import MultiviewPLDA
-from ...models.plda import PLDA
 from ...preprocessing import Reduction, standard_chain
-from ..corpora.corpus import cells_of, split_classes
+from ..corpora.corpus import cells_of, held_out_classes
 from ..settings import Count, Rule, Settings, Whole, between
 from .task import Task, score
 
@@ -64,26 +64,40 @@ class BackendSettings(Settings):
 
 @dataclass(frozen=True)
 class SystemScores:
-    """Scores (models, tests) of one system, its fitted model where there is one, and a word on its settings."""
+    """Scores (models, tests) of one system, its fitted bundle, and a word on its settings."""
 
     scores: NDArray[Any]
-    model: Any = None
+    model: Bundle
     note: str = ""
+
+
+def _plainly(task: Task) -> dict[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True)
 class System:
-    """A name for the command line, a title for the table, and how to fit and score.
+    """A name for the command line, a title for the table, and what is fitted and asked.
 
+    build : a bundle to be fitted to a task; the last argument is the shrinkage of a tuned system's noise
+    question : what is asked about a task's trials
+    method : how profiles are made of several vectors, where it is not as the scorer does it
     llr : whether scores are log-likelihood ratios, whose Cllr means something
     two_views : whether it is for two views only
+    tuned : whether speakers that are held out choose the shrinkage, and calibrate
     """
 
     name: str
     title: str
-    run: Callable[[Task, BackendSettings], SystemScores]
+    build: Callable[[Task, BackendSettings, float], Bundle]
+    question: Callable[[Task], dict[str, Any]] = _plainly
+    method: str | None = None
     llr: bool = True
     two_views: bool = False
+    tuned: bool = False
+
+    def fit(self, task: Task, settings: BackendSettings, shrinkage: float = 0.0) -> Bundle:
+        return self.build(task, settings, shrinkage).fit(task.train, task.train_labels)
 
 
 def _components(task: Task, wanted: int) -> int:
@@ -112,133 +126,93 @@ def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
 
 
 def _paper(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    model = MultiviewPLDA(
-        views, max_iter=settings.paper_iterations, tol=0, random_state=settings.random_state, **options
-    )
-    return Bundle(_plain_chain(task, settings.reduce), model).fit(task.train, task.train_labels)
+    common: dict[str, Any] = {"max_iter": settings.paper_iterations, "tol": 0, "random_state": settings.random_state}
+    return Bundle(_plain_chain(task, settings.reduce), MultiviewPLDA(views, **common, **options))
 
 
-def cosine(task: Task, settings: BackendSettings) -> SystemScores:
-    return SystemScores(score(CosineScorer().fit(task.train), task))
+def cosine(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    return Bundle(None, CosineScorer())
 
 
-def plda_by_cell(task: Task, settings: BackendSettings) -> SystemScores:
-    rank = min(len(task.views) * settings.paper_rank, task.classes[task.cell] - 1)
-    bundle = _paper(task, settings, {task.cell: rank})
-    return SystemScores(score(bundle, task, method="average"), bundle, f"rank {rank}")
+def plda_by_cell(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    return _one_view(task, settings, task.cell)
 
 
-def plda_by_speaker(task: Task, settings: BackendSettings) -> SystemScores:
-    view = task.views[0]
-    chain = _plain_chain(task, settings.reduce)
-    X = chain.fit_transform(task.train)
-    rank = min(len(task.views) * settings.paper_rank, task.classes[view] - 1)
-    model = PLDA(rank, max_iter=settings.paper_iterations, tol=0).fit(X, task.train_labels[view])
-    return SystemScores(score(Bundle(chain, model), task), model, f"rank {rank}")
+def plda_by_speaker(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    return _one_view(task, settings, task.views[0])
 
 
-def cascade(task: Task, settings: BackendSettings) -> SystemScores:
-    chain = _plain_chain(task, _full_components(task, settings))
-    X = chain.fit_transform(task.train)
-    ranks = _ranks(task, settings, X.shape[1])
-    ranks.pop(task.cell)
-    scorer = CascadeScorer(ranks, {"noise": "full", "max_iter": 20}).fit(X, task.train_labels)
-    profiles = scorer.enrol(chain.transform(task.enrol), task.enrol_ids)
-    return SystemScores(np.asarray(scorer.llr(profiles, chain.transform(task.test))), scorer)
+def _one_view(task: Task, settings: BackendSettings, view: str) -> Bundle:
+    return _paper(task, settings, {view: min(len(task.views) * settings.paper_rank, task.classes[view] - 1)})
 
 
-def as_printed(task: Task, settings: BackendSettings) -> SystemScores:
-    ranks = _paper_ranks(task, settings)
-    bundle = _paper(task, settings, ranks, algorithm="paper", init="random")
-    return SystemScores(score(bundle, task, method="average", scoring="paper"), bundle, _sum(ranks))
-
-
-def exact(task: Task, settings: BackendSettings) -> SystemScores:
-    ranks = _paper_ranks(task, settings)
-    bundle = _paper(task, settings, ranks)
-    return SystemScores(score(bundle, task, method="average"), bundle, _sum(ranks))
-
-
-def _interaction(task: Task, settings: BackendSettings) -> tuple[Bundle, dict[str, int]]:
+def cascade(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
     components = _full_components(task, settings)
     ranks = _ranks(task, settings, components)
-    model = MultiviewPLDA(ranks, noise="full", max_iter=20)
-    return Bundle(_plain_chain(task, components), model).fit(task.train, task.train_labels), ranks
+    ranks.pop(task.cell)
+    return Bundle(_plain_chain(task, components), CascadeScorer(ranks, {"noise": "full", "max_iter": 20}))
 
 
-def with_interaction(task: Task, settings: BackendSettings) -> SystemScores:
-    bundle, ranks = _interaction(task, settings)
-    return SystemScores(score(bundle, task), bundle, _sum(ranks))
+def as_printed(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    return _paper(task, settings, _paper_ranks(task, settings), algorithm="paper", init="random")
 
 
-def known_phrase(task: Task, settings: BackendSettings) -> SystemScores:
-    bundle, ranks = _interaction(task, settings)
-    return SystemScores(score(bundle, task, known=_claims(task)), bundle, _sum(ranks))
+def exact(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    return _paper(task, settings, _paper_ranks(task, settings))
 
 
-def _fitter(settings: BackendSettings, cell_only: bool) -> Fit:
-    """Trains on whitened vectors brought to one length, all views with the interaction, or cells alone."""
-
-    def fit(task: Task, shrinkage: float) -> Bundle:
-        components = _full_components(task, settings)
-        ranks = _ranks(task, settings, components)
-        views = {task.cell: ranks[task.cell]} if cell_only else ranks
-        model = MultiviewPLDA(
-            views, noise="full", noise_shrinkage=shrinkage, max_iter=20, random_state=settings.random_state
-        )
-        return Bundle(standard_chain(components), model).fit(task.train, task.train_labels)
-
-    return fit
+def with_interaction(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    components = _full_components(task, settings)
+    model = MultiviewPLDA(_ranks(task, settings, components), noise="full", max_iter=20)
+    return Bundle(_plain_chain(task, components), model)
 
 
-def _calibrated(tuned: Tuned, task: Task, **question: Any) -> NDArray[Any]:
-    scores = score(tuned.bundle, task, **question)
-    if tuned.calibrator is None:
-        return scores
-    return tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
+def whitened(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    """All views with the interaction, on whitened vectors brought to one length."""
+    components = _full_components(task, settings)
+    return _whitened(settings, components, _ranks(task, settings, components), shrinkage)
 
 
-def tuned_plda(task: Task, settings: BackendSettings) -> SystemScores:
-    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=True), score, settings.random_state)
-    return SystemScores(_calibrated(tuned, task), tuned.bundle, _described(tuned))
+def whitened_by_cell(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    components = _full_components(task, settings)
+    ranks = _ranks(task, settings, components)
+    return _whitened(settings, components, {task.cell: ranks[task.cell]}, shrinkage)
 
 
-def best(task: Task, settings: BackendSettings) -> SystemScores:
-    def ask(bundle: Bundle, trials: Task) -> NDArray[Any]:
-        return score(bundle, trials, known=_claims(trials))
+def _whitened(settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float) -> Bundle:
+    options: dict[str, Any] = {
+        "noise": "full",
+        "noise_shrinkage": shrinkage,
+        "max_iter": 20,
+        "random_state": settings.random_state,
+    }
+    return Bundle(standard_chain(components), MultiviewPLDA(views, **options))
 
-    tuned = tune(task, settings.shrinkages, _fitter(settings, cell_only=False), ask, settings.random_state)
-    return SystemScores(_calibrated(tuned, task, known=_claims(task)), tuned.bundle, _described(tuned))
 
-
-def _claims(task: Task) -> dict[str, Any] | None:
-    """The phrase that an enrolment claims, the second view's class; None where training has met no such phrase."""
+def claims(task: Task) -> dict[str, Any]:
+    """The phrase that an enrolment claims, the second view's class; nothing where training has met no such phrase."""
     view = task.views[1]
     claimed = task.model_labels[view]
-    return {view: claimed} if np.isin(claimed, task.train_labels[view]).any() else None
+    return {"known": {view: claimed}} if np.isin(claimed, task.train_labels[view]).any() else {}
 
 
-def _sum(ranks: dict[str, int]) -> str:
-    return "ranks " + " + ".join(map(str, ranks.values()))
-
-
-def _described(tuned: Tuned) -> str:
-    return f"{_sum(tuned.bundle.scorer.views_)}, shrinkage {tuned.shrinkage:g}"
+def _as_the_paper_asks(task: Task) -> dict[str, Any]:
+    return {"scoring": "paper"}
 
 
 SYSTEMS = {
     system.name: system
     for system in (
         System("cosine", "cosine", cosine, llr=False),
-        System("plda-cell", "PLDA by cell, as in the paper", plda_by_cell),
+        System("plda-cell", "PLDA by cell, as in the paper", plda_by_cell, method="average"),
         System("plda-speaker", "PLDA by speaker", plda_by_speaker),
         System("cascade", "cascade of two PLDA", cascade),
-        System("jplda-printed", "jPLDA as printed", as_printed, two_views=True),
-        System("jplda-exact", "jPLDA exact", exact),
+        System("jplda-printed", "jPLDA as printed", as_printed, _as_the_paper_asks, "average", two_views=True),
+        System("jplda-exact", "jPLDA exact", exact, method="average"),
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
-        System("jplda-known", "  the same, phrase known", known_phrase),
-        System("plda-tuned", "PLDA by cell, tuned as best", tuned_plda),
-        System("best", "best", best),
+        System("jplda-known", "  the same, phrase known", with_interaction, claims),
+        System("plda-tuned", "PLDA by cell, tuned as best", whitened_by_cell, tuned=True),
+        System("best", "best", whitened, claims, tuned=True),
     )
 }
 BASELINE, BEST = "plda-cell", "best"
@@ -255,12 +229,34 @@ def systems_named(names: tuple[str, ...]) -> list[System]:
 def run_system(system: System, task: Task, settings: BackendSettings) -> SystemScores:
     """Fit and score, on one BLAS thread: products are small, and sums do not depend on the cores that there are.
 
-    That a rank is capped or ten iterations are few is no news here.
+    That a rank is capped or ten iterations are few is no news here; that few speakers calibrate is.
     """
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return system.run(task, settings)
+        warnings.simplefilter("default", FewSpeakersWarning)
+        question = system.question(task)
+        if not system.tuned:
+            bundle = system.fit(task, settings)
+            return SystemScores(score(bundle, task, method=system.method, **question), bundle, _ranks_of(bundle))
+        tuned = tune(
+            task, settings.shrinkages, partial(_refit, system, settings), system.question, settings.random_state
+        )
+        scores = score(tuned.bundle, task, **question)
+        note = f"{_ranks_of(tuned.bundle)}, shrinkage {tuned.shrinkage:g}"
+        if tuned.calibrator is not None:
+            scores = tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
+            note += f", calibrated on {tuned.calibrator.n_speakers_} speakers"
+        return SystemScores(scores, tuned.bundle, note)
+
+
+def _refit(system: System, settings: BackendSettings, task: Task, shrinkage: float) -> Bundle:
+    return system.fit(task, settings, shrinkage)
+
+
+def _ranks_of(bundle: Bundle) -> str:
+    ranks = getattr(bundle.scorer, "views_", None) or getattr(bundle.scorer, "views", {})
+    return f"rank{'s' if len(ranks) > 1 else ''} {' + '.join(map(str, ranks.values()))}" if ranks else ""
 
 
 # Settings and calibration from speakers that the extractor has not met.
@@ -282,8 +278,6 @@ tell smaller differences from chance."""
 
 Fit = Callable[[Task, float], Bundle]
 """Trains a back-end on a task's training vectors, with a shrinkage of the noise."""
-Ask = Callable[[Bundle, Task], NDArray[Any]]
-"""A back-end's scores (models, tests) of a task's trials."""
 
 
 @dataclass(frozen=True)
@@ -301,32 +295,37 @@ class Tuned:
     development: dict[float, float]
 
 
-def tune(task: Task, shrinkages: Sequence[float], fit: Fit, ask: Ask, random_state: int = 0) -> Tuned:
+def tune(
+    task: Task,
+    shrinkages: Sequence[float],
+    fit: Fit,
+    question: Callable[[Task], dict[str, Any]] = _plainly,
+    random_state: int = 0,
+) -> Tuned:
     """Choose the shrinkage, the first unless another is clearly better, and calibrate; then train on all."""
     inner = development_task(task, random_state)
     if inner is None:
         return Tuned(fit(task, shrinkages[0]), shrinkages[0], None, {})
-    targets = inner.targets
     found: dict[float, tuple[float, LinearCalibrator, Bundle]] = {}
     for share in shrinkages:
-        partial = fit(inner, share)
-        calibrator, cost = _calibration(ask(partial, inner), targets)
-        found[share] = (cost, calibrator, partial)
+        candidate = fit(inner, share)
+        found[share] = (*_calibrate(candidate, inner, question(inner)), candidate)
     chosen = min(found, key=lambda share: found[share][0])
     if found[chosen][0] > CLEARLY * found[shrinkages[0]][0]:
         chosen = shrinkages[0]
-    _, calibrator, partial = found[chosen]
+    _, calibrator, candidate = found[chosen]
     bundle = fit(task, chosen)
-    bundle.calibrator = _calibration(score(partial, inner), targets)[0]
+    bundle.calibrator = _calibrate(candidate, inner, {})[1]
     return Tuned(bundle, chosen, calibrator, {share: cost for share, (cost, *_) in found.items()})
 
 
-def _calibration(scores: Any, targets: NDArray[np.bool_]) -> tuple[LinearCalibrator, float]:
-    """The calibration of scores, and what they cost then."""
-    flat = np.asarray(scores, dtype=np.float64).ravel()
-    calibrator = LinearCalibrator().fit(flat, targets.ravel())
-    llrs = calibrator.transform(flat)
-    return calibrator, float(cllr(llrs[targets.ravel()], llrs[~targets.ravel()]))
+def _calibrate(bundle: Bundle, task: Task, question: dict[str, Any]) -> tuple[float, LinearCalibrator]:
+    """What a bundle's scores of a task cost once they are calibrated on it, and the calibrator."""
+    targets, profiles = task.targets, bundle.enrol(task.enrol, task.enrol_ids)
+    bundle.calibrator = LinearCalibrator()
+    bundle.fit_calibrator(profiles, task.test, targets, speakers=task.model_labels[task.views[0]], **question)
+    llrs = bundle.calibrated(profiles, task.test, **question)
+    return float(cllr(llrs[targets], llrs[~targets])), bundle.calibrator
 
 
 def development_task(task: Task, random_state: int = 0) -> Task | None:
@@ -338,7 +337,7 @@ def development_task(task: Task, random_state: int = 0) -> Task | None:
     if 2 <= len(unseen) <= len(names) - 3:  # an extractor from elsewhere has met nobody: then a share is held out
         held = unseen
     elif len(names) >= 6:
-        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), random_state)[1]
+        held = held_out_classes(names, SHARE, random_state)
     else:
         return None
     out = np.isin(people, held)

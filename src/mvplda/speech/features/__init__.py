@@ -4,39 +4,18 @@
 corpus. The packages that this needs (``mvplda[audio]``) are imported where they are used.
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-_HOMES = {
-    "ActivitySettings": "settings",
-    "Augmentation": "extract",
-    "Channel": "augmentation",
-    "Extracted": "extract",
-    "FeatureCache": "store",
-    "FeatureSet": "store",
-    "FeatureSettings": "settings",
-    "Gain": "augmentation",
-    "Noise": "augmentation",
-    "Recipe": "augmentation",
-    "Room": "augmentation",
-    "SoundReader": "reading",
-    "Speed": "augmentation",
-    "augment": "augmentation",
-    "extract_features": "extract",
-    "features": "frames",
-    "frame_bounds": "frames",
-    "read_audio": "reading",
-    "speech_frames": "frames",
-    "stack": "frames",
-    "stacked_index": "frames",
-}
+from .augmentation import Channel, Gain, Noise, Recipe, Room, Speed, augment
+from .extract import Augmentation, Extracted, extract_features
+from .frames import features, frame_bounds, speech_frames, stack, stacked_index
+from .reading import Clip, SoundReader, read_audio
+from .settings import ActivitySettings, FeatureSettings
+from .store import FeatureCache, FeatureSet
 
 __all__ = [
     "ActivitySettings",
     "Augmentation",
     "Channel",
+    "Clip",
     "Extracted",
     "FeatureCache",
     "FeatureSet",
@@ -56,23 +35,3 @@ __all__ = [
     "stack",
     "stacked_index",
 ]
-
-if TYPE_CHECKING:
-    from .augmentation import Channel, Gain, Noise, Recipe, Room, Speed, augment
-    from .extract import Augmentation, Extracted, extract_features
-    from .frames import features, frame_bounds, speech_frames, stack, stacked_index
-    from .reading import SoundReader, read_audio
-    from .settings import ActivitySettings, FeatureSettings
-    from .store import FeatureCache, FeatureSet
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'mvplda.speech.features' has no attribute {name!r}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)

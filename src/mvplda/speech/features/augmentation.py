@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..._optional import need
 from ...exceptions import DataError, ParameterError
-from ..settings import Count, Rule, Settings, between
+from ..settings import Count, Rule, Settings, Tagged, between
 
 Wave = NDArray[np.float64]
 Range = Annotated[tuple[float, float], Rule(lambda ends: ends[0] <= ends[1], "is a range (low, high)")]
@@ -34,30 +34,16 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Step(Settings):
+class Step(Tagged):
     """One thing that is done, with a probability; ranges are drawn from uniformly."""
 
     probability: Annotated[float, between(0, 1)] = 1.0
 
-    name: ClassVar[str] = ""
-
-    @property
-    def noun(self) -> str:  # type: ignore[override]
-        return f"{self.name}: "
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"step": self.name, **super().to_dict()}
+    tag: ClassVar[str] = "step"
 
     @classmethod
-    def from_dict(cls, values: Any, start: Any = None) -> Any:
-        """The step that a table names."""
-        if isinstance(values, Step):
-            return values
-        plain = dict(values) if isinstance(values, Mapping) else {}
-        kind = STEPS.get(plain.pop("step", ""))
-        if kind is None:
-            raise ParameterError(f"every step of a recipe names one of {', '.join(STEPS)}; got {values!r}")
-        return super(Step, kind).from_dict(plain)
+    def registered(cls) -> Mapping[str, type[Step]]:
+        return STEPS
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         raise NotImplementedError
@@ -69,7 +55,7 @@ class Speed(Step):
 
     factor: Above = (0.9, 1.1)
 
-    name: ClassVar[str] = "speed"
+    kind: ClassVar[str] = "speed"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         factor = rng.uniform(*self.factor)
@@ -87,7 +73,7 @@ class Noise(Step):
     kinds: Annotated[tuple[NoiseKind, ...], Rule(bool, "has at least one kind")] = ("white", "pink")
     voices: Count = 5
 
-    name: ClassVar[str] = "noise"
+    kind: ClassVar[str] = "noise"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         kind = self.kinds[rng.integers(len(self.kinds))]
@@ -110,7 +96,7 @@ class Room(Step):
     t60_s: Above = (0.1, 0.6)
     direct_db: Range = (0.0, 12.0)
 
-    name: ClassVar[str] = "room"
+    kind: ClassVar[str] = "room"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         response = room_response(rng.uniform(*self.t60_s), rng.uniform(*self.direct_db), around.rate, rng)
@@ -131,7 +117,7 @@ class Channel(Step):
     high_hz: Range = (3400.0, 8000.0)
     slope: int = 2
 
-    name: ClassVar[str] = "channel"
+    kind: ClassVar[str] = "channel"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         # Padded, for a filter in the frequency domain joins the end to the start.
@@ -152,13 +138,13 @@ class Gain(Step):
 
     gain_db: Range = (-6.0, 6.0)
 
-    name: ClassVar[str] = "gain"
+    kind: ClassVar[str] = "gain"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         return np.asarray(samples * 10 ** (rng.uniform(*self.gain_db) / 20))
 
 
-STEPS: Mapping[str, type[Step]] = {step.name: step for step in (Speed, Noise, Room, Channel, Gain)}
+STEPS: Mapping[str, type[Step]] = {step.kind: step for step in (Speed, Noise, Room, Channel, Gain)}
 
 
 @dataclass(frozen=True)

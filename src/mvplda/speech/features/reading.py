@@ -79,6 +79,16 @@ class SoundReader:
         self.path, self.rate = Path(path), rate
         self._file = _open(self.path)
 
+    @property
+    def frames(self) -> int:
+        """Samples of each channel in the file."""
+        return int(self._file.frames)
+
+    @property
+    def file_rate(self) -> int:
+        """Samples a second in the file."""
+        return int(self._file.samplerate)
+
     def __enter__(self) -> Self:
         return self
 

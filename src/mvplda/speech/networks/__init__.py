@@ -11,9 +11,9 @@ torch is imported when something that needs it is used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..._optional import import_late
 from ...exceptions import ConstantLayerWarning
 from .settings import (
     NETWORKS,
@@ -49,15 +49,7 @@ __all__ = [
     "train",
 ]
 
-_LATE = {
-    "Extractor": "extractor",
-    "LayerHealth": "pretraining",
-    "export_onnx": "extractor",
-    "train": "training",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_LATE[name]}", __name__), name)
+__getattr__, __dir__ = import_late(
+    __name__,
+    {"extractor": ("Extractor", "export_onnx"), "pretraining": ("LayerHealth",), "training": ("train",)},
+)

@@ -17,17 +17,17 @@ from ..._optional import need
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import encode_labels
-from ..corpora.corpus import split_classes
+from ..corpora.corpus import held_out_classes
 from ..features.store import FeatureSet
 from .settings import FrameAugmentation
 
 need("torch")
 
-import torch  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-__all__ = ["Tensor", "choose_device", "functional", "nn", "pieces", "torch", "valid_frames"]
+# under their own names, so that the other modules take them from here
+import torch as torch  # noqa: E402
+from torch import Tensor as Tensor  # noqa: E402
+from torch import nn as nn  # noqa: E402
+from torch.nn import functional as functional  # noqa: E402
 
 Labels = Mapping[str, Any]
 Inputs = tuple[Tensor, Tensor | None] | tuple[Tensor]
@@ -35,6 +35,27 @@ CHUNK = 64
 """Steps whose stacked frames are gathered at once."""
 SORTED_BATCHES = 16
 """Utterances of so many batches are sorted by length, so that a batch holds similar ones."""
+
+
+class Body(nn.Module):
+    """A network without heads: ``body(frames, lengths)`` makes vectors (B, dimension) of frames (B, T, width).
+
+    Training copies the frames' mean and deviation into ``shift`` and ``deviation``.
+    """
+
+    shift: Tensor
+    deviation: Tensor
+
+    def __init__(self, width: int, dimension: int, embedding: int | None = None) -> None:
+        """``embedding``: how many numbers the heads see, as many as the vectors have if None."""
+        super().__init__()
+        self.width, self.dimension, self.embedding = width, dimension, embedding or dimension
+        self.register_buffer("shift", torch.zeros(width))
+        self.register_buffer("deviation", torch.ones(width))
+
+    def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """(B, embedding) of what the network's batches hold, which is standardised."""
+        raise NotImplementedError
 
 
 class Batches(Protocol):
@@ -115,7 +136,7 @@ def hold_out_rows(labels: Labels, view: str, share: float, random_state: int) ->
     count = max(2, round(share * number))
     if number - count < 2:
         raise ParameterError(f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2")
-    out = np.isin(column, split_classes(column, number - count, random_state)[1])
+    out = np.isin(column, held_out_classes(column, share, random_state))
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 

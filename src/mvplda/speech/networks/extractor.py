@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,31 +19,11 @@ from ..._progress import Progress
 from ...exceptions import FileFormatError, NumericalError, ParameterError
 from ...persistence import fingerprint, pack, unpack, write_atomically
 from ..features.store import FeatureSet
-from .batches import Tensor, check_features, choose_device, torch
+from .batches import Body, Tensor, check_features, choose_device, torch
 from .settings import NetworkSettings
 
 FORMAT = "mvplda-extractor"
 BATCH_FRAMES = 16384
-
-
-class Body(Protocol):
-    """A network without heads, a `torch.nn.Module`; training copies ``shift`` and ``deviation`` of the frames in.
-
-    ``body(frames, lengths)`` makes vectors (B, dimension) of frames (B, T, width), and ``embed`` of
-    what the network's batches hold makes the numbers (B, embedding) that the heads see.
-    """
-
-    width: int
-    dimension: int
-    embedding: int
-    shift: Tensor
-    deviation: Tensor
-
-    def embed(self, *inputs: Any) -> Tensor: ...
-
-    def __call__(self, frames: Tensor, lengths: Tensor) -> Tensor: ...
-
-    def __getattr__(self, name: str) -> Any: ...
 
 
 @torch.no_grad()

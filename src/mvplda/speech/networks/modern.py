@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from ...exceptions import ParameterError
-from .batches import Tensor, functional, nn, torch, valid_frames
+from .batches import Body, Tensor, functional, nn, torch, valid_frames
 from .settings import ModernNetwork
 
 
@@ -45,19 +45,13 @@ class Block(nn.Module):
         return blank(torch.relu(self.second(inner, mask) + x), mask)
 
 
-class ModernBody(nn.Module):
+class ModernBody(Body):
     """Frames (B, T, D) and lengths (B,) -> vectors (B, dimension)."""
 
-    shift: Tensor
-    deviation: Tensor
-
     def __init__(self, settings: ModernNetwork, width: int) -> None:
-        super().__init__()
-        self.settings, self.width, self.embedding = settings, width, settings.embedding
         both = settings.output == "embedding+pooled"
-        self.dimension = settings.embedding + (2 * settings.pooled if both else 0)
-        self.register_buffer("shift", torch.zeros(width))
-        self.register_buffer("deviation", torch.ones(width))
+        super().__init__(width, settings.embedding + (2 * settings.pooled if both else 0), settings.embedding)
+        self.settings = settings
         self.entry = Convolution(width, settings.channels, 5, 1)
         residual = settings.block == "residual"
         self.blocks = nn.ModuleList(

@@ -5,22 +5,16 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from .batches import Tensor, nn, stacked_positions, torch, valid_frames
+from .batches import Body, Tensor, nn, stacked_positions, torch, valid_frames
 from .settings import PaperNetwork
 
 
-class PaperBody(nn.Module):
+class PaperBody(Body):
     """Frames (B, T, D) and lengths (B,) -> vectors (B, hidden)."""
 
-    shift: Tensor
-    deviation: Tensor
-
     def __init__(self, settings: PaperNetwork, width: int) -> None:
-        super().__init__()
-        self.settings, self.width = settings, width
-        self.dimension = self.embedding = settings.hidden
-        self.register_buffer("shift", torch.zeros(width))
-        self.register_buffer("deviation", torch.ones(width))
+        super().__init__(width, settings.hidden)
+        self.settings = settings
         sizes = [width * (sum(settings.context) + 1)] + [settings.hidden] * settings.layers
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         for layer in self.layers:
@@ -29,9 +23,9 @@ class PaperBody(nn.Module):
             nn.init.uniform_(layer.weight, -bound, bound)
             nn.init.zeros_(layer.bias)
 
-    def embed(self, stacked: Tensor) -> Tensor:
+    def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Last hidden layer of standardised stacked frames (N, (before + 1 + after) D)."""
-        hidden = stacked
+        hidden = frames
         for layer in self.layers:
             hidden = torch.sigmoid(layer(hidden))
         return hidden

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from ...exceptions import ParameterError
 from ..features.settings import FeatureSettings
-from ..settings import Count, NotNegative, Positive, Rule, Settings, Share, Whole
+from ..settings import Count, NotNegative, Positive, Rule, Settings, Share, Tagged, Whole
 
 if TYPE_CHECKING:
     import torch
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
 
     from ..._typing import IntArray
     from ..features.store import FeatureSet
-    from .batches import Batches
-    from .extractor import Body
+    from .batches import Batches, Body
     from .modern import Heads
 
 
@@ -86,13 +84,12 @@ class Training(Settings):
     checkpoint_every: Count = 1
 
 
-class NetworkSettings(Settings):
+class NetworkSettings(Tagged):
     """A kind of network: its settings, and how it is built, fed and prepared.
 
     A new kind is a frozen dataclass that descends from this one and is registered with
     `register_network`; what it does not define is as here."""
 
-    kind: ClassVar[str] = ""
     margin_warmup: float = 0.0
 
     def usual_features(self) -> FeatureSettings:
@@ -125,19 +122,9 @@ class NetworkSettings(Settings):
         """What is done before the first epoch, and the health of what came of it."""
         return []
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, **super().to_dict()}
-
     @classmethod
-    def from_dict(cls, values: Any, start: Any = None) -> Any:
-        """The network that a table describes, of the kind that it names."""
-        if isinstance(values, NetworkSettings):
-            return values
-        plain = dict(values) if isinstance(values, Mapping) else {}
-        kind = plain.pop("kind", None)
-        if kind not in NETWORKS:
-            raise ParameterError(f"the kind of a network is {' or '.join(NETWORKS)}; got {kind!r}")
-        return super(NetworkSettings, NETWORKS[kind]).from_dict(plain)
+    def registered(cls) -> Mapping[str, type[NetworkSettings]]:
+        return NETWORKS
 
 
 NETWORKS: dict[str, type[NetworkSettings]] = {}

@@ -24,6 +24,7 @@ from ...metrics import eer
 from ...persistence import write_atomically
 from ..features.store import FeatureSet
 from .batches import (
+    Body,
     Inputs,
     Labels,
     Tensor,
@@ -37,7 +38,7 @@ from .batches import (
     take_labels,
     torch,
 )
-from .extractor import Body, Extractor, extract_vectors
+from .extractor import Extractor, extract_vectors
 from .modern import Heads
 from .settings import ModernNetwork, NetworkSettings, Training, default_training
 

@@ -1,0 +1,23 @@
+"""From sound to a vector: networks from elsewhere and our own, their recipes and fingerprints."""
+
+from .extractor import Extracted, Extractor, JointExtractor, SoundExtractor, Utterance, load_extractor
+from .quality import Quality, QualitySettings, measure
+from .recipe import Recipe, families, read_recipe, to_toml
+from .weights import get_weights
+
+__all__ = [
+    "Extracted",
+    "Extractor",
+    "JointExtractor",
+    "Quality",
+    "QualitySettings",
+    "Recipe",
+    "SoundExtractor",
+    "Utterance",
+    "families",
+    "get_weights",
+    "load_extractor",
+    "measure",
+    "read_recipe",
+    "to_toml",
+]

@@ -1,0 +1,198 @@
+"""How good a recording is: what was measured, and named warnings where a vector of it means little."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..exceptions import AudioError
+
+FRAME_S, SHIFT_S = 0.025, 0.010
+FULL_SCALE = 0.999
+"""Of the loudest sample; from here on a sample may be cut off, for converters and codecs round a little."""
+LEAST_LIMIT = 0.1
+"""Quieter sound has so few levels that equal neighbours mean nothing."""
+DIGITAL_ZERO_DB = -120.0
+SPECTRUM = 512
+FFT_FRAMES = 4000
+"""Spectra that the long-term spectrum is the mean of; more of a long file are passed over evenly."""
+
+
+@dataclass(frozen=True)
+class QualitySettings:
+    """When a recording is warned of.
+
+    Attributes
+    ----------
+    speech_s : net speech below this is "short": under a second, a speaker's vectors spread about twice as wide
+    quiet_db : a peak below this is "quiet": 16-bit sound then has under six bits left
+    clipped : a share of samples in flat tops above this is "clipped"; one tenth of a percent is heard as crackle
+    snr_db : an SNR below this is "noisy"
+    bandwidth_hz : less is "narrow": a telephone's 3.4 kHz lies under it
+    steady_db : frames whose level moves less than this (5th to 95th percentile) are no speech, whose syllables move
+        it by 20 to 40 dB
+    tone : a share of the energy in a band of 100 Hz, above which a steady sound is a "tone", else it is "noise"
+    speech_below_peak_db : frames further below the loudest are no speech
+    """
+
+    speech_s: float = 1.0
+    quiet_db: float = -60.0
+    clipped: float = 0.001
+    snr_db: float = 10.0
+    bandwidth_hz: float = 3600.0
+    steady_db: float = 4.0
+    tone: float = 0.8
+    speech_below_peak_db: float = 30.0
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What was measured of a recording.
+
+    Attributes
+    ----------
+    duration_s, speech_s : its length, and that of its speech by energy
+    peak_db, level_db : the loudest sample, and the mean power of the speech, below full scale
+    clipped : share of samples in flat tops at the limit
+    snr_db : speech against what lies between; None where nothing lies between
+    bandwidth_hz : where the spectrum ends
+    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise
+    digest : of the samples: equal for copies under other names
+    """
+
+    duration_s: float
+    speech_s: float
+    peak_db: float
+    level_db: float
+    clipped: float
+    snr_db: float | None
+    bandwidth_hz: float
+    warnings: tuple[str, ...] = ()
+    digest: str = field(default="", repr=False)
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is speech in it that a decision could rest on."""
+        return not {"tone", "noise", "quiet"} & set(self.warnings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None = None) -> Quality:
+    """The quality of samples of one channel, full scale being 1."""
+    return measure_parts([samples], rate, settings)
+
+
+def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None) -> Quality:
+    """The quality of a recording that comes in parts."""
+    settings = settings or QualitySettings()
+    levels, peaks, lengths, flat = [], [], [], 0
+    spectra = np.zeros(SPECTRUM // 2 + 1)
+    digest = hashlib.sha256(f"{rate}".encode())
+    for part in parts:
+        samples = np.asarray(part, dtype=np.float32)
+        lengths.append(len(samples))
+        peaks.append(float(np.abs(samples).max(initial=0.0)))
+        flat += _flat_tops(samples)
+        levels.append(frame_levels(samples, rate))
+        spectra += _spectrum(samples)
+        digest.update(np.round(samples * 32768).astype("<i4").tobytes())
+    total = sum(lengths)
+    if not total:
+        raise AudioError("the sound is empty: there are no samples")
+    level = np.concatenate(levels)
+    speech = is_speech(level, settings)
+    steady = len(level) >= 20 and np.subtract(*np.percentile(level, [95, 5])) < settings.steady_db
+    found = Quality(
+        duration_s=total / rate,
+        speech_s=float(speech.sum()) * SHIFT_S if len(level) else total / rate,
+        peak_db=_decibels(max(peaks) ** 2),
+        level_db=_mean_level(level[speech]),
+        clipped=flat / total,
+        snr_db=None if steady else _snr(level, speech),
+        bandwidth_hz=_bandwidth(spectra, rate),
+        digest=digest.hexdigest(),
+    )
+    band = max(1, round(100 / (rate / SPECTRUM)))
+    concentrated = np.convolve(spectra, np.ones(2 * band + 1), "same").max() / max(spectra.sum(), 1e-300)
+    names = {
+        "tone": concentrated > settings.tone and (steady or concentrated > 0.98),
+        "noise": steady and concentrated <= settings.tone,
+        "quiet": found.peak_db < settings.quiet_db,
+        "clipped": found.clipped > settings.clipped,
+        "short": found.speech_s < settings.speech_s,
+        "noisy": found.snr_db is not None and found.snr_db < settings.snr_db,
+        "narrow": found.bandwidth_hz < settings.bandwidth_hz,
+    }
+    return Quality(**{**asdict(found), "warnings": tuple(name for name, wrong in names.items() if wrong)})
+
+
+def frame_levels(samples: NDArray[Any], rate: int) -> NDArray[np.float64]:
+    """(T,) mean power of frames without their mean, in dB below full scale."""
+    length, shift = round(FRAME_S * rate), round(SHIFT_S * rate)
+    if len(samples) < length:
+        return np.empty(0)
+    windows = np.lib.stride_tricks.sliding_window_view(samples, length)[::shift]
+    power = np.einsum("ij,ij->i", windows, windows, dtype=np.float64) / length
+    power -= windows.mean(axis=1, dtype=np.float64) ** 2
+    return np.asarray(10 * np.log10(np.maximum(power, 10 ** (DIGITAL_ZERO_DB / 10))))
+
+
+def is_speech(level: NDArray[np.float64], settings: QualitySettings | None = None) -> NDArray[np.bool_]:
+    """Which frames are speech by their level: near the loud ones, and clearly above the quiet ones."""
+    settings = settings or QualitySettings()
+    if not len(level):
+        return np.zeros(0, dtype=np.bool_)
+    quiet, loud = np.percentile(level, [5, 95])
+    if loud - quiet < settings.steady_db:
+        return np.ones(len(level), dtype=np.bool_)
+    return np.asarray(level > max(loud - settings.speech_below_peak_db, quiet + 0.3 * (loud - quiet)))
+
+
+def _flat_tops(samples: NDArray[np.float32]) -> int:
+    """Samples at the limit whose neighbour has the same value; the limit may lie lower, where a gain came after it."""
+    top = float(np.abs(samples).max(initial=0.0))
+    if top < LEAST_LIMIT:
+        return 0
+    both = (samples[1:] == samples[:-1]) & (np.abs(samples[1:]) >= FULL_SCALE * top)
+    return int((np.append(both, False) | np.append(False, both)).sum())
+
+
+def _spectrum(samples: NDArray[np.float32]) -> NDArray[np.float64]:
+    if len(samples) < SPECTRUM:
+        samples = np.pad(samples, (0, SPECTRUM - len(samples)))
+    windows = np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
+    windows = windows[:: max(1, len(windows) // FFT_FRAMES)]
+    power = np.abs(np.fft.rfft(windows * np.hanning(SPECTRUM + 1)[:-1])) ** 2
+    power[:, 0] = 0  # a constant is no sound
+    return np.asarray(power.sum(axis=0))
+
+
+def _bandwidth(spectrum: NDArray[np.float64], rate: int) -> float:
+    """The highest frequency whose power is within 60 dB of the loudest, and 99.99 % of the energy below it."""
+    if not spectrum.any():
+        return 0.0
+    loud = np.flatnonzero(spectrum > spectrum.max() * 1e-6)
+    return float(loud[-1] * rate / SPECTRUM)
+
+
+def _snr(level: NDArray[np.float64], speech: NDArray[np.bool_]) -> float | None:
+    if speech.all() or not speech.any():
+        return None
+    signal, noise = (10 ** (level[which] / 10) for which in (speech, ~speech))
+    return float(10 * np.log10(max(signal.mean() - noise.mean(), 1e-12) / max(noise.mean(), 1e-12)))
+
+
+def _mean_level(level: NDArray[np.float64]) -> float:
+    return float(10 * np.log10(np.mean(10 ** (level / 10)))) if len(level) else DIGITAL_ZERO_DB
+
+
+def _decibels(power: float) -> float:
+    return max(DIGITAL_ZERO_DB, float(10 * np.log10(max(power, 1e-30))))

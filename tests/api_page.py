@@ -1,0 +1,85 @@
+"""What is public, as docs/api.md lists it: ``python tests/api_page.py`` writes the list anew.
+
+The list is made of the ``__all__`` of the modules below and of the first sentences of docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+BEGIN, END = "<!-- list -->", "<!-- end of list -->"
+MODULES = (
+    "mvplda",
+    "mvplda.exceptions",
+    "mvplda.labels",
+    "mvplda.toy",
+    "mvplda.statistics",
+    "mvplda.preprocessing",
+    "mvplda.calibration",
+    "mvplda.normalisation",
+    "mvplda.adaptation",
+    "mvplda.metrics",
+    "mvplda.io",
+    "mvplda.io.plda",
+    "mvplda.distributed",
+    "mvplda.report",
+    "mvplda.speech.features",
+    "mvplda.speech.networks",
+    "mvplda.speech.corpora",
+    "mvplda.speech.experiment",
+)
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Of a module without ``__all__``, which is a list itself, every name."""
+    named: list[str] = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    return [name for name in named if name != "__version__"]
+
+
+def first_sentence(module: ModuleType, name: str) -> str:
+    """What the docstring of a name says first; of a constant, the text that stands below it."""
+    value = getattr(module, name)
+    text = inspect.getdoc(value) if inspect.isclass(value) or callable(value) else _below(module, name)
+    line = " ".join((text or "").partition("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s", line, maxsplit=1)[0].rstrip(".")
+
+
+def _below(module: ModuleType, name: str) -> str | None:
+    folder = Path(str(module.__file__)).parent
+    for path in sorted(folder.glob("*.py")) if Path(str(module.__file__)).name == "__init__.py" else []:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for node, after in zip(body, [*body[1:], None], strict=True):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                    return str(after.value.value)
+    return None
+
+
+def listing() -> str:
+    parts = []
+    for place in MODULES:
+        module = import_module(place)
+        parts.append(f"\n## {place}\n\n{first_sentence_of_module(module)}\n\n| name | what it is |\n|:---|:---|\n")
+        for name in sorted(public_names(module), key=lambda name: (name.islower(), name)):
+            parts.append(f"| `{name}` | {first_sentence(module, name).replace('|', chr(92) + '|')} |\n")
+    return "".join(parts)
+
+
+def first_sentence_of_module(module: ModuleType) -> str:
+    return " ".join((module.__doc__ or "").strip().partition("\n\n")[0].split())
+
+
+def page() -> str:
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    return f"{before}{BEGIN}\n{listing()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
