@@ -16,7 +16,7 @@ from mvplda.io.vectors import read_vectors
 from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import standard_chain
 
-FIT = {"max_iter": 6, "tol": 0.0, "random_state": 0}
+FIT: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "random_state": 0}
 SPEED = ["--iterations", "6", "--tolerance", "0", "-q"]
 
 

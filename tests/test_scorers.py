@@ -99,8 +99,8 @@ IDS = np.repeat([f"m{i}" for i in range(10)], 3)
 
 def fitted(name: str, around: str = "alone") -> Any:
     scorer = SCORERS[name]()
-    y = {view: codes[TRAIN] for view, codes in LABELS.items()}
-    y = y["speaker"] if name == "plda" else y
+    labels = {view: codes[TRAIN] for view, codes in LABELS.items()}
+    y: Any = labels["speaker"] if name == "plda" else labels
     if around == "alone":
         return scorer.fit(X[TRAIN], y)
     chain = standard_chain(6) if around in ("prepared", "everything") else None
