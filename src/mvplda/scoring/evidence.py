@@ -61,7 +61,7 @@ class LatentSpace:
         """(r, D) gives the whitened sum of vectors back from their evidence, where there are more latents."""
         assert self.whitened is not None
         # the loadings may leave directions out, however many they are: no term depends on those
-        return np.linalg.pinv(self.whitened, rcond=1e-10)
+        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10))
 
 
 @dataclass(frozen=True)
