@@ -229,7 +229,7 @@ def test_kaldis_frames_are_those_of_another_implementation(seconds):
     settings = replace(recipe.features, normalisation="none", high_hz=-400.0)
     ours = make_frames(samples[40:], replace(recipe, features=settings))
     assert len(ours) >= len(theirs)
-    np.testing.assert_allclose(ours[: len(theirs), 8:], theirs[:, 8:], atol=5e-3)
+    np.testing.assert_allclose(ours[: len(theirs), 8:], theirs[:, 8:], atol=2e-2)
 
 
 @pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
