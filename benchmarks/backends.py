@@ -176,7 +176,6 @@ def tables(widths: dict[str, int]) -> dict[str, dict[str, tuple[list[str], Backe
     for title, names in (("campplus + words", two), ("campplus + words + resemblyzer", three)):
         every[title] = {
             "cosines, fused": (names, of(names, models=False, cosines=True)),
-            "one vector, joint, prior": (names, single(joint, None)),
             "experts, summed": (names, of(names, factors=None)),
             "experts": (names, of(names)),
             "experts and cosines": (names, of(names, cosines=True)),

@@ -13,13 +13,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray
+from .._validation import as_vectors
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import base_columns, encode_labels, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.evidence import log_sum
 from ..scoring.profiles import Profiles
 from ..scoring.question import Hypothesis, Question, make_question, possible_hypotheses
-from ..statistics import as_vectors
 from .scorer import MatrixScorer
 
 TRIALS = 20_000
@@ -178,7 +178,9 @@ class Committee(MatrixScorer, BaseEstimator):
         vectors = as_vectors(X)
         if vectors.shape[1] != self.width_:
             raise DataError(f"X has {vectors.shape[1]} features, but this committee is expecting {self.width_}")
-        parts = [expert.enrol(self._see(name, vectors), ids, labels) for name, expert in self.experts_.items()]
+        parts: list[Profiles] = [
+            expert.enrol(self._see(name, vectors), ids, labels) for name, expert in self.experts_.items()
+        ]
         if any(len(part.y) != len(parts[0].y) for part in parts):
             raise ParameterError("experts that know no views cannot enrol profiles with labels: leave labels out")
         richest = max(parts, key=lambda part: len(part.labels))
@@ -245,11 +247,11 @@ class Committee(MatrixScorer, BaseEstimator):
         pairs: IntArray | None = None,
     ) -> dict[Hypothesis, Array]:
         evidence = self._evidence(enrol, test, question, hypotheses, pairs)
-        return {
-            h: sum(self.factors_[name] * said[h] for name, said in evidence.items())
-            + self.offsets_.get(h, 0.0)  # (V10)
-            for h in hypotheses
-        }
+        terms = {}
+        for h in hypotheses:
+            added = sum(self.factors_[name] * said[h] for name, said in evidence.items())
+            terms[h] = np.asarray(added + self.offsets_.get(h, 0.0))  # (V10)
+        return terms
 
     def _evidence(
         self,

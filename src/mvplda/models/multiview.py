@@ -38,7 +38,8 @@ from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
-from ..statistics import SecondMoment, SufficientStatistics
+from ..statistics import SufficientStatistics
+from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
 from .priors import (
@@ -317,7 +318,8 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             sums = sums.on_host()
             design = replace(design, sums=sums)
         noise_there = noise.on(sums.xp)
-        step, log_prior = None, None
+        step: Callable[[Posterior], Parameters] | None = None
+        log_prior: Callable[[Parameters], float] | None = None
         if self.prior is None:
             start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class IsotropicPrior:
     @classmethod
     def about(cls, components: Components, strengths: Sequence[float], blocks: Sequence[int] = ()) -> IsotropicPrior:
         """The prior that keeps the variance of every block of every component as it is."""
-        ends = np.cumsum(blocks)[:-1] if len(blocks) else []
+        ends = np.cumsum(blocks)[:-1].tolist()
         targets = []
         for covariance in components.covariances:
             parts = np.split(np.diag(covariance), ends)
@@ -194,7 +195,7 @@ def as_strengths(strength: Any, views: Sequence[str]) -> tuple[float, ...]:
     else:
         values = [strength] * len(names)
     for name, value in zip(names, values, strict=True):
-        if isinstance(value, (bool, str)) or not np.isscalar(value) or not 0 <= value <= 1:
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
             raise ParameterError(
                 f"prior_strength is 'auto', a number in [0, 1], or a dict of them by view and 'noise'; "
                 f"got {value!r} for {name!r}"
