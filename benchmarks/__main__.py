@@ -9,7 +9,7 @@ from typing import Any
 import click
 from threadpoolctl import threadpool_limits
 
-from . import crossed, interval_coverage, joint, mixed_models, scale, scoring, statistics_io, train
+from . import crossed, extractors, interval_coverage, joint, mixed_models, scale, scoring, statistics_io, train
 from .report import PLOTS, draw, lines_of, write
 from .timing import ROOT
 
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Any] = {
     "mixed": mixed_models,
     "io": statistics_io,
     "intervals": interval_coverage,
+    "extractors": extractors,
 }
 
 
@@ -46,6 +47,7 @@ def main(
       mixed    crossed random effects against a mixed-model package
       io       statistics of files, GB/s by format (minutes)
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
+      extractors  networks from elsewhere that were fetched: multiples of real time
 
     On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
     """

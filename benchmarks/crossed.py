@@ -19,7 +19,7 @@ from mvplda.inference.design import AUTO_OPERATIONS, Design
 from mvplda.inference.em import m_step, posterior
 from mvplda.inference.initialise import moment_start
 from mvplda.inference.noise import NoiseModel
-from mvplda.statistics import Sums
+from mvplda.statistics.accumulator import Sums
 
 from .data import draw
 from .timing import best_of, extra_memory, in_another_process

@@ -3,7 +3,7 @@
 ``python -m benchmarks intervals``. A world tells how scores come about; speakers are drawn from it, everyone is
 enrolled and tested, the scores are judged, and the interval is held against the value of the whole world. Trials are
 crossed: the same speakers stand on both sides, every speaker has an effect of his own as a target, as the one enrolled
-and as the one tested, and every pair has one too.
+and as the one tested, and every pair has one too. Some worlds have a hundred impostors besides, who are tested only.
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ Trials = tuple[Any, Any, Any]
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A target's score is mean + own + noise, an impostor's enrolled + tested + pair + noise; deviations of each."""
+    """A target's score is mean + own + noise, an impostor's enrolled + tested + pair + noise; deviations of each.
+
+    impostors : speakers who are tested, and not enrolled
+    """
 
     mean: float
     own: float
     side: float
     pair: float
     noise: float = 1.0
+    impostors: int = 0
 
     @property
     def deviations(self) -> tuple[float, float]:
@@ -48,9 +52,11 @@ class Gaussian:
         return self.mean / (of_targets * of_others), self.mean * of_others / (of_targets + of_others)
 
     def draw(self, rng: np.random.Generator, speakers: int, profiles: int, tests: int) -> Trials:
-        who, test = (np.repeat(np.arange(speakers), times) for times in (profiles, tests))
-        own, enrolled, tested = (rng.normal(0, s, speakers) for s in (self.own, self.side, self.side))
-        pairs = rng.normal(0, self.pair, (speakers, speakers))
+        everyone = speakers + self.impostors
+        who, test = np.repeat(np.arange(speakers), profiles), np.repeat(np.arange(everyone), tests)
+        own, enrolled = (rng.normal(0, s, speakers) for s in (self.own, self.side))
+        tested = rng.normal(0, self.side, everyone)
+        pairs = rng.normal(0, self.pair, (speakers, everyone))
         others = enrolled[who][:, None] + tested[test][None, :] + pairs[who][:, test]
         scores = np.where(who[:, None] == test[None, :], self.mean + own[who][:, None], others)
         factor, threshold = self.scale
@@ -116,7 +122,7 @@ class Vectors:
         return {name: value for name, value in found.items() if not name.startswith(UNSTATED)}
 
 
-WORLDS: dict[str, Gaussian | Vectors] = {
+WORLDS: dict[str, Any] = {
     "weak effects of speakers": Gaussian(mean=4.0, own=0.3, side=0.3, pair=0.3),
     "strong effects of speakers": Gaussian(mean=5.0, own=1.0, side=0.7, pair=0.5),
     "strong effects of pairs": Gaussian(mean=5.0, own=0.8, side=0.5, pair=1.0, noise=0.4),
@@ -124,6 +130,11 @@ WORLDS: dict[str, Gaussian | Vectors] = {
     "many errors": Gaussian(mean=3.0, own=0.7, side=0.7, pair=0.0),
     "vectors of unsteady speakers": Vectors(),
 }
+UNEVEN: dict[str, Gaussian] = {
+    "strong effects, impostors not enrolled": replace(WORLDS["strong effects of speakers"], impostors=100),
+    "many errors, impostors not enrolled": replace(WORLDS["many errors"], impostors=100),
+}
+ENROLLED = (5, 12)
 SPEAKERS = (12, 20, 50)
 SIZES = ((1, 4), (2, 10))
 """Profiles and tests of a speaker."""
@@ -195,42 +206,65 @@ def ratio_coverage(world: Gaussian, speakers: int, size: tuple[int, int], rounds
     return round(held / rounds, 4)
 
 
-def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
-    many, resamples = (10, 50) if quick else (400, 200)
-    begin = time.perf_counter()
+def intervals(rounds: int) -> list[dict[str, Any]]:
+    """Coverage in every world and size."""
+    cases = [(world, speakers, size) for world in WORLDS for speakers in SPEAKERS for size in SIZES]
     rows = []
-    for world, model in WORLDS.items():
-        truth = model.truth()
-        for speakers in SPEAKERS:
-            for size in SIZES:
-                each = max(10, many // 2) if speakers * size[1] >= 500 else many
-                case = {"world": world, "speakers": speakers, "profiles": size[0], "tests": size[1], "rounds": each}
-                rows.append({**case, "measures": coverage(model, truth, speakers, size, each)})
+    for world, speakers, size in cases:
+        each = max(10, rounds // 2) if speakers * size[1] >= 500 else rounds
+        rows.append(_covered(WORLDS[world], world, speakers, size, each))
+    return rows
+
+
+def uneven_intervals(rounds: int) -> list[dict[str, Any]]:
+    """Coverage where impostors are not enrolled."""
+    half = max(10, rounds // 2)
+    return [_covered(model, world, n, SIZES[0], half) for world, model in UNEVEN.items() for n in ENROLLED]
+
+
+def _covered(model: Any, world: str, speakers: int, size: tuple[int, int], rounds: int) -> dict[str, Any]:
+    case = {"world": world, "speakers": speakers, "profiles": size[0], "tests": size[1], "rounds": rounds}
+    return {**case, "measures": coverage(model, model.truth(), speakers, size, rounds)}
+
+
+def paired(worlds: dict[str, Gaussian], speakers: tuple[int, ...], rounds: int, resamples: int) -> list[dict[str, Any]]:
+    """What paired tests say of systems that are equally good, and how often the interval of a ratio holds."""
+    return [
+        {
+            "world": world,
+            "speakers": n,
+            "rounds": rounds,
+            "resamples": resamples,
+            "wrong verdicts": wrong_verdicts(model, n, SIZES[0], rounds, resamples),
+            "coverage of the ratio of EER": ratio_coverage(model, n, SIZES[0], rounds, resamples),
+        }
+        for world, model in worlds.items()
+        for n in speakers
+    ]
+
+
+def least_coverage(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By measure and number of speakers, in the world where it is least."""
     least: dict[str, dict[str, float]] = {}
     for row in rows:
+        key = f"{row['speakers']} speakers" + ", 100 impostors besides" * (row["world"] in UNEVEN)
         for name, measure in row["measures"].items():
             if "coverage" in measure:
                 by_speakers = least.setdefault(name, {})
-                key = f"{row['speakers']} speakers"
                 by_speakers[key] = min(by_speakers.get(key, 1.0), measure["coverage"])
-    comparisons = []
-    for name in list(WORLDS)[:2]:
-        for speakers in SPEAKERS[:2]:
-            settings = (WORLDS[name], speakers, SIZES[0], many, resamples)
-            comparisons.append(
-                {
-                    "world": name,
-                    "speakers": speakers,
-                    "rounds": many,
-                    "resamples": resamples,
-                    "wrong verdicts": wrong_verdicts(*settings),
-                    "coverage of the ratio of EER": ratio_coverage(*settings),
-                }
-            )
+    return least
+
+
+def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
+    many, resamples = (10, 50) if quick else (400, 200)
+    begin = time.perf_counter()
+    rows = intervals(many) + uneven_intervals(many)
+    comparisons = paired({name: WORLDS[name] for name in list(WORLDS)[:2]}, SPEAKERS[:2], many, resamples)
+    comparisons += paired(UNEVEN, ENROLLED, max(10, many // 4), resamples)
     return {
         "machine": {"clock": f"wall seconds, {time.perf_counter() - begin:.0f} in all"},
         "level": 0.95,
-        "least coverage in any world": least,
+        "least coverage in any world": least_coverage(rows),
         "intervals": rows,
         "paired tests at 5 %": comparisons,
     }

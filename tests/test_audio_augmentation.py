@@ -147,3 +147,7 @@ def test_recipes_that_do_not_fit(values: dict[str, Any], says: str) -> None:
 def test_samples_have_one_axis() -> None:
     with pytest.raises(DataError, match="one axis"):
         augment(np.zeros((10, 2)), Recipe(), draw())
+
+
+def test_a_step_comes_back_from_its_own_class() -> None:
+    assert Noise.from_dict(Noise(snr_db=(1, 2)).to_dict()) == Noise(snr_db=(1, 2))

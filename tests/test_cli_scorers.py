@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from cli_files import fails, said_by, scoring, vector_files
 
-from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, ScoreNormaliser, load
+from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, load
 from mvplda.io.lists import read_labels
 from mvplda.io.scores import read_scores
 from mvplda.io.vectors import read_vectors
+from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import standard_chain
 
-FIT = {"max_iter": 6, "tol": 0.0, "random_state": 0}
+FIT: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "random_state": 0}
 SPEED = ["--iterations", "6", "--tolerance", "0", "-q"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cli_files import fails, said_by, scoring, training, vector_files
+from cli_files import fails, said_by, scoring, training, vector_files, write_map
 
 
 @pytest.fixture(autouse=True)
@@ -176,3 +176,23 @@ def test_one_kind_of_trial(root):
     err = said_by("evaluate", root / "scores", "--trials", root / "targets", code=1).err
     assert err.splitlines()[0].endswith("1599 score(s) are of trials that are not in the list")
     assert "there are no non-target scores" in err.splitlines()[1]
+
+
+def test_a_kind_of_one_speaker_leaves_the_table(tmp_path):
+    """Wrong phrases of one speaker only: that kind has no interval and no test, and the others have theirs."""
+    lines, scores = [], []
+    for number, (model, test) in enumerate((m, t) for m in range(8) for t in range(8)):
+        lines.append(f"s{model} u{test} {'TC' if model == test else 'IC'}")
+        scores.append(f"s{model} u{test} {number % 7 + 9 * (model == test)}")
+    (tmp_path / "trials").write_text("\n".join([*lines, "s0 u8 TW", "s0 u9 TW"]) + "\n")
+    (tmp_path / "scores").write_text("\n".join([*scores, "s0 u8 1", "s0 u9 2"]) + "\n")
+    write_map(tmp_path / "utt2spk", [f"u{i}" for i in range(10)], [f"s{i}" for i in range(8)] + ["s0", "s0"])
+    common = ["--trials", tmp_path / "trials", "--test-speakers", tmp_path / "utt2spk"]
+    table = said_by("evaluate", tmp_path / "scores", *common, code=0).out
+    assert "None for TW: " in table
+    assert "0.00 [0.00, 31.23]" in table  # of IC, without an error: three in eight
+    said = said_by(
+        "compare", f"a={tmp_path / 'scores'}", f"b={tmp_path / 'scores'}", *common, "--resamples", 50, code=0
+    ).out
+    assert "TW too few speakers for a test" in said
+    assert "IC +0.00 [+0.00, +0.00]" in said

@@ -89,7 +89,7 @@ def test_modern_network_layer_by_layer(block):
     """Against its description: convolutions with short cuts, attentive statistics, embedding and pooled statistics."""
     torch.manual_seed(0)
     settings = ModernNetwork(block=block, channels=4, dilations=(1, 2), pooled=3, attention=2, embedding=5)
-    body = settings.build(6)
+    body: Any = settings.build(6)
     with torch.no_grad():
         for name, value in (*body.named_parameters(), *body.named_buffers()):
             value.copy_(torch.rand_like(value) + 0.5 if "variance" in name else torch.randn_like(value))

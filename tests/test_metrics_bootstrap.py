@@ -124,11 +124,30 @@ def test_infinite_costs_are_undecided():
     assert np.isnan(paired.difference)
 
 
+@pytest.mark.parametrize(("enrol", "test"), [("aa", "ab"), ("aa", "aa")])
+def test_a_kind_of_too_few_speakers_is_undecided(enrol, test):
+    found = compare_systems(
+        [1.0, 0.0], [0.0, 1.0], ["TC", "IC"], list(enrol), list(test), n_resamples=50, random_state=0
+    ).tests["IC"]["eer"]
+    assert (found.a, found.b, found.verdict) == (0, 0.5, "undecided")
+    assert np.isnan([found.low, found.high, found.p_value]).all()
+
+
+@pytest.mark.slow
+def test_paired_p_values_where_impostors_are_not_enrolled():
+    """Twelve are enrolled and a hundred pretend: the test knows twelve."""
+    rng = np.random.default_rng(4)
+    wrong = 0
+    for _ in range(100):
+        systems = [simulate(rng, speakers=112, tests=2) for _ in range(2)]
+        (a, same, who, test), (b, *_) = systems
+        found = compare_systems(a[:12], b[:12], same[:12], who[:12], test, n_resamples=100, random_state=rng)
+        wrong += found.tests["Total"]["eer"].p_value < 0.05
+    assert wrong <= 9  # of 100; 5 expected
+
+
 def test_what_cannot_be_compared():
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
-    alone = [1.0, 0.0]
-    with pytest.raises(DataError, match="too few speakers"):
-        compare_systems(alone, alone, ["TC", "IC"], ["a", "a"], ["a", "b"], n_resamples=50, random_state=0)
     with pytest.raises(DataError, match="same trials"):
         compare_systems(scores, scores[1:], same, enrol, test)
     with pytest.raises(ParameterError, match="at least 2"):

@@ -10,7 +10,7 @@ import pytest
 from evaluation_problems import population, simulate
 from scipy.stats import t as student
 
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics import Hull, evaluate, intervals, speaker_intervals
 from mvplda.metrics.catalogue import jackknife_interval
 from mvplda.metrics.curves import pool
@@ -86,6 +86,59 @@ def test_no_error_is_the_rule_of_three(speakers, high):
     assert row["min_cllr"].high == pytest.approx(-high * np.log2(high) - (1 - high) * np.log2(1 - high), abs=1e-3)
     if "min_dcf/sre21" in row:
         assert row["min_dcf/sre21"].high == pytest.approx(min(1.0, 19 * high), abs=1e-2)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_impostors_who_are_not_enrolled_are_no_more_people_to_be_missed(turned):
+    """Five have targets, or five alone pretend, whatever there are on the other side: three in five."""
+    few, many = np.repeat(np.arange(5), 200), np.tile(100 + np.arange(200), 5)
+    own = np.arange(100, 300) if turned else np.repeat(np.arange(5), 3)  # of the targets
+    enrol, test = (many, few) if turned else (few, many)
+    same = np.arange(len(own) + len(few)) < len(own)
+    sides = np.concatenate([own, enrol]), np.concatenate([own, test])
+    high = 1 - 0.05 ** (1 / 5)
+    row = speaker_intervals(np.where(same, 9.0, -9.0), same, *sides).intervals["Total"]
+    assert (row["eer"].low, row["eer"].high) == (0, pytest.approx(high))
+    scores = np.random.default_rng(0).normal(np.where(same, 3.0, -3.0), 1.5)
+    found = speaker_intervals(scores, same, *sides).intervals["Total"]["eer"]
+    assert found.low < found.estimate < found.high <= found.estimate + high
+
+
+def test_freedom_is_that_of_the_speakers_who_count():
+    without = 0.1 + np.tile([-0.01, 0.01], 10)
+    reach = [np.log((jackknife_interval(0.1, without, speakers=n).high + 0.2 / n) / (0.1 + 0.2 / n)) for n in (10, 20)]
+    spread = [
+        np.sqrt(19 / 20) * np.linalg.norm(np.log(without + 0.2 / n) - np.log(without + 0.2 / n).mean())
+        for n in (10, 20)
+    ]
+    shift = [19 * (np.log(0.1 + 0.2 / n) - np.log(without + 0.2 / n).mean()) for n in (10, 20)]
+    for k, n in enumerate((10, 20)):
+        assert reach[k] == pytest.approx(shift[k] + student.ppf(0.975, n - 1) * spread[k])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "enrol", "test"),
+    [
+        (["TC"] * 4 + ["TW"] + ["IC"] * 4, "abcdaabcd", "abcdabcda"),  # TW of one speaker
+        (["TC", "TC", "IC", "IC"], "abab", "abba"),  # two speakers
+        (["TC", "TW", "TC"], "aaa", "aaa"),
+    ],
+)
+def test_a_kind_of_too_few_speakers_has_no_interval_and_the_table_says_so(kinds, enrol, test):
+    scores = np.linspace(1, -1, len(kinds))
+    found = speaker_intervals(scores, kinds, list(enrol), list(test))
+    assert [kind for kind, row in found.intervals.items() if not row] == list(found.too_few) != []
+    assert ("IC" in found.too_few) == (set(enrol) == {"a", "b"})
+    table = evaluate(scores, kinds).table(intervals=found)
+    assert f"None for {', '.join(found.too_few)}: " in table
+    assert "too few speakers" in found.to_dict()["definition"]
+
+
+@pytest.mark.parametrize("weight", [-1.0, 0.0, math.nan, math.inf])
+def test_a_trial_stands_for_some_number_of_trials(weight):
+    scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
+    with pytest.raises(ParameterError, match="weights: one trial of 'nontarget' stands for"):
+        speaker_intervals(scores, same, enrol, test, weights={"nontarget": weight})
 
 
 def test_one_erring_speaker_reaches_no_further_than_three_in_n():
@@ -169,10 +222,6 @@ def test_what_can_have_no_intervals():
         speaker_intervals(scores, same, enrol, test[1:])
     with pytest.raises(LabelError, match="one type"):
         speaker_intervals(scores, same, enrol, test.astype(str))
-    with pytest.raises(DataError, match="at least two speakers"):
-        speaker_intervals([1.0, 0.0], ["TC", "TW"], ["a", "a"], ["a", "a"])
-    with pytest.raises(DataError, match="too few speakers"):
-        speaker_intervals([1.0, 0.0], ["TC", "IC"], ["a", "a"], ["a", "b"])
     with pytest.raises(ParameterError, match="level"):
         speaker_intervals(scores, same, enrol, test, level=95)
 
@@ -210,3 +259,22 @@ def test_intervals_hold_the_population_and_trials_alone_would_not():
         assert np.median(widths[name]) < 2 * value, name
     assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.35)
     assert np.mean(naive) < 0.8 * np.std(estimates)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("enrolled", [5, 12])
+def test_intervals_hold_the_population_where_impostors_are_not_enrolled(enrolled):
+    """60 evaluations of a few who are enrolled, and of 60 others who are tested only."""
+    targets, others, shares = population()
+    edges = np.union1d(targets, others)
+    below = (
+        np.concatenate([[0.0], np.interp(edges, x, np.cumsum(shares), left=0.0), [1.0]]) for x in (targets, others)
+    )
+    truth = Hull(*pool(*below)).eer()
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(60):
+        scores, same, who, test = simulate(rng, speakers=enrolled + 60)
+        found = speaker_intervals(scores[:enrolled], same[:enrolled], who[:enrolled], test).intervals["Total"]["eer"]
+        held += found.low <= truth <= found.high
+    assert held >= 54

@@ -17,7 +17,7 @@ import pytest
 import mvplda
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_page_lists_what_is_public():
@@ -57,6 +57,32 @@ def test_documents_import_public_names_only(page):
     for module, name in (found for block in blocks for found in public_imports(block)):
         assert module in api_page.MODULES, f"{module} is not public"
         assert name in api_page.public_names(import_module(module)), f"{module}.{name} is not public"
+
+
+def resolves(dotted: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of one."""
+    parts = dotted.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            value: object = import_module(".".join(parts[:k]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[k:]:
+            if not hasattr(value, name):
+                return False
+            value = getattr(value, name)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_documents_name_modules_and_files_that_are_there(page):
+    text = page.read_text(encoding="utf-8")
+    dotted = set(re.findall(r"`(mvplda(?:\.\w+)+)", text))
+    assert {name for name in dotted if not resolves(name)} == set()
+    files = set(re.findall(r"`([\w/]+\.py)`", text))
+    roots = (ROOT, ROOT / "src" / "mvplda", ROOT / "benchmarks")
+    assert {name for name in files if not any((root / name).exists() for root in roots)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

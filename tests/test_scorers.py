@@ -23,7 +23,6 @@ from mvplda import (
     MultiviewPLDA,
     Profiles,
     Question,
-    ScoreNormaliser,
     Scorer,
     load,
 )
@@ -32,6 +31,7 @@ from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import MatrixScorer
+from mvplda.normalisation import ScoreNormaliser
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import matrix
@@ -99,8 +99,8 @@ IDS = np.repeat([f"m{i}" for i in range(10)], 3)
 
 def fitted(name: str, around: str = "alone") -> Any:
     scorer = SCORERS[name]()
-    y = {view: codes[TRAIN] for view, codes in LABELS.items()}
-    y = y["speaker"] if name == "plda" else y
+    labels = {view: codes[TRAIN] for view, codes in LABELS.items()}
+    y: Any = labels["speaker"] if name == "plda" else labels
     if around == "alone":
         return scorer.fit(X[TRAIN], y)
     chain = standard_chain(6) if around in ("prepared", "everything") else None

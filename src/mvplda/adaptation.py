@@ -23,6 +23,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
+from ._validation import as_vectors
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.noise import NOISES, noise_of
 from .inference.parameters import Parameters
@@ -30,7 +31,6 @@ from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
 from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
-from .statistics import as_vectors
 
 __all__ = ["CORAL", "adapt", "coral_plus", "interpolate", "shift_mean"]
 

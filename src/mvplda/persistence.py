@@ -332,8 +332,10 @@ def state_of(part: Any, kind: type[Any]) -> State:
 def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     """The part whose state `state_of` gave; it must be of a kind."""
     name = about["class"]
-    cls = REGISTRY.get(name) or _public(name)
-    if not (isinstance(cls, type) and issubclass(cls, Persistent)):
+    if name not in REGISTRY:
+        _public("Bundle")  # which imports whatever stands around a scorer, and the scorers
+    cls = REGISTRY.get(name)
+    if cls is None:
         raise FileFormatError(f"it names a part {name!r}, which this mvplda does not know")
     part = cls.from_state(arrays, about)
     if not isinstance(part, kind):
@@ -356,7 +358,7 @@ def get_part(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any
 
 def _public(name: str) -> Any:
     """A public class of this package, whose module need not have been imported yet."""
-    return getattr(import_module(__package__), name, None)
+    return getattr(import_module(__package__), name)
 
 
 def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:

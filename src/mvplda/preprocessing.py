@@ -24,7 +24,7 @@ from ._typing import Array
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
 from .persistence import Persistent
-from .statistics import HARDLY_VARIES, hardly_vary
+from .statistics.record import HARDLY_VARIES, hardly_vary
 
 __all__ = ["LDA", "Centring", "LengthNormalisation", "Reduction", "Whitening", "standard_chain"]
 

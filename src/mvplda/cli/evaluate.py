@@ -283,6 +283,9 @@ def compare(
         click.echo(f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:")
         for kind, measures in test.tests.items():
             paired = measures["eer"]
+            if math.isnan(paired.difference):
+                click.echo(f"  {kind:>6} too few speakers for a test")
+                continue
             better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(paired.verdict, "undecided")
             span = f"{100 * paired.difference:+.2f} [{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")

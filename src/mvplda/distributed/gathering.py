@@ -27,8 +27,8 @@ from ..io.lists import unlabelled
 from ..io.sources import OnDisk, is_stream
 from ..io.vectors import check_once, checked_names, open_vectors
 from ..labels import base_columns, check_view_names
-from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SecondMoment, SufficientStatistics, merge
-from ..statistics.accumulator import common_origin
+from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SufficientStatistics, merge
+from ..statistics.accumulator import SecondMoment, common_origin
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Engine, map_reduce, one_thread_each
 from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of, some_twice

@@ -9,8 +9,8 @@ from .._optional import need
 from ..exceptions import DataError, LabelError, ParameterError
 from ..io.arrow import as_rows, choose_columns
 from ..labels import base_columns
-from ..statistics import GrowingClasses, HostAccumulator, SecondMoment, SufficientStatistics
-from ..statistics.accumulator import common_origin
+from ..statistics import GrowingClasses, HostAccumulator, SufficientStatistics
+from ..statistics.accumulator import SecondMoment, common_origin
 from .engines import one_thread_each
 from .shards import arrow_codes
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from .._typing import Array
-from ..statistics import Sums
+from ..statistics.accumulator import Sums
 from .em import Posterior
 from .noise import NoiseModel
 from .parameters import Parameters

@@ -25,7 +25,7 @@ from scipy import sparse
 from .._typing import Array
 from ..backend import to_host
 from ..exceptions import DesignTooLargeError
-from ..statistics import Sums
+from ..statistics.accumulator import Sums
 
 Method = Literal["auto", "exact", "variational"]
 

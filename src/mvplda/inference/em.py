@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array
 from ..backend import namespace, to_host
-from ..statistics import Sums
+from ..statistics.accumulator import Sums
 from .design import Design
 from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
 from .noise import NoiseModel, noise_of

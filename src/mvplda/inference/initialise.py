@@ -7,7 +7,7 @@ import numpy as np
 from .._typing import Array
 from ..backend import diagonal_of, namespace
 from ..exceptions import DataError
-from ..statistics import Sums
+from ..statistics.accumulator import Sums
 from .design import refines
 from .noise import NOISES, NoiseModel
 from .parameters import Parameters

@@ -17,7 +17,7 @@ import numpy as np
 from .._typing import Array
 from ..backend import Numpy, Torch, diagonal_of, namespace
 from ..exceptions import DataError, NumericalError
-from ..statistics import SecondMoment
+from ..statistics.accumulator import SecondMoment
 
 
 class Noise(ABC):

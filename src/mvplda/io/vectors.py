@@ -40,19 +40,20 @@ WHOLE = 2**28
 
 
 class Format(NamedTuple):
-    """Who reads and who writes files with a suffix, and how such a file begins."""
+    """Who reads and who writes files with a suffix, how such a file begins, and what must be installed."""
 
     reader: Callable[[OnDisk, str | None, str | None], Reader]
     write: Callable[[Sequence[Path], Names, Vectors], None]
     magic: tuple[bytes, ...]
+    needs: str | None = None
 
 
-HDF5 = Format(arrow.Hdf5Reader, arrow.write_hdf5, (b"\x89HDF",))
+HDF5 = Format(arrow.Hdf5Reader, arrow.write_hdf5, (b"\x89HDF",), "h5py")
 FORMATS = {
     ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
     ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),
-    ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",)),
-    ".arrow": Format(arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
+    ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",), "pyarrow"),
+    ".arrow": Format(arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff"), "pyarrow"),
     ".h5": HDF5,
     ".hdf5": HDF5,
 }
@@ -203,8 +204,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
 def check_vectors_writable(path: PathLike) -> None:
     """Raise the error now that `write_vectors` would give for this place: before long work, not after it."""
     check_writable(*written_files(path))
-    module = {".parquet": "pyarrow", ".arrow": "pyarrow", ".h5": "h5py", ".hdf5": "h5py"}.get(Path(path).suffix.lower())
-    if module is not None:
+    if not is_kaldi(path) and (module := FORMATS[Path(path).suffix.lower()].needs) is not None:
         need(module)
 
 

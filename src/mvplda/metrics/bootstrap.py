@@ -9,7 +9,8 @@ cancels, so percentiles will do; in a single system's error rate it does not
 
 Replicates of n speakers spread too little, by sqrt(1 - 1/n), and what is known of their
 spread is worth Student's t of n - 1 degrees of freedom. Percentiles are expanded by both: an
-end for which the normal asks z is taken where t sqrt(n / (n - 1)) is. The p-value is in step.
+end for which the normal asks z is taken where t sqrt(n / (n - 1)) is. The p-value is in step. Where
+impostors are not enrolled, n is the number of speakers who count (:mod:`mvplda.metrics.catalogue`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from ..exceptions import DataError, ParameterError
 from .catalogue import FARS, Metric, metrics_of
 from .costs import Costs
 from .intervals import WeightedTrials, check_level, plain, speaker_codes, weighted_trials
+
+KNOWN = 0.9
+"""Where fewer of the resamples than these have both targets and non-targets, there are too few speakers for a test."""
 
 
 @dataclass(frozen=True)
@@ -125,25 +129,20 @@ def _check_settings(level: float, n_resamples: int) -> None:
         raise ParameterError(f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}")
 
 
-def _quantiles(values: Array, level: float, kind: str, n_speakers: int) -> tuple[float, float]:
+def _quantiles(values: Array, level: float, speakers: int) -> tuple[float, float]:
     """Expanded percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
-    if len(known) < 0.9 * len(values):
-        raise DataError(
-            f"{len(values) - len(known)} of {len(values)} resamples have no target or no {kind} trial: "
-            "there are too few speakers for a comparison of this kind"
-        )
-    z = stdtrit(n_speakers - 1, (1 + level) / 2) * math.sqrt(n_speakers / (n_speakers - 1))
+    z = stdtrit(speakers - 1, (1 + level) / 2) * math.sqrt(speakers / (speakers - 1))
     low, high = np.quantile(known, [ndtr(-z), ndtr(z)], method="nearest" if np.isinf(known).any() else "linear")
     return float(low), float(high)
 
 
-def _p_value(differences: Array, n_speakers: int) -> float:
+def _p_value(differences: Array, speakers: int) -> float:
     """Two-sided, of no difference; the observed trials count as one more resample."""
     known = differences[~np.isnan(differences)]
     tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
     z = ndtri(min(0.5, (tail + 1) / (len(known) + 1)))
-    return float(2 * stdtr(n_speakers - 1, z / math.sqrt(n_speakers / (n_speakers - 1))))
+    return float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
 
 
 def _ratios(a: Array, b: Array) -> Array:
@@ -203,19 +202,21 @@ def compare_systems(
     systems = [weighted_trials(s, kinds, (first, second), target, equal_weights, weights) for s in (scores_a, scores_b)]
     estimates, replicates = _draw(systems, metrics, n_speakers, n_resamples, random_state, verbose)
     tests: dict[str, dict[str, PairedTest]] = {}
-    for kind in systems[0]:
+    for kind, trials in systems[0].items():
         tests[kind] = {}
+        speakers = trials.speakers(n_speakers)
         for i, name in enumerate(metric.name for metric in metrics):
             a, b = (float(estimate[kind][i]) for estimate in estimates)
             with np.errstate(invalid="ignore"):  # both infinite: no difference is known
                 differences = replicates[0][kind][:, i] - replicates[1][kind][:, i]
-            if not (math.isfinite(a) and math.isfinite(b)):
+            known = 0.0 if speakers < 2 else np.mean(~np.isnan(differences))
+            if not (math.isfinite(a) and math.isfinite(b)) or known < KNOWN:
                 unknown = math.nan
                 tests[kind][name] = PairedTest(a, b, unknown, unknown, unknown, unknown, level, unknown, unknown)
                 continue
-            low, high = _quantiles(differences, level, kind, n_speakers)
-            p_value = _p_value(differences, n_speakers)
+            low, high = _quantiles(differences, level, speakers)
+            p_value = _p_value(differences, speakers)
             ratios = _ratios(replicates[0][kind][:, i], replicates[1][kind][:, i])
-            ends = _quantiles(ratios, level, kind, n_speakers)
+            ends = _quantiles(ratios, level, speakers)
             tests[kind][name] = PairedTest(a, b, a - b, low, high, p_value, level, *ends)
     return Comparison(tests, level, n_resamples, n_speakers)

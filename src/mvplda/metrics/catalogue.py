@@ -23,6 +23,11 @@ what becomes zero without one speaker. t is Student's, of as many degrees of fre
 variance has: n - 1, or fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), where a few
 speakers make most of it.
 
+Where impostors are not enrolled, speakers do not all count alike: five who are enrolled and a
+hundred who only pretend are five for the misses, and five of the two sides of every false alarm. In
+the offset c, in n - 1 degrees of freedom and in the rule of three below, n is therefore the least of
+three numbers: of speakers who have targets, who are enrolled in non-targets, and who are tested in them.
+
 Where nothing went wrong there is nothing to vary. The rule of three tells what may be:
 speakers who were not met can be 3 in n, at 95 %, and at worst all their trials fail. No
 interval of EER, minDCF or minCllr reaches further above its estimate than that. What a single
@@ -81,27 +86,40 @@ class Interval:
     standard_error: float = math.nan
 
 
+def unmet(level: float, speakers: int) -> float:
+    """The share of all speakers of whom not one may be among so many, at this level: the rule of three."""
+    return float(1 - (1 - level) ** (1 / speakers))
+
+
 def jackknife_interval(
-    estimate: float, without: Array, level: float = 0.95, *, most: float = math.inf, unseen: float = math.inf
+    estimate: float,
+    without: Array,
+    level: float = 0.95,
+    *,
+    speakers: int | None = None,
+    most: float = math.inf,
+    unseen: float = math.inf,
 ) -> Interval:
     """The interval of an error rate or cost, from its values without each speaker or group.
 
+    speakers : how many count, if fewer than were left out
     most : what the metric cannot exceed
     unseen : what speakers who were not met may add to it
     """
     n = len(without)
+    counted = n if speakers is None else min(n, speakers)
     away = (n - 1) * (without - without.mean())
     standard_error = float(np.sqrt((away**2).sum() / (n * (n - 1))))
     if estimate <= 0:
         return Interval(estimate, 0.0, min(unseen, most), standard_error)
-    offset = 2 * estimate / n
+    offset = 2 * estimate / counted
     y, y_without = np.log(estimate + offset), np.log(without + offset)
     d = y_without - y_without.mean()
     squares = float((d**2).sum())
     spread = math.sqrt((n - 1) / n * squares)
     correction = (n - 1) * (y - y_without.mean())
     fourth = float((d**4).sum())
-    freedom = min(n - 1.0, max(4.0, 3 * squares**2 / fourth - 1)) if fourth > 0 else n - 1.0
+    freedom = min(counted - 1.0, max(4.0, 3 * squares**2 / fourth - 1)) if fourth > 0 else counted - 1.0
     reach = float(stdtrit(freedom, (1 + level) / 2)) * spread
     low = math.exp(y + min(correction, 0.0) - reach) - offset
     high = math.exp(min(y + max(correction, 0.0) + reach, 700.0)) - offset
@@ -152,15 +170,16 @@ class Metric:
         """What the interval needs to know of the trials without every speaker; None if there is no interval."""
         return lambda curve: (self.value(curve),)
 
-    def interval(self, whole: Curve, without: Array, level: float, missing: float) -> Interval | None:
+    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
         """The interval of its value of the whole curve.
 
         without : (groups, numbers of the probe), finite
         level : how often the interval is to hold
-        missing : share of speakers who may not have been met, at this level
+        speakers : how many of them count, see above
         """
         estimate = float(self.value(whole))
-        return jackknife_interval(estimate, without[:, 0], level, most=self.most, unseen=self.unseen(missing))
+        unseen = self.unseen(unmet(level, speakers))
+        return jackknife_interval(estimate, without[:, 0], level, speakers=speakers, most=self.most, unseen=unseen)
 
     def show(self, value: float) -> str:
         """The number in a table."""
@@ -279,10 +298,10 @@ class Cllr(Metric):
     def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
-    def interval(self, whole: Curve, without: Array, level: float, missing: float) -> Interval | None:
+    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
         """It reaches at least as far up as minCllr and what poor calibration loses."""
-        own = jackknife_interval(self.value(whole), without[:, 0], level)
-        least = MinCllr().interval(whole, without[:, 1:], level, missing)
+        own = jackknife_interval(self.value(whole), without[:, 0], level, speakers=speakers)
+        least = MinCllr().interval(whole, without[:, 1:], level, speakers)
         assert least is not None
         return replace(own, high=max(own.high, least.high + max(0.0, own.estimate - least.estimate)))
 
@@ -322,11 +341,13 @@ class _AtRate(Metric):
         threshold = self.threshold(whole)
         return lambda curve: curve.rates(threshold)
 
-    def _rates(self, whole: Curve, without: Array, level: float, missing: float) -> tuple[Interval, Interval]:
+    def _rates(self, whole: Curve, without: Array, level: float, speakers: int) -> tuple[Interval, Interval]:
         """Intervals of both rates at the threshold, which stays where it is: the wanted one and the other."""
         rates = whole.rates(self.threshold(whole))
         found = [
-            jackknife_interval(float(rate), without[:, i], level, most=1.0, unseen=missing)
+            jackknife_interval(
+                float(rate), without[:, i], level, speakers=speakers, most=1.0, unseen=unmet(level, speakers)
+            )
             for i, rate in enumerate(rates)
         ]
         return found[self.wanted], found[1 - self.wanted]
@@ -346,8 +367,8 @@ class ThresholdAt(_AtRate):
     def value(self, curve: Curve) -> float:
         return self.threshold(curve)
 
-    def interval(self, whole: Curve, without: Array, level: float, missing: float) -> Interval | None:
-        wanted, _ = self._rates(whole, without, level, missing)
+    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+        wanted, _ = self._rates(whole, without, level, speakers)
         low, high = sorted(self._ends(whole, wanted))
         return Interval(self.value(whole), low, high)
 
@@ -360,8 +381,8 @@ class RateThere(_AtRate):
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[self.wanted])
 
-    def interval(self, whole: Curve, without: Array, level: float, missing: float) -> Interval | None:
-        return self._rates(whole, without, level, missing)[0]
+    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+        return self._rates(whole, without, level, speakers)[0]
 
 
 class OtherRateAt(_AtRate):
@@ -372,8 +393,8 @@ class OtherRateAt(_AtRate):
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[1 - self.wanted])
 
-    def interval(self, whole: Curve, without: Array, level: float, missing: float) -> Interval | None:
-        wanted, other = self._rates(whole, without, level, missing)
+    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+        wanted, other = self._rates(whole, without, level, speakers)
         estimate = other.estimate
         most, least = (
             1.0 if math.isinf(end) else float(whole.rates(end)[1 - self.wanted]) for end in self._ends(whole, wanted)

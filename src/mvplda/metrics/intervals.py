@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array
-from ..exceptions import DataError, LabelError, ParameterError
+from ..exceptions import LabelError, ParameterError
 from ..kinds import Mask, as_masks
 from .catalogue import COARSEST, FARS, Interval, Metric, metrics_of
 from .costs import Costs
@@ -50,6 +50,8 @@ class Intervals:
     intervals: dict[str, dict[str, Interval]]
     level: float
     n_speakers: int
+    too_few: tuple[str, ...] = ()
+    """Kinds without any interval: all targets, or all non-targets, hang on one speaker or group."""
 
     def of(self, kind: str, name: str) -> Interval | None:
         """The interval of a metric of a kind, where there is one."""
@@ -57,10 +59,16 @@ class Intervals:
 
     def definition(self) -> str:
         """What the intervals are, in one sentence."""
-        return (
+        said = (
             f"[low, high]: {100 * self.level:g} % interval of a jackknife over the {self.n_speakers} speakers; "
             f"none for actDCF, nor for a minDCF that one trial moves by more than {COARSEST:g}."
         )
+        if self.too_few:
+            said += (
+                f" None for {', '.join(self.too_few)}: without one speaker no targets or no such non-targets are left, "
+                "so there are too few speakers."
+            )
+        return said
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite is None."""
@@ -69,6 +77,7 @@ class Intervals:
             "level": self.level,
             "n_speakers": self.n_speakers,
             "definition": self.definition(),
+            "too_few_speakers": list(self.too_few),
             "kinds": kinds,
         }
 
@@ -91,11 +100,10 @@ def _groups(n_speakers: int) -> Array:
     return kept
 
 
-def _row(
-    trials: WeightedTrials, kind: str, metrics: Sequence[Metric], kept: Array, level: float
-) -> dict[str, Interval]:
-    """Intervals of one row of the table."""
+def _row(trials: WeightedTrials, metrics: Sequence[Metric], kept: Array, level: float) -> dict[str, Interval] | None:
+    """Intervals of one row of the table; None if all its targets or non-targets are of one speaker or group."""
     n_speakers = kept.shape[1] - 1
+    speakers = trials.speakers(n_speakers)
     whole = trials.under(np.ones(n_speakers + 1))
     assert whole is not None
     probes = {m: probe for m in metrics if m.enough(whole) and (probe := m.probe(whole)) is not None}
@@ -103,18 +111,14 @@ def _row(
     for multiplicity in kept:
         curve = trials.under(multiplicity)
         if curve is None:
-            raise DataError(
-                f"all target or all {kind} trials are of one speaker or group: "
-                "there are too few speakers for intervals of this kind"
-            )
+            return None
         for metric, probe in probes.items():
             without[metric].append(probe(curve))
-    missing = 1 - (1 - level) ** (1 / n_speakers)
     found = {}
     for metric in probes:
         values = np.array(without[metric], dtype=np.float64)
         if np.isfinite(metric.value(whole)) and np.isfinite(values).all():
-            interval = metric.interval(whole, values, level, missing)
+            interval = metric.interval(whole, values, level, speakers)
             if interval is not None:
                 found[metric.name] = interval
     return found
@@ -168,11 +172,9 @@ def speaker_intervals(
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, np.shape(scores))
     rows = weighted_trials(scores, kinds, (first, second), target, equal_weights, weights)
     kept = _groups(n_speakers)
-    found: dict[WeightedTrials, dict[str, Interval]] = {}
-    for kind, trials in rows.items():
-        if trials not in found:
-            found[trials] = _row(trials, kind, metrics, kept, level)
-    return Intervals({kind: found[trials] for kind, trials in rows.items()}, level, n_speakers)
+    found = {trials: _row(trials, metrics, kept, level) for trials in dict.fromkeys(rows.values())}
+    too_few = tuple(kind for kind, trials in rows.items() if found[trials] is None)
+    return Intervals({kind: found[trials] or {} for kind, trials in rows.items()}, level, n_speakers, too_few)
 
 
 # Trials that are sorted once, and weighed many times.
@@ -197,8 +199,6 @@ def speaker_codes(enrol: Any, test: Any, shape: tuple[int, ...]) -> tuple[Codes,
             f"speakers must have one type on both sides; got {sides[0].dtype} (enrol) and {sides[1].dtype} (test)"
         )
     names, codes = np.unique(np.concatenate([side.reshape(-1) for side in sides]), return_inverse=True)
-    if len(names) < 2:
-        raise DataError("intervals over speakers need at least two speakers; got one")
     numbers: Codes = codes.astype(np.int32)
     first: Codes = numbers[: sides[0].size].reshape(sides[0].shape)
     second: Codes = numbers[sides[0].size :].reshape(sides[1].shape)
@@ -252,6 +252,12 @@ class WeightedTrials:
         around = np.stack([np.searchsorted(n, values), np.searchsorted(n, values, side="right")], axis=1)
         self.target_points = np.concatenate([[0], np.stack([first, ends], axis=1).reshape(-1), ends[-1:]])
         self.nontarget_points = np.concatenate([[0], around.reshape(-1), [len(n)]])
+
+    def speakers(self, n_speakers: int) -> int:
+        """How many speakers count: the fewest who have targets, who are enrolled or who are tested in non-targets."""
+        n = self.nontargets
+        tested = np.where(n.second == n_speakers, n.first, n.second)
+        return min(int(np.count_nonzero(np.bincount(side))) for side in (self.targets.first, n.first, tested))
 
     def under(self, multiplicity: Array) -> WeightedCurve | None:
         """The curve if speaker i comes ``multiplicity[i]`` times; None if a side has no weight."""
@@ -327,6 +333,12 @@ def weighted_trials(
 
     ``weights`` is how many trials one of a kind stands for; 1 each unless given.
     """
+    for kind, weight in (weights or {}).items():
+        if not 0 < weight < math.inf:
+            raise ParameterError(
+                f"weights: one trial of {kind!r} stands for a positive number of trials, 1 unless some were drawn; "
+                f"got {weight}"
+            )
     array = np.asarray(scores)
     masks: Mapping[str, Mask] = as_masks(kinds, array.shape)
     chosen, targets, parts = split_by_kind(array, masks, target)

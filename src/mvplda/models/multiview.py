@@ -38,7 +38,8 @@ from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
 from ..labels import LabelTable, as_names, check_view_names, encode_labels
 from ..persistence import State, Tensors, plain_settings
-from ..statistics import SecondMoment, SufficientStatistics
+from ..statistics import SufficientStatistics
+from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
 from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
 from .priors import (

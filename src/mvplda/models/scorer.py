@@ -56,7 +56,11 @@ SCORERS: dict[str, type[BaseScorer]] = {}
 
 
 class BaseScorer(Persistent):
-    """What the command line and a bundle have to know of a scorer besides."""
+    """What a file, a bundle and the command line have to know of a scorer besides.
+
+    A new scorer is one file: a class that inherits from `MatrixScorer`, and a line in ``mvplda/models/__init__.py``
+    that imports it. ``tests/test_scorers.py`` has one, and what every scorer promises.
+    """
 
     KIND: ClassVar[str] = "model"
 

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array, IntArray
+from .._validation import as_vectors
 from ..backend import like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, as_names, base_columns, encode_labels, row_keys
 from ..persistence import Persistent, State, Tensors
-from ..statistics import as_vectors
 from .evidence import LatentSpace, project
 
 Enrolment = Literal["exact", "average"]

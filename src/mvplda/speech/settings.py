@@ -91,7 +91,7 @@ class Tagged(Settings):
     kind: ClassVar[str] = ""
 
     @classmethod
-    def kinds(cls) -> Mapping[str, type[Any]]:
+    def registered(cls) -> Mapping[str, type[Any]]:
         """The kinds that there are, by name."""
         raise NotImplementedError
 
@@ -105,9 +105,9 @@ class Tagged(Settings):
             return values
         plain = dict(values) if isinstance(values, Mapping) else {cls.tag: values}
         kind = plain.pop(cls.tag, None)
-        if kind not in cls.kinds():
-            raise ParameterError(f"{cls.tag} is one of {', '.join(cls.kinds())}; got {kind!r}")
-        return super(Tagged, cls.kinds()[kind]).from_dict(plain)
+        if kind not in cls.registered():
+            raise ParameterError(f"{cls.tag} is one of {', '.join(cls.registered())}; got {kind!r}")
+        return super(Tagged, cls.registered()[kind]).from_dict(plain)
 
 
 @contextmanager

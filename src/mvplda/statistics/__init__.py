@@ -6,22 +6,18 @@
 ``combination``  statistics added, and vectors taken out again
 """
 
-from .._validation import as_vectors
-from .accumulator import Accumulator, GrowingClasses, HostAccumulator, LabelCodes, SecondMoment, Sums, label_codes
+from .accumulator import Accumulator, GrowingClasses, HostAccumulator, LabelCodes, label_codes
 from .combination import merge
-from .record import HARDLY_VARIES, SufficientStatistics, hardly_vary
+from .device import DeviceAccumulator
+from .record import SufficientStatistics
 
 __all__ = [
-    "HARDLY_VARIES",
     "Accumulator",
+    "DeviceAccumulator",
     "GrowingClasses",
     "HostAccumulator",
     "LabelCodes",
-    "SecondMoment",
     "SufficientStatistics",
-    "Sums",
-    "as_vectors",
-    "hardly_vary",
     "label_codes",
     "merge",
 ]

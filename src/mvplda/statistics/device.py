@@ -51,7 +51,7 @@ class DeviceAccumulator:
     --------
     >>> import torch
     >>> from mvplda import SufficientStatistics
-    >>> from mvplda.statistics.device import DeviceAccumulator
+    >>> from mvplda.statistics import DeviceAccumulator
     >>> sums = DeviceAccumulator(2, {"speaker": 3, "phrase": 2})
     >>> for start in (0.0, 6.0):
     ...     block = start + torch.arange(6.0).reshape(3, 2)

@@ -419,6 +419,12 @@ def split_classes(classes: Any, training: int | float, random_state: int = 0) ->
     return names[np.sort(drawn[:number])], names[np.sort(drawn[number:])]
 
 
+def held_out_classes(classes: Any, share: float, random_state: int = 0) -> StringArray:
+    """A share of the classes, at least 2, to be held out."""
+    number = len(np.unique(np.asarray(classes).astype(np.str_)))
+    return split_classes(classes, number - max(2, round(share * number)), random_state)[1]
+
+
 def safe_ids(names: Iterable[Any]) -> list[str]:
     """Names as ids that every list file can hold: blanks, and what is no Unicode text, become underscores.
 

@@ -104,9 +104,6 @@ def _padded(samples: NDArray[np.float64], rng: np.random.Generator, rate: int) -
     return np.pad(samples, (before, after))
 
 
-# The speech synthesiser espeak-ng, called through its C library.
-
-
 SYNCHRONOUS = 2
 """Output mode: samples go to a callback, and `espeak_Synth` returns when all are made."""
 UTF8 = 1
@@ -211,9 +208,6 @@ def shipped_variants() -> dict[str, str]:
     """The variants that come with espeak-ng, by name: the text of their files."""
     folder = Path(need("espeakng_loader").get_data_path()) / VARIANTS
     return {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir()) if file.is_file()}
-
-
-# Speakers that do not exist: voices drawn around those of espeak-ng.
 
 
 ACCENTS = ("en", "en-us", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-us-nyc")

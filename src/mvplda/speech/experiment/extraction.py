@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..._typing import IntArray
 from ...exceptions import DataError
 from ...io.vectors import VectorSet
-from ..corpora.corpus import Corpus, split_classes
+from ..corpora.corpus import Corpus, held_out_classes
 from ..features.augmentation import Channel, Noise, Recipe, Room, Speed
 from ..features.extract import Augmentation, extract_features
 from ..features.settings import FeatureSettings
@@ -164,9 +164,7 @@ def train_extractor(
     if training.hold_out and number < 5:
         say(f"{number} training speakers are too few to hold any out: the last epoch is kept")
     elif training.hold_out:
-        held = split_classes(
-            people, number - max(2, round(training.hold_out * number)), random_state=training.random_state
-        )[1]
+        held = held_out_classes(people, training.hold_out, training.random_state)
     out = np.isin(people, held)
 
     def own(chosen: IntArray) -> FeatureSet:

@@ -211,9 +211,6 @@ def _number(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.2f}"
 
 
-# The page of an experiment: all systems in one table, and the best one looked at closely.
-
-
 def write_experiment_page(
     results: Results, scored: Mapping[str, SystemScores], task: Task, path: Path, *, source: str = ""
 ) -> list[Path]:

@@ -210,9 +210,6 @@ def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:
     return vectors
 
 
-# Every system on one task: fitted, scored, judged.
-
-
 MOST_TRIALS = 2_000_000
 """Of a kind with more trials, so many stand for all in intervals and comparison; error rates are of all."""
 

@@ -26,7 +26,7 @@ from ...metrics import cllr
 from ...models.baselines import CascadeScorer, CosineScorer
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
-from ..corpora.corpus import cells_of, split_classes
+from ..corpora.corpus import cells_of, held_out_classes
 from ..settings import Count, Rule, Settings, Whole, between
 from .task import Task, score
 
@@ -337,7 +337,7 @@ def development_task(task: Task, random_state: int = 0) -> Task | None:
     if 2 <= len(unseen) <= len(names) - 3:  # an extractor from elsewhere has met nobody: then a share is held out
         held = unseen
     elif len(names) >= 6:
-        held = split_classes(names, len(names) - max(2, round(SHARE * len(names))), random_state)[1]
+        held = held_out_classes(names, SHARE, random_state)
     else:
         return None
     out = np.isin(people, held)

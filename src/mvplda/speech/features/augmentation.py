@@ -42,7 +42,7 @@ class Step(Tagged):
     tag: ClassVar[str] = "step"
 
     @classmethod
-    def kinds(cls) -> Mapping[str, type[Step]]:
+    def registered(cls) -> Mapping[str, type[Step]]:
         return STEPS
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:

@@ -197,9 +197,6 @@ def frame_bounds(
     return offsets[utterance], offsets[utterance + 1] - 1
 
 
-# Which frames are speech, by their energy.
-
-
 FLOOR = float(np.finfo(np.float32).eps)
 
 

@@ -17,7 +17,7 @@ from ..._optional import need
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...labels import encode_labels
-from ..corpora.corpus import split_classes
+from ..corpora.corpus import held_out_classes
 from ..features.store import FeatureSet
 from .settings import FrameAugmentation
 
@@ -136,7 +136,7 @@ def hold_out_rows(labels: Labels, view: str, share: float, random_state: int) ->
     count = max(2, round(share * number))
     if number - count < 2:
         raise ParameterError(f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2")
-    out = np.isin(column, split_classes(column, number - count, random_state)[1])
+    out = np.isin(column, held_out_classes(column, share, random_state))
     return np.flatnonzero(~out), np.flatnonzero(out)
 
 

@@ -132,8 +132,6 @@ def kept_variance(hidden: Tensor, visible: Tensor, ridge: float = 1e-3) -> float
     return float(1 - left / (v[half:] ** 2).sum().clamp(min=1e-12))
 
 
-# Restricted Boltzmann machines: energies, their gradients, contrastive divergence.
-#
 # Hidden units are binary; visible ones are binary (Bernoulli) or have unit variance (Gaussian):
 #
 #     E(v, h) = -b'v - c'h - v'W h                 Bernoulli

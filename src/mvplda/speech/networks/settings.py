@@ -123,7 +123,7 @@ class NetworkSettings(Tagged):
         return []
 
     @classmethod
-    def kinds(cls) -> Mapping[str, type[NetworkSettings]]:
+    def registered(cls) -> Mapping[str, type[NetworkSettings]]:
         return NETWORKS
 
 
