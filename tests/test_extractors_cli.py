@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from extractor_problems import RATE, network, soundfile, voice, write
 
+import mvplda
 from mvplda import Bundle, MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.extractors import load_extractor, to_toml
+from mvplda.extractors import to_toml
 from mvplda.extractors.recipe import Calibration
 from mvplda.extractors.verdict import Limits, ProfileBook
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
+
+load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ def test_a_good_recording_has_no_warning_and_the_right_numbers():
     assert found.usable
     assert found.duration_s == pytest.approx(6.0)
     assert 1.0 < found.speech_s < 4.0
+    assert found.snr_db is not None
     assert found.snr_db > 20
 
 

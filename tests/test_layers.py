@@ -18,17 +18,22 @@ LAYERS = (
     ("statistics",),
     ("inference",),
     ("scoring",),
+    ("metrics",),
+    ("calibration",),
     ("models",),
-    ("calibration", "normalisation", "adaptation", "preprocessing", "metrics", "toy"),
+    ("normalisation", "adaptation", "preprocessing", "toy"),
     ("bundle",),
     ("io",),
     ("distributed",),
+    ("speech.settings", "speech.features", "speech.corpora", "speech.networks"),
     ("extractors",),
     ("report",),
     ("speech",),
     ("serve", "cli", "__main__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+EXPECTED = {("extractors.extractor", "extractors.loading")}
+"""In a circle: an extractor that makes vectors in other processes is loaded there again."""
 ROOT = Path(mvplda.__file__).parent
 
 
@@ -86,7 +91,8 @@ def behind_an_extra() -> set[str]:
 
 
 def level(module: str) -> int:
-    return LEVEL[module.partition(".")[0]]
+    room, _, inner = module.partition(".")
+    return LEVEL.get(f"{room}.{inner.partition('.')[0]}", LEVEL[room])
 
 
 def test_every_room_has_its_place():
@@ -95,7 +101,11 @@ def test_every_room_has_its_place():
 
 def test_imports_point_inwards():
     outwards = {(i.source, i.target) for i in imports() if i.target and level(i.target) > level(i.source)}
-    assert outwards == set()
+    assert outwards - EXPECTED == set()
+
+
+def test_what_is_excepted_is_still_there():
+    assert {(i.source, i.target) for i in imports()} >= EXPECTED
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at the top", "in functions too"])
@@ -104,7 +114,8 @@ def test_no_module_is_needed_to_import_itself(late):
     for found in imports():
         packages = {".".join(found.target.split(".")[:k]) for k in range(1, found.target.count(".") + 1)}
         within = {package for package in packages if f"{found.source}.".startswith(f"{package}.")}
-        if not found.late or (late and found.target not in behind_an_extra()):
+        excepted = (found.source, found.target) in EXPECTED or (found.late and found.target in behind_an_extra())
+        if (late or not found.late) and not excepted:
             graph[found.source] |= {found.target, *(packages & set(graph))} - within - {found.source, ""}
     try:
         TopologicalSorter(graph).prepare()
