@@ -139,6 +139,8 @@ def test_an_id_that_stands_twice_is_refused_beside_a_column_of_labels(tmp_path: 
     np.savez(tmp_path / "again.npz", X=X, ids=IDS, speaker=speakers)
     both = [tmp_path / "good.npz", tmp_path / "again.npz"]
     assert gather(both, views=["speaker"]).statistics.n == 2 * N
+    pq.write_table(pa.table({"vector": list(X), "speaker": speakers}), tmp_path / "x.parquet")
+    assert gather(tmp_path / "x.parquet", views=["speaker"]).statistics.n == N, "the only column of text is no id"
     ids = [*IDS[:40], IDS[4], *IDS[41:]]
     pq.write_table(pa.table({"id": ids, "vector": list(X), "speaker": speakers}), tmp_path / "x.parquet")
     with pytest.raises((FileFormatError, LabelError), match=r"'104' .*entr.* 5.* and .*41"):

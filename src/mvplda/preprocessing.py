@@ -195,13 +195,14 @@ def _varying_axes(X: NDArray[Any], wanted: int | None, floor: float) -> tuple[Ar
     vectors of B, and normed. Small units are not lost in large ones this way, as they would be in B B^T.
     """
     mean, centred = _centred(X)
-    variance = (centred**2).sum(axis=0) / (len(X) - 1)
+    variance = np.einsum("ij,ij->j", centred, centred) / (len(X) - 1)
     dead = hardly_vary(variance, (1e-13 * mean) ** 2)
     if dead.all():
         raise DataError("all vectors are the same: there is no axis along which they vary")
     deviation = np.where(dead, 0.0, np.sqrt(variance))
     inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
-    shares, turned = _principal_axes(centred * inverse)
+    centred *= inverse
+    shares, turned = _principal_axes(centred)
     shown = shares > floor * shares[0]
     roots, turned = np.sqrt(shares[shown]), turned[:, shown]
     together = deviation[:, None] * turned * roots
