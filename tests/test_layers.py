@@ -35,6 +35,8 @@ EXPECTED = {
     ("models.priors", "metrics"),
     ("extractors.extractor", "extractors.own"),
     ("extractors.extractor", "extractors.network"),
+    ("extractors.extractor", "extractors.weights"),
+    ("speech.networks.batches", "speech.corpora.corpus"),
 }
 """Outwards, or in a circle, until the rooms are mended that they stand in."""
 ROOT = Path(mvplda.__file__).parent
