@@ -254,7 +254,7 @@ def test_views_are_seen_from_the_patterns(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("1 a+b c+d\n0 a+b e+f\n")
     with pytest.raises(FileFormatError, match="name the format"):
         read_trials(tmp_path / "x")
-    assert read_trials(tmp_path / "x", "voxceleb").target.tolist() == [True, False]
+    assert np.asarray(read_trials(tmp_path / "x", "voxceleb").kind).tolist() == ["target", "nontarget"]
 
 
 def test_a_sample_of_every_kind() -> None:
