@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.linalg import block_diag
@@ -36,7 +38,12 @@ def committee(**settings) -> Committee:
     return Committee({"voice": expert(), "words": expert()}, **given)
 
 
-QUESTIONS = [{}, {"same": "speaker"}, {"same": "phrase"}, {"same": "speaker", "given": {"phrase": "different"}}]
+QUESTIONS: list[dict[str, Any]] = [
+    {},
+    {"same": "speaker"},
+    {"same": "phrase"},
+    {"same": "speaker", "given": {"phrase": "different"}},
+]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from extractor_problems import RATE, network, soundfile, voice, write
+from extractor_problems import RATE, network, onnx_extractor, soundfile, voice, write
 
 from mvplda import Bundle, MultiviewPLDA, load
 from mvplda.cli import main
@@ -24,7 +24,7 @@ def place(tmp_path, monkeypatch):
     """A network whose recipe has a calibration, and recordings of two voices."""
     monkeypatch.chdir(tmp_path)
     file = network(tmp_path / "net.onnx", dimension=24)
-    recipe = load_extractor(file).recipe
+    recipe = onnx_extractor(file).recipe
     one, again, other = (voice(3.0, pitch, seed) for pitch, seed in ((1.0, 0), (1.0, 1), (1.35, 2)))
     for name, samples in (("one", one), ("again", again), ("other", other)):
         write(tmp_path / f"{name}.wav", samples)
