@@ -28,6 +28,7 @@ MODULES = (
     "mvplda.io",
     "mvplda.io.plda",
     "mvplda.distributed",
+    "mvplda.extractors",
     "mvplda.report",
     "mvplda.speech.features",
     "mvplda.speech.networks",

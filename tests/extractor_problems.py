@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvplda.extractors import load_extractor
-from mvplda.extractors.network import OnnxExtractor, golden_signal
+from mvplda.extractors.network import golden_signal
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed, which makes the networks of these tests")
 soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed, which reads and writes sound")
@@ -16,13 +15,6 @@ for _module in ("onnxruntime", "soxr", "kaldi_native_fbank"):
     pytest.importorskip(_module, reason=f"{_module} is not installed, which extractors need")
 
 RATE = 16000
-
-
-def onnx_extractor(file: Path) -> OnnxExtractor:
-    """The extractor of a network's file."""
-    extractor = load_extractor(file)
-    assert isinstance(extractor, OnnxExtractor)
-    return extractor
 
 
 def network(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
+from datetime import date
 
 import numpy as np
 import pytest
 from cli_files import fails, said_by, scoring, training, vector_files, write_map
+from click.testing import CliRunner
 
 from mvplda import MultiviewPLDA, load
+from mvplda.cli import main
+from mvplda.exceptions import LabelError, ParameterError
 from mvplda.io.lists import read_map
 from mvplda.io.scores import Scores, read_scores, write_scores
 
@@ -45,6 +50,22 @@ def test_claims_of_which_some_are_no_class_are_counted_in_one_line(root, tmp_pat
     np.testing.assert_allclose(scores[odd], plain.score[odd], rtol=1e-5)
     assert np.abs(scores[~odd] - plain.score[~odd]).max() > 0.1
     assert said_by(*scoring(root), *claims(root, tmp_path / "all", lambda name, phrase: phrase), code=0).err == ""
+
+
+def test_single_views_are_scored_with_what_is_known(root, tmp_path):
+    """OUTPUT.VIEW answers the question about one view, with the claims, the facts and the formula of the command."""
+    asked = claims(root, tmp_path / "all", lambda name, phrase: phrase)
+    said_by(*scoring(root), *asked, "--per-view", "-o", tmp_path / "all-scores", code=0)
+    given = ["--given", "phrase=same"]
+    said_by(*scoring(root), *given, "--per-view", "-o", tmp_path / "given-scores", code=0)
+    for view, options, path in (
+        ("speaker", asked, "all-scores.speaker"),
+        ("phrase", asked, "all-scores.phrase"),
+        ("speaker", given, "given-scores.speaker"),
+        ("phrase", [], "given-scores.phrase"),
+    ):
+        expected = said_by(*scoring(root), *options, "--same", view, code=0).out
+        assert (tmp_path / path).read_text() == expected
 
 
 def test_claims_are_needed_of_the_models_in_the_trials_only(root, tmp_path):
@@ -112,3 +133,48 @@ def test_a_warning_is_one_line_and_shown_once(root, tmp_path, monkeypatch):
     monkeypatch.setattr(MultiviewPLDA, "fit", fit)
     done = said_by(*training(root), "-q", "-o", tmp_path / "m.safetensors", code=1)
     assert done.err.strip() == "mvplda: warning: the noise was raised\nmvplda: warning: 2 cells\n\nAborted!"
+
+
+def test_trials_of_three_views_are_scored_and_judged(root, tmp_path):
+    """Kinds are called by the views that agree, and no option names the views."""
+    found = [line.split() for line in (root / "trials").read_text().splitlines()]
+    named = {"TC": "speaker+phrase+pose", "TW": "speaker+pose", "IC": "phrase", "IW": "none"}
+    (tmp_path / "trials").write_text("".join(f"{m} {t} {named[kind]}\n" for m, t, kind in reversed(found)))
+    scored = ["score", root / "model.safetensors", "--test", root / "x.npz", "--trials", tmp_path / "trials"]
+    said_by(*scored, "-o", tmp_path / "scores", code=0)
+    table = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", "--json", code=0).out
+    assert set(json.loads(table)["kinds"]) == {"speaker+pose", "phrase", "none", "Total"}
+    assert json.loads(table)["target"] == "speaker+phrase+pose"
+
+
+def test_calibrated_scores_have_the_digits_of_the_scores(root, tmp_path):
+    """Those of float32 have eight or nine, those of float64 as many as they need."""
+    scores = read_scores(root / "scores")
+    for name, values, fewest, most in (("few", scores.score, 7, 9), ("many", scores.score / 3, 15, 17)):
+        write_scores(tmp_path / name, Scores(scores.enrol, scores.test, values))
+        trained = ["calibrate", tmp_path / name, "--trials", root / "trials"]
+        said_by(*trained, "--save", tmp_path / "c.safetensors", "-o", tmp_path / "out", code=0)
+        text = [line.split()[2] for line in (tmp_path / "out").read_text().splitlines()]
+        digits = [len(value.split("e")[0].lstrip("-0.").replace(".", "")) for value in text]
+        assert fewest <= max(digits) <= most
+        exact = load(tmp_path / "c.safetensors").transform(values)
+        np.testing.assert_allclose(np.array(text, dtype=float), exact, rtol=1e-6, atol=1e-6)
+
+
+def test_standard_input_stands_for_one_file(root):
+    words = ["score", root / "model.safetensors", "--enrol", "-", "--test", "-", "--trials", root / "trials"]
+    done = CliRunner().invoke(main, [str(word) for word in words], input=(root / "x.npz").read_bytes())
+    assert done.exit_code == 1
+    assert "standard input (-) was read already: it can stand for one file only" in done.stderr
+
+
+def test_ids_and_numbers_of_profiles_are_refused_in_words(root):
+    model, X = load(root / "model.safetensors"), np.load(root / "x.npz")["X"][:3]
+    for ids in ([date(2020, 1, 1)] * 3, np.array(["2020-01-01"] * 3, dtype="M8[D]")):
+        with pytest.raises(LabelError, match="ids"):
+            model.enrol(X, ids)
+    profiles = model.enrol(X)
+    for top in (1.5, None, True, 0):
+        with pytest.raises(ParameterError, match="top is a whole number, at least 1; got"):
+            model.scorer.identify(profiles, X, top=top)
+    assert model.scorer.identify(profiles, X, top=np.int64(2)).scores.shape == (3, 2)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from extractor_problems import RATE, network, onnx_extractor, soundfile, voice, write
+from extractor_problems import RATE, network, soundfile, voice, write
 
+import mvplda
 from mvplda import Bundle, MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.extractors import load_extractor, to_toml
+from mvplda.extractors import to_toml
 from mvplda.extractors.recipe import Calibration
 from mvplda.extractors.verdict import Limits, ProfileBook
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
+
+load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
 
 
 @pytest.fixture
@@ -24,7 +28,7 @@ def place(tmp_path, monkeypatch):
     """A network whose recipe has a calibration, and recordings of two voices."""
     monkeypatch.chdir(tmp_path)
     file = network(tmp_path / "net.onnx", dimension=24)
-    recipe = onnx_extractor(file).recipe
+    recipe = load_extractor(file).recipe
     one, again, other = (voice(3.0, pitch, seed) for pitch, seed in ((1.0, 0), (1.0, 1), (1.35, 2)))
     for name, samples in (("one", one), ("again", again), ("other", other)):
         write(tmp_path / f"{name}.wav", samples)

@@ -37,6 +37,7 @@ from mvplda.io import (
     write_scores,
     write_trials,
 )
+from mvplda.kinds import views_of
 
 MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]
 FORMATS = ["kaldi", "voxceleb", "sdsv", "rsr2015", "nist", "csv", "parquet"]
@@ -225,16 +226,35 @@ def test_trials_of_two_views() -> None:
 def test_trials_of_three_views(tmp_path: Path) -> None:
     enrol = {"a": [0], "b": [0], "c": [0]}
     test = {"a": [0, 0, 1], "b": [0, 1, 1], "c": [0, 0, 1]}
-    trials = trials_from_labels(enrol, test)
+    trials = trials_from_labels(enrol, test, enrol_ids=["m"])
     assert trials.kind is not None
     assert trials.kind.tolist() == ["a+b+c", "a+c", "none"]
     assert trials.target.tolist() == [True, False, False]
-    write_trials(tmp_path / "x.csv", trials)
-    found = read_trials(tmp_path / "x.csv", views=("a", "b", "c"))
-    same_trials(found, trials)
-    assert found.target.tolist() == [True, False, False]
-    with pytest.raises(FileFormatError, match=r"'a\+b\+c' is the kind; .* patterns of views need views"):
-        read_trials(tmp_path / "x.csv")
+    for name in ("x.csv", "x"):
+        write_trials(tmp_path / name, trials)
+        for views in ((), ("a", "b", "c")):
+            found = read_trials(tmp_path / name, views=views)
+            same_trials(found, trials)
+            assert found.views == ("a", "b", "c")
+            assert found.target.tolist() == [True, False, False]
+
+
+def test_views_are_seen_from_the_patterns(tmp_path: Path) -> None:
+    """The patterns say which view stands first; patterns that contradict each other, or are mixed, say nothing."""
+    assert views_of(["none", "b", "b+c", "a+b"]) == ("a", "b", "c")
+    assert views_of(["", "c", "a+b"]) == ("c", "a", "b")
+    for none in (["a+b", "b+a"], ["target", "a+b"], ["none"], ["a", "b"], ["1e+05"], ["+".join("abcdefghijklmnop")]):
+        assert views_of(none) == ()
+    (tmp_path / "x").write_text("m t none\nm u a+b\nm v targt\n")
+    assert set(read_trials(tmp_path / "x").views) == {"a", "b", "targt"}  # a view of that name, for all that is known
+    for content in ("m t a+b\nm u b+a\n", "m t a+b\nm u target\n", "m t foo\n"):
+        (tmp_path / "x").write_text(content)
+        with pytest.raises(FileFormatError, match=r"not a trial list|is the kind; expected .* speaker\+channel"):
+            read_trials(tmp_path / "x")
+    (tmp_path / "x").write_text("1 a+b c+d\n0 a+b e+f\n")
+    with pytest.raises(FileFormatError, match="name the format"):
+        read_trials(tmp_path / "x")
+    assert np.asarray(read_trials(tmp_path / "x", "voxceleb").kind).tolist() == ["target", "nontarget"]
 
 
 def test_a_sample_of_every_kind() -> None:

@@ -18,27 +18,22 @@ LAYERS = (
     ("statistics",),
     ("inference",),
     ("scoring",),
+    ("metrics",),
+    ("calibration",),
     ("models",),
-    ("calibration", "normalisation", "adaptation", "preprocessing", "metrics", "toy"),
+    ("normalisation", "adaptation", "preprocessing", "toy"),
     ("bundle",),
     ("io",),
     ("distributed",),
-    ("speech.settings", "speech.features", "speech.networks"),
+    ("speech.settings", "speech.features", "speech.corpora", "speech.networks"),
     ("extractors",),
     ("report",),
     ("speech",),
     ("serve", "cli", "__main__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
-EXPECTED = {
-    ("models.priors", "calibration"),
-    ("models.priors", "metrics"),
-    ("extractors.extractor", "extractors.own"),
-    ("extractors.extractor", "extractors.network"),
-    ("extractors.extractor", "extractors.weights"),
-    ("speech.networks.batches", "speech.corpora.corpus"),
-}
-"""Outwards, or in a circle, until the rooms are mended that they stand in."""
+EXPECTED = {("extractors.extractor", "extractors.loading")}
+"""In a circle: an extractor that makes vectors in other processes is loaded there again."""
 ROOT = Path(mvplda.__file__).parent
 
 

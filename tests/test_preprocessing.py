@@ -46,7 +46,7 @@ def test_whitening_keeps_the_largest_axes(X: np.ndarray) -> None:
 
 
 HARDLY = [0.0, 1e-9, 1e-4]
-"""Deviations of columns that hardly vary: not at all, by rounding, and below the floor of whitening."""
+"""Deviations of columns that hardly vary: not at all, by rounding, and little, which may be a large unit."""
 
 
 def with_columns_that_hardly_vary(X: np.ndarray) -> np.ndarray:
@@ -55,17 +55,32 @@ def with_columns_that_hardly_vary(X: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_whitening_leaves_out_axes_that_hardly_vary(X: np.ndarray, dtype: Any) -> None:
-    more = with_columns_that_hardly_vary(X).astype(dtype)
+    """Columns that are constant but for rounding, and one that differs from another by less than the floor."""
+    more = with_columns_that_hardly_vary(X)
+    more[:, 7] = X[:, 0] * (1 + more[:, 7])
+    more = more.astype(dtype)
     white = Whitening(floor=1e-6).fit(more)
     assert white.variances_.shape == (5,)
     assert white.transform(more).shape == (300, 5)
     np.testing.assert_allclose(np.cov(white.transform(more).T), np.eye(5), atol=1e-4)
     alive = more.copy()
-    alive[:, 5:] = 1.0  # what never varied in training says nothing, whatever comes
+    alive[:, 5:7] = 1.0  # what never varied in training says nothing, whatever comes
     assert np.abs(white.transform(alive) - white.transform(more)).max() < 1e-2
     turned = Whitening("zca", floor=1e-6).fit(more)
     assert np.linalg.matrix_rank(turned.matrix_) == 5
     assert np.abs(turned.transform(alive) - turned.transform(more)).max() < 1e-2
+
+
+@pytest.mark.parametrize("kind", ["pca", "zca"])
+def test_whitening_keeps_what_varies_in_whatever_unit(kind: Any) -> None:
+    """Volts and microvolts; four columns that say what others say are still left out."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 46)) @ rng.normal(size=(46, 50))
+    plain, units = Whitening(kind).fit(X), Whitening(kind).fit(scaled := X * np.logspace(-4, 4, 50))
+    assert len(plain.variances_) == len(units.variances_) == 46
+    spectrum = np.linalg.eigvalsh(np.cov(units.transform(scaled).T))[-46:] if kind == "pca" else np.ones(46)
+    assert spectrum == pytest.approx(np.ones(46), abs=1e-6)
+    assert (np.diff(units.variances_) <= 0).all()
 
 
 def test_reduction_leaves_out_what_only_rounding_varies(X: np.ndarray) -> None:

@@ -131,6 +131,20 @@ def test_an_id_that_stands_twice_is_refused_by_both(tmp_path: Path, name: str) -
     assert "entries 5 and 41" in errors[0]
 
 
+@pytest.mark.parametrize("rows", [None, 10])
+def test_an_id_that_stands_twice_is_refused_beside_a_column_of_labels(tmp_path: Path, rows: Any) -> None:
+    """Labels need no ids there; the file has them, and a vector would be counted twice. Files may share ids."""
+    speakers = np.array([f"s{k % 7}" for k in range(N)])
+    np.savez(tmp_path / "good.npz", X=X, ids=IDS, speaker=speakers)
+    np.savez(tmp_path / "again.npz", X=X, ids=IDS, speaker=speakers)
+    both = [tmp_path / "good.npz", tmp_path / "again.npz"]
+    assert gather(both, views=["speaker"]).statistics.n == 2 * N
+    ids = [*IDS[:40], IDS[4], *IDS[41:]]
+    pq.write_table(pa.table({"id": ids, "vector": list(X), "speaker": speakers}), tmp_path / "x.parquet")
+    with pytest.raises((FileFormatError, LabelError), match=r"'104' .*entr.* 5.* and .*41"):
+        gather(tmp_path / "x.parquet", views=["speaker"], rows_per_shard=rows)
+
+
 def test_an_id_in_two_pieces_of_a_file(tmp_path: Path) -> None:
     with_a_repeated_id(tmp_path / "x.npy")
     write_map(tmp_path / "utt2spk", {i: f"s{k % 7}" for k, i in enumerate(IDS)})

@@ -36,6 +36,13 @@ def test_a_file_gives_everything_back(tmp_path: Path, second_moment: Any) -> Non
     identical(before, SufficientStatistics.load(tmp_path / "s.safetensors"))
     identical(before, SufficientStatistics.from_bytes(before.to_bytes()))
     assert holds_statistics(tmp_path / "s.safetensors")
+    before.save(tmp_path / "named.otherwise")
+    assert holds_statistics(tmp_path / "named.otherwise")
+    identical(before, SufficientStatistics.load(tmp_path / "named.otherwise"))
+    (tmp_path / "named.otherwise").write_bytes(b"neither")
+    assert not holds_statistics(tmp_path / "named.otherwise")
+    (tmp_path / "named.otherwise").unlink()
+    assert not holds_statistics(tmp_path / "named.otherwise")
     assert [p.name for p in tmp_path.iterdir()] == ["s.safetensors"]
 
 

@@ -64,7 +64,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .bundle import Bundle
-    from .extractors.extractor import load_extractor
+    from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.experts import Committee
     from .models.multiview import MultiviewPLDA
@@ -81,7 +81,7 @@ __getattr__, __dir__ = import_late(
     __name__,
     {
         "bundle": ("Bundle",),
-        "extractors.extractor": ("load_extractor",),
+        "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.experts": ("Committee",),
         "models.multiview": ("MultiviewPLDA",),

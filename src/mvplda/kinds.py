@@ -8,8 +8,9 @@ trials that agree in every view are the targets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ TARGETS = ("TC", "target")
 NONTARGETS = ("IW", "IC", "TW", "nontarget")
 """In the order of the rows of a table."""
 NOTHING_SAME = "none"
+MOST_VIEWS = 12
+"""Words in a list that are more than these are no names of views."""
 
 SPELLINGS = {
     **{kind.lower(): kind for kind in (*TARGETS, *NONTARGETS)},
@@ -36,7 +39,7 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
     """The kind of every pattern of same and different, all the same first."""
     names = {}
     for same in product((True, False), repeat=len(views)):
-        name = "+".join(view for view, s in zip(views, same, strict=True) if s) or NOTHING_SAME
+        name = "+".join(compress(views, same)) or NOTHING_SAME
         if len(views) == 1:
             name = "target" if same[0] else "nontarget"
         elif len(views) == 2:
@@ -46,9 +49,31 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
-    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, and the patterns of the views."""
-    some = (["speaker"], ["speaker", "phrase"], views)
-    return tuple(dict.fromkeys(kind for few in some if few for kind in patterns(few).values()))
+    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, and the views that agree."""
+    some = [kind for few in (["speaker"], ["speaker", "phrase"]) for kind in patterns(few).values()]
+    agreeing = (compress(views, same) for same in patterns(views)) if views else ()
+    return tuple(dict.fromkeys([*some, *("+".join(same) or NOTHING_SAME for same in agreeing)]))
+
+
+def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
+    """The views of which some kinds are patterns, ``speaker+channel`` or ``none``; nothing if they are no patterns.
+
+    A view that stands before another in a pattern stands before it here.
+    """
+    listed = [kind for kind in dict.fromkeys(kinds) if kind]
+    if not any(kind == NOTHING_SAME or "+" in kind for kind in listed):
+        return ()
+    order = TopologicalSorter[str]()
+    for names in (kind.split("+") for kind in listed if kind != NOTHING_SAME):
+        if any(name.lower() in SPELLINGS or not name[:1].isalpha() for name in names):
+            return ()
+        for place, view in enumerate(names):
+            order.add(view, *names[:place])
+    try:
+        views = tuple(order.static_order())
+    except CycleError:
+        return ()
+    return views if len(views) <= MOST_VIEWS else ()
 
 
 def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bool = False) -> dict[str, Mask]:
@@ -146,7 +171,8 @@ def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
     shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
     fullest = sorted(shared, key=lambda kind: -kind.count("+"))[:1]
-    names = [target] if target is not None else [*TARGETS, *(fullest if NOTHING_SAME in kinds else [])]
+    patterned = any(kind == NOTHING_SAME or "+" in kind for kind in kinds)
+    names = [target] if target is not None else [*TARGETS, *(fullest if patterned else [])]
     found = [name for name in names if name in kinds]
     if not found:
         wanted = repr(target) if target is not None else "TC, target or the same in every view"

@@ -106,9 +106,10 @@ class Whitening(_Affine):
     dim : int or None
         Axes that ``"pca"`` keeps, at most; None: all that the vectors can show.
     floor : float
-        Axes whose variance is below this fraction of the largest are left out: to bring them
-        to unit variance would blow up rounding, and whatever of a new vector falls into a
-        direction in which the training vectors had nothing.
+        Axes whose variance, in columns of unit variance, is below this fraction of the largest are
+        left out, whatever the units of the columns: to bring them to unit variance would blow up
+        rounding, and whatever of a new vector falls into a direction in which the training
+        vectors had nothing.
 
     Attributes
     ----------
@@ -186,15 +187,36 @@ LARGEST = 1e150
 
 
 def _varying_axes(X: NDArray[Any], wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
-    """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary."""
-    most = min(len(X) - 1, X.shape[1]) if wanted is None else wanted
-    mean, variances, axes = _principal_axes(X, most)
-    kept = int((variances[:most] > floor * variances[0]).sum())
-    if kept == 0 or variances[0] <= np.square(1e-13 * mean).sum():
+    """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary.
+
+    What hardly varies is seen in columns of unit variance: in those of the data a small variance may be a large unit.
+    With s the deviations of the columns and U, l axes and variances of the correlation, the covariance is B B^T,
+    B = s U sqrt(l), and its principal axes are U sqrt(1 / l) / s in the range of B, turned by the right singular
+    vectors of B, and normed. Small units are not lost in large ones this way, as they would be in B B^T.
+    """
+    mean, centred = _centred(X)
+    variance = (centred**2).sum(axis=0) / (len(X) - 1)
+    dead = hardly_vary(variance, (1e-13 * mean) ** 2)
+    if dead.all():
         raise DataError("all vectors are the same: there is no axis along which they vary")
-    if wanted is not None and kept < wanted:
-        _warn_of_fewer("principal axes", kept, wanted)
-    return mean, variances[:kept], axes[:, :kept]
+    deviation = np.where(dead, 0.0, np.sqrt(variance))
+    inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
+    shares, turned = _principal_axes(centred * inverse)
+    shown = shares > floor * shares[0]
+    roots, turned = np.sqrt(shares[shown]), turned[:, shown]
+    together = deviation[:, None] * turned * roots
+    rotation = np.linalg.eigh(together.T @ together)[1]
+    axes = (inverse[:, None] * turned / roots) @ rotation
+    if len(roots) < np.count_nonzero(~dead):
+        basis = np.linalg.qr(deviation[:, None] * turned)[0]
+        axes = basis @ (basis.T @ axes)
+    lengths = np.linalg.norm(axes, axis=0)
+    order = np.argsort(lengths)[:wanted]  # short where the variance is large
+    axes = axes[:, order] / lengths[order]
+    if wanted is not None and len(order) < wanted:
+        _warn_of_fewer("principal axes", len(order), wanted)
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(len(order))]
+    return mean, lengths[order] ** -2.0, axes * np.where(largest < 0, -1.0, 1.0)
 
 
 def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
@@ -206,24 +228,27 @@ def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
     )
 
 
-def _principal_axes(X: NDArray[Any], kept: int) -> tuple[Array, Array, Array]:
-    """Mean, variances descending, and at least `kept` axes as columns, each with its largest entry positive."""
-    n, D = X.shape
+def _centred(X: NDArray[Any]) -> tuple[Array, Array]:
+    """The mean of vectors, and what they are without it."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X.mean(axis=0, dtype=np.float64)
         centred = X.astype(np.float64) - mean
     if not np.abs(centred).max() <= LARGEST:
         raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
-    if kept < n < D:  # fewer vectors than columns: n axes are all that there are, and cheaper from n products
+    return mean, centred
+
+
+def _principal_axes(centred: Array) -> tuple[Array, Array]:
+    """Variances descending, and axes as columns, as many as the vectors can show."""
+    n, D = centred.shape
+    if n < D:  # fewer vectors than columns: n - 1 axes are all that there are, and cheaper from n products
         squares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
         variances, left = np.maximum(squares[:0:-1], 0.0), left[:, :0:-1]
         axes = centred.T @ left
-        axes /= np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny)
-    else:
-        variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
-        variances, axes = np.maximum(variances[::-1], 0.0), axes[:, ::-1]
-    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
-    return mean, variances, axes * np.where(largest < 0, -1.0, 1.0)
+        return variances, axes / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny)
+    variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
+    most = min(n - 1, D)
+    return np.maximum(variances[::-1], 0.0)[:most], axes[:, ::-1][:, :most]
 
 
 class LengthNormalisation(OneToOneFeatureMixin, Step):

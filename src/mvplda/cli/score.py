@@ -37,7 +37,8 @@ FORMAT = click.option(
 @click.option(
     "--per-view",
     is_flag=True,
-    help="Also write OUTPUT.VIEW for every view: how much that view alone speaks for the same class on both sides.",
+    help="Also write OUTPUT.VIEW for every view: how much that view alone speaks for the same class on both sides, "
+    "with the same --given, --known and --scoring.",
 )
 @click.option(
     "--raw", is_flag=True, help="Write the model's own likelihood ratios, even if a calibration is saved with it."
@@ -100,22 +101,24 @@ def score(
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
     needed, columns = np.unique(columns, return_inverse=True)
     sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
-    question = Question(same or None, once("--given", given) or None, known=claims)
+    facts = once("--given", given)
+    question = Question(same or None, facts or None, known=claims)
     options = {} if scoring == "exact" else {"scoring": scoring}
     plain = question == Question() and not options
     calibrated = not raw and system.calibrator is not None
     if calibrated and not plain:
         click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
-    if calibrated and plain:
-        values = system.calibrated(sides[0], sides[1], pairs=sides[2])
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
+        if calibrated and plain:
+            values = system.calibrated(sides[0], sides[1], pairs=sides[2])
+        else:
             values = system.llr_trials(*sides, question, **options)
-    write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
-    for view, path in single.items():
-        alone = np.asarray(system.llr_trials(*sides, same=view))
-        write_scores(path, Scores(listed.enrol, listed.test, alone), form)
+        write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
+        for view, path in single.items():
+            others = {name: fact for name, fact in facts.items() if name != view}
+            alone = system.llr_trials(*sides, Question(view, others or None, known=claims), **options)
+            write_scores(path, Scores(listed.enrol, listed.test, np.asarray(alone)), form)
 
 
 def check_scores_place(*paths: str, form: str | None) -> None:
@@ -248,7 +251,7 @@ def calibrate(
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
-    from ..io.scores import Scores, read_scores, write_scores
+    from ..io.scores import Scores, has_few_digits, read_scores, write_scores
     from ..persistence import check_writable
     from .evaluate import scored_trials, speakers_in
 
@@ -279,4 +282,7 @@ def calibrate(
     else:
         calibrator = Calibrator.load(str(source))
     if output is not None:
-        write_scores(output, Scores(found.enrol, found.test, calibrator.transform(found.score)), form)
+        calibrated = calibrator.transform(found.score)
+        if has_few_digits(found.score):
+            calibrated = calibrated.astype("float32")
+        write_scores(output, Scores(found.enrol, found.test, calibrated), form)

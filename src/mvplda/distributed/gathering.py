@@ -191,7 +191,8 @@ def _with_origin(job: ShardJob, shards: Sequence[Piece]) -> ShardJob:
 def _check_ids(job: ShardJob, result: Partial) -> None:
     """No id stands twice: in no file, and in no two files where one list has the labels of both."""
     shards: dict[str, list[Identities]] = {}
-    own = any("{" in source for _, source in job.labels)
+    shared = any(Path(source).is_file() for _, source in job.labels)
+    own = not shared or any("{" in source for _, source in job.labels)
     for identities in result.ids:
         shards.setdefault(identities.piece.path if own else "", []).append(identities)
     for together in shards.values():
@@ -320,7 +321,7 @@ def read_shard(
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
-    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids, piece.rows)
+    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids or reader.has_ids, piece.rows)
     try:
         piece.check(reader)
         with one_thread_each():
@@ -330,7 +331,7 @@ def read_shard(
                     raise DataError(
                         f"vectors of width {width}; those of the first shard, {job.origin_of}, have {len(job.origin)}"
                     )
-                if labels.ids and reader.has_ids and batch.ids is not None:
+                if reader.has_ids and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
                 out = sums.add(batch.X, classes.number(codes), on_error="skip") if batch.X.size else np.arange(n)
                 bad += len(out)

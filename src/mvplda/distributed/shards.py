@@ -275,7 +275,7 @@ def _bounds(cuts: Sequence[int], rows: int) -> Iterator[int]:
 
 # Ids of all shards, so that none is counted twice.
 #
-# Ids that labels are looked up by are kept as one number each, eight bytes, since workers are
+# Ids are kept as one number each, eight bytes, since workers are
 # other processes and ids are many. Where two numbers are equal the files are read again for the ids.
 
 

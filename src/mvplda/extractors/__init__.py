@@ -1,6 +1,7 @@
 """From sound to a vector: networks from elsewhere and our own, their recipes and fingerprints."""
 
-from .extractor import Extracted, Extractor, JointExtractor, SoundExtractor, Utterance, load_extractor
+from .extractor import Extracted, Extractor, JointExtractor, SoundExtractor, Utterance
+from .loading import load_extractor
 from .quality import Quality, QualitySettings, measure
 from .recipe import Recipe, families, read_recipe, to_toml
 from .weights import get_weights

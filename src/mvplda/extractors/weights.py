@@ -162,10 +162,11 @@ def get_weights(
         with atomic_write(*(folder / member for member in files)) as parts:
             for part, data in zip(parts, files.values(), strict=True):
                 part.write_bytes(data)
-    from .extractor import load_extractor
+    from .network import OnnxExtractor
 
     try:
-        extractor = load_extractor(target)
+        extractor = OnnxExtractor(target)
+        extractor.check()
     except NumericalError as error:
         raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
     say(f"{extractor.name}: {recipe.description}; {extractor.dimension} numbers, golden vector agrees")

@@ -168,6 +168,13 @@ def _is_number(value: Any) -> bool:
         return False
 
 
+def has_few_digits(score: NDArray[Any]) -> bool:
+    """Whether numbers have no more digits than those of float32 are written with."""
+    with np.errstate(over="ignore"):
+        short = score.astype(np.float32)
+    return bool((short.astype(np.str_).astype(np.float64) == score).all())
+
+
 def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> None:
     """Write scores, all or nothing; ``-`` is standard output.
 

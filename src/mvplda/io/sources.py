@@ -62,10 +62,23 @@ def is_stream(path: PathLike) -> bool:
     return str(path) == STANDARD or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
 
 
+_DRAINED: list[Any] = []
+"""Standard input, once it was read."""
+
+
+def standard_input() -> Any:
+    """The bytes of standard input, to be read to the end; a second time nothing would come."""
+    stream = sys.stdin.buffer
+    if any(stream is other for other in _DRAINED):
+        raise FileFormatError("standard input (-) was read already: it can stand for one file only")
+    _DRAINED[:] = [stream]
+    return stream
+
+
 def read_bytes(path: PathLike) -> bytes:
     """Everything in a file, or from standard input for ``-``; what was compressed with gzip is unpacked."""
     must_exist(path)
-    data = sys.stdin.buffer.read() if str(path) == STANDARD else Path(path).read_bytes()
+    data = standard_input().read() if str(path) == STANDARD else Path(path).read_bytes()
     if data[:2] != GZIP:
         return data
     with _unpacking(path):
@@ -83,7 +96,7 @@ class OnDisk:
         must_exist(path)
         self.name = self.file = str(path)
         if is_stream(path):
-            source: Any = sys.stdin.buffer if self.name == STANDARD else open(path, "rb")  # noqa: SIM115
+            source: Any = standard_input() if self.name == STANDARD else open(path, "rb")  # noqa: SIM115
             self._keep(source)
             if self.name != STANDARD:
                 source.close()

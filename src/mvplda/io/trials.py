@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._typing import PathLike
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kinds import SPELLINGS, TARGETS, kinds_of, patterns
+from ..kinds import SPELLINGS, TARGETS, kinds_of, patterns, views_of
 from ..labels import encode_labels
 from .lists import rsr2015_utterance
 from .sources import fail, problem, read_bytes
@@ -175,7 +175,7 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
     ----------
     path : file, pipe, or ``-`` for standard input
     format : one of kaldi, voxceleb, sdsv, rsr2015, nist, csv, parquet; None looks into the file
-    views : the views of which kinds in a CSV or Parquet file are patterns
+    views : the views of which kinds are patterns; unless given, those that the patterns of the list name
     """
     if format is not None:
         _check_format(format)
@@ -186,7 +186,7 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
         columns = [[str(int(v)) if isinstance(v, bool) else str(v) for v in column] for column in columns]
     else:
         lines = split_lines(path, data)
-        format = _seen_format(path, lines) if format is None else format
+        format = _seen_format(path, lines, views) if format is None else format
         if format in ("kaldi", "voxceleb"):
             return _plain_trials(path, lines, format, views)
         if format == "rsr2015":
@@ -194,11 +194,11 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
         header, columns = read_separated(path, {"csv": ",", "nist": "\t", "sdsv": None}[format], lines)
     enrol, test = needed(path, header, ENROL), needed(path, header, TEST)
     key = column_of(header, KIND)
-    kind = None if key is None else _kinds(path, columns[key], views, lines, 1)
+    kind, views = (None, ()) if key is None else _kinds(path, columns[key], views, lines, 1)
     return Trials(as_names(path, columns[enrol]), as_names(path, columns[test]), kind, tuple(views))
 
 
-def _seen_format(path: PathLike, every: Sequence[bytes]) -> str:
+def _seen_format(path: PathLike, every: Sequence[bytes], views: Sequence[str]) -> str:
     """The format of a trial list in text, from its suffix, header and fields; an ambiguous list is an error."""
     known = suffix_format(path)
     lines = filled_lines(path, every, 1000)
@@ -219,7 +219,8 @@ def _seen_format(path: PathLike, every: Sequence[bytes]) -> str:
     if len(fields) == 3:
         rows = [row for row in ([field.decode() for field in other.split()] for other in lines) if len(row) == 3]
         leading = [row[0] in ("0", "1") for row in rows]
-        trailing = [row[2].lower() in SPELLINGS for row in rows]
+        patterned = kinds_of(views or views_of(row[2] for row in rows))
+        trailing = [row[2].lower() in SPELLINGS or row[2] in patterned for row in rows]
         if all(leading) and all(trailing):
             fail(path, "both the first and the last field may be the key: name the format, kaldi or voxceleb")
         if all(leading) or (leading[0] and not trailing[0]):
@@ -242,7 +243,7 @@ def _plain_trials(path: PathLike, lines: Sequence[bytes], format: str, views: Se
     columns = list(zip(*rows, strict=True))
     kinds = None
     if len(columns) == 3:
-        kinds = _kinds(path, [value.decode() for value in columns[2]], views, lines, 0)
+        kinds, views = _kinds(path, [value.decode() for value in columns[2]], views, lines, 0)
     return Trials(as_names(path, columns[0]), as_names(path, columns[1]), kinds, tuple(views))
 
 
@@ -274,8 +275,10 @@ def _rsr2015_trials(path: PathLike, lines: Sequence[bytes]) -> Trials:
 
 def _kinds(
     path: PathLike, values: Iterable[Any], views: Sequence[str], lines: Sequence[bytes] | None, header: int
-) -> Names:
+) -> tuple[Names, Sequence[str]]:
+    """The kinds as we spell them, and the views of which they are patterns."""
     listed = list(values)
+    views = views or views_of(listed)
     exact = {name: name for name in kinds_of(views)}
     spelled = {value: exact.get(value) or SPELLINGS.get(str(value).strip().lower()) for value in set(listed)}
     spelled[""] = ""
@@ -283,10 +286,10 @@ def _kinds(
     if wrong:
         entry = min(wrong)
         line = line_of(lines, entry + header) if lines is not None else entry + 1
-        hint = "" if views else "; patterns of views need views=(...)"
+        hint = "" if views else ", or in all lines the views that agree, such as speaker+channel, or none"
         expected = f"expected one of {', '.join(kinds_of(views))}{hint}"
         fail(path, f"{str(listed[entry])[:40]!r} is the kind; {expected}", line)
-    return np.array([spelled[value] for value in listed], dtype=np.str_)
+    return np.array([spelled[value] for value in listed], dtype=np.str_), views
 
 
 def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> None:

@@ -1,6 +1,7 @@
 """Scorers. The imports below enter them in the registry, by which files and the command line know them."""
 
 from .baselines import CascadeScorer, CosineScorer
+from .experts import Committee
 from .multiview import MultiviewPLDA
 from .plda import PLDA
 from .scorer import SCORERS, BaseScorer, MatrixScorer, Scorer
@@ -10,6 +11,7 @@ __all__ = [
     "SCORERS",
     "BaseScorer",
     "CascadeScorer",
+    "Committee",
     "CosineScorer",
     "MatrixScorer",
     "MultiviewPLDA",

@@ -31,7 +31,7 @@ from ..statistics.accumulator import Sums
 Strength = float | Mapping[str, float]
 
 DEFAULT_STRENGTH = 0.6
-"""Near the best on every set tried, where nothing is known and nothing can be held out."""
+"""Where nothing can be held out. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
 
 STRENGTHS = (0.3, 0.5, 0.7, 0.85, 0.95)
 """What "auto" tries of every view, and of the noise."""

@@ -171,9 +171,9 @@ class MatrixScorer(BaseScorer):
 
 
 def check_top(top: int) -> int:
-    if top < 1:
-        raise ParameterError(f"top is at least 1; got {top}")
-    return top
+    if isinstance(top, bool) or not isinstance(top, (int, np.integer)) or top < 1:
+        raise ParameterError(f"top is a whole number, at least 1; got {top!r}")
+    return int(top)
 
 
 def check_pairs(pairs: Any, n_enrol: int, n_test: int) -> IntArray:

@@ -59,9 +59,9 @@ class LatentSpace:
     @cached_property
     def unfold(self) -> Array:
         """(r, D) gives the whitened sum of vectors back from their evidence, where there are more latents."""
-        W = self.whitened
-        assert W is not None
-        return np.asarray(cho_solve(cho_factor(W @ W.T, lower=True), W).T)
+        assert self.whitened is not None
+        # the loadings may leave directions out, however many they are: no term depends on those
+        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10))
 
 
 @dataclass(frozen=True)

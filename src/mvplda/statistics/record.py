@@ -353,10 +353,16 @@ def load_with_sources(path: PathLike) -> tuple[SufficientStatistics, Any]:
 
 
 def holds_statistics(path: PathLike) -> bool:
-    """Whether a file says that it holds statistics."""
-    if not str(path).endswith(".safetensors"):
+    """Whether a file says that it holds statistics, whatever its name; a stream is not looked into."""
+    named = str(path).endswith(".safetensors")
+    if not named and not Path(path).is_file():
         return False
-    return read_metadata(path).get("format") == FORMAT
+    try:
+        return read_metadata(path).get("format") == FORMAT
+    except FileFormatError:
+        if named:
+            raise
+        return False
 
 
 def _packed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
