@@ -321,7 +321,9 @@ def read_shard(
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
-    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids or reader.has_ids, piece.rows)
+    # the only column of names is taken for ids; where it holds the labels of a view, the vectors have none
+    named_once = reader.has_ids and (labels.ids or reader.id_column not in labels.columns)
+    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids or named_once, piece.rows)
     try:
         piece.check(reader)
         with one_thread_each():
@@ -331,7 +333,7 @@ def read_shard(
                     raise DataError(
                         f"vectors of width {width}; those of the first shard, {job.origin_of}, have {len(job.origin)}"
                     )
-                if reader.has_ids and batch.ids is not None:
+                if named_once and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
                 out = sums.add(batch.X, classes.number(codes), on_error="skip") if batch.X.size else np.arange(n)
                 bad += len(out)
