@@ -336,7 +336,7 @@ def read_shard(
                     raise DataError(
                         f"vectors of width {width}; those of the first shard, {job.origin_of}, have {len(job.origin)}"
                     )
-                if reader.has_ids and batch.ids is not None:
+                if named_once and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
                 out = sums.add(batch.X, classes.number(codes), on_error="skip") if batch.X.size else np.arange(n)
                 bad += len(out)

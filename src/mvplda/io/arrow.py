@@ -39,8 +39,8 @@ class _TableReader:
         self.source, self.path = source, source.name
         with wrap_reader_errors(self.path, self.what):
             schema = self._schema()
-            self.field, self.ids = choose_columns(self.path, schema, vectors, ids)
-            self.has_ids, self.found = self.ids is not None, _described(schema)
+            self.field, self.id_column = choose_columns(self.path, schema, vectors, ids)
+            self.has_ids, self.found = self.id_column is not None, _described(schema)
             self.columns = tuple(name for name in schema.names if name != self.field.name)
         self._cuts: list[int] | None = None
 
@@ -62,14 +62,14 @@ class _TableReader:
 
     def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
         wanted = [self.field.name, *dict.fromkeys(columns)]
-        if ids and self.ids is None:
+        if ids and self.id_column is None:
             fail(
                 self.path,
                 f"expected a column of ids, text or whole numbers, called {ID_COLUMNS[1]!r} or named by you; "
                 f"{self.found}",
             )
-        if ids and self.ids not in wanted:
-            wanted.append(str(self.ids))
+        if ids and self.id_column not in wanted:
+            wanted.append(str(self.id_column))
         step = rows_of_batch(batch_bytes, row_bytes(self.field.type))
         row, parts = 0, None
         if rows is not None:
@@ -81,7 +81,7 @@ class _TableReader:
                 for start in range(0, batch.num_rows, step):
                     some = batch.slice(start, step)
                     X = as_rows(self.path, some.column(self.field.name), self.field)
-                    names = self._names(some.column(self.ids), row) if ids else None
+                    names = self._names(some.column(self.id_column), row) if ids else None
                     yield Batch(X, names, {name: some.column(name) for name in columns})
                     row += some.num_rows
 

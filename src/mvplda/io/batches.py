@@ -35,11 +35,13 @@ class Reader(Protocol):
 
     columns : the names of label columns that it can give
     has_ids : whether its vectors have ids of their own; else they are row numbers
+    id_column : where ids are a column beside others: which
     files : what is read besides the file itself
     """
 
     columns: tuple[str, ...]
     has_ids: bool
+    id_column: str | None
 
     @property
     def files(self) -> tuple[str, ...]: ...

@@ -93,6 +93,7 @@ class KaldiReader:
 
     columns: tuple[str, ...] = ()
     has_ids = True
+    id_column: str | None = None
 
     def __init__(self, path: PathLike, source: OnDisk | None = None) -> None:
         target = parse_name(path)

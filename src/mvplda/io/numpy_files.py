@@ -46,6 +46,7 @@ class NpyReader:
 
     columns: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    id_column: str | None = None
 
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source, self.path = source, source.name
@@ -120,7 +121,7 @@ class KeyedReader:
         shapes = ", ".join(f"{key} {header.shape}" for key, header in self.headers.items())
         wanted = VECTOR_KEYS if vectors is None else (vectors,)
         self.key = next((k for k in wanted if k in self.headers and len(self.headers[k].shape) == 2), None)
-        self.ids: str | None = None
+        self.id_column: str | None = None
         self.columns: tuple[str, ...] = ()
         self.has_ids = True
         if self.key is None:
@@ -134,10 +135,10 @@ class KeyedReader:
         _check_vectors(self.path, self.headers[self.key])
         if ids is not None and ids not in self.headers:
             fail(self.path, f"expected ids in an array {ids!r}; there are {shapes}")
-        self.ids = next((k for k in (ID_KEYS if ids is None else (ids,)) if k in self.headers), None)
-        self.has_ids = self.ids is not None
-        if self.ids is not None and len(self.headers[self.ids].shape) != 1:
-            fail(self.path, f"the ids have shape {self.headers[self.ids].shape}; expected one a vector")
+        self.id_column = next((k for k in (ID_KEYS if ids is None else (ids,)) if k in self.headers), None)
+        self.has_ids = self.id_column is not None
+        if self.id_column is not None and len(self.headers[self.id_column].shape) != 1:
+            fail(self.path, f"the ids have shape {self.headers[self.id_column].shape}; expected one a vector")
         self.columns = tuple(key for key, header in self.headers.items() if len(header.shape) == 1)
 
     def _headers(self) -> dict[str, Header]:
@@ -171,7 +172,7 @@ class KeyedReader:
     def _table(self, batch_bytes: int, columns: Sequence[str], ids: bool) -> Iterator[Batch]:
         assert self.key is not None
         (n, width), dtype, _ = self.headers[self.key]
-        listed = [self.ids] if ids and self.ids is not None else []
+        listed = [self.id_column] if ids and self.id_column is not None else []
         arrays = self._arrays([*columns, *listed])
         for key, array in arrays.items():
             if len(array) != n:
