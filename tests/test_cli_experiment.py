@@ -124,9 +124,9 @@ def test_questions_enrolment_file_calibration_and_comparison(scored):
               "--enrol-speakers", "model2spk", "--resamples", "50", folder=scored).stdout  # fmt: skip
     assert "known against open" in text
     head, *rows = text.splitlines()[:3]
-    assert re.split("  +", head) == ["EER, %", "IW", "IC", "TW", "Total", "Cllr"]
+    assert re.split("  +", head) == ["EER, %", "IW", "IC", "TW", "Total", "minDCF default", "Cllr", "minCllr"]
     for row in rows:
-        assert re.fullmatch(r"(known|open )(  +[0-9.]+ \[[0-9.]+, [0-9.]+\]){4}  +[0-9.]+", row)
+        assert re.fullmatch(r"(known|open )(  +[0-9.]+ \[[0-9.]+, [0-9.]+\]){7}", row)
 
 
 def test_conversion_round_trip_and_info(scored):

@@ -213,7 +213,7 @@ def test_what_is_refused(scorer: Any) -> None:
         scorer.llr_trials(profiles, X[TEST], [(10, 0)])
     with pytest.raises(DataError, match="pairs are integers"):
         scorer.llr_trials(profiles, X[TEST], [(0.5, 0)])
-    with pytest.raises(ParameterError, match="top is at least 1"):
+    with pytest.raises(ParameterError, match="top is a whole number, at least 1"):
         scorer.identify(profiles, X[TEST], top=0)
     with pytest.raises(DataError, match="there are no enrolled profiles"):
         scorer.llr(profiles.take([]), X[TEST])

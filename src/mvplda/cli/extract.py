@@ -297,7 +297,7 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
         click.option("--false-alarm-cost", type=Number(min=0), default=1.0, help="What accepting another voice costs."),
         click.option("--miss-cost", type=Number(min=0), default=1.0, help="What rejecting the right voice costs."),
         click.option(

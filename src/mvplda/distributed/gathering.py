@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from .._progress import Progress
 from .._typing import Array, PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
-from ..io.arrow import ID_COLUMNS
 from ..io.batches import BATCH_BYTES, Batch
 from ..io.kaldi import is_kaldi, parse_name
 from ..io.lists import unlabelled
@@ -322,11 +321,9 @@ def read_shard(
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
-    # A table's only column of text counts as ids where labels are looked up by ids, and may be anything elsewhere.
-    column = getattr(reader, "ids", None)
-    sure = column is None or (column in (job.ids, *ID_COLUMNS) and column not in labels.columns)
-    with_ids = labels.ids or (reader.has_ids and sure)
-    batches = reader.batches(job.batch_bytes, labels.columns, with_ids, piece.rows)
+    # the only column of names is taken for ids; where it holds the labels of a view, the vectors have none
+    named_once = reader.has_ids and (labels.ids or reader.id_column not in labels.columns)
+    batches = reader.batches(job.batch_bytes, labels.columns, labels.ids or named_once, piece.rows)
     try:
         piece.check(reader)
         with one_thread_each():

@@ -291,7 +291,7 @@ class _BootstrapTrials:
         rng = np.random.default_rng(0)
         every = [np.flatnonzero(mask) for mask in task.kinds.values()]
         places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in every]
-        shares = [len(p) / max(len(some), 1) for p, some in zip(every, places, strict=True)]
+        shares = [len(p) / len(some) if len(some) else 1.0 for p, some in zip(every, places, strict=True)]
         where = np.concatenate(places)
         number = np.repeat(np.arange(len(places)), [len(p) for p in places])
         sides = [labels[task.views[0]] for labels in (task.model_labels, task.test_labels)]
