@@ -217,7 +217,7 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
         fits = [all(isinstance(value, kind) for value in present) for kind in (str, bytes, (Real, np.bool_))]
         if not any(fits):
             raise LabelError(f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}")
-        present = as_names(present, f"labels of view {name!r}")
+        present = exact_names(present, f"labels of view {name!r}")
     names, inverse = np.unique(present, return_inverse=True)
     codes = np.empty(len(array), dtype=np.int64)
     codes[~absent] = inverse.reshape(-1)
@@ -239,10 +239,10 @@ def as_array(column: Any) -> NDArray[Any]:
     texts = {isinstance(value, (str, bytes)) for value in values}
     if len(texts) > 1 or any(value is None or isinstance(value, (list, tuple)) for value in values):
         return np.array(values, dtype=object)  # NumPy would make text of everything, None and NaN included
-    return as_names(values)
+    return exact_names(values)
 
 
-def as_names(values: Any, what: str = "labels") -> NDArray[Any]:
+def exact_names(values: Any, what: str = "labels") -> NDArray[Any]:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)

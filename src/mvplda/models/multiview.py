@@ -36,7 +36,7 @@ from ..inference.initialise import moment_start, random_start, warm_parameters
 from ..inference.noise import NOISES, NoiseModel
 from ..inference.parameters import Parameters
 from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, as_names, check_view_names, encode_labels
+from ..labels import LabelTable, check_view_names, encode_labels, exact_names
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
@@ -515,7 +515,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
-        model.classes_ = {view: as_names(names) for view, names in values["classes"].items()}
+        model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(values["dimension"])

@@ -28,8 +28,6 @@ from ..scoring.question import Hypothesis, possible_hypotheses
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import Sums
 
-Strength = float | Mapping[str, float]
-
 DEFAULT_STRENGTH = 0.6
 """Where nothing can be held out. Costs are flat from 0.5 to 0.7 on the one set it was tried on, AudioMNIST."""
 

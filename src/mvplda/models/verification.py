@@ -219,7 +219,7 @@ class VerificationMixin(BaseScorer):
             raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
         labelled, known = _labelled(profiles, tests, question), question.known_views
         asked = set().union(*ratio.hypotheses)
-        enrol, test = Side(profiles, {}, "enrolled"), Side(tests, {}, "test")
+        enrol, test = Side(profiles, {}), Side(tests, {})
         namings = dict.fromkeys(base_columns(tuple(self.views_)), Naming())
         posteriors = {}
         for view in dict.fromkeys([*labelled, *known]):

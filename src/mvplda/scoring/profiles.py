@@ -19,7 +19,7 @@ from .._typing import Array, IntArray
 from .._validation import as_vectors
 from ..backend import like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
-from ..labels import as_array, as_names, base_columns, encode_labels, row_keys
+from ..labels import as_array, base_columns, encode_labels, exact_names, row_keys
 from ..persistence import Persistent, State, Tensors
 from .evidence import LatentSpace, project
 
@@ -117,10 +117,10 @@ class Profiles(Persistent):
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         labels = {
-            view: CellLabels(as_names(names), arrays[f"labels/{view}"]) for view, names in values["labels"].items()
+            view: CellLabels(exact_names(names), arrays[f"labels/{view}"]) for view, names in values["labels"].items()
         }
         parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        profiles = cls(ids=as_names(values["ids"]), model=values["model"], labels=labels, **parts)
+        profiles = cls(ids=exact_names(values["ids"]), model=values["model"], labels=labels, **parts)
         rows = {len(profiles.y), len(profiles.weights), *(len(cells.codes) for cells in labels.values())}
         owner = profiles.owner
         fits = (
@@ -204,7 +204,7 @@ def _plain_ids(ids: Any) -> NDArray[Any]:
         kinds = sorted({type(name).__name__ for name in array.reshape(-1)})
         if len(kinds) > 1 or kinds == ["NoneType"]:
             raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
-        array = as_names(array, "ids")
+        array = exact_names(array, "ids")
     if array.dtype.kind not in "USbiuf":
         raise LabelError(f"ids are strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}")
     return array.astype(np.str_) if array.dtype.kind == "S" else array
@@ -254,7 +254,7 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
     if array.shape != (len(profiles),):
         raise LabelError(f"known[{view!r}] names one class a profile: {len(profiles)}; got shape {array.shape}")
     absent = np.asarray([value is None for value in array]) if array.dtype == object else np.zeros(len(array), bool)
-    names, codes = np.unique(as_names(array[~absent], f"classes of view {view!r}"), return_inverse=True)
+    names, codes = np.unique(exact_names(array[~absent], f"classes of view {view!r}"), return_inverse=True)
     numbers = np.full(len(array), -1)
     numbers[~absent] = codes.reshape(-1)
     return CellLabels(names, numbers[profiles.owner])
@@ -302,7 +302,7 @@ def _numbers(cells: CellLabels, every: NDArray[Any]) -> IntArray:
 
 def _joined(sources: list[NDArray[Any]]) -> NDArray[Any]:
     """All names one after the other, none changed by the types of the others."""
-    return as_names(name for names in sources for name in names.tolist())
+    return exact_names(name for names in sources for name in names.tolist())
 
 
 def _places(names: NDArray[Any], wanted: NDArray[Any]) -> IntArray:

@@ -116,7 +116,6 @@ class Side:
 
     profiles: Profiles
     names: dict[str, IntArray]
-    which: str
 
 
 class _Kind:
