@@ -423,11 +423,18 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+def not_masked(X: Any) -> Any:
+    """The same vectors, unless some of their numbers are masked: NumPy would give the numbers behind the mask."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise DataError("some numbers of the vectors are masked: leave their rows out, or fill them")
+    return X
+
+
 def as_vectors(X: Any) -> NDArray[Any]:
     """Vectors as a float32 or float64 array (n, D)."""
     if sparse.issparse(X):
         raise DataError("the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()")
-    vectors = np.asarray(X)
+    vectors = np.asarray(not_masked(X))
     if vectors.ndim != 2:
         raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")
     if vectors.shape[0] == 0 or vectors.shape[1] == 0:

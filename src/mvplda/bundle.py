@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
 from .adaptation import Weight, adapted
+from .backend import is_torch, like, to_host
 from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, ParameterError
 from .kinds import name_kinds
@@ -81,7 +82,7 @@ class Bundle(Persistent, BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it."""
-        vectors = X if self.preprocessing is None else self.preprocessing.fit_transform(X, y)
+        vectors = X if self.preprocessing is None else like(self.preprocessing.fit_transform(_on_host(X), y), X)
         self._scorer().fit(vectors, y)
         return self
 
@@ -136,7 +137,7 @@ class Bundle(Persistent, BaseEstimator):
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
-        return self.preprocessing.transform(X)
+        return like(self.preprocessing.transform(_on_host(X)), X)
 
     def enrol(self, X: Any, ids: Any = None, labels: Any = None, **options: Any) -> Profiles:
         """Profiles of raw vectors, as the scorer's `enrol`."""
@@ -227,10 +228,13 @@ class Bundle(Persistent, BaseEstimator):
         return bundle
 
     def bare(self) -> Persistent:
-        return self if self.preprocessing is not None else self._scorer()
+        return self if self.detail() else self._scorer()
 
     def detail(self) -> str:
-        return f", whose scorer takes vectors after {', '.join(self._steps())}" if self._steps() else ""
+        before = f"takes vectors after {', '.join(self._steps())}" if self._steps() else ""
+        behind = [part for part in (self.normaliser, self.calibrator) if part is not None]
+        after = f"has a {' and a '.join(type(part).__name__ for part in behind)} behind it" if behind else ""
+        return f", whose scorer {' and '.join(filter(None, (before, after)))}" if before or after else ""
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
         """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
@@ -323,6 +327,11 @@ class Bundle(Persistent, BaseEstimator):
             except ValueError as error:
                 raise DataError(f"side[{name!r}] does not broadcast to the trials {shape}: {error}") from error
         return {"side": flat}
+
+
+def _on_host(X: Any) -> Any:
+    """Vectors where scikit-learn works: tensors as arrays, all else, tables with names say, as it is."""
+    return to_host(X) if is_torch(X) else X
 
 
 PARTS: dict[str, type[Any]] = {"scorer": BaseScorer, "normaliser": ScoreNormaliser, "calibrator": Calibrator}

@@ -116,7 +116,7 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         if missing:
             raise LabelError(f"labels have no view {missing[0]!r}; they have {sorted(named)}")
         return {name: named[name] for name in wanted}
-    array = np.asarray(labels) if hasattr(labels, "ndim") else as_array(labels)
+    array = as_array(labels)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
@@ -227,7 +227,9 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
 
 
 def as_array(column: Any) -> NDArray[Any]:
-    """Labels as an array that keeps None, NaN and numbers beside text what they are."""
+    """Labels as an array that keeps None, NaN and numbers beside text what they are; masked ones are missing."""
+    if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
+        return np.asarray(column.astype(object).filled(None))
     if hasattr(column, "__array__"):
         return np.asarray(column)
     if isinstance(column, (str, bytes)):

@@ -21,6 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._typing import Array
+from .backend import not_masked
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
 from .persistence import Persistent
@@ -38,11 +39,11 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
     def _new(self, X: Any, least: int = 1) -> Any:
-        return validate_data(self, X, dtype=list(FLOATS), ensure_min_samples=least)
+        return validate_data(self, not_masked(X), dtype=list(FLOATS), ensure_min_samples=least)
 
     def _seen(self, X: Any) -> Any:
         check_is_fitted(self, "n_features_in_")
-        return validate_data(self, X, dtype=list(FLOATS), reset=False)
+        return validate_data(self, not_masked(X), dtype=list(FLOATS), reset=False)
 
     @property
     def width_out(self) -> int:

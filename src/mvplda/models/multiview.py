@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._progress import Progress
 from .._typing import Array, Device
-from ..backend import is_torch, threads_for, to_host
+from ..backend import is_torch, not_masked, threads_for, to_host
 from ..exceptions import (
     DataError,
     DisconnectedDesignWarning,
@@ -445,7 +445,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
         check_is_fitted(self, "mean_")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = validate_data(self, not_masked(X), dtype=[np.float64, np.float32], reset=False)
         p = self.parameters_
         B = p.stacked()
         LB = p.sigma.solve(B)
@@ -573,7 +573,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """Vectors to learn from, checked: an array, or a tensor where it is."""
         if not is_torch(X):
             least = 2 if reset else 1
-            return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least)
+            return validate_data(
+                self, not_masked(X), reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least
+            )
         X = check_tensor(X)
         if reset:
             if len(X) < 2:

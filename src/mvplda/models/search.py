@@ -18,6 +18,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import validate_data
 
 from .._progress import Progress
+from ..backend import not_masked
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
 from ..inference.design import largest_rank
 from ..kinds import trial_kinds
@@ -111,7 +112,7 @@ class MultiviewPLDACV(BaseEstimator):
         base = self._checked()
         if self.criterion not in ("likelihood", "cllr"):
             raise ParameterError(f"criterion is 'likelihood' or 'cllr'; got {self.criterion!r}")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X = validate_data(self, not_masked(X), dtype=[np.float64, np.float32], ensure_min_samples=2)
         views = None if self.views is None else tuple(self.views)
         columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
         table = encode_labels(columns, views, missing=base.missing)

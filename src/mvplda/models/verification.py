@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._typing import Array, IntArray
-from ..backend import empty, is_torch
+from ..backend import dtype_name, empty, is_torch
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
@@ -24,7 +24,7 @@ from ..scoring.evidence import LatentSpace, log_sum
 from ..scoring.matrix import best_profiles, fill, score_pairs
 from ..scoring.profiles import Enrolment, Profiles, check_sides, enrolled_names, make_profiles, match_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question
-from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache, check_printed
+from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache
 from .scorer import BaseScorer, Identification, check_pairs, check_top
 
 
@@ -89,6 +89,8 @@ class LatentModel(BaseScorer):
         result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
+        if "float" not in dtype_name(result):
+            raise DataError(f"out holds {dtype_name(result)}, which would cut the scores off: give a float array")
         return fill(comparison, result, threads)
 
     def llr_trials(
@@ -246,7 +248,10 @@ class LatentModel(BaseScorer):
         profiles, tests = self._sides(enrol, test)
         ratio = question.ratio(self.views_, _labelled(profiles, tests, question))
         if scoring == "paper":
-            check_printed(ratio)
+            if len(self.views_) != 2 or any(":" in view for view in self.views_) or len(ratio.hypotheses) != 4:
+                raise ParameterError(
+                    "scoring='paper' is for two views without interaction, and asks for both at once or for one of them"
+                )
             if question.known_views or profiles.labels or tests.labels:
                 raise ParameterError("scoring='paper' knows neither labels nor known=")
         return self._put(ratio, profiles, tests, question, scoring, dtype)

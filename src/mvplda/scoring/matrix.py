@@ -41,7 +41,6 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
             rows = slice(start, min(start + step, n_rows))
             out[rows] = evaluate_block(terms, rows, slice(0, n_columns))
         return
-    terms = relative_to_nothing(terms)
     shape = _shape_of(terms)
     if shape == (1, 0):
         only = terms.numerator[0]
@@ -71,22 +70,6 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
                     target[:] = evaluate_block(terms, rows, columns)
 
     in_parallel(fill_blocks, range(0, n_rows, BAND_ROWS), out.size, threads)
-
-
-def relative_to_nothing(terms: Terms) -> Terms:
-    """Divide all terms by the weight of the hypothesis that nothing is shared, whose term is then log 1."""
-    constants = [f.log_weight for f in terms.denominator if f.left is None]
-    if len(constants) != 1 or constants[0] == 0.0:
-        return terms
-
-    def divided(f: Factors) -> Factors:
-        if f.left is None:
-            return Factors(None, None, f.log_weight - constants[0])
-        left = f.left + 0
-        left[:, -2] -= constants[0]
-        return Factors(left, f.right, f.log_weight)
-
-    return Terms(tuple(map(divided, terms.numerator)), tuple(map(divided, terms.denominator)))
 
 
 def _shape_of(terms: Terms) -> tuple[int, int] | None:
@@ -195,7 +178,7 @@ def fill_whole(terms: Terms, result: Any, threads: int | None) -> None:
     if on_cuda(result) and result.is_contiguous():
         from .cuda import JointScorer, fits
 
-        if fits(terms := relative_to_nothing(terms)):
+        if fits(terms):
             JointScorer(terms).fill(result)
             return
     fill_matrix(terms, result, threads)
@@ -253,7 +236,6 @@ def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
     """The best rows by the fused kernel, where it fits."""
     from .cuda import best_rows, fits
 
-    terms = relative_to_nothing(terms)
     if not fits(terms):
         return None
     numbers, scores = best_rows(terms, top)

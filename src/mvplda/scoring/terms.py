@@ -13,7 +13,7 @@ from scipy.linalg import cholesky
 
 from .._typing import Array, IntArray
 from ..backend import cast, empty, largest, like
-from ..exceptions import DataError, ParameterError
+from ..exceptions import DataError
 from .cells import (
     CellTable,
     Group,
@@ -321,7 +321,7 @@ class Comparison:
         test.as_classes({linked.world.reading for some in possible.values() for linked in some})
         # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
         apart = [w + x.log_weight for h, w in ratio.denominator.items() for x in possible[h] if x.apart]
-        shift = -float(np.logaddexp.reduce(apart)) if apart and self.scoring == "exact" else 0.0
+        shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
         halves: list[tuple[_Half, _Half]] = []
 
         def side(weighted: Mapping[Hypothesis, float]) -> list[tuple[_Half, _Half] | float]:
@@ -443,13 +443,6 @@ def printed_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     joint = scale[:, None] * joint * scale
     root = cholesky(2 * joint, lower=True)
     return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
-
-
-def check_printed(ratio: Ratio) -> None:
-    """The printed ratio exists for "same in both views?" of two views."""
-    views = list(ratio.views)
-    if len(views) != 2 or any(":" in v for v in views) or len(ratio.hypotheses) != 4 or len(ratio.numerator) != 1:
-        raise ParameterError("scoring='paper' is for two views without interaction, and asks for both at once")
 
 
 def _larger(a: Any, b: Any) -> Any:
