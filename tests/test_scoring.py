@@ -223,7 +223,7 @@ def test_the_ratio_as_printed(same, rng):
     np.testing.assert_allclose(quick, got, atol=1e-4)
     for i, e in enumerate(enrol):
         for j, t in enumerate(test):
-            sides = {True: [], False: []}
+            sides: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
             for h, off in shared.items():
                 own = off if h else A
                 term = log_density(np.concatenate([e, t]), own + noise, off) + np.log(priors[h])

@@ -23,7 +23,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from .backend import as_vectors
+from .backend import as_vectors, to_host
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
@@ -129,7 +129,7 @@ def coral_plus(
     for view, B in model.loadings_.items():
         factor = _grow(B, A.T @ B, strengths[view])
         loadings.append(_cut(factor, new_noise, B.shape[1] if ranks == "keep" else D))
-    kept = type(p.sigma).nearest(noise_of(new_noise))
+    kept = to_host(type(p.sigma).nearest(noise_of(new_noise)))
     return _with(model, Parameters(new_mean if mean else p.mean, tuple(loadings), kept))
 
 

@@ -25,7 +25,7 @@ from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
 from ._optional import need
-from ._typing import Array, IntArray
+from ._typing import A, IntArray
 from .exceptions import DataError, ParameterError
 
 DENSE_TABLE_ELEMENTS = 2**28
@@ -41,7 +41,7 @@ def to_host(array: Any) -> NDArray[Any]:
     return np.asarray(array.detach().cpu() if is_torch(array) else array)
 
 
-def diagonal_of(moment: Array) -> Array:
+def diagonal_of(moment: A) -> A:
     """The diagonal (D,) of a second moment, of which there may be no more than that."""
     return moment if moment.ndim == 1 else moment.diagonal()
 

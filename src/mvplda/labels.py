@@ -229,9 +229,9 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
 def as_array(column: Any) -> NDArray[Any]:
     """Labels as an array that keeps None, NaN and numbers beside text what they are; masked ones are missing."""
     if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
-        values = np.array(column.data, dtype=object)
-        values[np.ma.getmaskarray(column)] = None
-        return values
+        present = np.array(column.data, dtype=object)
+        present[np.ma.getmaskarray(column)] = None
+        return present
     if hasattr(column, "__array__"):
         return np.asarray(column)
     if isinstance(column, (str, bytes)):

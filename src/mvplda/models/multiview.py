@@ -256,7 +256,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             design = Design.of(sums, p.ranks, method=model._method())
             about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
             found_posterior = posterior(design, about_origin)
-            model._take(views, replace(found_posterior.parameters, mean=model.mean_))
+            model._take(views, replace(found_posterior.parameters.on_host(), mean=model.mean_))
             model._take_posterior(found_posterior, statistics)
         return model
 
@@ -328,10 +328,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if self.prior is None:
             start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:
-            moments = moment_components(sums)
+            moments = moment_components(sums.on_host())
             prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
             start = prior.draw(moments).parameters()
-            step = partial(map_step, sums, prior=prior)
+            step = partial(map_step, sums.on_host(), prior=prior)
             log_prior = partial(prior.log_density, counts=(*map(len, sums.counts), sums.n))
         if earlier is not None:
             start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)

@@ -181,7 +181,8 @@ class MultiviewPLDACV(BaseEstimator):
         return base
 
     def _checked(self) -> MultiviewPLDA:
-        base = self._base().set_params(views=self.views)
+        base = self._base()
+        base.set_params(views=self.views)
         check_settings(base)
         if base.algorithm == "paper":
             raise ParameterError("algorithm='paper' has no settings to choose: use MultiviewPLDA")

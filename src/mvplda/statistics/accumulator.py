@@ -7,16 +7,16 @@ the names come batch by batch, `GrowingClasses` numbers them as they appear and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
-from .._typing import Array, IntArray
+from .._typing import A, A_co, AnyArray, Array, IntArray
 from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
@@ -33,7 +33,7 @@ AMID = 4096
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Generic[A_co]):
     """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
 
     n : number of vectors
@@ -48,10 +48,10 @@ class Sums:
     """
 
     n: int
-    total: Array
-    scatter: Array
+    total: A_co
+    scatter: A_co
     counts: tuple[Array, ...]
-    sums: tuple[Array, ...]
+    sums: tuple[A_co, ...]
     cooccurrence: dict[tuple[int, int], sparse.csr_array]
 
     @property
@@ -69,8 +69,8 @@ class Sums:
 
     def on_host(self) -> Sums:
         """The same as NumPy arrays."""
-        sums = tuple(map(to_host, self.sums))
-        return replace(self, total=to_host(self.total), scatter=to_host(self.scatter), sums=sums)
+        total, scatter, *sums = map(to_host, (self.total, self.scatter, *self.sums))
+        return Sums(self.n, total, scatter, self.counts, tuple(sums), self.cooccurrence)
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
@@ -81,16 +81,18 @@ class Sums:
         """Whether the scatter is a matrix, not its diagonal alone."""
         return self.scatter.ndim == 2
 
-    def product(self, left: Array, right: Array) -> Array:
+    def product(self, left: A, right: A) -> A:
         """left right' of two (D, m), or only its diagonal, as the scatter is."""
-        both: Array = left @ right.T if self.has_products else self.xp.einsum("dm,dm->d", left, right)
-        return both
+        if self.has_products:
+            return left @ right.T
+        diagonal: A = self.xp.einsum("dm,dm->d", left, right)
+        return diagonal
 
-    def scatter_about(self, mean: Array) -> Array:
+    def scatter_about(self, mean: AnyArray) -> A_co:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
+        cross: A_co = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
 
@@ -114,7 +116,7 @@ class Accumulator(Protocol):
         """
         ...
 
-    def result(self) -> Sums:
+    def result(self) -> Sums[AnyArray]:
         """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
         ...
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .._typing import Array, IntArray, PathLike
+from .._typing import AnyArray, Array, Device, IntArray, PathLike
 from ..backend import NUMPY, as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
@@ -146,7 +146,7 @@ class SufficientStatistics:
             to_host(found.scatter),
             named,
             {v: n if (some := rows[v]) is None else n[some] for v, n in zip(views, found.counts, strict=True)},
-            sums if found.xp is NUMPY else DeviceSums(sums),
+            {v: to_host(own) for v, own in sums.items()} if found.xp is NUMPY else DeviceSums(sums),
             {
                 (views[k], views[l]): _rearranged(table, rows[views[k]], rows[views[l]])
                 for (k, l), table in found.cooccurrence.items()
@@ -234,7 +234,7 @@ class SufficientStatistics:
         """Where the class sums are: a torch device, or None for the host."""
         return self.sums.device if isinstance(self.sums, DeviceSums) else None
 
-    def for_views(self, views: Sequence[str], second_moment: SecondMoment, device: Any = None) -> Sums:
+    def for_views(self, views: Sequence[str], second_moment: SecondMoment, device: Device = None) -> Sums[AnyArray]:
         """What EM needs for these views, in this order.
 
         On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
