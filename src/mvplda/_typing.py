@@ -15,6 +15,14 @@ Array = NDArray[np.float64]
 
 IntArray = NDArray[np.int64]
 
+FloatArray = NDArray[np.floating[Any]]
+"""float32 or float64."""
+
+Names = NDArray[Any]
+"""Of classes or of profiles: text, or numbers of any kind."""
+
+RandomState = int | np.random.Generator | np.random.RandomState | None
+
 Device = Any
 """A torch device or its name; None is the host. torch is an extra, so that its types cannot be named here."""
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -24,7 +24,7 @@ from .models.scorer import BaseScorer, Identification
 from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import Step
-from .scoring.profiles import Profiles
+from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Hypothesis, Question, make_question
 
 
@@ -80,13 +80,13 @@ class Bundle(Persistent, BaseEstimator):
         self.questions = questions
         self.extractor = extractor
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it."""
         vectors = X if self.preprocessing is None else like(self.preprocessing.fit_transform(_on_host(X), y), X)
         self._scorer().fit(vectors, y)
         return self
 
-    def fit_normaliser(self, cohort: Any, ids: Any = None) -> Self:
+    def fit_normaliser(self, cohort: Any, ids: ArrayLike | None = None) -> Self:
         """Keep the profiles of a cohort, vectors (C, D) of impostors to everyone, and normalise scores by it.
 
         A calibrator is fitted after this, to normalised scores.
@@ -97,7 +97,7 @@ class Bundle(Persistent, BaseEstimator):
         return self
 
     def fit_calibrator(
-        self, enrol: Any, test: Any, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
+        self, enrol: SideLike, test: SideLike, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
     ) -> Self:
         """Fit the calibrator to all pairs of two sides, of classes that the scorer was not trained on.
 
@@ -124,7 +124,7 @@ class Bundle(Persistent, BaseEstimator):
         self.calibrator.fit(scores.reshape(-1, scores.shape[-1]), names.reshape(-1), **extra)
         return self
 
-    def adapt(self, X: Any, y: Any = None, weight: Weight | None = None) -> Bundle:
+    def adapt(self, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
         The preprocessing stays; normaliser and calibrator go, for they were made of the old scores.
@@ -132,29 +132,31 @@ class Bundle(Persistent, BaseEstimator):
         scorer = adapted(self.fitted_scorer, self.prepare(X), y, weight)
         return Bundle(self.preprocessing, scorer, questions=self.questions, extractor=self.extractor)
 
-    def prepare(self, X: Any) -> Any:
+    def prepare(self, X: ArrayLike) -> Any:
         """Vectors as the scorer sees them."""
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
         return like(self.preprocessing.transform(_on_host(X)), X)
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None, **options: Any) -> Profiles:
+    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None, **options: Any) -> Profiles:
         """Profiles of raw vectors, as the scorer's `enrol`."""
         profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
         return profiles
 
-    def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> Any:
+    def llr(self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any) -> Any:
         """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
         return self._answering().llr(self._prepared(enrol), self._prepared(test), question=question, **options)
 
-    def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any) -> Any:
+    def llr_trials(
+        self, enrol: SideLike, test: SideLike, pairs: ArrayLike, question: Question | None = None, **options: Any
+    ) -> Any:
         """Scores of a list of trials, not calibrated."""
         sides = self._prepared(enrol), self._prepared(test)
         return self._answering().llr_trials(*sides, pairs, question=question, **options)
 
     def identify(
-        self, profiles: Any, test: Any, question: Question | None = None, *, top: int = 10, **options: Any
+        self, profiles: SideLike, test: SideLike, question: Question | None = None, *, top: int = 10, **options: Any
     ) -> Identification:
         """The `top` profiles of every test, best first."""
         sides = self._prepared(profiles), self._prepared(test)
@@ -162,7 +164,7 @@ class Bundle(Persistent, BaseEstimator):
         return found
 
     def hypotheses(
-        self, enrol: Any, test: Any, question: Question | None = None, **options: Any
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
     ) -> dict[Hypothesis, Any]:
         """Posterior probability of every hypothesis, of a scorer that has them; no normaliser plays a part."""
         scorer = self._scorer()
@@ -173,7 +175,9 @@ class Bundle(Persistent, BaseEstimator):
         )
         return found
 
-    def calibrated(self, enrol: Any, test: Any, *, pairs: Any = None, side: Any = None, **options: Any) -> Array:
+    def calibrated(
+        self, enrol: SideLike, test: SideLike, *, pairs: Any = None, side: Any = None, **options: Any
+    ) -> Array:
         """Calibrated natural-log LLRs of all pairs (profiles, tests), or of a list of trials (n,).
 
         Parameters
@@ -303,7 +307,7 @@ class Bundle(Persistent, BaseEstimator):
     def _prepared(self, side: Any) -> Any:
         return side if isinstance(side, Profiles) else self.prepare(side)
 
-    def _scores(self, enrol: Any, test: Any, pairs: Any, options: dict[str, Any]) -> Array:
+    def _scores(self, enrol: SideLike, test: SideLike, pairs: ArrayLike | None, options: dict[str, Any]) -> Array:
         """Answers to all questions, last axis."""
         sides = [s if isinstance(s, Profiles) else self.enrol(s) for s in (enrol, test)]
         answers = []
@@ -329,7 +333,7 @@ class Bundle(Persistent, BaseEstimator):
         return {"side": flat}
 
 
-def _on_host(X: Any) -> Any:
+def _on_host(X: ArrayLike) -> Any:
     """Vectors where scikit-learn works: tensors as arrays, all else, tables with names say, as it is."""
     return to_host(X) if is_torch(X) else X
 

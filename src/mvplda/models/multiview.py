@@ -12,14 +12,14 @@ from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
-from .._typing import Array, Device
-from ..backend import is_torch, not_masked, threads_for, to_host
+from .._typing import AnyArray, Array, Device, RandomState
+from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import (
     DataError,
     DisconnectedDesignWarning,
@@ -170,7 +170,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         max_iter: int = 100,
         tol: float = 1e-3,
         missing: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         callback: Callable[[Iteration], object] | None = None,
     ) -> None:
@@ -197,7 +197,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to labelled vectors.
 
         Parameters
@@ -260,7 +260,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             model._take_posterior(found_posterior, statistics)
         return model
 
-    def fit_statistics(self, statistics: SufficientStatistics, *, device: Any = None) -> Self:
+    def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
         """Fit to sufficient statistics, which may come from many shards.
 
         Parameters
@@ -414,7 +414,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    def log_likelihood(self, X: Any, y: Any) -> float:
+    def log_likelihood(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
 
         Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound.
@@ -438,14 +438,14 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             design = replace(design, sums=sums.on_host())
         return posterior(design, replace(p, mean=p.mean - statistics.origin).on(design.sums.xp)).log_likelihood
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood a vector (nat): what a cross-validated search maximises."""
-        return self.log_likelihood(X, y) / len(X)
+        return self.log_likelihood(X, y) / int(np.shape(X)[0])
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
         check_is_fitted(self, "mean_")
-        X = validate_data(self, not_masked(X), dtype=[np.float64, np.float32], reset=False)
+        X = checked_vectors(self, X, reset=False)
         p = self.parameters_
         B = p.stacked()
         LB = p.sigma.solve(B)
@@ -569,13 +569,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
         return "exact" if self.algorithm == "paper" else self.algorithm
 
-    def _vectors(self, X: Any, *, reset: bool) -> Any:
+    def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
         if not is_torch(X):
-            least = 2 if reset else 1
-            return validate_data(
-                self, not_masked(X), reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least
-            )
+            return checked_vectors(self, X, reset=reset, least=2 if reset else 1)
         X = check_tensor(X)
         if reset:
             if len(X) < 2:

@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Any, Generic, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
-from .._typing import A, A_co, AnyArray, Array, IntArray
+from .._typing import A, A_co, AnyArray, Array, IntArray, Names
 from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
@@ -108,7 +108,7 @@ class Accumulator(Protocol):
     origin: Array | None
     n: int
 
-    def add(self, X: Any, codes: Mapping[str, Any], *, on_error: OnError = "raise") -> IntArray:
+    def add(self, X: ArrayLike, codes: Mapping[str, Any], *, on_error: OnError = "raise") -> IntArray:
         """Add vectors (n, D) with the class numbers of every view, each (n,).
 
         Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
@@ -153,7 +153,7 @@ def amid(vectors: Array) -> Array:
     return np.where(np.isfinite(mean), mean, 0.0)
 
 
-def common_origin(X: Any) -> Array:
+def common_origin(X: ArrayLike) -> Array:
     """A point amid the first vectors that float32 and float64 hold alike, so that parts about it add without loss."""
     with np.errstate(over="ignore"):
         mean = amid(np.asarray(as_vectors(X)[:AMID], dtype=np.float64)).astype(np.float32)
@@ -196,7 +196,7 @@ class HostAccumulator:
         self._classes = [_ClassSums(size, D) for size in self._sizes]
         self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
 
-    def add(self, X: Any, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
+    def add(self, X: ArrayLike, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
         vectors = as_vectors(X)
         n, dimension = vectors.shape
         if dimension != self.dimension:
@@ -236,7 +236,7 @@ class HostAccumulator:
         self._rows += n
         return left_out
 
-    def _shift(self, first: NDArray[Any]) -> NDArray[Any]:
+    def _shift(self, first: Names) -> Names:
         """The origin in the precision of some vectors, or as it is, where that would not be the same point."""
         if self.origin is None:
             self.origin = amid(np.asarray(first, dtype=np.float64))
@@ -245,7 +245,7 @@ class HostAccumulator:
             self.origin = shift.astype(np.float64)
         return shift if (shift == self.origin).all() else self.origin
 
-    def _squares(self, block: NDArray[Any]) -> NDArray[Any]:
+    def _squares(self, block: Names) -> Names:
         """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
         if self._scatter.ndim == 1:
             return np.asarray(np.einsum("nd,nd->d", block, block))
@@ -253,7 +253,7 @@ class HostAccumulator:
             return np.asarray(dsyrk(1.0, block.T).T)
         return np.asarray(block.T @ block)
 
-    def _add_block(self, block: NDArray[Any], squares: NDArray[Any], numbers: Sequence[IntArray]) -> None:
+    def _add_block(self, block: Names, squares: Names, numbers: Sequence[IntArray]) -> None:
         self._scatter += squares
         for sums, number in zip(self._classes, numbers, strict=True):
             sums.add(number, block)
@@ -279,7 +279,7 @@ class _ClassSums:
         self.counts = np.zeros(size)
         self.sums = np.zeros((size, dimension))
 
-    def add(self, codes: IntArray, block: NDArray[Any]) -> None:
+    def add(self, codes: IntArray, block: Names) -> None:
         present, local, counts = _distinct(codes)
         size = int(present[-1]) + 1
         if size > len(self.counts):
@@ -348,7 +348,7 @@ def _distinct(codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 class LabelCodes:
     """Labels of a batch in one column: the names that may occur, and which one every vector has (-1: none)."""
 
-    names: NDArray[Any]
+    names: Names
     codes: IntArray
 
 
@@ -391,7 +391,7 @@ class GrowingClasses:
         return classes, order
 
 
-def kind_of(names: NDArray[Any]) -> str:
+def kind_of(names: Names) -> str:
     """What the names of classes are, in a word."""
     return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
 
@@ -403,7 +403,7 @@ class _Names:
         self.column = column
         self.known: dict[Any, int] = {}
         self.kinds: set[str] = set()
-        self.parts: list[NDArray[Any]] = []
+        self.parts: list[Names] = []
         self.places: list[IntArray] = []
         self.anonymous: list[IntArray] = []
         self.size = 0
@@ -428,7 +428,7 @@ class _Names:
             self.size += len(alone)
         return numbers
 
-    def _look_up(self, names: NDArray[Any], fresh: IntArray, lookup: IntArray) -> None:
+    def _look_up(self, names: Names, fresh: IntArray, lookup: IntArray) -> None:
         """Number the names at some places, the new ones after all that are known."""
         self.kinds.add(kind_of(names))
         if len(self.kinds) > 1:
