@@ -106,7 +106,7 @@ export function chart(title, note, paint, table) {
     width = Math.round(contentRect.width);
     hold.replaceChildren(paint(width));
   }).observe(hold);
-  return h("figure", { class: "chart" }, h("h3", {}, title), hold, h("figcaption", {}, note),
+  return h("figure", { class: "chart" }, h("h2", {}, title), hold, h("figcaption", {}, note),
     table && h("details", {}, h("summary", {}, "The numbers"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, table)));
 }
 

@@ -121,7 +121,7 @@ export async function enrolView(main, query) {
     }
 
     function finish() {
-      const title = h("h3", { tabindex: -1 }, `You are enrolled, ${profile.userId || "friend"}`);
+      const title = h("h2", { tabindex: -1 }, `You are enrolled, ${profile.userId || "friend"}`);
       holder.replaceChildren(h("section", { class: "stage done" }, circles("TC", 132), title,
         h("p", {}, "From now on your voice and these words together are the key."), h("p", { class: "phrase" }, text),
         h("p", { class: "row centre" }, h("a", { class: "button primary", href: `#/verify?who=${encodeURIComponent(profile.profileId)}` }, "Try it"))));

@@ -76,7 +76,7 @@ export function shift(early, late) {
 
 function drift(scored, threshold) {
   const kept = scored.filter(({ kind }) => kind === "accept");
-  if (kept.length < 20) return h("figure", { class: "chart" }, h("h3", {}, "Drift"), h("figcaption", {}, `Drift is shown from 20 accepted attempts on; there are ${kept.length}.`));
+  if (kept.length < 20) return h("figure", { class: "chart" }, h("h2", {}, "Drift"), h("figcaption", {}, `Drift is shown from 20 accepted attempts on; there are ${kept.length}.`));
   const groups = Math.min(12, Math.floor(kept.length / 5));
   const points = Array.from({ length: groups }, (_, g) => {
     const part = kept.slice(Math.floor((g * kept.length) / groups), Math.floor(((g + 1) * kept.length) / groups));
@@ -92,7 +92,7 @@ function drift(scored, threshold) {
 }
 
 function rates(model, threshold) {
-  return h("figure", { class: "chart" }, h("h3", {}, "Errors at the line"), pointsTable(model, threshold),
+  return h("figure", { class: "chart" }, h("h2", {}, "Errors at the line"), pointsTable(model, threshold),
     h("figcaption", {}, "From the data that the model was calibrated on: the service itself never learns who really spoke."));
 }
 
