@@ -1,4 +1,4 @@
-"""A small service for tests: drawn vectors, a model of them, SQLite or PostgreSQL, and a client that needs no network."""
+"""A small service for tests: drawn vectors, a model of them, a database, and a client that needs no network."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import httpx
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.preprocessing import LengthNormalisation
@@ -20,7 +21,6 @@ from mvplda.serve.keys import Master
 from mvplda.serve.model import ServiceModel
 from mvplda.serve.service import Rules, Service
 from mvplda.serve.store import Store
-from sklearn.pipeline import Pipeline
 
 D = 12
 WORDS = ("open-the-door", "close-the-door", "my-voice-is-my-key", "seven-green-apples")

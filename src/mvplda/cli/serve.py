@@ -9,7 +9,7 @@ import click
 
 @click.command()
 @click.option("--host", default="127.0.0.1", help="Listen at this address; others than the machine's own want keys.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, help="Listen at this port.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, help="Listen at this port; 0 takes a free one.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),

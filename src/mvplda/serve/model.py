@@ -39,7 +39,7 @@ def slug(text: str) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the model's evidence is multiplied by, and a constant an account: see (V10) in docs/math.md."""
+    """What the model's evidence is multiplied by, and a constant an account, as those of a committee."""
 
     factor: float = 1.0
     offsets: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
