@@ -21,7 +21,7 @@ LAYERS = (
     ("metrics",),
     ("calibration",),
     ("models",),
-    ("normalisation", "adaptation", "preprocessing", "toy"),
+    ("normalisation", "adaptation", "preprocessing", "spoofing", "toy"),
     ("bundle",),
     ("io",),
     ("distributed",),
