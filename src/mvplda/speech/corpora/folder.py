@@ -329,7 +329,6 @@ def corpus_of_vectors(
     ids: Any,
     labels: Mapping[str, Any],
     session: Any = None,
-    training: float | int | Sequence[str] | None = None,
     *,
     split: Any = None,
     models: Mapping[str, Sequence[str]] | str | os.PathLike[str] | None = None,
@@ -345,7 +344,7 @@ def corpus_of_vectors(
     ids : (n,) names of the vectors, or their file
     labels : view -> (n,) classes, or the path of an ``utt2X`` file; the speaker first
     session : (n,) what orders the utterances of a cell, or the path of a file; None: the order of `ids`
-    training, split, protocol : see `make_protocol` and `ProtocolOptions`
+    split, protocol : see `make_protocol` and `ProtocolOptions`
     models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
         of `training` (names of classes; all that no trial uses, if None) are trained on.
     trials : the trials, or their file; needs `models`
@@ -361,13 +360,12 @@ def corpus_of_vectors(
         if trials is not None:
             raise LabelError("trials need models: which utterances make which enrolment")
         split = None if split is None else _column("split", split, names)
-        protocol["training"] = training
         return build_corpus(name, names, columns, None, sessions, split=split, source=source, **protocol)
     if isinstance(models, (str, os.PathLike)):
         models = read_groups(models)
     if isinstance(trials, (str, os.PathLike)):
         trials = read_trials(trials)
-    train = None
+    train, training = None, protocol.get("training")
     if training is not None:
         if isinstance(training, (int, float)):
             raise ParameterError("with models, training names the classes to train on; got a number")
