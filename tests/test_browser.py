@@ -10,12 +10,14 @@ import time
 import urllib.request
 import wave
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe looks at the pages")
@@ -37,7 +39,7 @@ class Voices:
     """Speakers of espeak-ng; every take differs a little, as people's do."""
 
     def __init__(self, folder: Path) -> None:
-        from mvplda.speech.corpora.espeak import Espeak, draw_speaker, english_data, people
+        from mvplda.speech.corpora.synthetic import Espeak, draw_speaker, english_data, people
 
         bases = people()
         self.speakers = {number: draw_speaker(number, 0, bases) for number in (OWNER, STRANGER)}
@@ -101,28 +103,41 @@ class Door:
         assert not found.response["violations"], found.generate_report()
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """An application on a free port; its address."""
     import uvicorn
 
-    from mvplda.serve.app import Door as Entrance
-    from mvplda.serve.app import create_app
-    from mvplda.serve.model import DEFAULTS
-    from mvplda.serve.starting import Setup, open_service
-
-    small = Setup(tmp_path_factory.mktemp("service"), model=DEFAULTS / "small.safetensors", extractors=(str(DEFAULTS / "small.onnx"),))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    running = uvicorn.Server(uvicorn.Config(create_app(open_service(small), Entrance(open=True)), port=port, log_level="error"))
-    thread = threading.Thread(target=running.run, daemon=True)
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not running.started:
+    while not server.started:
         time.sleep(0.05)
         assert thread.is_alive(), "the server did not start"
     yield f"http://127.0.0.1:{port}"
-    running.should_exit = True
+    server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The service with the small network, whatever else is on this machine."""
+    from mvplda.serve.model import DEFAULTS
+    from mvplda.serve.starting import Setup, open_service
+
+    folder, network = tmp_path_factory.mktemp("service"), DEFAULTS / "small.onnx"
+    return open_service(Setup(folder, model=DEFAULTS / "small.safetensors", extractors=(str(network),)))
+
+
+@pytest.fixture(scope="module")
+def server(service: Any) -> Iterator[str]:
+    from mvplda.serve import app
+
+    with running(app.create_app(service, app.Door(open=True))) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +266,9 @@ def test_axe_finds_nothing(door: Door, owner: str, width: int, theme: str) -> No
 
 def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
     made = {"userId": "Bob", "consent": {"given": True}}
-    request = urllib.request.Request(f"{door.address}/v1/profiles", json.dumps(made).encode(), {"content-type": "application/json"})
+    request = urllib.request.Request(
+        f"{door.address}/v1/profiles", json.dumps(made).encode(), {"content-type": "application/json"}
+    )
     urllib.request.urlopen(request).close()
     door.open("people")
     door.page.focus("[aria-label='Delete Bob']")
@@ -267,3 +284,31 @@ def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
     door.page.wait_for_selector("text=Bob is deleted.", state="attached")
     assert "Bob" not in door.page.inner_text("main")
     assert [profile["userId"] for profile in door.ask("profiles")["items"]] == [owner]
+
+
+def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:
+    from mvplda.serve import app
+    from mvplda.serve.starting import put_api_key
+
+    key = put_api_key(service.store, "clerk", "verify")
+    with running(app.create_app(service, app.Door())) as address:
+        door.page.goto(address)
+        door.page.wait_for_selector("text=wants an API key")
+        door.check()
+        door.page.fill("#key", key)
+        door.page.keyboard.press("Enter")
+        door.page.wait_for_selector("text=wants an API key", state="detached")
+        door.page.wait_for_selector("main h1 >> text=Who are you?")
+        door.page.goto(f"{address}/#/operator")
+        door.page.wait_for_selector("text=this key may verify")  # and nothing more
+
+
+def test_drift_is_the_statistic_of_mann_and_whitney(door: Door) -> None:
+    rng = np.random.default_rng(0)
+    early, late = np.round(rng.normal(0, 1, 40), 1), np.round(rng.normal(0.7, 1, 55), 1)
+    door.open("model")
+    found = door.page.evaluate(
+        "async ([a, b]) => (await import('/operator.js')).shift(a, b)", [early.tolist(), late.tolist()]
+    )
+    u = mannwhitneyu(late, early).statistic
+    assert found == pytest.approx((u - 40 * 55 / 2) / np.sqrt(40 * 55 * 96 / 12))

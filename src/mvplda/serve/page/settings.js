@@ -17,9 +17,12 @@ export function applyTheme() {
   else document.documentElement.dataset.theme = theme;
 }
 
+let opened = false;
+
 /** The dialog; `onclosed` is called when something may have changed. */
 export async function openSettings(onclosed, why) {
-  if (document.querySelector("dialog[open]")) return;
+  if (opened) return; // several refusals may ask for a key at once
+  opened = true;
   const now = settings.get();
   const found = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
   const microphones = found.filter(({ kind, deviceId }) => kind === "audioinput" && deviceId && deviceId !== "default");
@@ -35,8 +38,9 @@ export async function openSettings(onclosed, why) {
       choice("device", "Microphone", [["", "The system's choice"], ...microphones.map((m, i) => [m.deviceId, m.label || `Microphone ${i + 1}`])], now.device),
       choice("count-in", "Count-in", [[0, "None"], [1, "One beat"], [3, "Three beats"]], now.countIn),
       choice("theme", "Colours", [["auto", "As the system has them"], ["light", "Light"], ["dark", "Dark"]], now.theme),
-      h("p", { class: "row end" }, h("button", { class: "quiet", value: "no", formnovalidate: true }, "Cancel"), h("button", { class: "primary", value: "yes" }, "Save"))));
+      h("p", { class: "row end" }, h("button", { type: "button", class: "quiet", onclick: () => dialog.close("no") }, "Cancel"), h("button", { class: "primary", value: "yes" }, "Save"))));
   dialog.addEventListener("close", () => {
+    opened = false;
     const value = (id) => dialog.querySelector(`#${id}`).value;
     if (dialog.returnValue === "yes") {
       key.set(value("key").trim());
