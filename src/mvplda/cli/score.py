@@ -143,8 +143,8 @@ def read_side(bundle: Bundle, path: str) -> Any:
 
 def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
-    from .._validation import compare_extractors
     from ..io.lists import read_groups
+    from ..persistence import compare_extractors
     from ..scoring.profiles import Profiles
 
     if profiles is not None:

@@ -180,10 +180,9 @@ def train(
         if automatic:
             from ..models.search import MultiviewPLDACV
 
-            del settings["noise_shrinkage"]
-            if shrinkage not in (None, "auto"):
-                settings["noise_shrinkages"] = (share,)
-            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **settings).fit(X, table).model_
+            tried: dict[str, Any] = {} if shrinkage in (None, "auto") else {"noise_shrinkages": (share,)}
+            tried |= {"model": kind.with_ranks({}, settings), "random_state": seed, "verbose": settings["verbose"]}
+            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
         else:
             model = kind.with_ranks(ranks, settings).fit(X, table)
         bundle = Bundle(chain, model, extractor=data.extractor)
@@ -450,7 +449,7 @@ def stats(
 
 def _one_extractor(told: dict[str, str | None]) -> str | None:
     """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
-    from .._validation import compare_extractors
+    from ..persistence import compare_extractors
 
     (first, found), *others = told.items()
     for path, extractor in others:

@@ -12,8 +12,7 @@ from scipy.linalg import solve_triangular
 from .._optional import need
 from .._typing import Array, PathLike
 from ..exceptions import FileFormatError, ParameterError
-from ..models.multiview import MultiviewPLDA
-from ..models.plda import PLDA
+from ..models.multiview import PLDA, MultiviewPLDA
 from ..persistence import atomic_write, write_atomically
 from .arrow import read_hdf5_arrays
 from .kaldi import BINARY, binary_array, read_binary, read_text, text_vector

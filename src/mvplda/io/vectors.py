@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import PathLike
-from .._validation import EXTRACTOR_SUFFIX
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
-from ..persistence import atomic_write, check_writable
+from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
 from . import arrow, numpy_files
 from .batches import Reader, Vectors
 from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi

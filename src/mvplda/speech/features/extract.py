@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..._progress import Progress
-from ..._threads import cores
+from ...backend import cores
 from ...distributed.engines import ordered_map
 from ...exceptions import AudioError, DataError, ParameterError
 from ...io.text import repeated
