@@ -6,13 +6,14 @@ import importlib.util
 import io
 import shutil
 import struct
+import subprocess
 
 import numpy as np
 import pytest
 from extractor_problems import RATE, network, soundfile, voice, write
 
 from mvplda.exceptions import AudioError
-from mvplda.extractors import load_extractor, read_sound, sound
+from mvplda.extractors import load_extractor, read_sound
 from mvplda.extractors.sound import segments
 from mvplda.speech.features.reading import read_audio
 
@@ -188,8 +189,13 @@ def test_who_reads_no_further_leaves_no_program_behind(monkeypatch, tmp_path):
         pytest.skip("there is no ffmpeg")
     without_av(monkeypatch)
     started = []
-    popen = sound.subprocess.Popen
-    monkeypatch.setattr(sound.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
+
+    class Noted(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
     with pytest.raises(AudioError, match="too long"):
         read_sound(encoded(voice(20.0), "webm", "libopus"), longest_s=1.0)
     assert started[0].poll() is not None

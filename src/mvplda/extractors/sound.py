@@ -232,7 +232,7 @@ def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
     try:
         with (
             io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file,
-            av.open(file, format=kind) as opened,
+            av.open(file, "r", format=kind) as opened,
         ):
             if not opened.streams.audio:
                 raise AudioError(f"{what} has no sound in it")
