@@ -23,7 +23,7 @@ from mvplda.speech.experiment.configuration import (
 from mvplda.speech.experiment.extraction import Variants
 from mvplda.speech.experiment.systems import SYSTEMS, BackendSettings
 from mvplda.speech.features.augmentation import Channel, Gain, Noise, Recipe, Room, Speed
-from mvplda.speech.features.settings import ActivitySettings, FeatureSettings
+from mvplda.speech.features.frames import ActivitySettings, FeatureSettings
 from mvplda.speech.networks.settings import (
     FrameAugmentation,
     ModernNetwork,

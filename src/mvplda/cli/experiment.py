@@ -333,10 +333,9 @@ def nuisance(
     Example:
       mvplda study nuisance vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --verify speaker --ignore phrase
     """
-    from ..io.lists import read_labels
+    from ..io.files import read_labels
     from ..io.vectors import read_vectors
-    from ..report.figures import figure, save_figure
-    from ..report.page import pictures_where_possible
+    from ..report import figure, pictures_where_possible, save_figure
     from ..speech.experiment.studies import draw_errors, study_nuisance
 
     check_folder(output)

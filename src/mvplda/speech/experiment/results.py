@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ... import report as draw
 from ...metrics import Comparison, Evaluation, Intervals, PairedTest, ScoreCurve
 from ...metrics.evaluation import aligned, markdown_rows
 from ...persistence import write_atomically
-from ...report import figures as draw
-from ...report.page import (
+from ...report import (
     INTERVAL,
     Report,
     fold_away,

@@ -16,7 +16,7 @@ from ...exceptions import DataError, ParameterError
 from ...io.vectors import VectorSet, read_vectors, write_vectors
 from ...metrics import Comparison, Evaluation, Intervals, compare_systems, evaluate, speaker_intervals
 from ..corpora.corpus import Corpus
-from ..features.settings import FeatureSettings
+from ..features.frames import FeatureSettings
 from .configuration import Configuration, write_configuration
 from .extraction import Variants, Vectors, extract_corpus_features, extract_everything, train_extractor
 from .results import Results, SystemResult, write_experiment_page

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from ..._threads import one_blas_thread
+from ...backend import one_blas_thread
 from ...bundle import Bundle
 from ...calibration import LinearCalibrator
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
