@@ -125,7 +125,7 @@ def train(
     """
     from ..bundle import Bundle
     from ..exceptions import DataError
-    from ..io.lists import read_labels
+    from ..io.files import read_labels
     from ..io.vectors import read_vectors
     from ..models import SCORERS
     from ..persistence import check_writable
@@ -272,7 +272,7 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
       mvplda adapt model.safetensors new.scp -o adapted.safetensors
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
-    from ..io.lists import read_labels
+    from ..io.files import read_labels
     from ..persistence import check_writable
 
     check_writable(output)
