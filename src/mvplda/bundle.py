@@ -208,7 +208,7 @@ class Bundle(Persistent, BaseEstimator):
             name: None if part is None else put_part(arrays, name, part, kind) for name, (part, kind) in parts.items()
         }
         self.check()
-        questions = [question.to_dict() for question in self._questions()]
+        questions = None if self.questions is None else [question.to_dict() for question in self._questions()]
         return arrays, {"preprocessing": steps, **about, "questions": questions, "extractor": self.extractor}
 
     @classmethod

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
@@ -58,7 +59,7 @@ from .priors import (
     moment_components,
     without_labels,
 )
-from .verification import LatentModel, generator
+from .verification import LatentModel
 
 KEPT_CLASSES = 10_000
 """Views with at most so many classes keep their training posteriors in a file, for known classes."""
@@ -457,6 +458,23 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         return np.asarray([f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object)
 
+    def sample(self, y: Any, random_state: RandomState = None) -> Array:
+        """Draw vectors with these labels; every class is drawn anew from the model.
+
+        Parameters
+        ----------
+        y : labels in any form that `fit` takes, one a vector to draw
+        """
+        check_is_fitted(self, "mean_")
+        table = encode_labels(y, tuple(self.views_), missing=self.missing)
+        rng = generator(random_state)
+        p = self.parameters_
+        X = np.tile(p.mean, (len(table), 1))
+        for view, loading in self.loadings_.items():
+            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
+            X += (latents @ loading.T)[table.codes[view]]
+        return X + p.sigma.draw(len(table), rng)
+
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         arrays: Tensors = {"mean": self.mean_, "noise": self.noise_, "log_likelihoods": self.log_likelihoods_}
@@ -614,6 +632,13 @@ def _bound_gap(fit: Fit, n: int) -> float:
     """Nat a vector, about, by which the bound of a fit is below the log-likelihood."""
     system = fit.posterior.elimination
     return system.estimate_gap(np.random.default_rng(0)) / n if isinstance(system, FactorisedElimination) else 0.0
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 def check_settings(model: MultiviewPLDA) -> None:

@@ -1,4 +1,4 @@
-"""What a fitted model of latents can be asked: profiles, likelihood ratios, hypotheses, decisions, drawn vectors."""
+"""What a fitted model of latents can be asked: profiles, likelihood ratios, hypotheses, decisions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import Array, IntArray, RandomState
+from .._typing import IntArray
 from ..backend import dtype_name, empty, is_torch
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
-from ..labels import base_columns, encode_labels
+from ..labels import base_columns
 from ..persistence import fingerprint
 from ..scoring.cells import KnownClasses, Naming, Role
 from ..scoring.evidence import LatentSpace, log_sum
@@ -187,23 +186,6 @@ class LatentModel(BaseScorer):
         """The threshold that is best for calibrated LLRs, a prior of "same", and costs of errors."""
         return self.set_threshold(threshold_from_costs(prior, miss_cost, false_alarm_cost))
 
-    def sample(self, y: Any, random_state: RandomState = None) -> Array:
-        """Draw vectors with these labels; every class is drawn anew from the model.
-
-        Parameters
-        ----------
-        y : labels in any form that `fit` takes, one a vector to draw
-        """
-        check_is_fitted(self, "mean_")
-        table = encode_labels(y, tuple(self.views_), missing=self.missing)
-        rng = generator(random_state)
-        p = self.parameters_
-        X = np.tile(p.mean, (len(table), 1))
-        for view, loading in self.loadings_.items():
-            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
-            X += (latents @ loading.T)[table.codes[view]]
-        return X + p.sigma.draw(len(table), rng)
-
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
         """Share of the total variance of every view, and of the noise."""
@@ -305,13 +287,6 @@ class LatentModel(BaseScorer):
             kept = of, KnownClasses.of(of[0][:n], of[1][:n])
             state.posteriors[view], state.terms = kept, TermCache()  # terms know covariances by number alone
         return kept[1]
-
-
-def generator(random_state: Any) -> np.random.Generator:
-    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
