@@ -240,8 +240,10 @@ def as_array(column: Any) -> Names:
         values = list(column)
     except TypeError:
         raise LabelError(f"labels must be a sequence with one label a vector; got {column!r}") from None
-    texts = {isinstance(value, (str, bytes)) for value in values}
-    if len(texts) > 1 or any(value is None or isinstance(value, (list, tuple)) for value in values):
+    kinds = set(map(type, values))
+    if len({issubclass(kind, (str, bytes)) for kind in kinds}) > 1 or any(
+        issubclass(kind, (list, tuple, type(None))) for kind in kinds
+    ):
         return np.array(values, dtype=object)  # NumPy would make text of everything, None and NaN included
     return exact_names(values)
 

@@ -21,7 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, FloatArray
-from .backend import checked_vectors
+from .backend import checked_vectors, diagonal_of
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
 from .persistence import Persistent
@@ -181,10 +181,6 @@ class Reduction(_Affine):
         return self
 
 
-LARGEST = 1e150
-"""What lies further from the mean has squares that float64 cannot sum."""
-
-
 def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
     """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary.
 
@@ -193,15 +189,28 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
     B = s U sqrt(l), and its principal axes are U sqrt(1 / l) / s in the range of B, turned by the right singular
     vectors of B, and normed. Small units are not lost in large ones this way, as they would be in B B^T.
     """
-    mean, centred = _centred(X)
-    variance = np.einsum("ij,ij->j", centred, centred) / (len(X) - 1)
+    n, D = X.shape
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = X.mean(axis=0, dtype=np.float64)
+        centred = np.subtract(X, mean, dtype=np.float64)
+        squares = centred.T @ centred if n >= D else np.einsum("ij,ij->j", centred, centred)
+    variance = diagonal_of(squares) / (n - 1)
+    if not np.isfinite(variance).all():
+        raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
     dead = hardly_vary(variance, (1e-13 * mean) ** 2)
     if dead.all():
         raise DataError("all vectors are the same: there is no axis along which they vary")
     deviation = np.where(dead, 0.0, np.sqrt(variance))
     inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
-    centred *= inverse
-    shares, turned = _principal_axes(centred)
+    if n >= D:
+        shares, turned = np.linalg.eigh(squares * inverse * inverse[:, None] / (n - 1))
+        shares, turned = np.maximum(shares[::-1], 0.0)[: n - 1], turned[:, ::-1][:, : n - 1]
+    else:  # fewer vectors than columns: n - 1 axes are all that there are, and cheaper from n products
+        centred *= inverse
+        shares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
+        shares = np.maximum(shares[:0:-1], 0.0)
+        turned = centred.T @ left[:, :0:-1]
+        turned /= np.maximum(np.linalg.norm(turned, axis=0), np.finfo(np.float64).tiny)
     shown = shares > floor * shares[0]
     roots, turned = np.sqrt(shares[shown]), turned[:, shown]
     together = deviation[:, None] * turned * roots
@@ -226,29 +235,6 @@ def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
         RankCappedWarning,
         stacklevel=4,
     )
-
-
-def _centred(X: FloatArray) -> tuple[Array, Array]:
-    """The mean of vectors, and what they are without it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = X.mean(axis=0, dtype=np.float64)
-        centred = X.astype(np.float64) - mean
-    if not np.abs(centred).max() <= LARGEST:
-        raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
-    return mean, centred
-
-
-def _principal_axes(centred: Array) -> tuple[Array, Array]:
-    """Variances descending, and axes as columns, as many as the vectors can show."""
-    n, D = centred.shape
-    if n < D:  # fewer vectors than columns: n - 1 axes are all that there are, and cheaper from n products
-        squares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
-        variances, left = np.maximum(squares[:0:-1], 0.0), left[:, :0:-1]
-        axes = centred.T @ left
-        return variances, axes / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny)
-    variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
-    most = min(n - 1, D)
-    return np.maximum(variances[::-1], 0.0)[:most], axes[:, ::-1][:, :most]
 
 
 class LengthNormalisation(OneToOneFeatureMixin, Step):
