@@ -314,16 +314,16 @@ class LDA(_Affine):
         if self.dim is not None and not 1 <= self.dim <= most:
             raise ParameterError(f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}")
         self.mean_ = X.mean(axis=0, dtype=np.float64)
-        centred = X.astype(np.float64) - self.mean_
-        columns = ~hardly_vary(centred.var(axis=0), (1e-13 * self.mean_) ** 2)
+        centred = np.subtract(X, self.mean_, dtype=np.float64)
+        columns = ~hardly_vary(_variances(centred), (1e-13 * self.mean_) ** 2)
         scalings = np.zeros((X.shape[1], 0))
         if columns.any():
-            found = self._directions(centred[:, columns], classes)[:, : most if self.dim is None else self.dim]
-            scalings = np.zeros((X.shape[1], found.shape[1]))
-            scalings[columns] = found
+            found = self._directions(centred if columns.all() else centred[:, columns], classes)
+            scalings = np.zeros((X.shape[1], min(found.shape[1], most if self.dim is None else self.dim)))
+            scalings[columns] = found[:, : scalings.shape[1]]
         if scalings.shape[1] == 0 or not np.isfinite(scalings).all():
             raise DataError("LDA found no direction in which the classes differ: the vectors are alike or dependent")
-        variances = (centred @ scalings).var(axis=0)
+        variances = _variances(centred @ scalings)
         self.matrix_ = np.ascontiguousarray(scalings[:, variances > HARDLY_VARIES * variances.max()])
         if self.dim is not None and self.matrix_.shape[1] < self.dim:
             _warn_of_fewer("directions", self.matrix_.shape[1], self.dim)
@@ -347,6 +347,12 @@ class LDA(_Affine):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _variances(centred: Array) -> Array:
+    """(D,) of vectors whose mean was taken off."""
+    variances: Array = np.einsum("ij,ij->j", centred, centred) / len(centred)
+    return variances
 
 
 def standard_chain(
