@@ -138,6 +138,7 @@ class Design:
         plan = make_plan(sums, ranks)
         if method == "variational":
             return cls(sums, replace(plan, factorised=True))
+        # One Gram matrix a count instead of a row a leaf class (docs/math.md, 5.2), where making it is repaid.
         n, D = sums.counts[plan.leaf], sums.dimension
         width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
         elements = len(np.unique(n)) * width**2
@@ -270,6 +271,7 @@ class Design:
             columns = entries.col.astype(np.int64) * n_counts + group[entries.row]
             shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
             met.append(sparse.coo_array((entries.data, (parent[entries.row], columns)), shape=shape).tocsr())
+        # D_q and U_q (E6) are functions of these two tables: equal rows are one group.
         keys = _row_signatures([leaves, *met])
         _, first, root_group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
         return RootGroups(
@@ -313,6 +315,7 @@ def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
         return False
     if R == 0:
         return True
+    # A leaf class that meets k classes of the rest fills at most k^2 entries of the Gram table of its count.
     met = np.sum([np.diff(design.leaf_tables[l].indptr).astype(np.float64) for l in plan.rest], axis=0)
     rows = sum(len(sums.counts[l]) for l in plan.rest)
     entries = min(float(met @ met), len(design.leaf_counts[0]) * float(rows) ** 2)
@@ -374,6 +377,7 @@ def sparse_cooccurrence(
     for l in rest:
         entries = tables[l].tocoo()
         J = tables[l].shape[1]
+        # Of Gamma_nu only the diagonal is needed: classes of the rest are taken as independent (5.6).
         squares[l] = sparse.coo_array((entries.data**2, (group[entries.row], entries.col)), (n_counts, J)).tocsr()
         if root is not None:
             keys, of_entry = np.unique(parent[entries.row] * J + entries.col, return_inverse=True)
