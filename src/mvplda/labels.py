@@ -101,8 +101,7 @@ def _names_of(labels: Any) -> list[Any] | None:
 def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     """The label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
-    With ``views=None`` every column is taken; columns of an array are then
-    called ``view0``, ``view1``, ...
+    With ``views=None`` every column is taken; columns of an array are then called ``view0``, ``view1``, ...
     """
     if labels is None:
         raise LabelError("requires y to be passed, but the target y is None: give one label a vector and view")

@@ -105,10 +105,9 @@ class Whitening(_Affine):
     dim : int or None
         Axes that ``"pca"`` keeps, at most; None: all that the vectors can show.
     floor : float
-        Axes whose variance, in columns of unit variance, is below this fraction of the largest are
-        left out, whatever the units of the columns: to bring them to unit variance would blow up
-        rounding, and whatever of a new vector falls into a direction in which the training
-        vectors had nothing.
+        Axes whose variance, in columns of unit variance, is below this fraction of the largest are left out, whatever
+        the units of the columns: to bring them to unit variance would blow up rounding, and whatever of a new vector
+        falls into a direction in which the training vectors had nothing.
 
     Attributes
     ----------
@@ -123,8 +122,7 @@ class Whitening(_Affine):
     >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [1, 5, 20]
     >>> np.cov(Whitening().fit_transform(X).T).round(6) + 0.0
     array([[1., 0., 0.],
-           [0., 1., 0.],
-           [0., 0., 1.]])
+           [0., 1., 0.], [0., 0., 1.]])
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
@@ -157,8 +155,7 @@ class Reduction(_Affine):
     Parameters
     ----------
     dim : int or None
-        Axes to keep, at most; None: all that the vectors can show, but not those along which
-        only rounding varies.
+        Axes to keep, at most; None: all that the vectors can show, but not those along which only rounding varies.
 
     Attributes
     ----------
@@ -243,8 +240,7 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
     Parameters
     ----------
     length : {"sqrt", "unit"}
-        ``"sqrt"`` is the root of the dimension, which keeps whitened columns at unit
-        variance; ``"unit"`` is 1.
+        ``"sqrt"`` is the root of the dimension, which keeps whitened columns at unit variance; ``"unit"`` is 1.
     """
 
     def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
@@ -277,8 +273,7 @@ class LDA(_Affine):
         Which labels make the classes: a view, or several with colons (``"speaker:phrase"``,
         a class for every combination). None: all views together, the cell.
     shrinkage : float in [0, 1] or "auto"
-        Of the within-class covariance towards a multiple of the identity ("auto" is Ledoit
-        and Wolf's).
+        Of the within-class covariance towards a multiple of the identity ("auto" is Ledoit and Wolf's).
 
     Attributes
     ----------

@@ -8,8 +8,7 @@ design. It is solved by elimination (docs/math.md, section 4):
    lies within one root class), which therefore stays block-diagonal;
 3. the *rest*: one dense system, or, where that is too large, a product over classes (``variational``).
 
-Leaf classes with equal counts share a factorisation, and so do root classes
-with equal tables of counts.
+Leaf classes with equal counts share a factorisation, and so do root classes with equal tables of counts.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations_with_replacement, pairwise
 from typing import Literal
 
 import numpy as np
@@ -201,31 +201,13 @@ class Design:
         bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
         if (there := self._dense_grams(order, bounds)) is not None:
             return there
-        sorted_tables = {l: self.leaf_tables[l][order] for l in self.plan.rest}
+        parts = [order[start:end] for start, end in pairwise(bounds)]
         grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
-        for l in self.plan.rest:
-            for m in self.plan.rest:
-                if m < l:
-                    continue
-                width = sorted_tables[l].shape[1] * sorted_tables[m].shape[1]
-                rows = []
-                for c in range(len(values)):
-                    part = slice(int(bounds[c]), int(bounds[c + 1]))
-                    product = (sorted_tables[l][part].T @ sorted_tables[m][part]).tocoo()
-                    flat = product.row.astype(np.int64) * sorted_tables[m].shape[1] + product.col
-                    rows.append((flat, product.data))
-                gram = sparse.csr_array(
-                    (
-                        np.concatenate([data for _, data in rows]),
-                        (
-                            np.concatenate([np.full(len(flat), c) for c, (flat, _) in enumerate(rows)]),
-                            np.concatenate([flat for flat, _ in rows]),
-                        ),
-                    ),
-                    shape=(len(values), width),
-                )
-                dense = gram.nnz > 0.1 * len(values) * width and len(values) * width <= DENSE_GRAM_ELEMENTS
-                grams[l, m] = gram.toarray() if dense else gram
+        for l, m in combinations_with_replacement(self.plan.rest, 2):
+            products = [self.leaf_tables[l][part].T @ self.leaf_tables[m][part] for part in parts]
+            gram = sparse.vstack([product.reshape((1, -1)) for product in products], format="csr")
+            size = gram.shape[0] * gram.shape[1]
+            grams[l, m] = gram.toarray() if gram.nnz > 0.1 * size and size <= DENSE_GRAM_ELEMENTS else gram
         return grams
 
     def _dense_grams(

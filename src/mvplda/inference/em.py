@@ -362,9 +362,8 @@ def warm_parameters(
 
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.
 #
-# Its E step infers (u_i, v_j) from the vectors of cell (i, j) alone, as if no
-# speaker said two phrases; its M step updates the loadings one after the
-# other. See docs/errata.md for what is wrong with it. The likelihood that is
+# Its E step infers (u_i, v_j) from the vectors of cell (i, j) alone, as if no speaker said two phrases; its M step
+# updates the loadings one after the other. See docs/errata.md for what is wrong with it. The likelihood that is
 # reported beside it is the model's own, and may fall.
 
 

@@ -4,9 +4,8 @@ The precision and right-hand side are (docs/math.md, section 3)::
 
     Lambda[(k,c),(l,d)] = [k=l, c=d] I + N_kl(c,d) G_kl        G_kl = B_k' Sigma^-1 B_l
 
-with G_ee diagonal for the leaf e (canonical parameters). Leaf e, root a and
-rest as planned in ``design``. C is the number of distinct leaf counts, R the
-number of latents in the rest. Nothing of the size of Lambda is ever made, and
+with G_ee diagonal for the leaf e (canonical parameters). Leaf e, root a and rest as planned in ``design``. C is the
+number of distinct leaf counts, R the number of latents in the rest. Nothing of the size of Lambda is ever made, and
 there is no Python loop over classes.
 
 Here and in docs/math.md, sections 4 and 5::
@@ -381,11 +380,10 @@ class Elimination(LeafEliminated):
 #
 #     m_c = delta(n_c) * (a_c U)      a_c = [f_c  n_c  t_c]      U = [LB; -mean' LB; -h]
 #
-# where f_c is its sum of vectors, n_c its count, t_c its counts in the classes of
-# the other views, and h = m_k G_ek' once their means m_k are known. `LeafRows`
-# keeps a row a class. Where many classes share few counts, `LeafGrams` keeps only
-# the Gram matrix A_n' A_n of all classes of count n: every sum over classes
-# follows from it, and an iteration no longer depends on the number of classes.
+# where f_c is its sum of vectors, n_c its count, t_c its counts in the classes of the other views, and h = m_k G_ek'
+# once their means m_k are known. `LeafRows` keeps a row a class. Where many classes share few counts, `LeafGrams`
+# keeps only the Gram matrix A_n' A_n of all classes of count n: every sum over classes follows from it, and an
+# iteration no longer depends on the number of classes.
 
 
 @dataclass(frozen=True)

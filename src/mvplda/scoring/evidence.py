@@ -5,9 +5,8 @@ side are the function  exp(y'z - z'Nz/2)  up to a constant (docs/math.md, sectio
 
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
-A side that holds several cells has the latents of all its classes side by side,
-and the evidence of its cells adds up on them: N is then another matrix, and
-nothing else changes.
+A side that holds several cells has the latents of all its classes side by side, and the evidence of its cells adds up
+on them: N is then another matrix, and nothing else changes.
 """
 
 from __future__ import annotations
