@@ -16,9 +16,8 @@ import numpy as np
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.inference.design import AUTO_OPERATIONS, Design
-from mvplda.inference.em import m_step, posterior
-from mvplda.inference.initialise import moment_start
-from mvplda.inference.noise import NoiseModel
+from mvplda.inference.em import m_step, moment_start, posterior
+from mvplda.inference.parameters import NoiseModel
 from mvplda.statistics.accumulator import Sums
 
 from .data import draw

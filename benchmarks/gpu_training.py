@@ -25,9 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.inference.design import Design
-from mvplda.inference.em import fit_em
-from mvplda.inference.initialise import moment_start
-from mvplda.inference.noise import NoiseModel
+from mvplda.inference.em import fit_em, moment_start
+from mvplda.inference.parameters import NoiseModel
 from mvplda.statistics import device as on_device
 from mvplda.statistics.device import DeviceAccumulator
 

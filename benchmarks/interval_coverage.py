@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from mvplda.costs import detection_costs
 from mvplda.metrics import compare_systems, evaluate, speaker_intervals
-from mvplda.metrics.costs import detection_costs
 from mvplda.metrics.curves import Hull, pool
 
 COSTS = detection_costs(("default", "sre21", ".001"))

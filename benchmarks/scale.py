@@ -16,9 +16,8 @@ import numpy as np
 
 from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
-from mvplda.inference.em import m_step, posterior
-from mvplda.inference.initialise import moment_start
-from mvplda.inference.noise import NoiseModel
+from mvplda.inference.em import m_step, moment_start, posterior
+from mvplda.inference.parameters import NoiseModel
 from mvplda.statistics import GrowingClasses, HostAccumulator, label_codes
 from mvplda.statistics.accumulator import common_origin
 

@@ -53,7 +53,8 @@ def first_sentence(module: ModuleType, name: str) -> str:
 
 def _below(module: ModuleType, name: str) -> str | None:
     folder = Path(str(module.__file__)).parent
-    for path in sorted(folder.glob("*.py")) if Path(str(module.__file__)).name == "__init__.py" else []:
+    files = [*sorted(folder.glob("*.py")), *sorted(folder.parent.glob("*.py"))]
+    for path in files if Path(str(module.__file__)).name == "__init__.py" else []:
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for node, after in zip(body, [*body[1:], None], strict=True):
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]

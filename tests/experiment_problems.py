@@ -11,7 +11,7 @@ import numpy as np
 from mvplda import MultiviewPLDA
 from mvplda.io.vectors import VectorSet
 from mvplda.speech.corpora.corpus import Corpus
-from mvplda.speech.corpora.vectors import corpus_of_vectors
+from mvplda.speech.corpora.folder import corpus_of_vectors
 from mvplda.speech.experiment.systems import BackendSettings
 from mvplda.speech.experiment.task import Task
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from mvplda import SufficientStatistics
 from mvplda.inference.design import Design
-from mvplda.inference.noise import NoiseModel
-from mvplda.inference.parameters import Parameters
+from mvplda.inference.parameters import NoiseModel, Parameters
 from mvplda.io import Trials
 from mvplda.labels import encode_labels
 

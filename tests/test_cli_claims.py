@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from mvplda import MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.io.lists import read_map
+from mvplda.io.files import read_map
 from mvplda.io.scores import Scores, read_scores, write_scores
 
 

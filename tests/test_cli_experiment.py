@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda.io.lists import write_groups, write_map
+from mvplda.io.files import write_groups, write_map
 from mvplda.io.trials import Trials, write_trials
 from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.toy import known_model
@@ -83,7 +83,7 @@ def test_three_lines_from_kaldi_files_to_a_report(scored):
 
 def test_json_for_machines_and_equal_numbers_from_the_library(scored):
     from mvplda import load
-    from mvplda.io.lists import read_groups
+    from mvplda.io.files import read_groups
     from mvplda.io.scores import read_scores
     from mvplda.io.vectors import read_vectors
 

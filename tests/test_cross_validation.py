@@ -88,7 +88,8 @@ def test_scores_are_held_out_likelihoods() -> None:
 def test_folds_of_statistics_are_as_good_as_vectors() -> None:
     X, labels = speakers_and_phrases()
     views = {"speaker": (1, 3), "phrase": (1, 2), "speaker:phrase": (1,)}
-    settings: dict[str, Any] = {"noise": "full", "noise_shrinkages": (0.0, 0.1), "cv": 3, "random_state": 5}
+    settings: dict[str, Any] = {"noise_shrinkages": (0.0, 0.1), "cv": 3, "random_state": 5}
+    settings["model"] = MultiviewPLDA(noise="full")
     model = MultiviewPLDACV(views, **settings).fit(X, labels)
     fold = (np.random.RandomState(5).permutation(15) % 3)[np.unique(labels["speaker"], return_inverse=True)[1]]
     folds = [
@@ -121,7 +122,9 @@ def test_ranks_chosen_automatically() -> None:
     model = MultiviewPLDACV({"a": "auto", "b": None}, noise_shrinkages=(0.0,), cv=3, random_state=0).fit(X[rows], some)
     assert {result["a"] for result in model.cv_results_} <= {5, 10}
     assert model.model_.views_["b"] == 10  # None: as large as possible
-    every = MultiviewPLDACV(noise_shrinkages=(0.0,), cv=3, random_state=0, max_iter=5).fit(X[rows], pd.DataFrame(some))
+    every = MultiviewPLDACV(noise_shrinkages=(0.0,), cv=3, random_state=0, model=MultiviewPLDA(max_iter=5)).fit(
+        X[rows], pd.DataFrame(some)
+    )
     assert set(every.best_settings_) == {"noise_shrinkage", "loading_shrinkage", "a", "b"}
 
 
@@ -163,7 +166,7 @@ def test_a_search_has_a_model_and_is_none(tmp_path: Any) -> None:
         ({"views": {"speaker": "large", "phrase": 2}}, ParameterError, "rank of view 'speaker'.*'auto'"),
         ({"noise_shrinkages": ()}, ParameterError, "at least one candidate"),
         ({"noise_shrinkages": (1.5,)}, ParameterError, "noise_shrinkage lies in"),
-        ({"noise": "pink"}, ParameterError, "noise is one of"),
+        ({"model": MultiviewPLDA(noise="pink")}, ParameterError, "noise is one of"),
     ],
 )
 def test_wrong_settings_are_named(settings: Any, error: Any, words: str) -> None:
@@ -224,7 +227,12 @@ def test_folds_tried_at_the_same_time_give_the_same_choice(criterion: Any) -> No
     X, labels = speakers_and_phrases()
     one, two = (
         MultiviewPLDACV(
-            {"speaker": (2, 4), "phrase": 2}, cv=3, criterion=criterion, n_jobs=n_jobs, random_state=0, max_iter=4
+            {"speaker": (2, 4), "phrase": 2},
+            cv=3,
+            criterion=criterion,
+            n_jobs=n_jobs,
+            random_state=0,
+            model=MultiviewPLDA(max_iter=4),
         ).fit(X, labels)
         for n_jobs in (None, 2)
     )
@@ -235,7 +243,9 @@ def test_folds_tried_at_the_same_time_give_the_same_choice(criterion: Any) -> No
 def test_folds_are_dealt_by_a_generator_of_numpys() -> None:
     X, labels = speakers_and_phrases()
     scores = [
-        MultiviewPLDACV({"speaker": 2}, noise_shrinkages=(0.1,), cv=3, random_state=rng, max_iter=4)
+        MultiviewPLDACV(
+            {"speaker": 2}, noise_shrinkages=(0.1,), cv=3, random_state=rng, model=MultiviewPLDA(max_iter=4)
+        )
         .fit(X, labels)
         .best_score_
         for rng in (np.random.default_rng(1), np.random.default_rng(1), np.random.default_rng(2))

@@ -191,12 +191,12 @@ def test_usual_protocol_keeps_speakers_apart_and_sums_up():
 
 def test_limit_takes_the_first_sessions_whatever_the_order():
     ids, labels, sessions = grid(sessions=6, shuffle=3)
-    made = build_corpus("grid", ids, labels, None, sessions, training=2, limit=4, per_model=2)
+    made = build_corpus("grid", ids, labels, None, sessions, training=2, sessions=4, per_model=2)
     assert len(made) == 4 * 3 * 4
     assert set(there(made.sessions)) == {"0", "1", "2", "3"}
     assert set(there(made.sessions)[made.enrolled]) == {"0", "1"}
     with pytest.raises(ParameterError, match="at least 1"):
-        build_corpus("grid", ids, labels, None, sessions, limit=0)
+        build_corpus("grid", ids, labels, None, sessions, sessions=0)
 
 
 def test_select_keeps_the_protocol_as_far_as_it_reaches():

@@ -14,9 +14,9 @@ from problems import there, trials_of
 
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
 from mvplda.io import write_trials
-from mvplda.io.text import check_ids
+from mvplda.io.files import check_ids
 from mvplda.speech.corpora import corpus_of_vectors, load_corpus, table
-from mvplda.speech.corpora.audiomnist import TRAINING_SPEAKERS
+from mvplda.speech.corpora.public import TRAINING_SPEAKERS
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "audiomnist"
 

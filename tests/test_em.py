@@ -10,10 +10,8 @@ import pytest
 from dense import dense_posterior
 from problems import DESIGNS, NOISES, Problem, about, crossed, draw, noise_model, perturbed, problem, random_parameters
 
-from mvplda.inference.em import fit_em, m_step, posterior, signal_penalty
-from mvplda.inference.initialise import moment_start, random_start
-from mvplda.inference.noise import NoiseModel, noise_of
-from mvplda.inference.parameters import Parameters
+from mvplda.inference.em import fit_em, m_step, moment_start, posterior, random_start, signal_penalty
+from mvplda.inference.parameters import NoiseModel, Parameters, noise_of
 
 
 def dense_em_step(p: Problem, start: Parameters, noise: NoiseModel, *, min_divergence: bool) -> Parameters:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from shard_files import VIEWS, corpus, cut, identical, write_shards
 
-from mvplda._threads import _blas
+from mvplda.backend import _blas
 from mvplda.distributed import gather
 from mvplda.distributed.engines import FAN_IN, Tree, map_reduce, one_thread_each, ordered_map
 from mvplda.exceptions import DataError, MissingExtraError

@@ -19,7 +19,7 @@ from mvplda.speech.corpora import load_corpus  # noqa: E402
 from mvplda.speech.experiment.configuration import Configuration  # noqa: E402
 from mvplda.speech.experiment.extraction import Variants, extract_corpus_features, extract_everything, train_extractor  # noqa: E402
 from mvplda.speech.experiment.run import run_experiment  # noqa: E402
-from mvplda.speech.features.settings import FeatureSettings  # noqa: E402
+from mvplda.speech.features.frames import FeatureSettings  # noqa: E402
 from mvplda.speech.networks import ModernNetwork, Training  # noqa: E402
 
 PATTERN = "{speaker}/{phrase}_{session}.wav"

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from mvplda import MultiviewPLDA
 from mvplda.cli import main
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
-from mvplda.io.lists import write_map
+from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.speech.experiment.studies import VIEWS, read_faces, study_faces, study_nuisance, thinned
 

@@ -10,7 +10,7 @@ from problems import there
 from mvplda.exceptions import DataError, LabelError
 from mvplda.io.trials import Trials
 from mvplda.io.vectors import VectorSet
-from mvplda.speech.corpora.vectors import corpus_of_vectors
+from mvplda.speech.corpora.folder import corpus_of_vectors
 from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.task import Task
 

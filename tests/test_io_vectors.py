@@ -16,7 +16,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mvplda._validation import compare_extractors
 from mvplda.exceptions import (
     DataError,
     FileFormatError,
@@ -27,6 +26,7 @@ from mvplda.exceptions import (
 )
 from mvplda.io.kaldi import read_vector
 from mvplda.io.vectors import VectorSet, check_vectors_writable, read_vectors, write_vectors
+from mvplda.persistence import compare_extractors
 
 NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5", "x.hdf5"]
 IDS = ["spk1-utt1", "Ünï-语音", "a\u00a0b", "d/e.f:3"]

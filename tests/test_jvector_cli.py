@@ -120,7 +120,7 @@ def test_folder_gives_the_same_vectors_and_damaged_files_are_named(corpus, extra
 
 
 def test_train_the_papers_network_from_names_and_from_frames(corpus, tmp_path):
-    from mvplda.io.lists import read_map
+    from mvplda.io.files import read_map
     from mvplda.speech.features import extract_features
 
     config = tmp_path / "paper.json"

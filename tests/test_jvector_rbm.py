@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from mvplda.exceptions import NumericalError  # noqa: E402
 from mvplda.speech.networks import ConstantLayerWarning, FrameAugmentation, PaperNetwork, Pretraining, train  # noqa: E402
 from mvplda.speech.networks.batches import FrameBatches  # noqa: E402
-from mvplda.speech.networks.pretraining import (  # noqa: E402  # noqa: E402
+from mvplda.speech.networks.paper import (  # noqa: E402  # noqa: E402
     Gradients,
     Machine,
     MachineTrainer,
@@ -206,7 +206,7 @@ def probe_accuracy(body, layer):
     """Speakers read from a layer by a linear map, on frames that it was not fitted on."""
     from sklearn.linear_model import RidgeClassifier
 
-    from mvplda.speech.networks.pretraining import below
+    from mvplda.speech.networks.paper import below
 
     features, labels = speech_like()
     frames = torch.from_numpy(features.frames)

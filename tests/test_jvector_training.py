@@ -283,7 +283,7 @@ def test_file_round_trip(extractor, tmp_path):
     path.write_bytes(changed)
     with pytest.raises(FileFormatError, match="fingerprint"):
         Extractor.load(path)
-    from mvplda.models.plda import PLDA
+    from mvplda.models.multiview import PLDA
     from mvplda.toy import make_two_views
 
     X, labels = make_two_views(n_speakers=2, n_phrases=4, dimension=5, ranks=(2, 2), random_state=0)

@@ -13,7 +13,7 @@ import pytest
 import mvplda
 
 LAYERS = (
-    ("exceptions", "_typing", "_optional", "_threads", "_progress", "_validation"),
+    ("exceptions", "_typing", "_optional", "_progress"),
     ("persistence", "backend", "labels", "kinds", "costs"),
     ("statistics",),
     ("inference",),
@@ -21,7 +21,7 @@ LAYERS = (
     ("metrics",),
     ("calibration",),
     ("models",),
-    ("normalisation", "adaptation", "preprocessing", "toy"),
+    ("normalisation", "adaptation", "preprocessing", "spoofing", "toy"),
     ("bundle",),
     ("io",),
     ("distributed",),

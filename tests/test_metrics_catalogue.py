@@ -19,7 +19,7 @@ from scipy.special import ndtr, ndtri
 from mvplda.exceptions import ParameterError
 from mvplda.metrics import METRICS, Metric, ScoreCurve, compare_systems, evaluate, metrics_of, speaker_intervals
 from mvplda.metrics.intervals import speaker_codes, weighted_trials
-from mvplda.report.page import Report, write_report
+from mvplda.report import Report, write_report
 
 tied_scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=14)
 rates = st.sampled_from([0.001, 0.05, 0.1, 0.25, 1 / 3, 0.5, 0.9])

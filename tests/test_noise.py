@@ -13,8 +13,7 @@ from dense_scoring import hypothesis_log_density
 from problems import Problem, problem
 
 from mvplda import MultiviewPLDA
-from mvplda.inference.noise import NOISES, DiagonalNoise, FullNoise, NoiseModel, noise_of
-from mvplda.inference.parameters import Parameters
+from mvplda.inference.parameters import NOISES, DiagonalNoise, FullNoise, NoiseModel, Parameters, noise_of
 
 SHAPE = np.array([1.0, 2.0, 0.5, 3.0])
 INSIDE = np.kron(np.eye(2), np.ones((2, 2)))

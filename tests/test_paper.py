@@ -12,8 +12,7 @@ from problems import NOISES, about, crossed, noise_model, perturbed, problem
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import LabelError, LikelihoodFellWarning, ParameterError
-from mvplda.inference.as_printed import paper_step
-from mvplda.inference.em import posterior
+from mvplda.inference.em import paper_step, posterior
 from mvplda.inference.parameters import Parameters
 
 fell = pytest.mark.filterwarnings("ignore::mvplda.exceptions.LikelihoodFellWarning")

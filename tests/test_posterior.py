@@ -15,8 +15,7 @@ from mvplda.inference import design as design_module
 from mvplda.inference import exact
 from mvplda.inference.design import Design
 from mvplda.inference.em import posterior
-from mvplda.inference.noise import noise_of
-from mvplda.inference.parameters import canonical_and_weighted
+from mvplda.inference.parameters import canonical_and_weighted, noise_of
 
 
 def close(value: Any, reference: Any) -> None:

@@ -19,7 +19,7 @@ from mvplda import SufficientStatistics
 from mvplda.cli import main
 from mvplda.distributed import gather
 from mvplda.exceptions import FileFormatError, LabelError
-from mvplda.io.lists import write_map
+from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
 N = 60

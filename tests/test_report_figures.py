@@ -12,8 +12,8 @@ from mvplda.metrics import evaluate
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from mvplda.report import figures
-from mvplda.report.page import Report, write_report
+from mvplda import report as figures
+from mvplda.report import Report, write_report
 
 
 def test_a_det_curve_is_of_errors_that_happened():

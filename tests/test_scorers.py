@@ -309,7 +309,7 @@ def test_questions_are_kept(tmp_path: Path) -> None:
 
 def test_the_registry() -> None:
     assert set(NAMED) >= {"multiview", "plda", "cosine", "cascade", "distance"}
-    with pytest.raises(TypeError, match=r"a class PLDA already, that of mvplda\.models\.plda: take another name"):
+    with pytest.raises(TypeError, match=r"a class PLDA already, that of mvplda\.models\.multiview: take another name"):
         type("PLDA", (Persistent,), {})
 
 

@@ -267,7 +267,7 @@ def test_blocks_threads_and_out_change_nothing(rng, monkeypatch):
     whole = model.llr(profiles, b, threads=1)
     monkeypatch.setattr("mvplda.scoring.matrix.BLOCK_ROWS", 7)
     monkeypatch.setattr("mvplda.scoring.matrix.BLOCK_COLUMNS", 11)
-    monkeypatch.setattr("mvplda._threads.THREADED_FROM", 1)
+    monkeypatch.setattr("mvplda.backend.THREADED_FROM", 1)
     monkeypatch.setattr("mvplda.scoring.matrix.SCATTER_ELEMENTS", 200)
     monkeypatch.setattr("mvplda.scoring.matrix.PAIR_CHUNK", 7)
     out = np.empty((25, 70), dtype=np.float32)

@@ -24,7 +24,7 @@ from mvplda.distributed import gather, gathering, statistics_of_batches
 from mvplda.distributed.gathering import prefetch
 from mvplda.distributed.shards import cut as cut_by_rows
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
-from mvplda.io.lists import write_map
+from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.statistics import merge
 

@@ -19,8 +19,7 @@ from mvplda.exceptions import ParameterError
 from mvplda.inference import design as design_module
 from mvplda.inference import exact as elimination
 from mvplda.inference.design import Design
-from mvplda.inference.em import fit_em, posterior
-from mvplda.inference.initialise import _top_svd, moment_start, random_start
+from mvplda.inference.em import _top_svd, fit_em, moment_start, posterior, random_start
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 

@@ -127,10 +127,12 @@ def test_one_view_and_cross_validation_take_it_too() -> None:
     X, labels = data()
     exact, model = (PLDA(3, algorithm=a).fit(X, labels["speaker"]) for a in ("exact", "variational"))
     np.testing.assert_allclose(model.log_likelihoods_, exact.log_likelihoods_, rtol=1e-10)
-    chosen = MultiviewPLDACV(VIEWS, cv=2, noise_shrinkages=(0.0, 0.1), algorithm="variational").fit(X, labels)
+    chosen = MultiviewPLDACV(
+        VIEWS, cv=2, noise_shrinkages=(0.0, 0.1), model=MultiviewPLDA(algorithm="variational")
+    ).fit(X, labels)
     assert chosen.model_.algorithm_used_ == "variational"
     with pytest.raises(ParameterError, match="no settings to choose"):
-        MultiviewPLDACV(VIEWS, cv=2, algorithm="paper").fit(X, labels)
+        MultiviewPLDACV(VIEWS, cv=2, model=MultiviewPLDA(algorithm="paper")).fit(X, labels)
 
 
 def test_progress_and_callback_speak_of_a_bound(capsys: pytest.CaptureFixture[str]) -> None:

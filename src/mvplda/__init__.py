@@ -67,8 +67,7 @@ if TYPE_CHECKING:
     from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.experts import Committee
-    from .models.multiview import MultiviewPLDA
-    from .models.plda import PLDA
+    from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
     from .persistence import load
@@ -84,8 +83,7 @@ __getattr__, __dir__ = import_late(
         "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.experts": ("Committee",),
-        "models.multiview": ("MultiviewPLDA",),
-        "models.plda": ("PLDA",),
+        "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),

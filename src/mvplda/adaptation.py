@@ -23,10 +23,9 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from ._validation import as_vectors
+from .backend import as_vectors
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
-from .inference.noise import NOISES, noise_of
-from .inference.parameters import Parameters
+from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
 from .models.multiview import MultiviewPLDA

@@ -9,8 +9,11 @@ passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases:
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -19,10 +22,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
+from threadpoolctl import ThreadpoolController
 
 from ._optional import need
 from ._typing import Array, IntArray
-from .exceptions import ParameterError
+from .exceptions import DataError, ParameterError
 
 DENSE_TABLE_ELEMENTS = 2**28
 """Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
@@ -374,3 +378,62 @@ def sum_rows(y: Any, owner: IntArray, size: int) -> Any:
         return total.index_add_(0, like(owner, y), y)
     one_hot = sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(size, len(owner)))
     return one_hot @ y
+
+
+# How many threads to use.
+#
+# BLAS threads pay on large products only; on small matrices they wait for each
+# other, and on a busy machine they can make a loop of small solves ten times slower.
+
+LARGE_WORK = 4e9
+"""Floating-point operations between Python calls from which BLAS's own threads help."""
+
+THREADED_FROM = 2**20
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    limited: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    return limited
+
+
+def threads_for(operations: float) -> AbstractContextManager[Any]:
+    """BLAS as it is set for large work, one thread for small."""
+    return nullcontext() if operations >= LARGE_WORK else one_blas_thread()
+
+
+def in_parallel(work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None) -> None:
+    """Run blocks on Python threads over single-threaded BLAS."""
+    n_threads = threads or cores()
+    with one_blas_thread():
+        if n_threads == 1 or size < THREADED_FROM:
+            for start in starts:
+                work(start)
+        else:
+            with ThreadPoolExecutor(n_threads) as pool:
+                list(pool.map(work, starts))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def as_vectors(X: Any) -> NDArray[Any]:
+    """Vectors as a float32 or float64 array (n, D)."""
+    if sparse.issparse(X):
+        raise DataError("the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()")
+    vectors = np.asarray(X)
+    if vectors.ndim != 2:
+        raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")
+    if vectors.shape[0] == 0 or vectors.shape[1] == 0:
+        raise DataError(f"there is nothing in vectors of shape {vectors.shape}")
+    if vectors.dtype.kind not in "fiub":
+        raise DataError(f"vectors are real numbers; got {vectors.dtype}")
+    if vectors.dtype not in (np.float32, np.float64):
+        vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
+    return vectors

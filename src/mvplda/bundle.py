@@ -14,7 +14,6 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from ._validation import compare_extractors
 from .adaptation import Weight, adapted
 from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, ParameterError
@@ -22,7 +21,7 @@ from .kinds import name_kinds
 from .labels import as_array
 from .models.scorer import BaseScorer, Identification
 from .normalisation import ScoreNormaliser
-from .persistence import Persistent, State, Tensors, get_part, put_part
+from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import Step
 from .scoring.profiles import Profiles
 from .scoring.question import Hypothesis, Question, make_question

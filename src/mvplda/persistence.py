@@ -15,6 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from ._typing import PathLike
-from .exceptions import FileFormatError, ParameterError
+from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
 _T = TypeVar("_T")
 Tensors = dict[str, NDArray[Any]]
@@ -42,6 +43,8 @@ TYPES = {
 }  # fmt: skip
 STANDARD = "-"
 """Stands for standard input or output."""
+EXTRACTOR_SUFFIX = ".extractor"
+"""A file of this name beside vectors says what made them."""
 DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
@@ -376,3 +379,26 @@ def plain_settings(settings: dict[str, Any]) -> dict[str, Any]:
         except TypeError:
             continue
     return plain
+
+
+def compare_extractors(one: str, of_one: str | None, other: str, of_other: str | None) -> None:
+    """Refuse what different extractors made; warn where only one of them is known.
+
+    Parameters
+    ----------
+    one, other : a model, or files of vectors, as errors call them
+    of_one, of_other : the names of their extractors
+    """
+    if of_one == of_other:
+        return
+    if of_one is not None and of_other is not None:
+        raise DataError(
+            f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit. "
+            "Make the vectors of both with the same one"
+        )
+    known, unknown = (one, other) if of_other is None else (other, one)
+    message = (
+        f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
+        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
+    )
+    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)

@@ -44,6 +44,7 @@ COMMANDS = {
     "experiment": "experiment",
     "study": "experiment",
     "demo": "experiment",
+    "serve": "serve",
 }
 
 

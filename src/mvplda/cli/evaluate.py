@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..io.scores import Scores
     from ..io.trials import Trials
     from ..metrics import Evaluation, Intervals
-    from ..report.page import Report
+    from ..report import Report
 
 COSTS = click.option(
     "--cost",
@@ -123,7 +123,7 @@ def evaluate(
       mvplda evaluate scores --trials trials --far 0.001
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
-    from ..report.page import write_report
+    from ..report import write_report
 
     if report is None and (model is not None or view_scores or title is not None):
         raise click.UsageError("--model, --view-scores and --title are for a page: give --report too")
@@ -334,7 +334,7 @@ def speakers_in(path: str, ids: NDArray[Any]) -> NDArray[Any]:
     import numpy as np
 
     from ..exceptions import LabelError
-    from ..io.lists import read_map
+    from ..io.files import read_map
 
     known = read_map(path)
     missing = [name for name in ids.tolist() if name not in known]
@@ -361,7 +361,7 @@ def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[A
 def _check_page(path: Path) -> None:
     """Whether a page, and the folder of what belongs to it, can be written there."""
     from ..persistence import check_writable
-    from ..report.page import folder_beside
+    from ..report import folder_beside
 
     check_writable(path)
     check_folder(folder_beside(path))
@@ -376,7 +376,7 @@ def _page(
     fitted: Any,
     of_views: dict[str, NDArray[Any]],
 ) -> Report:
-    from ..report.page import Report
+    from ..report import Report
 
     kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
 

@@ -29,7 +29,7 @@ def info(file: str, as_json: bool) -> None:
       mvplda info stats.safetensors --json
       mvplda info xvector.scp
     """
-    from ..io.sources import is_stream
+    from ..io.files import is_stream
 
     about = _about_vectors(file) if _names_vectors(file) or is_stream(file) else _about_safetensors(file)
     if as_json:

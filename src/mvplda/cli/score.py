@@ -124,7 +124,7 @@ def score(
 def check_scores_place(*paths: str, form: str | None) -> None:
     """Whether scores can be written there, before they are made."""
     from .._optional import need
-    from ..io.text import suffix_format
+    from ..io.files import suffix_format
     from ..persistence import check_writable
 
     check_writable(*paths)
@@ -143,8 +143,8 @@ def read_side(bundle: Bundle, path: str) -> Any:
 
 def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
-    from .._validation import compare_extractors
-    from ..io.lists import read_groups
+    from ..io.files import read_groups
+    from ..persistence import compare_extractors
     from ..scoring.profiles import Profiles
 
     if profiles is not None:
@@ -168,7 +168,7 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     """
     import numpy as np
 
-    from ..io.lists import read_map
+    from ..io.files import read_map
 
     known = getattr(fitted, "classes_", {})
     classes = known.get(view)

@@ -145,7 +145,7 @@ def train(
     """
     from dataclasses import replace
 
-    from ..io.lists import read_labels
+    from ..io.files import read_labels
     from ..persistence import check_writable
     from ..speech.experiment.configuration import read_configuration
     from ..speech.experiment.extraction import Variants
@@ -258,7 +258,7 @@ class _Listed(NamedTuple):
 def _listed(sources: Sequence[str], pattern: str | None = None) -> _Listed:
     """What some sources list, labels only where there is one."""
     from ..exceptions import DataError
-    from ..io.text import repeated
+    from ..io.files import repeated
     from ..speech.corpora.corpus import safe_ids
     from ..speech.features import FeatureSet
 
@@ -281,7 +281,7 @@ def _read_source(source: str, pattern: str | None) -> _Listed:
     import numpy as np
 
     from ..exceptions import DataError, FileFormatError
-    from ..io.lists import read_map
+    from ..io.files import read_map
     from ..speech.corpora.folder import SOUND, match_files, read_table, sound_files, without_suffix
     from ..speech.features.reading import Clip
 

@@ -125,7 +125,7 @@ def train(
     """
     from ..bundle import Bundle
     from ..exceptions import DataError
-    from ..io.lists import read_labels
+    from ..io.files import read_labels
     from ..io.vectors import read_vectors
     from ..models import SCORERS
     from ..persistence import check_writable
@@ -180,10 +180,9 @@ def train(
         if automatic:
             from ..models.search import MultiviewPLDACV
 
-            del settings["noise_shrinkage"]
-            if shrinkage not in (None, "auto"):
-                settings["noise_shrinkages"] = (share,)
-            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **settings).fit(X, table).model_
+            tried: dict[str, Any] = {} if shrinkage in (None, "auto") else {"noise_shrinkages": (share,)}
+            tried |= {"model": kind.with_ranks({}, settings), "random_state": seed, "verbose": settings["verbose"]}
+            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
         else:
             model = kind.with_ranks(ranks, settings).fit(X, table)
         bundle = Bundle(chain, model, extractor=data.extractor)
@@ -273,7 +272,7 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
       mvplda adapt model.safetensors new.scp -o adapted.safetensors
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
-    from ..io.lists import read_labels
+    from ..io.files import read_labels
     from ..persistence import check_writable
 
     check_writable(output)
@@ -450,7 +449,7 @@ def stats(
 
 def _one_extractor(told: dict[str, str | None]) -> str | None:
     """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
-    from .._validation import compare_extractors
+    from ..persistence import compare_extractors
 
     (first, found), *others = told.items()
     for path, extractor in others:

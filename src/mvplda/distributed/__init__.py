@@ -7,6 +7,6 @@
 """
 
 from .gathering import BadShard, Gathered, ShardReport, gather
-from .spark import SPARK_SCHEMA, statistics_of_batches
+from .shards import SPARK_SCHEMA, statistics_of_batches
 
 __all__ = ["SPARK_SCHEMA", "BadShard", "Gathered", "ShardReport", "gather", "statistics_of_batches"]

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Generic, Literal, TypeVar
 
 from .._optional import need
-from .._threads import cores, one_blas_thread
+from ..backend import cores, one_blas_thread
 from ..exceptions import ParameterError
 
 Engine = Literal["serial", "threads", "processes", "dask"]

@@ -21,10 +21,8 @@ from numpy.typing import NDArray
 from .._progress import Progress
 from .._typing import Array, PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
-from ..io.batches import BATCH_BYTES, Batch
+from ..io.files import BATCH_BYTES, Batch, OnDisk, is_stream, unlabelled
 from ..io.kaldi import is_kaldi, parse_name
-from ..io.lists import unlabelled
-from ..io.sources import OnDisk, is_stream
 from ..io.vectors import check_once, checked_names, open_vectors
 from ..labels import base_columns, check_view_names
 from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SufficientStatistics, merge

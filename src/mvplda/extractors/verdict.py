@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import compare_extractors
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError, UnknownExtractorWarning
 from ..io.vectors import VectorSet, read_vectors, write_vectors
+from ..persistence import compare_extractors
 from .extractor import Extracted, SoundExtractor
 from .quality import Quality
 

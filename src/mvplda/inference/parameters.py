@@ -1,16 +1,26 @@
-"""The records that the kernel works on: what was seen, and what was estimated."""
+"""What is estimated: mean, loadings and noise.
+
+A kind of noise is a class, and a line of `NOISES`. A noise is kept as an array, its variances (D,) or its covariance
+(D, D); what is to be known of it is asked of the object that `noise_of` makes of the array. Kinds differ in how they
+are estimated. Nothing outside this module asks which kind or which array it has.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._typing import Array
-from ..backend import Numpy, Torch, namespace, to_host
-from ..exceptions import NumericalError
-from .noise import Noise, noise_of
+from ..backend import Numpy, Torch, diagonal_of, namespace, to_host
+from ..exceptions import DataError, NumericalError
+from ..statistics import SufficientStatistics
+from ..statistics.accumulator import SecondMoment
 
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -27,6 +37,25 @@ class Parameters:
     mean: Array
     loadings: tuple[Array, ...]
     noise: Array
+
+    @classmethod
+    def given(cls, mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
+        """Parameters from arrays that are checked to fit together."""
+        m, n = np.array(mean, dtype=np.float64), np.array(noise, dtype=np.float64)
+        B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
+        D = len(m) if m.ndim == 1 else 0
+        if D == 0:
+            raise DataError(f"the mean has shape (D,); got {m.shape}")
+        if not B:
+            raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
+        for view, loading in B.items():
+            if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
+                raise DataError(f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}")
+        if n.shape not in ((D,), (D, D)):
+            raise DataError(f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}")
+        if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
+            raise DataError("the parameters are not all finite")
+        return cls(m, tuple(B.values()), noise_of(n).checked().array)
 
     @cached_property
     def sigma(self) -> Noise:
@@ -85,3 +114,276 @@ def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, Array]:
         LB[:, where] = LB[:, where] @ rotation
         loadings.append(rotated)
     return replace(parameters, loadings=tuple(loadings)), LB
+
+
+class Noise(ABC):
+    """What no view explains, e ~ N(0, Sigma): Sigma, and Sigma^-1 through one factorisation.
+
+    kind : its name among the settings of an estimator
+    second_moment : what of the vectors' second moment an estimate needs
+    axes : what can lie on the floor
+
+    array : (D,) or (D, D), as estimators keep it
+    """
+
+    kind: ClassVar[str]
+    second_moment: ClassVar[SecondMoment]
+    axes: ClassVar[str]
+
+    def __init__(self, array: Array) -> None:
+        self.array, self.xp = array, namespace(array)
+
+    @classmethod
+    @abstractmethod
+    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+        """The array that maximises the likelihood of n residuals with this scatter, or with this diagonal of it."""
+
+    @classmethod
+    def nearest(cls, other: Noise) -> Array:
+        """The array of this kind of noise that is nearest to another noise."""
+        nothing = np.zeros(len(other.variances))
+        return cls.estimate(other.array, 1.0, NoiseModel(cls.kind, nothing, nothing))
+
+    @property
+    @abstractmethod
+    def variances(self) -> Array:
+        """(D,) the diagonal of Sigma."""
+
+    @property
+    @abstractmethod
+    def covariance(self) -> Array:
+        """(D, D) Sigma."""
+
+    @property
+    @abstractmethod
+    def lower(self) -> Array:
+        """(D, D) L with L L' = Sigma."""
+
+    @property
+    @abstractmethod
+    def log_determinant(self) -> float:
+        """log |Sigma|"""
+
+    @abstractmethod
+    def solve(self, matrix: Array) -> Array:
+        """Sigma^-1 @ matrix."""
+
+    @abstractmethod
+    def trace(self, scatter: Array) -> float:
+        """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
+
+    @abstractmethod
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        """(n, D) drawn vectors, on the host."""
+
+    @abstractmethod
+    def floored(self, floor: Array) -> int:
+        """How many of its axes lie on a floor (D,)."""
+
+    @abstractmethod
+    def checked(self) -> Self:
+        """The same noise if it is one, symmetric to the last bit; otherwise a `DataError`."""
+
+    def mixed(self, other: Noise, weight: float) -> Array:
+        """1 - weight of this noise and weight of another."""
+        if self.array.shape == other.array.shape:
+            return (1 - weight) * self.array + weight * other.array
+        return (1 - weight) * self.covariance + weight * other.covariance
+
+
+class DiagonalNoise(Noise):
+    """Independent columns: variances (D,)."""
+
+    kind, second_moment, axes = "diagonal", "diagonal", "columns"
+
+    @classmethod
+    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+        variances = (diagonal_of(scatter) + model.weight * model.target) / (n + model.weight)  # (M3)
+        return cls._floored(variances, model.floor)
+
+    @staticmethod
+    def _floored(variances: Array, floor: Array) -> Array:
+        floored: Array = namespace(variances).maximum(variances, floor)
+        return floored
+
+    @property
+    def variances(self) -> Array:
+        return self.array
+
+    @property
+    def covariance(self) -> Array:
+        dense: Array = self.xp.diag(self.array)
+        return dense
+
+    @property
+    def lower(self) -> Array:
+        dense: Array = self.xp.diag(self.xp.sqrt(self.array))
+        return dense
+
+    @cached_property
+    def log_determinant(self) -> float:
+        return float(self.xp.log(self.array).sum())
+
+    def solve(self, matrix: Array) -> Array:
+        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)
+
+    def trace(self, scatter: Array) -> float:
+        return float((diagonal_of(scatter) / self.array).sum())
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        return rng.standard_normal((n, len(self.array))) * np.sqrt(self.array)
+
+    def floored(self, floor: Array) -> int:
+        return int((self.array <= floor * (1 + 1e-6)).sum())
+
+    def checked(self) -> Self:
+        if self.array.min() <= 0:
+            raise DataError(f"noise variances are positive; the least is {self.array.min()}")
+        return self
+
+
+class IsotropicNoise(DiagonalNoise):
+    """One variance for all columns."""
+
+    kind = "isotropic"
+
+    @classmethod
+    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+        variances = (diagonal_of(scatter) + model.weight * model.target) / (n + model.weight)  # (M3)
+        return cls._floored(namespace(variances).zeros_like(variances) + variances.mean(), model.floor)
+
+
+class FullNoise(Noise):
+    """Any covariance (D, D)."""
+
+    kind, second_moment, axes = "full", "full", "directions"
+
+    @classmethod
+    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+        n_eff, xp = n + model.weight, namespace(scatter)
+        residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
+        sigma = residual + residual.T
+        sigma /= 2 * n_eff
+        xp.diagonal(sigma)[:] += model.weight * model.target / n_eff  # (M3)
+        if _exceeds(sigma, model.floor):
+            return sigma
+        # In units of the floor no eigenvalue may be below 1.
+        scale = xp.sqrt(model.floor)
+        unit: Array = xp.outer(scale, scale)
+        values, vectors = xp.linalg.eigh(sigma / unit)
+        raised: Array = (vectors * values.clip(min=1.0)) @ vectors.T
+        return raised * unit
+
+    @property
+    def variances(self) -> Array:
+        return diagonal_of(self.array)
+
+    @property
+    def covariance(self) -> Array:
+        return self.array
+
+    @cached_property
+    def lower(self) -> Array:
+        try:
+            lower: Array = self.xp.cholesky(self.array)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
+        return lower
+
+    @cached_property
+    def log_determinant(self) -> float:
+        return 2 * float(self.xp.log(self.lower.diagonal()).sum())
+
+    def solve(self, matrix: Array) -> Array:
+        solved: Array = self.xp.cho_solve(self.lower, matrix)
+        return solved
+
+    def trace(self, scatter: Array) -> float:
+        return self.xp.trace_of_solved(self.lower, scatter)
+
+    def draw(self, n: int, rng: np.random.Generator) -> Array:
+        return rng.standard_normal((n, len(self.array))) @ self.lower.T
+
+    def floored(self, floor: Array) -> int:
+        if _exceeds(self.array, floor * (1 + 1e-6)):
+            return 0
+        scale = np.sqrt(floor)
+        return int((np.linalg.eigvalsh(self.array / np.outer(scale, scale)) <= 1 + 1e-6).sum())
+
+    def checked(self) -> Self:
+        if not np.allclose(self.array, self.array.T, rtol=1e-6, atol=1e-9 * np.abs(self.array).max()):
+            raise DataError("the noise covariance is not symmetric")
+        symmetric = type(self)((self.array + self.array.T) / 2)
+        try:
+            np.linalg.cholesky(symmetric.array)
+        except np.linalg.LinAlgError:
+            raise DataError("the noise covariance is not positive definite") from None
+        return symmetric
+
+
+NOISES: dict[str, type[Noise]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)}
+"""Every kind of noise that an estimator can be asked for, by name."""
+
+
+def noise_of(array: Array) -> Noise:
+    """The noise that an array stands for: variances (D,), or a covariance (D, D)."""
+    return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
+
+
+def _exceeds(sigma: Array, floor: Array) -> bool:
+    """Whether a covariance is above the floor in every direction."""
+    xp = namespace(sigma)
+    above = sigma + 0.0
+    xp.diagonal(above)[:] -= floor
+    try:
+        xp.cholesky(above, overwrite=True)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """What the noise may look like.
+
+    kind : a name among `NOISES`
+    floor : (D,) no noise variance falls below it (of a full noise: in no direction,
+        where lengths are measured in units of the floor)
+    target, weight : a prior that counts as `weight` vectors whose noise variances
+        were `target`, (D,); weight 0 is maximum likelihood
+    """
+
+    kind: str
+    floor: Array
+    target: Array
+    weight: float = 0.0
+
+    @classmethod
+    def of(cls, kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
+        """What some data allow: the floor and the shrinkage are fractions of the columns' variances."""
+        variance, constant = statistics.variance, statistics.constant_columns
+        if len(constant) == len(variance):
+            raise DataError(
+                "all vectors are the same, or so small that their squares vanish: there is no variance to explain"
+            )
+        varying = np.delete(variance, constant)
+        if varying.max() < 1e-280:
+            raise DataError(f"the largest variance of a column is {varying.max()}: scale the vectors up")
+        variance[constant] = np.median(varying)
+        target = noise_of(NOISES[kind].nearest(DiagonalNoise(variance))).variances
+        return cls(kind, floor * target, target, statistics.n * shrinkage / (1 - shrinkage))
+
+    def on(self, xp: Numpy | Torch) -> NoiseModel:
+        """The same where the sums are (``sums.xp``)."""
+        return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
+
+    def estimate(self, scatter: Array, n: float) -> Array:
+        """The noise that maximises the likelihood of a residual scatter, or of its diagonal, within the bounds."""
+        return NOISES[self.kind].estimate(scatter, n, self)
+
+    def log_prior(self, noise: Array) -> float:
+        """Log of the (unnormalised) prior density of a noise; 0 without one."""
+        if self.weight == 0:
+            return 0.0
+        sigma = noise_of(noise)
+        return -0.5 * self.weight * (sigma.log_determinant + sigma.trace(self.target))

@@ -3,7 +3,7 @@
 Models of other toolkits are read in `mvplda.io.plda`.
 """
 
-from .lists import (
+from .files import (
     EnrolmentList,
     read_groups,
     read_labels,

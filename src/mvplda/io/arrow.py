@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import PathLike
-from .batches import Batch, Rows, Vectors, rows_of_batch
+from .files import Batch, Names, OnDisk, Rows, Vectors, fail, rows_of_batch, wrap_reader_errors
 from .numpy_files import ID_KEYS, VECTOR_KEYS, Header, KeyedReader
-from .sources import OnDisk, fail, wrap_reader_errors
-from .text import Names
 
 ID_COLUMNS = (*ID_KEYS, "utt_id", "utterance", "uttid", "key", "name", "segmentid")
 VECTOR_COLUMNS = (*VECTOR_KEYS, "vector", "embedding", "xvector")

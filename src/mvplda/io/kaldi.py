@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from .._typing import PathLike
 from ..exceptions import ParameterError
 from ..persistence import STANDARD
-from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
-from .sources import OnDisk, fail, is_stream
-from .text import LONGEST_ID, Names, lines_of
+from .files import LONGEST_ID, Batch, Names, OnDisk, Rows, Vectors, fail, is_stream, lines_of, rows_of_batch, stacked
 
 Buffer = bytes | mmap.mmap
 PREFIX = re.compile(r"(ark|scp)((?:,\w+)*):(.*)", re.DOTALL)

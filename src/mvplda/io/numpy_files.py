@@ -14,9 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import PathLike
-from .batches import Batch, Rows, Vectors, rows_of_batch, stacked
-from .sources import OnDisk, fail, wrap_reader_errors
-from .text import Names, lines_of, texts_of
+from .files import (
+    Batch,
+    Names,
+    OnDisk,
+    Rows,
+    Vectors,
+    fail,
+    lines_of,
+    rows_of_batch,
+    stacked,
+    texts_of,
+    wrap_reader_errors,
+)
 
 VECTOR_KEYS = ("X", "x", "vectors", "embeddings", "xvectors", "data")
 ID_KEYS = ("ids", "id", "utt", "utts", "utterances", "keys", "names")

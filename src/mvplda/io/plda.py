@@ -12,13 +12,12 @@ from scipy.linalg import solve_triangular
 from .._optional import need
 from .._typing import Array, PathLike
 from ..exceptions import FileFormatError, ParameterError
-from ..models.multiview import MultiviewPLDA
-from ..models.plda import PLDA
+from ..models.multiview import PLDA, MultiviewPLDA
 from ..persistence import atomic_write, write_atomically
 from .arrow import read_hdf5_arrays
+from .files import fail, must_exist, problem, read_bytes, wrap_reader_errors
 from .kaldi import BINARY, binary_array, read_binary, read_text, text_vector
 from .numpy_files import read_npz_arrays, write_npz_arrays
-from .sources import fail, must_exist, problem, read_bytes, wrap_reader_errors
 
 __all__ = ["read_kaldi_plda", "read_numpy_plda", "write_kaldi_plda", "write_numpy_plda"]
 

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from .._typing import PathLike
 from ..exceptions import DataError, LabelError, ParameterError
-from .sources import fail, problem, read_bytes
-from .text import (
+from .files import (
     ENROL,
     SCORE,
     TEST,
@@ -29,12 +28,15 @@ from .text import (
     as_names,
     check_ids,
     column_of,
+    fail,
     fields_of,
     filled_lines,
     is_parquet,
     line_of,
     needed,
     plain,
+    problem,
+    read_bytes,
     read_parquet_columns,
     read_separated,
     split_lines,

@@ -14,9 +14,7 @@ from .._typing import PathLike
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import SPELLINGS, TARGETS, kinds_of, patterns, views_of
 from ..labels import encode_labels
-from .lists import rsr2015_utterance
-from .sources import fail, problem, read_bytes
-from .text import (
+from .files import (
     ENROL,
     KIND,
     TEST,
@@ -24,14 +22,18 @@ from .text import (
     as_names,
     check_ids,
     column_of,
+    fail,
     fields_of,
     filled_lines,
     is_parquet,
     line_of,
     needed,
     plain,
+    problem,
+    read_bytes,
     read_parquet_columns,
     read_separated,
+    rsr2015_utterance,
     split_lines,
     suffix_format,
     write_table,

@@ -26,14 +26,11 @@ from numpy.typing import NDArray
 
 from .._optional import need
 from .._typing import PathLike
-from .._validation import EXTRACTOR_SUFFIX
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
-from ..persistence import atomic_write, check_writable
+from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
 from . import arrow, numpy_files
-from .batches import Reader, Vectors
+from .files import Names, OnDisk, Reader, Vectors, as_names, check_ids, fail, is_stream, repeated
 from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
-from .sources import OnDisk, fail, is_stream
-from .text import Names, as_names, check_ids, repeated
 
 WHOLE = 2**28
 """Bytes of a batch where all of them are wanted."""

@@ -3,20 +3,18 @@
 Conventions are NIST's: a *miss* is a target below the threshold, a *false
 alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 
-curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr
-costs : detection costs by name, Bayes error over the prior
+curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr, Bayes error over the prior
 catalogue : every metric with its interval, in one list
 evaluation : the tables by kind of trial
-intervals, bootstrap : intervals over speakers, and whether one system beats another
+intervals : intervals over speakers, and whether one system beats another
 """
 
+from ..costs import PRESETS, DetectionCost, detection_cost, detection_costs
 from ..kinds import trial_kinds
-from .bootstrap import Comparison, PairedTest, compare_systems
 from .catalogue import METRICS, Interval, Metric, act_dcf, metrics_of, min_dcf
-from .costs import PRESETS, BayesErrorRates, DetectionCost, bayes_error_rates, detection_cost, detection_costs
-from .curves import Curve, Hull, ScoreCurve, cllr, eer, min_cllr
+from .curves import BayesErrorRates, Curve, Hull, ScoreCurve, bayes_error_rates, cllr, eer, min_cllr
 from .evaluation import Evaluation, Measures, eer_by_kind, evaluate
-from .intervals import Intervals, speaker_intervals
+from .intervals import Comparison, Intervals, PairedTest, compare_systems, speaker_intervals
 
 __all__ = [
     "METRICS",

@@ -62,8 +62,8 @@ import numpy as np
 from scipy.special import entr, stdtrit
 
 from .._typing import Array
+from ..costs import Costs, DetectionCost, detection_cost, detection_costs
 from ..exceptions import ParameterError
-from .costs import Costs, DetectionCost, detection_cost, detection_costs
 from .curves import Curve, ScoreCurve
 
 COARSEST = 0.1

@@ -401,3 +401,50 @@ class Hull:
         m, f = m[mixed], f[mixed]
         cost = m * np.log1p(f / m) + f * np.log1p(m / f)
         return float(cost.sum() / (2 * np.log(2)))
+
+
+@dataclass(frozen=True)
+class BayesErrorRates:
+    """Error probability of Bayes decisions over the prior, both costs 1.
+
+    log_odds : (G,) log(prior / (1 - prior))
+    actual : (G,) deciding by score >= -log_odds
+    minimum : (G,) deciding by the best threshold for every prior
+    default : (G,) deciding without a score, min(prior, 1 - prior)
+
+    ``actual - minimum`` is the loss to poor calibration; ``actual > default`` means that
+    the scores do harm at that prior.
+    """
+
+    log_odds: Array
+    actual: Array
+    minimum: Array
+    default: Array
+
+    def normalised(self) -> tuple[Array, Array]:
+        """Actual and minimum, divided by the default."""
+        return self.actual / self.default, self.minimum / self.default
+
+
+def bayes_error_rates(targets: Any, nontargets: Any, log_odds_grid: Any = None) -> BayesErrorRates:
+    """Actual, least and default Bayes error over a grid of prior log-odds (-10 to 10 unless given).
+
+    Examples
+    --------
+    >>> from mvplda.metrics import bayes_error_rates
+    >>> rates = bayes_error_rates([2.0, 3.0, 1.0, 4.0], [0.0, -1.0, 1.5, -2.0], [0.0])
+    >>> float(rates.actual[0]), float(rates.minimum[0]), float(rates.default[0])
+    (0.25, 0.125, 0.5)
+    """
+    curve = targets if isinstance(targets, ScoreCurve) else ScoreCurve(targets, nontargets)
+    grid = np.linspace(-10, 10, 201) if log_odds_grid is None else np.asarray(log_odds_grid, np.float64).reshape(-1)
+    if not np.isfinite(grid).all():
+        raise ParameterError("prior log-odds must be finite; leave out priors of 0 and 1")
+    prior, rest = 1 / (1 + np.exp(-grid)), 1 / (1 + np.exp(grid))
+    miss, false_alarm = curve.rates(-grid)
+    return BayesErrorRates(
+        log_odds=grid,
+        actual=prior * miss + rest * false_alarm,
+        minimum=curve.hull.least(prior, rest)[0],
+        default=np.minimum(prior, rest),
+    )

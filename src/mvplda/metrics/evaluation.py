@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Mask, as_masks, ordered_kinds, target_kind
 from .catalogue import ERRORS, FARS, Metric, metrics_of
-from .costs import Costs, DetectionCost, detection_costs
 from .curves import ScoreCurve, Scores, as_scores, eer, reject_nan
 
 if TYPE_CHECKING:

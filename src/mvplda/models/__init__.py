@@ -2,8 +2,7 @@
 
 from .baselines import CascadeScorer, CosineScorer
 from .experts import Committee
-from .multiview import MultiviewPLDA
-from .plda import PLDA
+from .multiview import PLDA, MultiviewPLDA
 from .scorer import SCORERS, BaseScorer, MatrixScorer, Scorer
 
 __all__ = [

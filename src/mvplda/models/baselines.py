@@ -12,13 +12,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array
-from .._validation import as_vectors
+from ..backend import as_vectors
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
 from ..persistence import State, Tensors, fingerprint, get_part, put_part
 from ..scoring.profiles import Profiles, average_profiles
 from ..scoring.question import Question
-from .plda import PLDA
+from .multiview import PLDA
 from .scorer import MatrixScorer
 
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray
-from .._validation import as_vectors
+from ..backend import as_vectors
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import base_columns, encode_labels, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part

@@ -1,4 +1,4 @@
-"""MultiviewPLDA: the estimator."""
+"""MultiviewPLDA and PLDA: what is set, and how they are trained."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from inspect import Signature, signature
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._progress import Progress
-from .._threads import threads_for
-from .._typing import Array
-from ..backend import is_torch, to_host
+from .._typing import Array, Device
+from ..backend import is_torch, threads_for, to_host
 from ..exceptions import (
     DataError,
     DisconnectedDesignWarning,
@@ -29,19 +29,25 @@ from ..exceptions import (
     ParameterError,
     UnidentifiableViewWarning,
 )
-from ..inference.as_printed import paper_step
-from ..inference.design import Design, Method, step_operations
-from ..inference.em import Fit, Iteration, Posterior, fit_em, posterior
-from ..inference.initialise import moment_start, random_start, warm_parameters
-from ..inference.noise import NOISES, NoiseModel
-from ..inference.parameters import Parameters
+from ..inference.design import Design, Diagnostics, Method, choose_ranks, effective_rank, examine, step_operations
+from ..inference.em import (
+    Fit,
+    Iteration,
+    Posterior,
+    fit_em,
+    moment_start,
+    paper_step,
+    posterior,
+    random_start,
+    warm_parameters,
+)
+from ..inference.parameters import NOISES, NoiseModel, Parameters
 from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, check_view_names, encode_labels, exact_names
+from ..labels import LabelTable, are_named, check_view_names, encode_labels, exact_names
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .diagnostics import Diagnostics, describe_plan, effective_rank, examine
 from .priors import (
     DEFAULT_STRENGTH,
     Components,
@@ -52,8 +58,7 @@ from .priors import (
     moment_components,
     without_labels,
 )
-from .settings import Settings, check_settings, choose_ranks, generator, given_parameters, noise_model
-from .verification import VerificationMixin
+from .verification import LatentModel, generator
 
 KEPT_CLASSES = 10_000
 """Views with at most so many classes keep their training posteriors in a file, for known classes."""
@@ -62,7 +67,7 @@ KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
 
 
-class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
+class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
     ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the
@@ -219,7 +224,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
         statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
-        return self._fit(statistics, self._settings(views))
+        return self._fit(statistics, self._ranks(views))
 
     def with_prior(
         self,
@@ -274,7 +279,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         self.n_features_in_ = statistics.dimension
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
-        return self._fit(statistics, self._settings(views), device)
+        return self._fit(statistics, self._ranks(views), device)
 
     def refit(self, statistics: SufficientStatistics) -> Self:
         """Fit again, from where the last fit ended, to statistics that have changed since.
@@ -284,22 +289,22 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         check_settings(self)
-        return self._fit(statistics, self._settings(tuple(self.views_)), earlier=self.parameters_)
+        return self._fit(statistics, self._ranks(tuple(self.views_)), earlier=self.parameters_)
 
     def _fit(
         self,
         statistics: SufficientStatistics,
-        settings: Settings,
-        device: Any = None,
+        wanted: dict[str, int | None],
+        device: Device = None,
         earlier: Parameters | None = None,
     ) -> Self:
-        views = tuple(settings.ranks)
+        views = tuple(wanted)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
             raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
-        if self.algorithm == "paper" and settings.loading_shrinkage > 0:
+        if self.algorithm == "paper" and self.loading_shrinkage > 0:
             raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
         if self.prior is None:
-            asked, ranks = choose_ranks(statistics, settings.ranks)
+            asked, ranks = choose_ranks(statistics, wanted)
         else:
             asked = ranks = dict.fromkeys(views, statistics.dimension)
         with warnings.catch_warnings():
@@ -309,7 +314,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             diagnostics = examine(statistics, views, asked, ranks)
         sums = statistics.for_views(views, self._second_moment(), device)
         kind = self.noise if self.prior is None else "full"
-        noise = noise_model(kind, self.noise_floor, statistics, settings.noise_shrinkage)
+        noise = NoiseModel.of(kind, self.noise_floor, statistics, self.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         rank_tuple = tuple(ranks[v] for v in views)
@@ -333,6 +338,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
             step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
+        penalty = self.loading_shrinkage / (1 - self.loading_shrinkage)  # a class, as it is of the noise
         with threads_for(step_operations(design, rank_tuple)):
             fit = fit_em(
                 design,
@@ -340,7 +346,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
                 noise_there,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                shrinkage=tuple(settings.loading_penalty * len(c) for c in sums.counts),
+                shrinkage=tuple(penalty * len(c) for c in sums.counts),
                 step=step,
                 log_prior=log_prior,
                 callback=self._watch(statistics, design.plan.measure),
@@ -402,29 +408,11 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             found,
             views=views_found,
             noise_floored=floored,
-            solver=describe_plan(design.plan, views),
+            solver=design.plan.describe(views),
             bound_gap=_bound_gap(fit, found.n_vectors),
             likelihood_fell=fell,
             messages=tuple(messages),
         )
-
-    def _has_threshold(self) -> bool:
-        if not hasattr(self, "threshold_"):
-            raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
-        return True
-
-    # scikit-learn calls these of whatever has them with vectors (n, D). Only a model that was given a threshold is a
-    # judge of pairs (n, 2, D), and has them.
-
-    @available_if(_has_threshold)  # type: ignore[untyped-decorator]
-    def decision_function(self, pairs: Any, **asked: Any) -> Any:
-        """LLR of every pair of vectors, pairs (n, 2, D); see `set_threshold`."""
-        return super().decision_function(pairs, **asked)
-
-    @available_if(_has_threshold)  # type: ignore[untyped-decorator]
-    def predict(self, pairs: Any) -> NDArray[np.int64]:
-        """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
-        return super().predict(pairs)
 
     def log_likelihood(self, X: Any, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
@@ -468,23 +456,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         """Names of the columns of `transform`: view and number."""
         check_is_fitted(self, "mean_")
         return np.asarray([f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object)
-
-    def sample(self, y: Any, random_state: Any = None) -> Array:
-        """Draw vectors with these labels; every class is drawn anew from the model.
-
-        Parameters
-        ----------
-        y : labels in any form that `fit` takes, one a vector to draw
-        """
-        check_is_fitted(self, "mean_")
-        table = encode_labels(y, tuple(self.views_), missing=self.missing)
-        rng = generator(random_state)
-        p = self.parameters_
-        X = np.tile(p.mean, (len(table), 1))
-        for view, loading in self.loadings_.items():
-            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
-            X += (latents @ loading.T)[table.codes[view]]
-        return X + p.sigma.draw(len(table), rng)
 
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
@@ -540,10 +511,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             "algorithm_used": getattr(self, "algorithm_used_", None),
         }
 
-    @property
-    def width_in(self) -> int:
-        return len(self.mean_)
-
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
         return cls(ranks, **settings)
@@ -559,7 +526,7 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         noise : (D,) variances, or (D, D) covariance
         """
         check_view_names(tuple(loadings))
-        parameters = given_parameters(mean, loadings, noise)
+        parameters = Parameters.given(mean, loadings, noise)
         ranks = dict(zip(loadings, parameters.ranks, strict=True))
         model = cls.with_ranks(ranks, {"noise": parameters.sigma.kind})
         model._take(tuple(loadings), parameters)
@@ -568,15 +535,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         model.n_iter_, model.converged_ = 0, True
         model.classes_, model.class_means_, model.class_covariances_ = {}, {}, {}
         return model
-
-    @property
-    def explained_variance_ratio_(self) -> dict[str, float]:
-        """Share of the total variance of every view, and of the noise."""
-        check_is_fitted(self, "mean_")
-        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
-        parts["noise"] = float(self.parameters_.sigma.variances.sum())
-        total = sum(parts.values())
-        return {name: part / total for name, part in parts.items()}
 
     def _take(self, views: tuple[str, ...], parameters: Parameters) -> None:
         for array in (parameters.mean, parameters.noise, *parameters.loadings):
@@ -597,6 +555,20 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
             if ":" not in v and len(found.means[k]) * self.views_[v] ** 2 <= KEPT_COVARIANCES
         }
 
+    def _encode(self, y: Any) -> LabelTable:
+        return encode_labels(y, None if self.views is None else tuple(self.views), missing=self.missing)
+
+    def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
+        """The rank asked for of every view."""
+        return dict.fromkeys(views) if self.views is None else dict(self.views)
+
+    def _second_moment(self) -> SecondMoment:
+        return "full" if self.prior is not None else NOISES[self.noise].second_moment
+
+    def _method(self) -> Method:
+        """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
+        return "exact" if self.algorithm == "paper" else self.algorithm
+
     def _vectors(self, X: Any, *, reset: bool) -> Any:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
         if not is_torch(X):
@@ -612,20 +584,6 @@ class MultiviewPLDA(VerificationMixin, TransformerMixin, BaseEstimator):
         elif X.shape[1] != self.n_features_in_:
             raise DataError(f"X has {X.shape[1]} features, but this model is expecting {self.n_features_in_} features")
         return X
-
-    def _encode(self, y: Any) -> LabelTable:
-        return encode_labels(y, None if self.views is None else tuple(self.views), missing=self.missing)
-
-    def _settings(self, views: tuple[str, ...]) -> Settings:
-        ranks = dict.fromkeys(views) if self.views is None else dict(self.views)
-        return Settings(ranks, self.noise_shrinkage, self.loading_shrinkage)
-
-    def _second_moment(self) -> SecondMoment:
-        return "full" if self.prior is not None else NOISES[self.noise].second_moment
-
-    def _method(self) -> Method:
-        """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
-        return "exact" if self.algorithm == "paper" else self.algorithm
 
     def _watch(self, statistics: SufficientStatistics, what: str) -> Callable[[Iteration], object]:
         progress = Progress("EM", self.max_iter) if self.verbose else None
@@ -657,3 +615,88 @@ def _bound_gap(fit: Fit, n: int) -> float:
     """Nat a vector, about, by which the bound of a fit is below the log-likelihood."""
     system = fit.posterior.elimination
     return system.estimate_gap(np.random.default_rng(0)) / n if isinstance(system, FactorisedElimination) else 0.0
+
+
+def check_settings(model: MultiviewPLDA) -> None:
+    """Refuse settings of an estimator that do not exist or do not fit."""
+
+    def choice(name: str, allowed: tuple[str, ...]) -> None:
+        if getattr(model, name) not in allowed:
+            raise ParameterError(f"{name} is one of {list(allowed)}; got {getattr(model, name)!r}")
+
+    choice("noise", tuple(NOISES))
+    choice("algorithm", ("auto", "exact", "variational", "paper"))
+    choice("init", ("moments", "random"))
+    if model.views is not None and not isinstance(model.views, Mapping):
+        raise ParameterError(f"views is a dict of {{name: rank}}; got {model.views!r}")
+    if model.views is not None and len(model.views) == 0:
+        raise ParameterError("views is empty: name at least one view")
+    if model.prior is not None:
+        choice("prior", ("isotropic",))
+        ranked = {view: rank for view, rank in (model.views or {}).items() if rank is not None}
+        if ranked or getattr(model, "n_components", None) is not None:
+            raise ParameterError("a prior makes loadings of full rank: leave every rank None")
+        if isinstance(model.prior_strength, str) and model.prior_strength != "auto":
+            raise ParameterError(f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}")
+        if model.noise_shrinkage or model.loading_shrinkage or model.algorithm == "paper":
+            raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
+    if not 0 <= model.noise_shrinkage < 1:
+        raise ParameterError(f"noise_shrinkage lies in [0, 1); got {model.noise_shrinkage}")
+    if not 0 <= model.loading_shrinkage < 1:
+        raise ParameterError(f"loading_shrinkage lies in [0, 1); got {model.loading_shrinkage}")
+    if not 1e-10 <= model.noise_floor < 1:
+        raise ParameterError(
+            f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {model.noise_floor}"
+        )
+    if isinstance(model.max_iter, bool) or not isinstance(model.max_iter, Integral) or model.max_iter < 0:
+        raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
+    if not model.tol >= 0:
+        raise ParameterError(f"tol is at least 0; got {model.tol}")
+
+
+class PLDA(MultiviewPLDA):
+    """Probabilistic linear discriminant analysis: `MultiviewPLDA` with one view.
+
+    Parameters
+    ----------
+    n_components : int or None
+        Rank of the class loading; None means as large as the classes allow.
+    noise, noise_shrinkage, ... : as in `MultiviewPLDA`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda import PLDA
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat(np.arange(50), 10)
+    >>> X = rng.normal(size=(50, 6))[y] + rng.normal(size=(500, 6))
+    >>> PLDA(n_components=3, noise="full").fit(X, y).transform(X).shape
+    (500, 3)
+    """
+
+    NAME = "plda"
+
+    def __init__(self, n_components: int | None = None, **settings: Any) -> None:
+        super().__init__(None, **settings)
+        self.n_components = n_components
+
+    __init__.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            *list(signature(__init__).parameters.values())[:2],
+            *list(signature(MultiviewPLDA).parameters.values())[1:],  # but for the views
+        ]
+    )
+
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        if len(ranks) != 1:
+            raise LabelError(f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
+        return cls(next(iter(ranks.values())), **settings)
+
+    def _encode(self, y: Any) -> LabelTable:
+        return encode_labels(y, None if are_named(y) else ("class",), missing=self.missing)
+
+    def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
+        if len(views) != 1:
+            raise LabelError(f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA")
+        return {views[0]: self.n_components}

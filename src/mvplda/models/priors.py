@@ -20,8 +20,7 @@ from .._typing import Array, IntArray
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, MvpldaWarning, ParameterError
 from ..inference.em import Posterior
-from ..inference.noise import noise_of
-from ..inference.parameters import Parameters
+from ..inference.parameters import Parameters, noise_of
 from ..labels import LabelTable, base_columns
 from ..metrics import cllr
 from ..scoring.question import Hypothesis, possible_hypotheses

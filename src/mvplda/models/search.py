@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
@@ -19,12 +19,11 @@ from sklearn.utils.validation import validate_data
 
 from .._progress import Progress
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
-from ..inference.em import Iteration
+from ..inference.design import largest_rank
 from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
 from ..statistics import SufficientStatistics
-from .multiview import MultiviewPLDA
-from .settings import Settings, check_settings, largest_rank
+from .multiview import MultiviewPLDA, check_settings
 
 HELD_OUT_VECTORS = 600
 """Of every fold, so many vectors make the pairs that ``criterion="cllr"`` is judged by."""
@@ -33,7 +32,9 @@ Judge = Callable[[MultiviewPLDA], tuple[float, float]]
 """What a candidate is worth on a fold, the more the better, and the weight of the fold."""
 
 LADDER = (5, 10, 20, 40, 80, 160)
-HANDED_ON = ("noise", "noise_floor", "algorithm", "init", "max_iter", "tol")
+
+Ranks = int | Sequence[int] | Literal["auto"] | None
+RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 class MultiviewPLDACV(BaseEstimator):
@@ -54,6 +55,8 @@ class MultiviewPLDACV(BaseEstimator):
     ----------
     views : dict of {name: rank, sequence of ranks, or "auto"}
         ``"auto"`` tries 5, 10, 20, 40, ... as far as the classes allow.
+    model : MultiviewPLDA or None
+        Every setting besides ranks and shrinkage, which are the search's to choose. None: the defaults.
     noise_shrinkages, loading_shrinkages : sequences of float
     cv : int
         Number of folds.
@@ -62,7 +65,8 @@ class MultiviewPLDACV(BaseEstimator):
         of impostor pair weighing the same.
     held_out : str or None
         View whose classes are dealt into folds; default: the one with most classes.
-    noise, noise_floor, ... : as in `MultiviewPLDA`
+    random_state : int, numpy.random.Generator, RandomState or None
+        Deals the classes into folds.
     n_jobs : int or None
         Folds that are tried at the same time, as in scikit-learn: -1 takes all processors. The
         choice does not depend on it.
@@ -77,55 +81,40 @@ class MultiviewPLDACV(BaseEstimator):
 
     def __init__(
         self,
-        views: Mapping[str, Any] | None = None,
+        views: Mapping[str, Ranks] | None = None,
         *,
+        model: MultiviewPLDA | None = None,
         noise_shrinkages: Sequence[float] = (0.0, 0.02, 0.05, 0.1, 0.2),
         loading_shrinkages: Sequence[float] = (0.0,),
         cv: int = 5,
         criterion: Literal["likelihood", "cllr"] = "likelihood",
         held_out: str | None = None,
-        noise: str = "diagonal",
-        noise_floor: float = 1e-6,
-        algorithm: Literal["auto", "exact", "variational", "paper"] = "auto",
-        init: Literal["moments", "random"] = "moments",
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        missing: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         n_jobs: int | None = None,
         verbose: int = 0,
-        callback: Callable[[Iteration], object] | None = None,
     ) -> None:
         self.views = views
-        self.noise = noise
-        self.noise_floor = noise_floor
-        self.algorithm = algorithm
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.missing = missing
-        self.random_state = random_state
-        self.verbose = verbose
-        self.callback = callback
+        self.model = model
         self.noise_shrinkages = noise_shrinkages
         self.loading_shrinkages = loading_shrinkages
         self.cv = cv
         self.criterion = criterion
         self.held_out = held_out
+        self.random_state = random_state
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Choose the settings on folds of classes, then fit to everything."""
         if y is None:
             raise LabelError("MultiviewPLDACV requires y to be passed, but the target y is None")
-        candidate = self._candidate(Settings({}, 0.0, 0.0))
-        check_settings(candidate.set_params(views=self.views))
+        base = self._checked()
         if self.criterion not in ("likelihood", "cllr"):
             raise ParameterError(f"criterion is 'likelihood' or 'cllr'; got {self.criterion!r}")
         X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
         views = None if self.views is None else tuple(self.views)
         columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
-        table = encode_labels(columns, views, missing=self.missing)
+        table = encode_labels(columns, views, missing=base.missing)
         if len(table) != len(X):
             raise LabelError(f"there are {len(X)} vectors and {len(table)} labels: give one label a vector")
         sizes = {name: len(table.classes[name]) for name in columns}
@@ -145,8 +134,8 @@ class MultiviewPLDACV(BaseEstimator):
                 X[fold == f],
                 {name: column[fold == f] for name, column in columns.items()},
                 views=table.views,
-                second_moment=candidate._second_moment(),
-                missing=self.missing,
+                second_moment=base._second_moment(),
+                missing=base.missing,
                 origin=X[:4096].mean(axis=0, dtype=np.float64),
             )
             for f in range(self.cv)
@@ -160,7 +149,7 @@ class MultiviewPLDACV(BaseEstimator):
 
     def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
         """Choose the settings and fit, from the statistics of folds that share no held-out class."""
-        check_settings(self._candidate(Settings({}, 0.0, 0.0)).set_params(views=self.views))
+        self._checked()
         if len(folds) < 2:
             raise ParameterError(f"there must be at least 2 folds; got {len(folds)}")
         self.n_features_in_ = folds[0].dimension
@@ -171,33 +160,31 @@ class MultiviewPLDACV(BaseEstimator):
         return self._choose(folds, [_likelihood_of(s) for s in folds])
 
     def _choose(self, folds: Sequence[SufficientStatistics], judges: Sequence[Judge]) -> Self:
-        if self.algorithm == "paper":
-            raise ParameterError("algorithm='paper' has no settings to choose: use MultiviewPLDA")
         views = folds[0].views if self.views is None else tuple(self.views)
         trained = [reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))]
         axes = self._axes(trained, views)
         search = _Search(self, views, trained, judges, axes)
         best = search.climb()
-        self.best_settings_ = dict(zip(axes, (axes[name][i] for name, i in zip(axes, best, strict=True)), strict=True))
+        self.best_settings_ = search.named(best)
         self.best_score_ = search.score(best)
         self.cv_results_ = search.results
-        self.model_ = self._candidate(search.settings(best)).set_params(
-            missing=self.missing, random_state=self.random_state, verbose=self.verbose, callback=self.callback
-        )
+        self.model_ = self._base().set_params(**search.settings(best))
         self.model_.fit_statistics(trained[0] + folds[0])
         if hasattr(self, "feature_names_in_"):
             self.model_.feature_names_in_ = self.feature_names_in_
         return self
 
-    def _candidate(self, settings: Settings) -> MultiviewPLDA:
-        handed_on = {name: getattr(self, name) for name in HANDED_ON}
-        return MultiviewPLDA(
-            settings.ranks,
-            noise_shrinkage=settings.noise_shrinkage,
-            loading_shrinkage=settings.loading_shrinkage,
-            **handed_on,
-            random_state=0,
-        )
+    def _base(self) -> MultiviewPLDA:
+        """A model with every setting that is not searched."""
+        base: MultiviewPLDA = clone(self.model or MultiviewPLDA())
+        return base
+
+    def _checked(self) -> MultiviewPLDA:
+        base = self._base().set_params(views=self.views)
+        check_settings(base)
+        if base.algorithm == "paper":
+            raise ParameterError("algorithm='paper' has no settings to choose: use MultiviewPLDA")
+        return base
 
     def _axes(self, trained: Sequence[SufficientStatistics], views: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
         """The candidates of every setting, in rising order."""
@@ -286,21 +273,25 @@ class _Search:
             return None
         return (*point[:axis], index, *point[axis + 1 :])
 
-    def settings(self, point: tuple[int, ...]) -> Settings:
-        chosen = {name: self.axes[name][i] for name, i in zip(self.axes, point, strict=True)}
-        return Settings({v: chosen[v] for v in self.views}, chosen["noise_shrinkage"], chosen["loading_shrinkage"])
+    def named(self, point: tuple[int, ...]) -> dict[str, Any]:
+        return {name: axis[i] for (name, axis), i in zip(self.axes.items(), point, strict=True)}
+
+    def settings(self, point: tuple[int, ...]) -> dict[str, Any]:
+        """What a point sets of a model."""
+        chosen = self.named(point)
+        return {"views": {v: chosen.pop(v) for v in self.views}, **chosen}
 
     def score(self, point: tuple[int, ...]) -> float:
         """What one candidate is worth on held-out classes, over all folds."""
         if point not in self._scores:
-            settings = self.settings(point)
+            settings = {**self.settings(point), "random_state": 0, "verbose": 0, "callback": None}
             judged = Parallel(n_jobs=self.asked.n_jobs)(
-                delayed(_try)(self.asked._candidate(settings), training, judge)
+                delayed(_try)(self.asked._base().set_params(**settings), training, judge)
                 for training, judge in zip(self.trained, self.judges, strict=True)
             )
             values, weights = (list(column) for column in zip(*judged, strict=True))
             self._scores[point] = float(np.average(values, weights=weights))
-            named = {name: self.axes[name][i] for name, i in zip(self.axes, point, strict=True)}
+            named = self.named(point)
             self.results.append({**named, "fold_scores": values, "score": self._scores[point]})
             if self._progress is not None:
                 self._progress.total = len(self.results)

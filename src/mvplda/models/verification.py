@@ -1,4 +1,4 @@
-"""Verification by a fitted model of latents: enrolment, likelihood ratios, hypotheses, identification."""
+"""What a fitted model of latents can be asked: profiles, likelihood ratios, hypotheses, decisions, drawn vectors."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._typing import Array, IntArray
 from ..backend import empty, is_torch
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
-from ..labels import base_columns
+from ..labels import base_columns, encode_labels
 from ..persistence import fingerprint
 from ..scoring.cells import KnownClasses, Naming, Role
 from ..scoring.evidence import LatentSpace, log_sum
@@ -25,8 +28,8 @@ from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache, 
 from .scorer import BaseScorer, Identification, check_pairs, check_top
 
 
-class VerificationMixin(BaseScorer):
-    """Likelihood ratios between profiles and tests, for a fitted model."""
+class LatentModel(BaseScorer):
+    """A model that was fitted, or whose parameters were given: `MultiviewPLDA` besides its training."""
 
     views_: dict[str, int]
     mean_: NDArray[np.float64]
@@ -141,14 +144,27 @@ class VerificationMixin(BaseScorer):
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
         return Identification(comparison.enrol.profiles.ids[numbers], scores)
 
-    def decision_function(self, pairs: Any, **asked: Any) -> Any:
-        """LLR of every pair of vectors, pairs (n, 2, D)."""
-        check_is_fitted(self, "mean_")
+    def _has_threshold(self) -> bool:
+        if not hasattr(self, "threshold_"):
+            raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
+        return True
+
+    # scikit-learn calls these of whatever has them with vectors (n, D). Only a model that was given a threshold is a
+    # judge of pairs (n, 2, D), and has them.
+
+    @available_if(_has_threshold)  # type: ignore[untyped-decorator]
+    def decision_function(self, pairs: ArrayLike, **asked: Any) -> Any:
+        """LLR of every pair of vectors, pairs (n, 2, D); see `set_threshold`."""
         pairs = np.asarray(pairs)
         if pairs.ndim != 3 or pairs.shape[1] != 2:
             raise DataError(f"pairs have shape (n, 2, D); got {pairs.shape}. Reshape your data")
         both = np.repeat(np.arange(len(pairs))[:, None], 2, axis=1)
         return self.llr_trials(pairs[:, 0], pairs[:, 1], both, dtype=np.float64, **asked)
+
+    @available_if(_has_threshold)  # type: ignore[untyped-decorator]
+    def predict(self, pairs: ArrayLike) -> IntArray:
+        """1 for pairs (n, 2, D) whose LLR is at or above the threshold, -1 for the others."""
+        return np.where(np.asarray(self.decision_function(pairs)) >= self.threshold_, 1, -1)
 
     def set_threshold(self, threshold: float) -> Self:
         """Accept pairs whose LLR is at least this."""
@@ -161,12 +177,35 @@ class VerificationMixin(BaseScorer):
         """The threshold that is best for calibrated LLRs, a prior of "same", and costs of errors."""
         return self.set_threshold(threshold_from_costs(prior, miss_cost, false_alarm_cost))
 
-    def predict(self, pairs: Any) -> NDArray[np.int64]:
-        """1 for pairs at or above the threshold, -1 for the others."""
+    def sample(self, y: Any, random_state: Any = None) -> Array:
+        """Draw vectors with these labels; every class is drawn anew from the model.
+
+        Parameters
+        ----------
+        y : labels in any form that `fit` takes, one a vector to draw
+        """
         check_is_fitted(self, "mean_")
-        if not hasattr(self, "threshold_"):
-            raise ParameterError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
-        return np.where(np.asarray(self.decision_function(pairs)) >= self.threshold_, 1, -1)
+        table = encode_labels(y, tuple(self.views_), missing=self.missing)
+        rng = generator(random_state)
+        p = self.parameters_
+        X = np.tile(p.mean, (len(table), 1))
+        for view, loading in self.loadings_.items():
+            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
+            X += (latents @ loading.T)[table.codes[view]]
+        return X + p.sigma.draw(len(table), rng)
+
+    @property
+    def explained_variance_ratio_(self) -> dict[str, float]:
+        """Share of the total variance of every view, and of the noise."""
+        check_is_fitted(self, "mean_")
+        parts = {view: float((loading**2).sum()) for view, loading in self.loadings_.items()}
+        parts["noise"] = float(self.parameters_.sigma.variances.sum())
+        total = sum(parts.values())
+        return {name: part / total for name, part in parts.items()}
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
 
     @property
     def parameters_(self) -> Parameters:
@@ -251,6 +290,13 @@ class VerificationMixin(BaseScorer):
             kept = of, KnownClasses.of(of[0][:n], of[1][:n])
             state.posteriors[view], state.terms = kept, TermCache()  # terms know covariances by number alone
         return kept[1]
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()

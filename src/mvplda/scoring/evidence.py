@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from .._typing import Array
-from .._validation import as_vectors
-from ..backend import is_torch, like, namespace
+from ..backend import as_vectors, is_torch, like, namespace
 from ..exceptions import DataError
 from ..inference.parameters import Parameters
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._threads import in_parallel, one_blas_thread
 from .._typing import IntArray
-from ..backend import cast, dtype_name, empty, is_torch, like, on_cuda
+from ..backend import cast, dtype_name, empty, in_parallel, is_torch, like, on_cuda, one_blas_thread
 from .evidence import Factors, Terms, log_sum
 from .terms import Comparison
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._typing import Array, IntArray
-from .._validation import as_vectors
-from ..backend import like, sum_rows
+from ..backend import as_vectors, like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, base_columns, encode_labels, exact_names, row_keys
 from ..persistence import Persistent, State, Tensors

@@ -17,8 +17,7 @@ from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
 from .._typing import Array, IntArray
-from .._validation import as_vectors
-from ..backend import Numpy, Torch, diagonal_of, own_namespace, to_host
+from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
 

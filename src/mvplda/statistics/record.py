@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from .._typing import Array, IntArray, PathLike
-from .._validation import as_vectors
-from ..backend import NUMPY, diagonal_of, is_torch, on_device, to_host
+from ..backend import NUMPY, as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
 from ..persistence import atomic_write, packed_pieces, read_metadata, unpack

@@ -4,11 +4,20 @@ Importing a module with a corpus registers it: `CORPORA` has them all, `load_cor
 """
 
 from ..features.reading import Clip
-from . import arabic_commands, audiomnist, free_spoken_digits, rsr2015, synthetic  # noqa: F401
-from .corpus import CORPORA, Corpus, Enrolments, Protocol, enrolments, load_corpus, register_corpus, split_classes
-from .folder import table
+from . import public, rsr2015, synthetic  # noqa: F401
+from .corpus import (
+    CORPORA,
+    Corpus,
+    Enrolments,
+    Protocol,
+    ProtocolOptions,
+    enrolments,
+    load_corpus,
+    register_corpus,
+    split_classes,
+)
+from .folder import corpus_of_vectors, table
 from .protocol import build_corpus, listed_protocol, make_protocol
-from .vectors import corpus_of_vectors
 
 __all__ = [
     "CORPORA",
@@ -16,6 +25,7 @@ __all__ = [
     "Corpus",
     "Enrolments",
     "Protocol",
+    "ProtocolOptions",
     "build_corpus",
     "corpus_of_vectors",
     "enrolments",

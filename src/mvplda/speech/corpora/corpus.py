@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.text import BLANKS, check_ids
+from ...io.files import BLANKS, check_ids
 from ...io.trials import Trials
 from ...kinds import patterns
 from ..features.reading import Clip
@@ -259,6 +259,22 @@ NAMED = 5
 log = logging.getLogger(__name__)
 
 
+class ProtocolOptions(TypedDict, total=False):
+    """What corpora that make their own protocol can be told.
+
+    sessions : use only so many sessions of every cell, the first ones
+    training : classes of the first view to train on: their names, how many, or a share of them; unless given, two
+        thirds, or what the corpus says. The others are enrolled and tested
+    random_state : of the draw, where they are drawn
+    per_model : utterances an enrolment, the first sessions of a cell; 3 unless given
+    """
+
+    sessions: int | None
+    training: float | int | Sequence[str] | None
+    random_state: int
+    per_model: int
+
+
 class Entry(NamedTuple):
     """A corpus in the registry: its function, and what the root that it takes is."""
 
@@ -267,8 +283,10 @@ class Entry(NamedTuple):
 
     @property
     def options(self) -> list[str]:
-        """Names of the function's options."""
-        return list(inspect.signature(self.load).parameters)[1:]
+        """Names of the function's options; those that it hands on are the protocol's."""
+        own = list(inspect.signature(self.load).parameters.values())[1:]
+        shared = any(option.kind is option.VAR_KEYWORD for option in own) * list(ProtocolOptions.__annotations__)
+        return [option.name for option in own if option.kind is not option.VAR_KEYWORD] + shared
 
 
 CORPORA: dict[str, Entry] = {}

@@ -1,23 +1,24 @@
-"""Corpora of one's own: folders of sound files by a pattern, and tables of utterances."""
+"""Corpora of one's own: folders of sound files by a pattern, tables of utterances, vectors from elsewhere."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.sources import fail
-from ...io.text import column_of, plain, read_parquet_columns, read_separated
+from ...io.files import column_of, fail, plain, read_groups, read_map, read_parquet_columns, read_separated
+from ...io.trials import Trials, read_trials
+from ...io.vectors import read_vectors
 from ..features.reading import Clip
-from .corpus import Corpus, StringArray, named, register_corpus
-from .protocol import build_corpus
+from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
+from .protocol import build_corpus, listed_protocol
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
@@ -41,13 +42,10 @@ def folder(
     pattern: str | None = None,
     *,
     views: Sequence[str] | None = None,
-    training: float | int | Sequence[str] | None = None,
-    random_state: int = 0,
-    per_model: int = 3,
-    sessions: int | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     base: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus of the sound files under a folder, or of a table.
 
@@ -59,19 +57,15 @@ def folder(
         None), ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
         Fields are views, except ``session``, which orders the utterances of a cell.
     views : the fields that are views, the speaker first; None takes them as the pattern does
-    training : classes of the first view to train on: names, a number, or a share; None is
-        two thirds, drawn with `random_state`. The others are enrolled and tested.
-    per_model : utterances an enrolment, the first sessions of a cell
-    sessions : use only so many sessions of every cell, the first ones
     on_error : "raise" refuses names that do not fit the pattern, "skip" passes over them
     base : the folder that the paths of a table are relative to; None takes that of the table
+    protocol : see `ProtocolOptions`
     """
     root = Path(root)
-    common: dict[str, Any] = {"training": training, "random_state": random_state, "per_model": per_model}
     index = root if root.is_file() else root / INDEX
     if pattern is None and index.is_file():
         label = name or (root.stem if root.is_file() else root.name)
-        return table(index, views=views, sessions=sessions, name=label, base=base, **common)
+        return table(index, views=views, name=label, base=base, **protocol)
     if not root.is_dir():
         raise DataError(
             f"there is no folder or table {root}: expected a folder of sound files, or a CSV of their paths"
@@ -88,9 +82,7 @@ def folder(
         )
     labels = {view: found.fields[view] for view in views}
     ids = without_suffix(found.paths)
-    return build_corpus(
-        name or root.name, ids, labels, found.clips, found.fields.get(SESSION), limit=sessions, **common
-    )
+    return build_corpus(name or root.name, ids, labels, found.clips, found.fields.get(SESSION), **protocol)
 
 
 @dataclass(frozen=True)
@@ -111,6 +103,10 @@ class Found:
     @property
     def clips(self) -> tuple[Clip, ...]:
         return tuple(Clip(self.root / path) for path in self.paths.tolist())
+
+    @property
+    def speaker_and_phrase(self) -> dict[str, StringArray]:
+        return {view: self.fields[view] for view in ("speaker", "phrase")}
 
     def take(self, rows: object) -> Found:
         """Some of the files."""
@@ -218,11 +214,8 @@ def table(
     *,
     base: str | os.PathLike[str] | None = None,
     views: Sequence[str] | None = None,
-    training: float | int | Sequence[str] | None = None,
-    random_state: int = 0,
-    per_model: int = 3,
-    sessions: int | None = None,
     name: str | None = None,
+    **protocol: Unpack[ProtocolOptions],
 ) -> Corpus:
     """The corpus that a table lists.
 
@@ -234,23 +227,12 @@ def table(
     path : a ``.csv``, ``.tsv`` (or ``.txt``, tabs) or ``.parquet`` file with a header
     base : the folder that the paths are relative to; None takes that of the table
     views : the columns that are views, the speaker first; None takes all that are nothing else
-    training, random_state, per_model : the protocol, where there is no split (see `make_protocol`)
-    sessions : use only so many sessions of every cell, the first ones
+    protocol : see `ProtocolOptions`; a split needs no `training`
     """
     path = Path(path)
     listed = read_table(path, base=base, views=views)
-    return build_corpus(
-        name or path.stem,
-        listed.ids,
-        listed.labels,
-        listed.clips,
-        listed.sessions,
-        split=listed.split,
-        training=training,
-        random_state=random_state,
-        per_model=per_model,
-        limit=sessions,
-    )
+    found = listed.ids, listed.labels, listed.clips, listed.sessions
+    return build_corpus(name or path.stem, *found, split=listed.split, **protocol)
 
 
 @dataclass(frozen=True)
@@ -337,3 +319,68 @@ def _whole(table: Path, key: str, values: StringArray | None, number: int) -> li
         if text and not (text.isascii() and text.isdecimal()):
             raise LabelError(f"{table}, row {k + 1}: {text!r} is the {key}; expected a whole number from 0")
     return [int(text) if text else None for text in values.tolist()]
+
+
+# Corpora without sound: vectors from elsewhere and what is known of them.
+
+
+@register_corpus("vectors", root="vectors from elsewhere (scp, npz, parquet ...), their labels given by -l")
+def corpus_of_vectors(
+    ids: Any,
+    labels: Mapping[str, Any],
+    session: Any = None,
+    *,
+    split: Any = None,
+    models: Mapping[str, Sequence[str]] | str | os.PathLike[str] | None = None,
+    trials: Trials | str | os.PathLike[str] | None = None,
+    name: str = "vectors",
+    source: str = "",
+    **protocol: Unpack[ProtocolOptions],
+) -> Corpus:
+    """The corpus of vectors that were made elsewhere.
+
+    Parameters
+    ----------
+    ids : (n,) names of the vectors, or their file
+    labels : view -> (n,) classes, or the path of an ``utt2X`` file; the speaker first
+    session : (n,) what orders the utterances of a cell, or the path of a file; None: the order of `ids`
+    split, protocol : see `make_protocol` and `ProtocolOptions`
+    models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
+        of `training` (names of classes; all that no trial uses, if None) are trained on.
+    trials : the trials, or their file; needs `models`
+    """
+    if isinstance(ids, (str, os.PathLike)):
+        ids = read_vectors(ids).ids
+    names = np.array([str(i) for i in ids], dtype=np.str_)
+    columns = {view: _column(view, values, names) for view, values in labels.items()}
+    if not columns:
+        raise LabelError("a corpus needs labels of at least one view, the speaker")
+    sessions = None if session is None else _column("session", session, names)
+    if models is None:
+        if trials is not None:
+            raise LabelError("trials need models: which utterances make which enrolment")
+        split = None if split is None else _column("split", split, names)
+        return build_corpus(name, names, columns, None, sessions, split=split, source=source, **protocol)
+    if isinstance(models, (str, os.PathLike)):
+        models = read_groups(models)
+    if isinstance(trials, (str, os.PathLike)):
+        trials = read_trials(trials)
+    train, training = None, protocol.get("training")
+    if training is not None:
+        if isinstance(training, (int, float)):
+            raise ParameterError("with models, training names the classes to train on; got a number")
+        train = np.flatnonzero(np.isin(next(iter(columns.values())), [str(c) for c in training]))
+    return Corpus(name, names, columns, None, listed_protocol(names, models, trials, train=train), source, sessions)
+
+
+def _column(view: str, values: Any, names: StringArray) -> StringArray:
+    if isinstance(values, (str, os.PathLike)):
+        found = read_map(values)
+        unknown = [name for name in names.tolist() if name not in found]
+        if unknown:
+            raise LabelError(f"{os.fspath(values)}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
+        return np.array([found[name] for name in names.tolist()], dtype=np.str_)
+    column = np.array([str(value) for value in values], dtype=np.str_)
+    if len(column) != len(names):
+        raise LabelError(f"{len(column)} values of {view!r} for {len(names)} ids; expected as many")
+    return column

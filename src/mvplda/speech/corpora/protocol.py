@@ -10,7 +10,7 @@ import numpy as np
 
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.text import repeated
+from ...io.files import repeated
 from ...io.trials import Trials
 from ..features.reading import Clip
 from .corpus import (
@@ -47,40 +47,36 @@ def build_corpus(
     ids: StringArray,
     labels: Mapping[str, StringArray],
     clips: tuple[Clip, ...] | None,
-    sessions: StringArray | None = None,
+    session: StringArray | None = None,
     *,
     split: Any = None,
-    training: float | int | Sequence[str] | None = None,
-    random_state: int = 0,
-    per_model: int = 3,
-    limit: int | None = None,
+    sessions: int | None = None,
     source: str = "",
+    **protocol: Any,
 ) -> Corpus:
-    """A corpus with the protocol that `make_protocol` makes, of at most `limit` sessions a cell, the first ones.
+    """A corpus with the protocol that `make_protocol` makes, of at most `sessions` sessions a cell, the first ones.
 
     Ids of sound are made such that lists can hold them (see `safe_ids`), ids of vectors are what they are.
     """
     if clips is not None:
         ids = np.array(safe_ids(ids.tolist()))
-    if limit is not None:
-        if limit < 1:
-            raise ParameterError(f"the number of sessions to use is at least 1; got {limit}")
-        rows = np.argsort(session_order(sessions, len(ids)), kind="stable")
-        kept = np.sort(np.concatenate([cell[:limit] for cell in cells_of(labels, rows, tuple(labels)).values()]))
+    if sessions is not None:
+        if sessions < 1:
+            raise ParameterError(f"the number of sessions to use is at least 1; got {sessions}")
+        rows = np.argsort(session_order(session, len(ids)), kind="stable")
+        kept = np.sort(np.concatenate([cell[:sessions] for cell in cells_of(labels, rows, tuple(labels)).values()]))
         ids, labels = ids[kept], {view: classes[kept] for view, classes in labels.items()}
         clips = None if clips is None else tuple(clips[row] for row in kept)
-        sessions = None if sessions is None else sessions[kept]
+        session = None if session is None else session[kept]
         split = None if split is None else np.asarray(split)[kept]
     count, first = repeated(ids.tolist())
     if count:
         raise DataError(f"{name}: {count} utterance(s) have the id of another, the first is {first!r}")
     try:
-        protocol = make_protocol(
-            ids, labels, sessions, split=split, training=training, random_state=random_state, per_model=per_model
-        )
+        made = make_protocol(ids, labels, session, split=split, **protocol)
     except (DataError, LabelError) as error:
         raise type(error)(f"{name}: {error}") from error
-    return Corpus(name, ids, labels, clips, protocol, source, sessions)
+    return Corpus(name, ids, labels, clips, made, source, session)
 
 
 def make_protocol(
@@ -109,28 +105,15 @@ def make_protocol(
         return _split_protocol(ids, labels, sessions, np.asarray(split).astype(np.str_), per_model)
     if training is None:
         training = SHARE
-    classes = next(iter(labels.values()))
+    view, classes = next(iter(labels.items()))
     if isinstance(training, str):
         raise ParameterError(f"training is a number of speakers, a share, or a list of their names; got {training!r}")
     if isinstance(training, (int, float, np.integer)):
-        chosen: Any = split_classes(classes, training, random_state)[0]
+        names = split_classes(classes, training, random_state)[0]
     else:
-        chosen = np.array([str(name) for name in training], dtype=np.str_)
-    return speaker_protocol(ids, labels, sessions, chosen, per_model=per_model)
-
-
-def speaker_protocol(
-    ids: StringArray,
-    labels: Mapping[str, StringArray],
-    sessions: StringArray | None,
-    training: Any,
-    *,
-    per_model: int = 3,
-) -> Protocol:
-    """Train on some classes of the first view, enrol and test with the others (see `enrolments`)."""
-    view, classes = next(iter(labels.items()))
-    chosen = np.isin(classes, np.asarray(training))
-    missing = np.setdiff1d(np.asarray(training), classes)
+        names = np.array([str(name) for name in training], dtype=np.str_)
+    missing = np.setdiff1d(names, classes)
+    chosen = np.isin(classes, names)
     if len(missing):
         raise LabelError(f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing.tolist())}")
     if chosen.all() or not chosen.any():

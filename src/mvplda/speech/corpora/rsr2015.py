@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.lists import read_rsr2015_enrolment, rsr2015_utterance
+from ...io.files import read_rsr2015_enrolment, rsr2015_utterance
 from ...io.trials import Trials, read_trials
 from .corpus import Corpus, Protocol, StringArray, enrolments, named, register_corpus
 from .folder import Found, match_files

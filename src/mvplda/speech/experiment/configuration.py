@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from ..._optional import need
 from ...exceptions import FileFormatError, ParameterError
-from ...io.sources import read_bytes
+from ...io.files import read_bytes
 from ...metrics import detection_costs
 from ...persistence import write_atomically
-from ..features.settings import FeatureSettings
+from ..features.frames import FeatureSettings
 from ..networks.settings import ModernNetwork, NetworkSettings, Training
 from ..settings import NONE, Rule, Settings, section
 from .extraction import Variants

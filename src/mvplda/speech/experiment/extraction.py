@@ -23,7 +23,7 @@ from ...io.vectors import VectorSet
 from ..corpora.corpus import Corpus, held_out_classes
 from ..features.augmentation import Channel, Noise, Recipe, Room, Speed
 from ..features.extract import Augmentation, extract_features
-from ..features.settings import FeatureSettings
+from ..features.frames import FeatureSettings
 from ..features.store import FeatureSet
 from ..networks.settings import NetworkSettings, Training
 from ..settings import Rule, Settings, Whole

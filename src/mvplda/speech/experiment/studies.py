@@ -20,11 +20,17 @@ from ...exceptions import DataError, FileFormatError, LabelError, LikelihoodFell
 from ...labels import encode_labels
 from ...metrics import cllr, eer, eer_by_kind, trial_kinds
 from ...models.baselines import CascadeScorer, CosineScorer
-from ...models.multiview import MultiviewPLDA
-from ...models.plda import PLDA
+from ...models.multiview import PLDA, MultiviewPLDA
 from ...preprocessing import Reduction
-from ...report.figures import PALETTE, bars_of_systems, figure, save_figure, scatter_of_kinds, variance_bars
-from ...report.page import pictures_where_possible
+from ...report import (
+    PALETTE,
+    bars_of_systems,
+    figure,
+    pictures_where_possible,
+    save_figure,
+    scatter_of_kinds,
+    variance_bars,
+)
 from ...toy import HeldOut, make_two_views
 
 # Verify one view, ignore another: what it gains to model what is ignored.

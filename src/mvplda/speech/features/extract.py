@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..._progress import Progress
-from ..._threads import cores
+from ...backend import cores
 from ...distributed.engines import ordered_map
 from ...exceptions import AudioError, DataError, ParameterError
-from ...io.text import repeated
+from ...io.files import repeated
 from .augmentation import Recipe, augment
-from .frames import features_and_note
+from .frames import FeatureSettings, features_and_note
 from .reading import Clip, SoundReader, read_audio
-from .settings import FeatureSettings
 from .store import FeatureCache, FeatureSet, entry_key
 
 JOB = 200

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ...exceptions import DataError, FileFormatError, ParameterError
 from ...persistence import pack, read_metadata, unpack, write_atomically
-from .settings import FeatureSettings
+from .frames import FeatureSettings
 
 FORMAT = "mvplda-features"
 

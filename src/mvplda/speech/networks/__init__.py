@@ -1,7 +1,7 @@
 """From frames to one vector an utterance: networks trained on several labels at once.
 
 settings : what a network is and how it is trained; the registry of kinds
-paper, pretraining : the paper's network, and its machines layer by layer
+paper : the paper's network, and its machines layer by layer
 modern : the modern network, and what training adds to it
 batches, training : the loop
 extractor : what is kept, its file, and ONNX
@@ -29,7 +29,7 @@ from .settings import (
 
 if TYPE_CHECKING:
     from .extractor import Extractor, export_onnx
-    from .pretraining import LayerHealth
+    from .paper import LayerHealth
     from .training import train
 
 __all__ = [
@@ -51,5 +51,5 @@ __all__ = [
 
 __getattr__, __dir__ = import_late(
     __name__,
-    {"extractor": ("Extractor", "export_onnx"), "pretraining": ("LayerHealth",), "training": ("train",)},
+    {"extractor": ("Extractor", "export_onnx"), "paper": ("LayerHealth",), "training": ("train",)},
 )

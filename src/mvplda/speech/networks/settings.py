@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from ..features.settings import FeatureSettings
+from ..features.frames import FeatureSettings
 from ..settings import Count, NotNegative, Positive, Rule, Settings, Share, Tagged, Whole
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ class PaperNetwork(NetworkSettings):
         return FrameBatches(features, frames, codes, self.context, training.batch, device, training.augmentation)
 
     def prepare(self, body: Any, source: Any, training: Training, verbose: bool) -> list[dict[str, Any]]:
-        from .pretraining import pretrain
+        from .paper import pretrain
 
         if self.pretraining is None:
             return []

@@ -360,7 +360,7 @@ def cosine_scores(X: NDArray[Any]) -> NDArray[np.float64]:
 
 def plda_scores(X: NDArray[Any], X_train: NDArray[Any], codes: IntArray) -> NDArray[np.float64]:
     """(n, n) likelihood ratios of PLDA with the cell as its class, trained on the network's own vectors."""
-    from ...models.plda import PLDA
+    from ...models.multiview import PLDA
     from ...preprocessing import standard_chain
 
     _, cells = np.unique(codes, axis=0, return_inverse=True)
