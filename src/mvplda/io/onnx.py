@@ -156,7 +156,7 @@ def _score(graph: _Graph, sides: Sequence[str], scorer: Any, question: Question,
     y[0] = graph.sum(y[0], 1, 0)
 
     def term(hypothesis: Hypothesis, log_weight: float) -> str:
-        """(profiles, tests) log p(both | hypothesis) - log p(enrol) p(test), weighted (V3)."""
+        """(profiles, tests) log p(both | hypothesis) - log p(enrol) p(test), weighted."""
         keep = _shared(scorer.views_, hypothesis)
         found = pair_term(enrolled * space.gram, space.gram, keep, keep)
         column = graph.add("Transpose", [graph.form(y[1], found.column)], perm=[1, 0])
