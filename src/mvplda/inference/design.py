@@ -201,10 +201,13 @@ class Design:
         bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
         if (there := self._dense_grams(order, bounds)) is not None:
             return there
-        parts = [order[start:end] for start, end in pairwise(bounds)]
+        tables, parts = (
+            {l: self.leaf_tables[l][order] for l in self.plan.rest},
+            [slice(*ends) for ends in pairwise(bounds)],
+        )
         grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
         for l, m in combinations_with_replacement(self.plan.rest, 2):
-            products = [self.leaf_tables[l][part].T @ self.leaf_tables[m][part] for part in parts]
+            products = [tables[l][part].T @ tables[m][part] for part in parts]
             gram = sparse.vstack([product.reshape((1, -1)) for product in products], format="csr")
             size = gram.shape[0] * gram.shape[1]
             grams[l, m] = gram.toarray() if gram.nnz > 0.1 * size and size <= DENSE_GRAM_ELEMENTS else gram
