@@ -256,7 +256,7 @@ class Design:
             columns = entries.col.astype(np.int64) * n_counts + group[entries.row]
             shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
             met.append(sparse.coo_array((entries.data, (parent[entries.row], columns)), shape=shape).tocsr())
-        # D_q and U_q (E6) are functions of these two tables: equal rows are one group.
+        # D_q and U_q (docs/math.md, 4.4) are functions of these two tables: equal rows are one group.
         keys = _row_signatures([leaves, *met])
         _, first, root_group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
         return RootGroups(
