@@ -61,7 +61,7 @@ html_theme_options: dict[str, Any] = {
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
-    "footer_end": ["theme-version"],
+    "footer_end": [],
     "pygments_light_style": "tango",
 }
 html_sidebars = {"index": [], "whats-new": []}
