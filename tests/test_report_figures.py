@@ -70,7 +70,7 @@ def test_a_page_of_a_kind_without_trials_has_a_dash(tmp_path):
     report = Report("few", result, {"TC": np.array([2.0]), "IC": np.array([1.0])})
     page = write_report(report, tmp_path / "page.html")[0].read_text()
     text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
-    assert "<tr><td>TW</td><td>1</td><td>0</td><td>-</td>" in text
+    assert "<tr><td>TW</td><td>-</td>" in text
     assert "nan" not in text
 
 
