@@ -57,6 +57,6 @@ addEventListener("hashchange", () => { if (location.hash.startsWith("#/")) show(
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 document.getElementById("settings").addEventListener("click", () => openSettings(() => show()));
 document.addEventListener("key-wanted", () => openSettings(() => { about(); show(); },
-  "This server wants an API key. Its operator makes one with mvplda serve."));
+  "This server wants an API key. Its operator makes one with mvplda serve key."));
 about();
 show(false);

@@ -163,10 +163,8 @@ export async function verifyView(main, query) {
   return stop;
 }
 
-function operating({ far, frr, interval, frrInterval }) {
-  const range = frrInterval ?? interval;
-  const parts = [];
-  if (far !== undefined && far !== null) parts.push(`At this line ${oneIn(far)} impostors would pass`);
-  if (frr !== undefined && frr !== null) parts.push(`${percent(frr, 1)} of rightful attempts would be turned away${range ? ` (95 % interval ${percent(range[0], 1)} to ${percent(range[1], 1)})` : ""}`);
-  return parts.length ? `${parts.join(", and ")}, by the data that the model was calibrated on.` : "";
+function operating({ far, farInterval, frr, frrInterval }) {
+  const range = ([low, high]) => `(95 % interval ${percent(low, 1)} to ${percent(high, 1)})`;
+  return `At this line ${percent(far, 1)} of the impostors pass ${range(farInterval)} and ${percent(frr, 1)} of the `
+    + `rightful are turned away ${range(frrInterval)}, in the data that its errors were measured on.`;
 }
