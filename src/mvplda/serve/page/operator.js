@@ -63,7 +63,7 @@ function histogram(scored, threshold) {
     high = Math.ceil(Math.max(quantile(values, 0.99), threshold + 2));
   const bins = 24, width = (high - low) / bins;
   const bin = (llr) => Math.max(0, Math.min(bins - 1, Math.floor((llr - low) / width)));
-  const columns = Array.from({ length: bins }, (_, i) => ({ label: (low + i * width).toFixed(width < 1 ? 1 : 0),
+  const columns = Array.from({ length: bins }, (_, i) => ({ label: (low + i * width).toFixed(width < 1 ? 1 : 0).replace("-", "−"),
     counts: {} }));
   for (const { llr, kind } of scored) { const { counts } = columns[bin(llr)]; counts[kind] = (counts[kind] ?? 0) + 1; }
   return chart("Scores", "LLRs of the attempts; what lies beyond the axis is in its last bars.",

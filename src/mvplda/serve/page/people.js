@@ -45,7 +45,7 @@ export async function peopleView(main) {
         h("dt", {}, "Takes"),
           h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),
         h("dt", {}, "Speech"), h("dd", {}, `${(p.speechLength ?? 0).toFixed(1)} s`),
-        h("dt", {}, "Enrolled"), h("dd", {}, when(p.created)), h("dt", {}, "Last used"), h("dd", {}, when(p.lastUsed))),
+        h("dt", {}, "Since"), h("dd", {}, when(p.created)), h("dt", {}, "Last used"), h("dd", {}, when(p.lastUsed))),
       h("p", { class: "row actions" },
         ["enrolled", "stale"].includes(p.state) && h("a", { class: "button quiet small", href: `#/verify?who=${who}`,
           "aria-label": `Verify ${name}` }, "Verify"),
