@@ -6,25 +6,32 @@ python benchmarks/service_model.py digits AUDIOMNIST VECTORS.npz
     that are drawn, and makes their vectors with campplus and words
 python benchmarks/service_model.py network CORPUS NETWORK.onnx VECTORS.npz
     trains the small network of the demo on synthetic speech (mvplda experiment synthetic makes it), and its vectors
-python benchmarks/service_model.py fit VECTORS.npz MODEL.safetensors
+python benchmarks/service_model.py fit MODEL.safetensors WORDS.json VECTORS.npz [MORE.npz]
     fits the model on all speakers, calibrates it and measures its errors on speakers that are held out in turn, and
-    writes it, with what it rests on beside it (MODEL.json)
+    writes it, with what it rests on beside it (MODEL.json); WORDS.json says what is to be said about it
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
-from mvplda import load_extractor
+from mvplda import Bundle, MultiviewPLDA, load_extractor
 from mvplda.extractors.frontends import make_frames
 from mvplda.extractors.network import OnnxExtractor
 from mvplda.extractors.recipe import Features, Network, Recipe, Samples, to_toml
-from mvplda.serve.model import slug
+from mvplda.models.experts import weigh_experts
+from mvplda.preprocessing import LengthNormalisation, Reduction
+from mvplda.serve.decisions import KINDS
+from mvplda.serve.model import Calibration, Cell, ServiceModel, log_likelihoods, slug
 from mvplda.speech.features import Channel, Gain, Noise, Room, augment, read_audio
 from mvplda.speech.features import Recipe as Conditions
 
@@ -146,5 +153,203 @@ def make_network(root: Path, network: Path, output: Path) -> None:
     write(output, X, labels, extractor.name)  # type: ignore[arg-type]
 
 
+# -- model ---------------------------------------------------------------------------------
+
+FOLDS = 3
+ENROLMENT = 3
+GRID = np.arange(-6.0, 8.01, 0.25)
+RESAMPLES = 200
+DIMENSION, RANKS = 120, {"speaker": 40, "phrase": 30, "speaker:phrase": 30}
+
+
+class Table:
+    """Vectors with their labels; the first file is of real voices, and its mean is the model's."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        parts = [np.load(path) for path in paths]
+        self.mean = parts[0]["X"].mean(axis=0, dtype=np.float64)
+        moved = [p["X"] - p["X"].mean(axis=0, dtype=np.float64) + self.mean for p in parts]
+        self.X = np.concatenate(moved)
+        self.speaker = np.concatenate([[f"{k} {name}" for name in p["speaker"]] for k, p in enumerate(parts)])
+        self.phrase = np.concatenate([[slug(name) for name in p["phrase"]] for p in parts])
+        self.session = np.concatenate([p["session"] for p in parts])
+        self.real = np.char.startswith(self.speaker, "0 ")
+        self.extractor = str(parts[0]["extractor"])
+        assert all(str(p["extractor"]) == self.extractor for p in parts)
+
+    def fit(self, rows: np.ndarray) -> Bundle:
+        scorer = MultiviewPLDA(RANKS, noise="full", noise_shrinkage=0.1, max_iter=30, tol=1e-4)
+        steps = [("reduce", Reduction(DIMENSION)), ("length", LengthNormalisation())]
+        bundle = Bundle(Pipeline(steps), scorer, extractor=self.extractor)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of iterations and of sets that share no class
+            bundle.fit(self.X[rows], {"speaker": self.speaker[rows], "phrase": self.phrase[rows]})
+        return bundle
+
+
+def fold_trials(table: Table, bundle: Bundle, out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Evidence (n, 4), the number of the true account, and (n, 2) speakers, of all trials among rows held out."""
+    first = table.session[out] < ENROLMENT
+    enrol, test = out[first], out[~first]
+    names = np.char.add(np.char.add(table.speaker[enrol], "|"), table.phrase[enrol])
+    profiles = bundle.enrol(table.X[enrol], names)
+    said = log_likelihoods(bundle.fitted_scorer, profiles, bundle.enrol(table.X[test]))
+    owner, phrase = (np.array(part) for part in zip(*(name.split("|") for name in profiles.ids), strict=True))
+    same = owner[:, None] == table.speaker[test], phrase[:, None] == table.phrase[test]
+    truth = np.where(same[0], np.where(same[1], 0, 1), np.where(same[1], 2, 3))
+    people = np.stack(np.broadcast_arrays(owner[:, None], table.speaker[test]), axis=-1)
+    return said.reshape(4, -1).T, truth.ravel(), people.reshape(-1, 2)
+
+
+def prompted_trials(
+    table: Table, model: ServiceModel, out: np.ndarray, rng: Any, each: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Evidence of tests that were asked for a phrase that training knows and the profile has not said."""
+    X = model.prepare(table.X[out])
+    speaker, phrase, session = table.speaker[out], table.phrase[out], table.session[out]
+    known = [p for p in np.unique(phrase) if p in model.phrases]
+    said, truth = [], []
+    for kind in range(4):
+        for _ in range(each):
+            own, asked, other = rng.choice(known, 3, replace=False)
+            who, stranger = rng.choice(np.unique(speaker), 2, replace=False)
+            enrolled = (speaker == who) & (phrase == own) & (session < ENROLMENT)
+            heard = (speaker == (who if kind < 2 else stranger)) & (phrase == (asked if kind in (0, 2) else other))
+            test = X[heard & (session >= ENROLMENT)][0]
+            cells = [Cell(own, X[enrolled].sum(axis=0), int(enrolled.sum()))]
+            said.append(model.evidence(cells, [Cell(asked, test, 1)], True))
+            truth.append(kind)
+    return np.array(said), np.array(truth)
+
+
+def calibration_of(said: np.ndarray, truth: np.ndarray) -> Calibration:
+    factors, offsets = weigh_experts(said[:, :, None], truth)
+    return Calibration(float(factors[0]), tuple(float(o) for o in offsets))  # type: ignore[arg-type]
+
+
+def llrs_of(evidence: np.ndarray, doubt: float) -> np.ndarray:
+    logs = evidence - np.logaddexp.reduce(evidence, axis=1)[:, None]
+    logs = np.logaddexp(np.log1p(-doubt) + logs, np.log(doubt / 4))
+    return np.asarray(logs[:, 0] - np.logaddexp.reduce(logs[:, 1:], axis=1) + np.log(3))
+
+
+def errors_of(llrs: np.ndarray, truth: np.ndarray, people: np.ndarray) -> dict[str, Any]:
+    """Shares by threshold, with intervals over speakers; the kinds of impostors weigh the same."""
+    names, codes = np.unique(people, return_inverse=True)
+    codes = codes.reshape(people.shape)
+    bins = np.searchsorted(GRID, llrs, side="right")  # thresholds at or below the LLR
+    counts = np.zeros((4, len(names), len(names), len(GRID) + 1))
+    np.add.at(counts, (truth, codes[:, 0], codes[:, 1], bins), 1)
+    accepted = counts[..., ::-1].cumsum(axis=-1)[..., ::-1][..., 1:]
+    totals = counts.sum(axis=-1)
+
+    def shares(weights: np.ndarray) -> np.ndarray:
+        pair = np.outer(weights, weights) if weights.max() > 1 or weights.min() < 1 else np.ones_like(totals[0])
+        own = np.diag(weights)
+        found = []
+        for kind in range(4):
+            w = own if kind < 2 else pair
+            found.append(np.einsum("ij,ijt->t", w, accepted[kind]) / max((w * totals[kind]).sum(), 1e-9))
+        return np.array(found)
+
+    plain = shares(np.ones(len(names)))
+    rng = np.random.default_rng(0)
+    drawn = np.array(
+        [
+            shares(np.bincount(rng.integers(0, len(names), len(names)), minlength=len(names)).astype(float))
+            for _ in range(RESAMPLES)
+        ]
+    )
+    pairs = int((totals[2] > 0).sum())
+    said = {}
+    for name, of, trials in (
+        ("far", lambda s: s[..., 1:, :].mean(axis=-2), pairs),
+        ("frr", lambda s: 1 - s[..., 0, :], len(names)),
+    ):
+        low, high = np.quantile(of(drawn), [0.025, 0.975], axis=0)
+        none = 1 - 0.025 ** (1 / trials)  # what so many people who never failed leave possible
+        said[name] = np.round(np.stack([of(plain), low, np.maximum(high, none)], axis=1), 5).tolist()
+    kinds = {k: {"far": np.round(plain[i], 5).tolist()} for i, k in enumerate(KINDS) if i}
+    trials = {k: int((truth == i).sum()) for i, k in enumerate(KINDS)}
+    return {
+        "thresholds": GRID.tolist(),
+        **said,
+        "byKind": kinds,
+        "people": len(names),
+        "pairs": pairs,
+        "trials": trials,
+    }
+
+
+def fit_model(output: Path, about: Path, *paths: Path) -> None:
+    table = Table(list(paths))
+    speakers, rng = np.unique(table.speaker), np.random.default_rng(0)
+    dealt = dict(zip(speakers, rng.permutation(len(speakers)) % FOLDS, strict=True))
+    fold = np.array([dealt[name] for name in table.speaker])
+    kept = np.unique(table.phrase)[rng.permutation(len(np.unique(table.phrase))) % 3 > 0]
+    seen = np.isin(table.phrase, kept)
+    open_trials, prompted = [], []
+    for f in range(FOLDS):
+        bundle = table.fit(np.flatnonzero((fold != f) & seen))
+        held = np.flatnonzero((fold == f) & table.real)
+        open_trials.append(fold_trials(table, bundle, held[~seen[held]]))  # new people, who say new phrases
+        _trim(bundle, table)
+        model = ServiceModel(bundle, None, {}, b"")
+        prompted.append(prompted_trials(table, model, held[seen[held]], rng, 40))
+        print("fold", f, len(open_trials[-1][1]), flush=True)
+    pairs = sum(len(np.unique(p[t == 2], axis=0)) for _, t, p in open_trials)
+    doubt = 4 / (pairs / 3 + 3)
+    llrs = []
+    for f in range(FOLDS):  # each calibrated by the others
+        others = [t for g, t in enumerate(open_trials) if g != f]
+        own = calibration_of(np.concatenate([o[0] for o in others]), np.concatenate([o[1] for o in others]))
+        llrs.append(llrs_of(own(open_trials[f][0]), doubt))
+    truth, people = (np.concatenate([t[i] for t in open_trials]) for i in (1, 2))
+    errors = errors_of(np.concatenate(llrs), truth, people)
+    calibrations = {
+        "enrolled": calibration_of(np.concatenate([t[0] for t in open_trials]), truth),
+        "prompted": calibration_of(*(np.concatenate([t[i] for t in prompted]) for i in (0, 1))),
+    }
+    said, kinds = (np.concatenate([t[i] for t in prompted]) for i in (0, 1))
+    right = llrs_of(calibrations["prompted"](said), doubt)
+    print("prompted: accepted from 4.6 on", {k: float((right[kinds == i] >= 4.6).mean()) for i, k in enumerate(KINDS)})
+    for t in (0.0, 2.5, 4.5):
+        row = int(np.searchsorted(GRID, t))
+        print(
+            t,
+            "far",
+            errors["far"][row],
+            "frr",
+            errors["frr"][row],
+            {k: v["far"][row] for k, v in errors["byKind"].items()},
+        )
+    bundle = table.fit(np.arange(len(table.X)))
+    _trim(bundle, table)
+    bundle.save(output)
+    words = json.loads(about.read_text(encoding="utf-8"))
+    plain = {mode: {"factor": c.factor, "offsets": list(c.offsets)} for mode, c in calibrations.items()}
+    words |= {"name": output.stem, "doubt": doubt, "calibration": plain, "errors": errors}
+    words["data"] |= {
+        "speakers": len(np.unique(table.speaker[table.real])),
+        "phrases": len(np.unique(table.phrase[table.real])),
+    }
+    words["data"]["trials"] = sum(errors["trials"].values())
+    output.with_suffix(".json").write_text(json.dumps(words, separators=(",", ":")) + "\n", encoding="utf-8")
+    print("factor and offsets", plain, "doubt", doubt, "bytes", output.stat().st_size)
+
+
+def _trim(bundle: Bundle, table: Table) -> None:
+    """Keep what is known of real people's phrases, and nothing of any speaker."""
+    scorer = bundle.fitted_scorer
+    for view in [view for view in scorer.class_covariances_ if view != "phrase"]:
+        del scorer.class_covariances_[view], scorer.class_means_[view]
+        scorer.classes_[view] = scorer.classes_[view][:0]
+    names = scorer.classes_["phrase"]
+    real = np.isin(names, np.unique(table.phrase[table.real]))
+    scorer.class_means_["phrase"] = scorer.class_means_["phrase"][: len(names)][real]
+    scorer.class_covariances_["phrase"] = scorer.class_covariances_["phrase"][: len(names)][real]
+    scorer.classes_["phrase"] = names[real]
+
+
 if __name__ == "__main__":
-    {"digits": make_digits, "network": make_network}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"digits": make_digits, "network": make_network, "fit": fit_model}[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,3 +154,64 @@ def make_bench(store: Store, rules: Rules | None = None, door: Door | None = Non
         yield Bench(world, service, Calls(create_app(service, door or Door(open=True))), clock)
     finally:
         store.close()
+
+
+def write_model(folder: Path) -> Path:
+    """The drawn model as a file, with what stands beside it."""
+    place = folder / "drawn.safetensors"
+    _bundle(1).save(place)
+    place.with_suffix(".json").write_text(json.dumps(ABOUT), encoding="utf-8")
+    return place
+
+
+@contextmanager
+def running_server(folder: Path, *options: str, wait_s: float = 60.0, **environment: str) -> Iterator[Server]:
+    """``mvplda serve`` in a process of its own, on vectors of the drawn model."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = Server(folder, port, [*options, "--model", str(write_model(folder))], environment)
+    server.start(wait_s)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@dataclass
+class Server:
+    folder: Path
+    port: int
+    options: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, wait_s: float = 60.0) -> None:
+        command = [sys.executable, "-m", "mvplda", "serve", "--port", str(self.port), "--data", str(self.folder)]
+        environment = {**os.environ, **self.environment}
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen([*command, *self.options], env=environment, stdout=log, stderr=log)
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                if httpx.get(f"{self.url}/v1/ready", timeout=5).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise RuntimeError((self.folder / "log").read_text()[-2000:])
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(30)

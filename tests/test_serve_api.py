@@ -18,7 +18,6 @@ from service_problems import Bench, Calls, make_bench, make_model, sqlite_store
 from mvplda.serve.app import Door, create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.service import Rules, Service
-from mvplda.serve.starting import put_api_key
 from mvplda.serve.store import Store, enrollments, profiles, templates
 
 CASES = {"TC": (40, 0), "TW": (40, 1), "IC": (41, 0), "IW": (41, 1)}
@@ -369,7 +368,7 @@ def test_rejections_in_a_row_lock_a_profile(bench):
 def test_keys_have_roles(small):
     calls = {role: Calls(create_app(small.service, Door())) for role in ("", "verify", "enrol", "admin")}
     for role in ("verify", "enrol", "admin"):
-        key = put_api_key(small.service.store, role, role)
+        key = small.service.store.put_api_key(role, role)
         calls[role].headers = {"X-API-Key": key} if role != "admin" else {"Authorization": f"Bearer {key}"}
     assert {r: c("GET", "/v1/profiles").status_code for r, c in calls.items()} == dict(
         zip(calls, (401, 200, 200, 200), strict=True)

@@ -34,9 +34,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import MvpldaError
 from .audio import Heard
-from .keys import Caller, key_hash
+from .keys import Caller
 from .service import Ask, Problem, Service
-from .store import answers, api_keys
+from .store import answers
 from .watch import Metrics
 
 log = logging.getLogger("mvplda.serve")
@@ -381,12 +381,6 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
             raise Problem(503, "busy", "too many recordings are waiting: come back in a moment", wait=1)
         return await to_thread.run_sync(lambda: work(*arguments), limiter=limiter if heavy else plain)
 
-    def find_caller(key: str) -> Caller | None:
-        with service.store.read() as connection:
-            query = sa.select(api_keys.c.name, api_keys.c.role).where(api_keys.c.hash == key_hash(key))
-            row = connection.execute(query).first()
-        return None if row is None else Caller(row[0], row[1])
-
     def asks(role: str) -> Any:
         async def caller(
             request: Request,
@@ -396,7 +390,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
             key = x_api_key or (authorization or "").removeprefix("Bearer ").strip()
             found = Caller("local", "admin") if door.open and not key else None
             if key:
-                found = await do(find_caller, key)
+                found = await do(service.store.find_caller, key)
             if found is None:
                 wait = service.key_rates.wait(f"nobody {request.client.host if request.client else ''}")
                 if wait:

@@ -517,6 +517,16 @@ class Service:
             "prior": point.prior,
         }
 
+    def count(self, state: str | None = None) -> int:
+        """How many profiles there are, or of those, how many in a state."""
+        query = sa.select(sa.func.count()).select_from(profiles).where(profiles.c.state != "deleted")
+        if state == "stale":
+            query = query.where(profiles.c.model != self._model().store_version)
+        elif state is not None:
+            query = query.where(profiles.c.state == state)
+        with self.store.read() as connection:
+            return int(connection.execute(query).scalar_one())
+
     # -- inside ----------------------------------------------------------------------
 
     def hear(self, data: bytes) -> Heard:

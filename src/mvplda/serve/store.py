@@ -14,6 +14,7 @@ from typing import Any
 
 from .._optional import need
 from ..exceptions import FileFormatError, ParameterError
+from .keys import Caller, key_hash, new_api_key
 
 need("sqlalchemy")
 
@@ -203,6 +204,31 @@ class Store:
     def close(self) -> None:
         self.engine.dispose()
         self.key_engine.dispose()
+
+    # -- keys of callers -----------------------------------------------------
+
+    def put_api_key(self, name: str, role: str, key: str | None = None) -> str:
+        """Keep the hash of a key, in place of one of the same name; the key itself is not kept."""
+        key = key or new_api_key()
+        row = {"hash": key_hash(key), "name": name, "role": role, "created": time.time()}
+        with self.write() as connection:
+            connection.execute(api_keys.delete().where(api_keys.c.name == name))
+            connection.execute(api_keys.insert().values(**row))
+        return key
+
+    def drop_api_key(self, name: str) -> bool:
+        with self.write() as connection:
+            return bool(connection.execute(api_keys.delete().where(api_keys.c.name == name)).rowcount)
+
+    def key_names(self) -> list[str]:
+        with self.read() as connection:
+            return list(connection.execute(sa.select(api_keys.c.name).order_by(api_keys.c.name)).scalars())
+
+    def find_caller(self, key: str) -> Caller | None:
+        with self.read() as connection:
+            query = sa.select(api_keys.c.name, api_keys.c.role).where(api_keys.c.hash == key_hash(key))
+            row = connection.execute(query).first()
+        return None if row is None else Caller(row[0], row[1])
 
     # -- data keys -----------------------------------------------------------
 
