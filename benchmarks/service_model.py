@@ -156,7 +156,6 @@ def make_network(root: Path, network: Path, output: Path) -> None:
 # -- model ---------------------------------------------------------------------------------
 
 FOLDS = 3
-ENROLMENT = 3
 GRID = np.arange(-6.0, 8.01, 0.25)
 RESAMPLES = 200
 DIMENSION, RANKS = 120, {"speaker": 40, "phrase": 30, "speaker:phrase": 30}
@@ -189,7 +188,7 @@ class Table:
 
 def fold_trials(table: Table, bundle: Bundle, out: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Evidence (n, 4), the number of the true account, and (n, 2) speakers, of all trials among rows held out."""
-    first = table.session[out] < ENROLMENT
+    first = table.session[out] < table.session[out].max()  # all sessions but the last
     enrol, test = out[first], out[~first]
     names = np.char.add(np.char.add(table.speaker[enrol], "|"), table.phrase[enrol])
     profiles = bundle.enrol(table.X[enrol], names)
@@ -213,9 +212,9 @@ def prompted_trials(
         for _ in range(each):
             own, asked, other = rng.choice(known, 3, replace=False)
             who, stranger = rng.choice(np.unique(speaker), 2, replace=False)
-            enrolled = (speaker == who) & (phrase == own) & (session < ENROLMENT)
+            enrolled = (speaker == who) & (phrase == own) & (session < session.max())
             heard = (speaker == (who if kind < 2 else stranger)) & (phrase == (asked if kind in (0, 2) else other))
-            test = X[heard & (session >= ENROLMENT)][0]
+            test = X[heard & (session == session.max())][0]
             cells = [Cell(own, X[enrolled].sum(axis=0), int(enrolled.sum()))]
             said.append(model.evidence(cells, [Cell(asked, test, 1)], True))
             truth.append(kind)

@@ -165,7 +165,7 @@ def write_model(folder: Path) -> Path:
 
 
 @contextmanager
-def running_server(folder: Path, *options: str, wait_s: float = 60.0, **environment: str) -> Iterator[Server]:
+def running_server(folder: Path, *options: str, wait_s: float = 240.0, **environment: str) -> Iterator[Server]:
     """``mvplda serve`` in a process of its own, on vectors of the drawn model."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -190,7 +190,7 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def start(self, wait_s: float = 60.0) -> None:
+    def start(self, wait_s: float = 240.0) -> None:
         command = [sys.executable, "-m", "mvplda", "serve", "--port", str(self.port), "--data", str(self.folder)]
         environment = {**os.environ, **self.environment}
         with (self.folder / "log").open("ab") as log:

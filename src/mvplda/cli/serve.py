@@ -52,8 +52,8 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 @click.option(
     "--far",
     type=Number(0, 1, min_open=True, max_open=True),
-    default=0.01,
-    help="Let in such a share of impostors at most, where a call says nothing about it.",
+    help="Let in such a share of impostors at most, where a call says nothing about it.  [default: as the model "
+    "says, else 0.01]",
 )
 @click.option("--enrolments", type=click.IntRange(1, 20), default=3, help="Want so many recordings of a phrase.")
 @click.option(
@@ -85,7 +85,7 @@ def serve(
     model: Path | None,
     extractor: tuple[str, ...],
     workers: int,
-    far: float,
+    far: float | None,
     enrolments: int,
     expire_days: float,
     keep_vectors: bool,

@@ -54,7 +54,7 @@ class Rules:
     key_rate, profile_rate : calls a minute of a key, and attempts a minute on a profile
     keep_vectors : whether vectors are kept, so that a new model can be enrolled with them
     least_llr : an enrolment whose voice or words are less likely than this is refused
-    far : wanted share of false acceptances, where a call says nothing
+    far : wanted share of false acceptances, where a call says nothing; None: what the model says, or 0.01
     """
 
     required: int = 3
@@ -67,7 +67,7 @@ class Rules:
     profile_rate: float = 60.0
     keep_vectors: bool = True
     least_llr: float = -1.0
-    far: float = 0.01
+    far: float | None = None
     audio: Limits = field(default_factory=Limits)
 
 
@@ -513,7 +513,7 @@ class Service:
         return {
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
-            "far": self.rules.far,
+            "far": self.far,
             "prior": point.prior,
         }
 
@@ -553,6 +553,12 @@ class Service:
         self._model()
         assert self.index is not None
         return self.index
+
+    @property
+    def far(self) -> float:
+        """The share of false acceptances that is wanted where a call says nothing."""
+        own = None if self.model is None else self.model.about.get("far")
+        return float(self.rules.far or own or 0.01)
 
     def _known(self) -> set[str]:
         return set(self.model.phrases) if self.model is not None and self.model.known else set()
@@ -754,7 +760,7 @@ class Service:
 
     def _point(self, ask: Ask) -> Point:
         model = self.model
-        far = self.rules.far if ask.far is None and ask.prior is None else ask.far
+        far = self.far if ask.far is None and ask.prior is None else ask.far
         try:
             return choose_point(
                 None if model is None else model.errors,

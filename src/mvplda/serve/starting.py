@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
@@ -99,6 +100,8 @@ def run(
     service.store.close()
     plain = {**asdict(setup), "folder": str(setup.folder), "model": setup.model and str(setup.model)}
     os.environ[SETUP] = json.dumps({"setup": plain, "door": asdict(door)})
+    if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
+        options["timeout_worker_healthcheck"] = 60  # one that is busy with its model is not dead
     uvicorn.run("mvplda.serve.starting:from_environment", factory=True, workers=workers, **options)
 
 
