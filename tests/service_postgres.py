@@ -41,7 +41,7 @@ class Postgres:
         self.user: str | None = None
         if os.geteuid() == 0:  # initdb refuses root
             self.user = next((name for name in ("postgres", "nobody") if _there(name)), None)
-            shutil.chown(self.folder, self.user)
+            shutil.chown(self.folder, self.user or "root")
         self._run(
             "initdb", "-D", str(self.folder / "data"), "-U", "postgres", "--auth=trust", "-E", "UTF8", "--no-sync"
         )
@@ -64,11 +64,12 @@ class Postgres:
 
     def new_database(self) -> str:
         import psycopg
+        from psycopg import sql
 
         self.databases += 1
         name = f"test{self.databases}"
         with psycopg.connect(f"postgresql://postgres@127.0.0.1:{self.port}/postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
 

@@ -226,7 +226,7 @@ def create(client: Client, user: str, phrase: str | None, consent: str) -> None:
 @remote.command("enrol")
 @click.argument("profile")
 @click.argument("sounds", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--phrase", help="What is said in them.  [default: the phrase of the profile]")
+@click.option("--phrase", help="The phrase that they say.  [default: that of the profile]")
 @click.pass_obj
 def enrol_sounds(client: Client, profile: str, sounds: tuple[str, ...], phrase: str | None) -> None:
     """Add recordings to PROFILE.
@@ -240,7 +240,7 @@ def enrol_sounds(client: Client, profile: str, sounds: tuple[str, ...], phrase: 
 @remote.command("verify")
 @click.argument("profile")
 @click.argument("sounds", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--phrase", help="What should be said.  [default: any of the enrolled phrases]")
+@click.option("--phrase", help="The phrase that should be said.  [default: any of the enrolled ones]")
 @click.option("--challenge", help="The challenge that the recordings answer, by its id.")
 @click.option(
     "--far", type=Number(0, 1, min_open=True, max_open=True), help="Let in such a share of impostors at most."

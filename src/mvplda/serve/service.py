@@ -30,8 +30,8 @@ DAY = 86400.0
 NEAR = 0.99995
 """Cosine of two vectors from which on the second recording is a copy of the first: two takes of one phrase stay below
 0.99, and what another codec makes of one recording lies above."""
-KEPT_MARKS = 1000
-PAGE = 100
+MARKS_DAYS = 90.0
+"""So long sound that was heard is remembered, to know it again."""
 
 
 class Problem(Exception):
@@ -752,6 +752,8 @@ class Service:
         mark = self.vault.mark(name, heard.digest)
         here = (marks.c.profile == name) & (marks.c.mark == mark)
         if connection.execute(sa.select(marks.c.at).where(here)).first() is None:
+            old = (marks.c.profile == name) & (marks.c.at < self.clock() - MARKS_DAYS * DAY)
+            connection.execute(marks.delete().where(old))
             connection.execute(marks.insert().values(profile=name, mark=mark, at=self.clock()))
 
     def _refused(self, reason: str, heard: Heard, **more: Any) -> Problem:
