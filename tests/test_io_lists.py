@@ -216,7 +216,7 @@ def test_trials_of_two_views() -> None:
     test = {"speaker": ["s1", "s1", "s3"], "phrase": ["p1", "p2", "p2"]}
     trials = trials_from_labels(enrol, test, enrol_ids=["m1", "m2"])
     assert trials.kind is not None
-    assert trials.kind.reshape(2, 3).tolist() == [["TC", "TW", "IW"], ["IW", "IC", "IC"]]
+    assert np.asarray(trials.kind).reshape(2, 3).tolist() == [["TC", "TW", "IW"], ["IW", "IC", "IC"]]
     assert trials.enrol.tolist() == ["m1"] * 3 + ["m2"] * 3
     assert trials.test.tolist() == ["0", "1", "2"] * 2
     one = trials_from_labels({"s": [1, 2]}, {"s": [2]})

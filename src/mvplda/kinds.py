@@ -8,7 +8,8 @@ trials that agree in every view are the targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import compress, product
 from typing import Any
@@ -33,6 +34,70 @@ SPELLINGS = {
     **dict.fromkeys(("imp", "non", "non-target", "imposter", "impostor", "false", "0"), "nontarget"),
 }
 """What lists of trials write, in small letters, and the kind that they mean."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Text that repeats, such as the ids of millions of trials: a table of names, and its row for every entry.
+
+    NumPy takes it for the (n,) array of text that it stands for, and so do ``==``, ``[...]`` and `tolist`.
+
+    names : (k,) text, each once
+    codes : (n,) rows of `names`
+    """
+
+    names: NDArray[np.str_]
+    codes: NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, values: Any) -> Coded:
+        if isinstance(values, Coded):
+            return values
+        array = np.asarray(values, dtype=np.str_)
+        names, codes = np.unique(array, return_inverse=True)
+        return cls(names, codes.reshape(array.shape).astype(np.int32))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.str_]:
+        return self.names.dtype
+
+    @property
+    def used(self) -> list[str]:
+        """The names that occur."""
+        found: list[str] = self.names[np.bincount(self.codes, minlength=len(self.names)) > 0].tolist()
+        return found
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self.names[self.codes].astype(dtype or self.dtype, copy=False)
+
+    def __getitem__(self, rows: Any) -> Any:
+        codes = self.codes[rows]
+        return Coded(self.names, codes) if np.ndim(codes) else self.names[codes]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    def __eq__(self, other: object) -> Any:
+        return self.isin([other]) if isinstance(other, str) else np.asarray(self) == np.asarray(other)
+
+    def tolist(self) -> list[str]:
+        return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
+
+    def isin(self, names: Iterable[str]) -> Mask:
+        """Which entries are one of these names."""
+        return np.asarray(np.isin(self.names, list(names))[self.codes])
+
+    def renamed(self, names: Sequence[str]) -> Coded:
+        """With another name in place of each; those that are called the same become one."""
+        table = Coded.of(names)
+        return Coded(table.names, table.codes[self.codes])
 
 
 def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
@@ -127,6 +192,8 @@ def as_masks(kinds: Any, shape: tuple[int, ...]) -> dict[str, Mask]:
     """Masks by kind from masks, from the name of every trial's kind, or from ``is_target`` flags."""
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
+    elif isinstance(kinds, Coded):
+        masks = {kind: kinds.isin([kind]) for kind in sorted(kinds.used)}
     else:
         array = np.asarray(kinds)
         if array.dtype == bool:

@@ -14,8 +14,8 @@ from . import SEED, KeyValue, Number, check_folder, load_bundle, once
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..io.scores import Scores
-    from ..io.trials import Trials
+    from ..io.trials import Scores, Trials
+    from ..kinds import Coded
     from ..metrics import Evaluation, Intervals
     from ..report import Report
 
@@ -310,7 +310,7 @@ def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[T
     from ..io.trials import read_trials
 
     trials = read_trials(key)
-    if trials.kind is None or not all(trials.kind):
+    if trials.kind is None or "" in trials.kind.used:
         raise LabelError(f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW")
     return trials, matched(trials, scores, found)
 
@@ -320,7 +320,7 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
 
     scores : those of the file, where they were read before
     """
-    from ..io.scores import match, read_scores
+    from ..io.trials import match, read_scores
 
     found = match(trials, read_scores(path) if scores is None else scores)
     for count, what in ((found.duplicates, "repeat another"), (found.unused, "are of trials that are not in the list")):
@@ -329,27 +329,23 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
     return found.score
 
 
-def speakers_in(path: str, ids: NDArray[Any]) -> NDArray[Any]:
+def speakers_in(path: str, ids: Coded) -> Coded:
     """The speaker of every id, by a map."""
-    import numpy as np
-
     from ..exceptions import LabelError
     from ..io.files import read_map
 
     known = read_map(path)
-    missing = [name for name in ids.tolist() if name not in known]
+    missing = [name for name in ids.names.tolist() if name not in known]
     if missing:
-        raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(set(missing))} such ids)")
-    return np.asarray([known[name] for name in ids.tolist()])
+        raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(missing)} such ids)")
+    return ids.renamed([known[name] for name in ids.names.tolist()])
 
 
-def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[Coded, Coded]:
     """Speaker of the model and of the test of every trial."""
-    import numpy as np
-
     models = trials.enrol if enrol is None else speakers_in(enrol, trials.enrol)
     tested = speakers_in(test, trials.test)
-    if enrol is None and not np.isin(models, tested).any():
+    if enrol is None and not models.isin(tested.used).any():
         click.echo(
             "mvplda: warning: no model is called like a speaker of the tests; if models are not speakers, "
             "give --enrol-speakers, or the intervals count too many",

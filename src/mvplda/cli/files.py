@@ -208,7 +208,7 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
 
         write_trials(target, read_trials(source, from_format), to_format)
     elif what == "scores":
-        from ..io.scores import read_scores, write_scores
+        from ..io.trials import read_scores, write_scores
 
         write_scores(target, read_scores(source, from_format), to_format)
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
     from ..bundle import Bundle
 
+AT_A_TIME = 2**22
+"""Trials of a list that are scored together."""
 FORMAT = click.option(
     "--format",
     "form",
@@ -69,8 +73,7 @@ def score(
     """
     import numpy as np
 
-    from ..io.scores import Scores, write_scores
-    from ..io.trials import read_trials
+    from ..io.trials import Scores, read_trials, write_scores
     from ..labels import base_columns
     from ..scoring.question import Question
 
@@ -90,17 +93,22 @@ def score(
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     names = {str(name) for name in enrolled.ids.tolist()}
-    missing = [name for name in dict.fromkeys(listed.enrol.tolist()) if name not in names]
+    missing = [name for name in listed.enrol.names.tolist() if name not in names]
     if missing:
         raise LabelError(
             f"{trials} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
             f"{len(names)} models, such as {str(enrolled.ids[0])!r}"
         )
-    rows = enrolled.number(listed.enrol)
-    columns = test_set.rows(listed.test)
+    rows = enrolled.number(listed.enrol.names)
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
-    needed, columns = np.unique(columns, return_inverse=True)
-    sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
+    sides = (enrolled, system.enrol(test_set.select(listed.test.names).X))
+
+    def of_list(score: Callable[..., Any]) -> Scores:
+        """Scores of the list, of some of its trials at a time."""
+        stretches = (slice(start, start + AT_A_TIME) for start in range(0, len(listed), AT_A_TIME))
+        pairs = (np.stack([rows[listed.enrol.codes[s]], listed.test.codes[s]], axis=1) for s in stretches)
+        return Scores(listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs]))
+
     facts = once("--given", given)
     question = Question(same or None, facts or None, known=claims)
     options = {} if scoring == "exact" else {"scoring": scoring}
@@ -110,15 +118,12 @@ def score(
         click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
-        if calibrated and plain:
-            values = system.calibrated(sides[0], sides[1], pairs=sides[2])
-        else:
-            values = system.llr_trials(*sides, question, **options)
-        write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
+        answer = partial(system.llr_trials, question=question, **options)
+        write_scores(output, of_list(system.calibrated if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
-            alone = system.llr_trials(*sides, Question(view, others or None, known=claims), **options)
-            write_scores(path, Scores(listed.enrol, listed.test, np.asarray(alone)), form)
+            alone = partial(system.llr_trials, question=Question(view, others or None, known=claims), **options)
+            write_scores(path, of_list(alone), form)
 
 
 def check_scores_place(*paths: str, form: str | None) -> None:
@@ -251,7 +256,7 @@ def calibrate(
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
-    from ..io.scores import Scores, has_few_digits, read_scores, write_scores
+    from ..io.trials import Scores, has_few_digits, read_scores, write_scores
     from ..persistence import check_writable
     from .evaluate import scored_trials, speakers_in
 

@@ -36,7 +36,7 @@ from .._progress import Progress
 from .._typing import Array
 from ..costs import Costs
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kinds import Mask, as_masks
+from ..kinds import Coded, Mask, as_masks
 from .catalogue import COARSEST, FARS, Interval, Metric, metrics_of
 from .curves import ROUNDING, Curve, Hull, Scores, count_below, pool
 from .evaluation import EQUAL, TOTAL, split_by_kind
@@ -191,7 +191,7 @@ def speaker_codes(enrol: Any, test: Any, shape: tuple[int, ...]) -> tuple[Codes,
     the two are the same person the second number is that of a speaker drawn exactly once,
     so that the weight is always the product of two multiplicities.
     """
-    sides = [np.asarray(enrol), np.asarray(test)]
+    sides = [side if isinstance(side, Coded) else np.asarray(side) for side in (enrol, test)]
     wanted = [shape[:1], shape[1:]] if len(shape) == 2 else [shape, shape]
     for side, labels, axis in zip(("enrol", "test"), sides, wanted, strict=True):
         if labels.shape not in (shape, axis):
@@ -202,10 +202,13 @@ def speaker_codes(enrol: Any, test: Any, shape: tuple[int, ...]) -> tuple[Codes,
         raise LabelError(
             f"speakers must have one type on both sides; got {sides[0].dtype} (enrol) and {sides[1].dtype} (test)"
         )
-    names, codes = np.unique(np.concatenate([side.reshape(-1) for side in sides]), return_inverse=True)
-    numbers: Codes = codes.astype(np.int32)
-    first: Codes = numbers[: sides[0].size].reshape(sides[0].shape)
-    second: Codes = numbers[sides[0].size :].reshape(sides[1].shape)
+    tables = [side.names if isinstance(side, Coded) else side.reshape(-1) for side in sides]
+    names, codes = np.unique(np.concatenate(tables), return_inverse=True)
+    numbers = np.split(codes.astype(np.int32), [len(tables[0])])
+    first, second = (
+        number[side.codes] if isinstance(side, Coded) else number.reshape(side.shape)
+        for number, side in zip(numbers, sides, strict=True)
+    )
     if first.shape != shape:
         first = np.broadcast_to(first[:, None], shape)
     if second.shape != shape:
