@@ -75,7 +75,7 @@ class Coded:
         return len(self.codes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self.names[self.codes].astype(dtype or self.dtype, copy=False)
+        return np.asarray(self.names[self.codes].astype(dtype or self.dtype, copy=False))
 
     def __getitem__(self, rows: Any) -> Any:
         codes = self.codes[rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -161,6 +162,7 @@ def train(
         )
     if not gathered and kind.NEEDS_LABELS and not labels:
         raise click.UsageError("name the labels: --labels speaker=utt2spk")
+    check_used(once("--labels", labels), ranks)
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -191,6 +193,15 @@ def train(
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)
+
+
+def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
+    """Labels that no view uses are a slip of the pen."""
+    from ..labels import base_columns
+
+    unused = set(labels).difference(base_columns(tuple(views)))
+    if unused:
+        raise click.UsageError(f"--labels {min(unused)}=...: no view uses it; the views are {', '.join(views)}")
 
 
 LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algorithm": "algorithm"}
@@ -278,6 +289,8 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
     check_writable(output)
     bundle = load_bundle(model)
     data = read_side(bundle, vectors)
+    if labels and hasattr(bundle.fitted_scorer, "views_"):
+        check_used(once("--labels", labels), bundle.fitted_scorer.views_)
     table = read_labels(once("--labels", labels), data.ids) if labels else None
     bundle.adapt(data.X, table, weight).save(output)
     click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
@@ -324,9 +337,6 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
     click.echo(f"wrote a model with a cohort of {len(profiles)} to {output}", err=True)
 
 
-Bad = click.Choice(["raise", "skip"])
-
-
 @click.command()
 @click.argument("shards", nargs=-1)
 @click.option(
@@ -350,10 +360,11 @@ Bad = click.Choice(["raise", "skip"])
 )
 @click.option("--missing", help="Take this label to mean that a vector has none.")
 @click.option(
-    "--on-bad-rows", type=Bad, default="raise", help="Stop at vectors that hold NaN or infinity, or leave them out."
-)
-@click.option(
-    "--on-bad-shard", type=Bad, default="raise", help="Stop at files that are damaged or do not fit, or leave them out."
+    "--on-error",
+    type=click.Choice(["raise", "skip-vectors", "skip-shards", "skip"]),
+    default="raise",
+    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity (skip-vectors), files "
+    "that are damaged or do not fit (skip-shards), or both (skip), and say so.",
 )
 @click.option("--work-dir", help="Keep finished shards in this folder, so that a killed run goes on from them.")
 @click.option(
@@ -425,9 +436,11 @@ def stats(
         if rest:
             if not views and not labels:
                 raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
+            sources_of_labels = once("--labels", labels)
+            check_used(sources_of_labels, views or sources_of_labels)
             gathered = gather(
                 rest,
-                dict(labels),
+                sources_of_labels,
                 views or None,
                 origin=parts[0].origin if parts else None,
                 batch_bytes=batch_mib * 2**20,

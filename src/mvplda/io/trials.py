@@ -134,7 +134,7 @@ def trials_from_labels(
     enrol_ids: Sequence[Any] | None = None,
     test_ids: Sequence[Any] | None = None,
     sample: int | None = None,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Trials:
     """Trials of every model against every test, or at most `sample` of every kind.
 
@@ -144,7 +144,7 @@ def trials_from_labels(
         the order speaker, phrase give TC, TW, IC and IW
     enrol_ids, test_ids : names of the models and tests; None numbers them
     sample : how many trials of every kind, drawn without replacement; None takes all
-    seed : of the draw
+    random_state : of the draw
     """
     views = tuple(enrol_labels)
     if set(views) != set(test_labels) or not views:
@@ -159,7 +159,7 @@ def trials_from_labels(
     if len(table) != n + m:
         raise LabelError(f"the labels of the views differ in number; the first view has {n} and {m}")
     codes = [(table.codes[view][:n], table.codes[view][n:]) for view in views]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     names = patterns(views)
     chosen = np.full((n, m), -1, dtype=np.int8 if len(names) < 128 else np.int32)
     chosen[:] = sum((e[:, None] != t).astype(np.int32) << (len(views) - 1 - k) for k, (e, t) in enumerate(codes))
@@ -483,7 +483,7 @@ def has_few_digits(score: NDArray[np.floating[Any]]) -> bool:
 
 def _shortest(score: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Numbers that Python writes with the digits of their own type, at most 9 for those of float32."""
-    return score.astype(np.str_).astype(np.float64) if score.dtype == np.float32 else score
+    return (score.astype(np.str_) if score.dtype == np.float32 else score).astype(np.float64, copy=False)
 
 
 class _Digits:
