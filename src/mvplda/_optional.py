@@ -10,9 +10,11 @@ from typing import Any
 from .exceptions import MissingExtraError
 
 EXTRAS = {
+    "cryptography": "serve",
     "dask": "dask",
     "distributed": "dask",
     "espeakng_loader": "synthetic",
+    "fastapi": "serve",
     "h5py": "hdf5",
     "kaldi_native_fbank": "audio",
     "PIL": "plot",
@@ -20,11 +22,15 @@ EXTRAS = {
     "onnx": "onnx",
     "onnxruntime": "extractors",
     "onnxscript": "onnx",
+    "psycopg": "postgres",
     "pyarrow": "parquet",
+    "python_multipart": "serve",
     "soundfile": "audio",
     "soxr": "audio",
+    "sqlalchemy": "serve",
     "tomli_w": "experiment",
     "torch": "torch",
+    "uvicorn": "serve",
 }
 
 

@@ -45,6 +45,7 @@ COMMANDS = {
     "experiment": "experiment",
     "study": "experiment",
     "demo": "experiment",
+    "serve": "serve",
 }
 
 

@@ -1,0 +1,3 @@
+"""A service that verifies speaker and phrase: HTTP, profiles, decisions, and the page to try it."""
+
+from __future__ import annotations

@@ -1,0 +1,302 @@
+"""Tables of the service, on SQLite or PostgreSQL, and the transactions that keep them whole."""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .._optional import need
+from ..exceptions import FileFormatError, ParameterError
+
+need("sqlalchemy")
+
+import sqlalchemy as sa
+from sqlalchemy import Column, Float, Integer, LargeBinary, Text
+from sqlalchemy.engine import Connection, Engine
+
+BUSY_S = 20
+"""So long a writer of SQLite waits for another."""
+
+tables = sa.MetaData()
+key_tables = sa.MetaData()
+
+meta = sa.Table("meta", tables, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+profiles = sa.Table(
+    "profiles",
+    tables,
+    Column("id", Text, primary_key=True),
+    Column("user_id", Text),
+    Column("state", Text, nullable=False),  # created, enrolling, enrolled, opted_out, deleted; the others follow
+    Column("phrases", Text, nullable=False),  # JSON: {label: text}
+    Column("consent", Text),
+    Column("version", Integer, nullable=False),
+    Column("model", Text),  # the fingerprint of what its sums were made with
+    Column("model_version", Text),
+    Column("extractor", Text),
+    Column("enrollments", Integer, nullable=False),
+    Column("next_number", Integer, nullable=False),
+    Column("speech_s", Float, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("locked_until", Float),
+    Column("created", Float, nullable=False),
+    Column("updated", Float, nullable=False),
+    Column("last_used", Float),
+)
+sa.Index("profiles_updated", profiles.c.updated)
+sa.Index("profiles_user", profiles.c.user_id)
+templates = sa.Table(
+    "templates",
+    tables,
+    Column("profile", Text, sa.ForeignKey("profiles.id"), primary_key=True),
+    Column("phrase", Text, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("total", LargeBinary, nullable=False),  # encrypted
+)
+enrollments = sa.Table(
+    "enrollments",
+    tables,
+    Column("profile", Text, sa.ForeignKey("profiles.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("phrase", Text, nullable=False),
+    Column("share", LargeBinary, nullable=False),  # encrypted: what it added to the sum
+    Column("vector", LargeBinary),  # encrypted, where vectors are kept
+    Column("extractor", Text),
+    Column("speech_s", Float, nullable=False),
+    Column("created", Float, nullable=False),
+)
+marks = sa.Table(
+    "marks",  # keyed hashes of sound that was heard: a recording that comes again is a replay
+    tables,
+    Column("profile", Text, primary_key=True),
+    Column("mark", Text, primary_key=True),
+    Column("at", Float, nullable=False),
+)
+phrases = sa.Table(
+    "phrases",
+    tables,
+    Column("id", Text, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("locale", Text),
+    Column("created", Float, nullable=False),
+)
+challenges = sa.Table(
+    "challenges",
+    tables,
+    Column("id", Text, primary_key=True),
+    Column("profile", Text, nullable=False),
+    Column("phrases", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+    Column("used", Float),
+)
+sa.Index("challenges_profile", challenges.c.profile, challenges.c.created)
+audit = sa.Table(
+    "audit",
+    tables,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("at", Float, nullable=False),
+    Column("caller", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("profile", Text),
+    Column("result_id", Text),
+    Column("detail", Text, nullable=False),
+)
+sa.Index("audit_result", audit.c.result_id)
+sa.Index("audit_profile", audit.c.profile)
+api_keys = sa.Table(
+    "api_keys",
+    tables,
+    Column("hash", Text, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("role", Text, nullable=False),
+    Column("created", Float, nullable=False),
+)
+answers = sa.Table(
+    "answers",  # of requests with an Idempotency-Key
+    tables,
+    Column("caller", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("request", Text, nullable=False),
+    Column("status", Integer),
+    Column("body", Text),
+    Column("headers", Text),
+    Column("at", Float, nullable=False),
+)
+data_keys = sa.Table(
+    "data_keys",
+    key_tables,
+    Column("profile", Text, primary_key=True),
+    Column("wrapped", LargeBinary, nullable=False),
+)
+
+MIGRATIONS: dict[int, list[str]] = {}
+"""Version: statements that make of the tables of the version before those of this one."""
+SCHEMA = 1
+
+
+class Store:
+    """A database, and the one in which data keys lie, which may be another.
+
+    Parameters
+    ----------
+    url : of SQLAlchemy: ``sqlite:///folder/mvplda.sqlite`` or ``postgresql://...``
+    key_url : of the data keys, so that they are not backed up with the data; None: in the same database
+    """
+
+    def __init__(self, url: str, key_url: str | None = None, *, pool: int = 10) -> None:
+        self.engine = connect(url, pool)
+        self.key_engine = self.engine if key_url is None else connect(key_url, pool)
+        self.migrate()
+
+    def migrate(self) -> None:
+        """Make the tables, or bring those of an older version to this one; those of a newer one are refused."""
+        for engine, every in ((self.engine, tables), (self.key_engine, key_tables)):
+            with begin(engine) as connection:
+                if engine.dialect.name == "postgresql":  # several hosts may start at once
+                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7215843)")
+                every.create_all(connection)
+        with self.write() as connection:
+            row = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).first()
+            if row is None:
+                connection.execute(meta.insert().values(name="schema", value=str(SCHEMA)))
+                return
+            found = int(row[0])
+            if found > SCHEMA:
+                raise FileFormatError(
+                    f"the database has tables of version {found}, this mvplda knows {SCHEMA}: upgrade it"
+                )
+            for version in range(found + 1, SCHEMA + 1):
+                for statement in MIGRATIONS[version]:
+                    connection.exec_driver_sql(statement)
+            connection.execute(meta.update().where(meta.c.name == "schema").values(value=str(SCHEMA)))
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        with begin(self.engine) as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        with self.engine.connect() as connection:
+            yield connection
+
+    def remember(self, name: str, value: str) -> str:
+        """A value that is set once: what is there, or this."""
+        with self.write() as connection:
+            row = connection.execute(sa.select(meta.c.value).where(meta.c.name == name)).first()
+            if row is None:
+                connection.execute(meta.insert().values(name=name, value=value))
+                return value
+            return str(row[0])
+
+    def ping(self) -> None:
+        with self.read() as connection:
+            connection.exec_driver_sql("SELECT 1")
+
+    def close(self) -> None:
+        self.engine.dispose()
+        self.key_engine.dispose()
+
+    # -- data keys -----------------------------------------------------------
+
+    def put_key(self, profile: str, wrapped: bytes) -> None:
+        with begin(self.key_engine) as connection:
+            connection.execute(data_keys.insert().values(profile=profile, wrapped=wrapped))
+
+    def get_key(self, profile: str) -> bytes | None:
+        with self.key_engine.connect() as connection:
+            row = connection.execute(sa.select(data_keys.c.wrapped).where(data_keys.c.profile == profile)).first()
+        return None if row is None else bytes(row[0])
+
+    def destroy_key(self, profile: str) -> None:
+        with begin(self.key_engine) as connection:
+            connection.execute(data_keys.delete().where(data_keys.c.profile == profile))
+
+    def all_keys(self) -> dict[str, bytes]:
+        with self.key_engine.connect() as connection:
+            return {row[0]: bytes(row[1]) for row in connection.execute(sa.select(data_keys))}
+
+    # -- back-up -------------------------------------------------------------
+
+    def backup(self, path: Path) -> int:
+        """Write all rows as lines of JSON, without data keys: where a key is destroyed, the copy is lost too."""
+        from ..persistence import atomic_write
+
+        count = 0
+        with atomic_write(path) as (place,), place.open("wb") as file, self.engine.connect() as connection:
+            file.write((json.dumps({"mvplda": "backup", "schema": SCHEMA, "at": time.time()}) + "\n").encode())
+            for table in tables.sorted_tables:
+                for row in connection.execute(table.select()).mappings():
+                    plain = {
+                        k: {"hex": bytes(v).hex()} if isinstance(v, (bytes, memoryview)) else v for k, v in row.items()
+                    }
+                    file.write((json.dumps([table.name, plain]) + "\n").encode())
+                    count += 1
+        return count
+
+    def restore(self, path: Path) -> int:
+        """Put the rows of a back-up into tables that are empty; people whose keys were destroyed since are left out."""
+        keys = set(self.all_keys())
+        count = 0
+        with path.open(encoding="utf-8") as file, self.write() as connection:
+            head = json.loads(file.readline())
+            if head.get("mvplda") != "backup" or head.get("schema", 0) > SCHEMA:
+                raise FileFormatError(f"{path} is no back-up of this version of the service")
+            if connection.execute(sa.select(profiles.c.id).limit(1)).first() is not None:
+                raise ParameterError("the database has profiles already: restore into an empty one")
+            for table in tables.sorted_tables:
+                connection.execute(table.delete())
+            gone: set[str] = set()
+            for line in file:
+                name, row = json.loads(line)
+                row = {k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()}
+                if name == "profiles" and row["id"] not in keys and row["enrollments"]:
+                    gone.add(row["id"])
+                    row |= {"state": "deleted", "user_id": None, "phrases": "{}", "consent": None, "enrollments": 0}
+                if name in ("templates", "enrollments", "marks") and row["profile"] in gone:
+                    continue
+                connection.execute(tables.tables[name].insert().values(**row))
+                count += 1
+            if self.engine.dialect.name == "postgresql":
+                connection.exec_driver_sql("SELECT setval('audit_id_seq', (SELECT coalesce(max(id), 1) FROM audit))")
+        return count
+
+
+def connect(url: str, pool: int) -> Engine:
+    """An engine whose transactions are real ones, on either kind of database."""
+    if url.startswith("postgresql://"):
+        url = "postgresql+psycopg://" + url.partition("://")[2]
+    kind = url.partition(":")[0].partition("+")[0]
+    if kind not in ("sqlite", "postgresql"):
+        raise ParameterError(f"a database is sqlite:///FILE or postgresql://...; got one of {kind!r}")
+    if kind == "postgresql":
+        need("psycopg")
+        return sa.create_engine(url, pool_size=pool, max_overflow=pool, pool_pre_ping=True, pool_timeout=10)
+    engine = sa.create_engine(url, pool_size=pool, max_overflow=pool, connect_args={"timeout": BUSY_S})
+
+    @sa.event.listens_for(engine, "connect")
+    def _prepare(connection: sqlite3.Connection, record: Any) -> None:
+        connection.isolation_level = None  # transactions are begun below, and not by the driver's guess
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # a writer takes its lock at once: one that began to read could not go on if another wrote meanwhile
+        wants = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if wants else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def begin(engine: Engine) -> Iterator[Connection]:
+    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        yield connection
