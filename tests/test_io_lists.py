@@ -449,7 +449,8 @@ def test_long_lists_hold_each_id_once(tmp_path: Path, monkeypatch: pytest.Monkey
     enrol, test = ([f"{side}{k}" for k in rng.integers(40, size=3000)] for side in "mt")
     pairs = dict.fromkeys(zip(enrol, test, strict=True))
     kinds = np.where(rng.random(len(pairs)) < 0.1, "target", "nontarget")
-    trials = Trials(*zip(*pairs, strict=True), kinds)
+    enrol, test = ([pair[side] for pair in pairs] for side in range(2))
+    trials = Trials(enrol, test, kinds)
     scores = Scores(trials.enrol, trials.test, rng.standard_normal(len(trials)).astype(np.float32))
     mixed = rng.permutation(len(trials))
     for module, name in ((files, "TABLE_BYTES"), (files, "WRITTEN_ROWS"), (listed, "STRETCH")):

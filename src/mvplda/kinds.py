@@ -15,11 +15,13 @@ from itertools import compress, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .exceptions import DataError, LabelError
 
 Mask = NDArray[np.bool_]
+Kinds = Mapping[str, ArrayLike] | ArrayLike
+"""Masks by kind, the name of every trial's kind, or which trials are targets."""
 
 TARGETS = ("TC", "target")
 NONTARGETS = ("IW", "IC", "TW", "nontarget")
@@ -174,7 +176,7 @@ def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bo
     return kinds
 
 
-def _agreement(enrol: Any, test: Any, view: str, listed: bool) -> Mask:
+def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> Mask:
     enrol, test = np.asarray(enrol), np.asarray(test)
     if enrol.ndim != 1 or test.ndim != 1:
         raise LabelError(f"labels of view {view!r} must be flat lists; got shapes {enrol.shape} and {test.shape}")
@@ -188,7 +190,7 @@ def _agreement(enrol: Any, test: Any, view: str, listed: bool) -> Mask:
     return np.asarray(enrol == test if listed else enrol[:, None] == test[None, :], dtype=bool)
 
 
-def as_masks(kinds: Any, shape: tuple[int, ...]) -> dict[str, Mask]:
+def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
     """Masks by kind from masks, from the name of every trial's kind, or from ``is_target`` flags."""
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
@@ -213,7 +215,7 @@ def as_masks(kinds: Any, shape: tuple[int, ...]) -> dict[str, Mask]:
     return masks
 
 
-def name_kinds(masks: Mapping[str, Any]) -> NDArray[np.str_]:
+def name_kinds(masks: Mapping[str, ArrayLike]) -> NDArray[np.str_]:
     """The kind of every trial by name, from masks such as `trial_kinds` makes.
 
     Examples
@@ -234,7 +236,7 @@ def name_kinds(masks: Mapping[str, Any]) -> NDArray[np.str_]:
     return names
 
 
-def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
+def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
     shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
     fullest = sorted(shared, key=lambda kind: -kind.count("+"))[:1]
@@ -247,7 +249,7 @@ def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
     return found[0]
 
 
-def ordered_kinds(kinds: Mapping[str, Any], target: str) -> list[str]:
+def ordered_kinds(kinds: Mapping[str, object], target: str) -> list[str]:
     """The kinds of non-targets in the order of a table: IW, IC, TW, then others as they come."""
     place = {kind: i for i, kind in enumerate(NONTARGETS)}
     return sorted((kind for kind in kinds if kind != target), key=lambda kind: place.get(kind, len(place)))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +21,17 @@ from .exceptions import MissingExtraError, MissingPicturesWarning
 from .metrics import Evaluation, Intervals, ScoreCurve, bayes_error_rates
 from .persistence import write_atomically
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 __all__ = ["Report", "write_report"]
 
 KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999"}
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
 SYSTEM_COLOURS = (
-    "#BBBBBB",
-    "#56B4E9",
-    "#CC79A7",
-    "#E69F00",
-    "#D55E00",
-    "#88CCEE",
-    "#009E73",
-    "#DDCC77",
-    "#882255",
-    "#0072B2",
+    *("#BBBBBB", "#56B4E9", "#CC79A7", "#E69F00", "#D55E00"),
+    *("#88CCEE", "#009E73", "#DDCC77", "#882255", "#0072B2"),
 )
 DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 INK = "#102030"
@@ -49,7 +45,7 @@ KIND_WORDS = {
 }
 
 
-def figure(width: float, height: float, panels: int = 1) -> tuple[Any, Any]:
+def figure(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
     """A figure that needs no display."""
     figures = need("matplotlib.figure")
     fig = figures.Figure(figsize=(width, height), layout="constrained")
@@ -57,7 +53,7 @@ def figure(width: float, height: float, panels: int = 1) -> tuple[Any, Any]:
 
 
 def scatter_of_kinds(
-    axes: Any,
+    axes: Axes,
     first: NDArray[Any],
     second: NDArray[Any],
     kinds: Mapping[str, NDArray[np.bool_]],
@@ -83,11 +79,11 @@ def scatter_of_kinds(
     axes.set_xlabel(f"LLR: same {names[0]}, whatever the {names[1]}")
     axes.set_ylabel(f"LLR: same {names[1]}, whatever the {names[0]}")
     legend = axes.legend(loc="best", fontsize="small", markerscale=3)
-    for handle in legend.legend_handles:
+    for handle in filter(None, legend.legend_handles):
         handle.set_alpha(1)
 
 
-def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
+def bars_of_systems(axes: Axes, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
     """EER of every system, one group of bars a kind of trial, on a log axis; no error at all is a written 0."""
     width = 0.8 / len(table)
     axes.set_yscale("log")
@@ -110,7 +106,7 @@ def colour_of(kind: str, place: int = 0) -> str:
     return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
 
 
-def det_curve(axes: Any, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5) -> None:
+def det_curve(axes: Axes, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5) -> None:
     """Misses against false alarms, as far as there are both: an error that did not happen has no place on the axes.
 
     A curve ends in a square where a single error is left. How far it goes is a matter of how many
@@ -123,7 +119,7 @@ def det_curve(axes: Any, curve: ScoreCurve, colour: str, label: str, linewidth: 
     axes.plot(x[[0, -1][: len(x)]], y[[0, -1][: len(y)]], "s", color=colour, markersize=3.5)
 
 
-def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation) -> None:
+def det_curves(axes: Axes, scores: Mapping[str, NDArray[Any]], result: Evaluation) -> None:
     """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
     curves = {kind: {kind: values} for kind, values in scores.items() if kind != result.target}
     curves["Total"] = {kind: values for kind, values in scores.items() if kind != result.target}
@@ -142,7 +138,7 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
     axes.legend(fontsize="small", loc="best", title=f"against {curve.n_targets:,} targets", title_fontsize="small")
 
 
-def det_axes(axes: Any) -> None:
+def det_axes(axes: Axes) -> None:
     """Probit axes of misses against false alarms, both in percent."""
     ticks, span = ndtri(np.array(DET_TICKS)), ndtri(np.array([0.00005, 0.5]))
     labels = [f"{100 * t:g}" for t in DET_TICKS]
@@ -154,7 +150,7 @@ def det_axes(axes: Any) -> None:
     axes.grid(alpha=0.25)
 
 
-def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:
+def score_histograms(axes: Axes, scores: Mapping[str, NDArray[Any]]) -> None:
     """Shares of the trials of every kind by score."""
     ends = np.array([np.quantile(values, [0.002, 0.998]) for values in scores.values()])
     bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
@@ -167,7 +163,7 @@ def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:
     axes.legend(fontsize="small")
 
 
-def bayes_error_plot(axes: Any, targets: NDArray[Any], others: NDArray[Any]) -> None:
+def bayes_error_plot(axes: Axes, targets: NDArray[Any], others: NDArray[Any]) -> None:
     """Normalised Bayes error over the prior: the gap between the curves is poor calibration."""
     rates = bayes_error_rates(targets, others)
     actual, minimum = rates.normalised()
@@ -180,7 +176,7 @@ def bayes_error_plot(axes: Any, targets: NDArray[Any], others: NDArray[Any]) -> 
     axes.legend(fontsize="small")
 
 
-def variance_bars(axes: Any, shares: Mapping[str, float]) -> None:
+def variance_bars(axes: Axes, shares: Mapping[str, float]) -> None:
     """How much of the vectors' variance every view explains."""
     names = list(shares)[::-1]
     values = [100 * shares[name] for name in names]
@@ -190,7 +186,7 @@ def variance_bars(axes: Any, shares: Mapping[str, float]) -> None:
     axes.set(xlabel="share of the variance, %", xlim=(0, 1.18 * max(values)))
 
 
-def convergence_plot(axes: Any, log_likelihoods: NDArray[Any]) -> None:
+def convergence_plot(axes: Axes, log_likelihoods: NDArray[Any]) -> None:
     """Log-likelihood by iteration of EM, less its last value."""
     ticker = need("matplotlib.ticker")
     axes.plot(
@@ -200,7 +196,7 @@ def convergence_plot(axes: Any, log_likelihoods: NDArray[Any]) -> None:
     axes.set(xlabel="iteration", ylabel="log-likelihood less the last one, nat")
 
 
-def save_figure(fig: Any, path: str | Path) -> Path:
+def save_figure(fig: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
@@ -237,7 +233,7 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 INTERVAL = '<small class="interval">{} to {}</small>'
 """How a cell shows its interval."""
 
-Pictures = Mapping[str, tuple[str, Callable[[Any], None]]]
+Pictures = Mapping[str, tuple[str, "Callable[[Axes], None]"]]
 """Name -> caption, and how to """
 
 
@@ -258,11 +254,11 @@ class Report:
     variance: Mapping[str, float] | None = None
     log_likelihoods: NDArray[Any] | None = None
 
-    def pictures(self) -> dict[str, tuple[str, Callable[[Any], None]]]:
+    def pictures(self) -> dict[str, tuple[str, Callable[[Axes], None]]]:
         """Name, caption and how to draw, of every picture that there is data for."""
         target = self.scores[self.result.target]
         others = np.concatenate([v for k, v in self.scores.items() if k != self.result.target])
-        found: dict[str, tuple[str, Callable[[Any], None]]] = {
+        found: dict[str, tuple[str, Callable[[Axes], None]]] = {
             "det": (
                 "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
                 "ends, in a square, where a single error is left: how far it goes tells how many trials there are.",
@@ -293,7 +289,7 @@ class Report:
             )
         return found
 
-    def _scatter(self, axes: Any) -> None:
+    def _scatter(self, axes: Axes) -> None:
         (first, a), (second, b) = ((view, _finite(scores)) for view, scores in self.view_scores.items())
         kinds = list(a)
         x, y = (np.concatenate([part[k] for k in kinds]) for part in (a, b))
@@ -393,7 +389,7 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _render(paint: Callable[[Any], None]) -> tuple[str, bytes]:
+def _render(paint: Callable[[Axes], None]) -> tuple[str, bytes]:
     """A picture as SVG without a background, and as PNG on white."""
     matplotlib = need("matplotlib")
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)

@@ -157,6 +157,32 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return key, rest
 
 
+class Written(click.ParamType):  # type: ignore[type-arg]
+    """A file that a command will write: whether it can be written is known before the work, not after it."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..persistence import check_writable
+
+        check_writable(value)
+        return str(value)
+
+
+def output_option(help: str) -> Callable[..., Any]:
+    """-o, a file that must be named."""
+    return click.option("-o", "--output", required=True, type=Written(), help=help)
+
+
+def labels_option(help: str) -> Callable[..., Any]:
+    """-l VIEW=FILE, as often as there are views."""
+    return click.option("-l", "--labels", multiple=True, type=KeyValue(), help=help)
+
+
+def seed_option(help: str) -> Callable[..., Any]:
+    return click.option("--seed", type=SEED, default=0, help=help)
+
+
 class Registered(click.ParamType):  # type: ignore[type-arg]
     """A name in a registry of the package, which is imported when a name is asked for."""
 

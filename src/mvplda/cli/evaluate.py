@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Number, check_folder, load_bundle, once
+from . import KeyValue, Number, check_folder, load_bundle, once, seed_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -227,12 +227,7 @@ def threshold(
     default=1000,
     help="Draw the speakers this many times to test the differences; more make the tests steadier, and take longer.",
 )
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Draw the speakers with this seed; the same seed gives the same tests.",
-)
+@seed_option("Draw the speakers with this seed; the same seed gives the same tests.")
 @JSON
 def compare(
     systems: tuple[tuple[str, str], ...],
@@ -260,11 +255,13 @@ def compare(
     scored = {lead: values} | {name: matched(trials, file) for name, file in others}
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-    results = {name: metrics.evaluate(values, trials.kind, costs) for name, values in scored.items()}
-    intervals = {name: metrics.speaker_intervals(values, trials.kind, *sides, costs) for name, values in scored.items()}
+    results = {name: metrics.evaluate(values, trials.kinds, costs) for name, values in scored.items()}
+    intervals = {
+        name: metrics.speaker_intervals(values, trials.kinds, *sides, costs) for name, values in scored.items()
+    }
     names = list(scored)
     tests = {
-        other: metrics.compare_systems(scored[lead], scored[other], trials.kind, *sides, costs, **settings)
+        other: metrics.compare_systems(scored[lead], scored[other], trials.kinds, *sides, costs, **settings)
         for other in names[1:]
     }
     if as_json:
@@ -297,11 +294,11 @@ def _judge(
     """The evaluation of scores, and intervals where the speakers of the tests are known."""
     from .. import metrics
 
-    result = metrics.evaluate(values, trials.kind, **settings)
+    result = metrics.evaluate(values, trials.kinds, **settings)
     enrol, test = speakers
     if test is None:
         return result, None
-    return result, metrics.speaker_intervals(values, trials.kind, *speakers_of(trials, enrol, test), **settings)
+    return result, metrics.speaker_intervals(values, trials.kinds, *speakers_of(trials, enrol, test), **settings)
 
 
 def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
@@ -377,7 +374,7 @@ def _page(
     kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
 
     def by_kind(scores: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        return {kind: scores[trials.kind == kind] for kind in kinds if (trials.kind == kind).any()}
+        return {kind: scores[trials.kinds == kind] for kind in kinds if (trials.kinds == kind).any()}
 
     extra: dict[str, Any] = {}
     if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, Number, load_bundle, once, question_options
+from . import MODELS, Number, Written, load_bundle, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -228,9 +228,12 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     help="Read the speaker of every model id from this map: the calibration is then as sure as that many speakers "
     "allow, and says how many there were.",
 )
-@click.option("--save", "target", help="Write the calibration to this file.")
+@click.option("--save", "target", type=Written(), help="Write the calibration to this file.")
 @click.option(
-    "--into", "model", help="Save the calibration in this model file; `mvplda score` then applies it by itself."
+    "--into",
+    "model",
+    type=Written(),
+    help="Save the calibration in this model file; `mvplda score` then applies it by itself.",
 )
 @click.option("--load", "source", help="Apply this calibration, which --save wrote, in place of training one.")
 @click.option("-o", "--output", help="Write the calibrated SCORES to this file; - is standard output.")
@@ -257,7 +260,6 @@ def calibrate(
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
     from ..io.trials import Scores, has_few_digits, read_scores, write_scores
-    from ..persistence import check_writable
     from .evaluate import scored_trials, speakers_in
 
     if (key is None) == (source is None):
@@ -266,7 +268,6 @@ def calibrate(
         raise click.UsageError("--save and --into are for a calibration that is trained: give --trials, not --load")
     if target is None and output is None and model is None:
         raise click.UsageError("say what to write: --save, --into or --output")
-    check_writable(*(path for path in (target, model) if path is not None))
     if output is not None:
         check_scores_place(output, form=form)
     found = read_scores(scores)  # once: they may come through a pipe
@@ -275,7 +276,7 @@ def calibrate(
         kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
         settings = {} if method == "pav" else {"prior": prior}
         speakers = None if enrol_speakers is None else speakers_in(enrol_speakers, trials.enrol)
-        calibrator = kinds[method](**settings).fit(values, trials.kind, speakers=speakers)
+        calibrator = kinds[method](**settings).fit(values, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True)
         if target is not None:

@@ -8,19 +8,26 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from . import MODELS, SEED, KeyValue, Number, Registered, load_bundle, once, warnings_as_lines
+from . import (
+    MODELS,
+    KeyValue,
+    Number,
+    Registered,
+    labels_option,
+    load_bundle,
+    once,
+    output_option,
+    seed_option,
+    warnings_as_lines,
+)
 from .score import enrolled_profiles, read_side
 
 
 @click.command()
 @click.argument("vectors")
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
-    "view; a vector that FILE does not list has no label in that view. Statistics have their own.",
+@labels_option(
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
+    "view; a vector that FILE does not list has no label in that view. Statistics have their own."
 )
 @click.option(
     "-v",
@@ -40,7 +47,7 @@ from .score import enrolled_profiles, read_side
     "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
 )
 @click.option("--no-centre", is_flag=True, help="Leave the mean of the training vectors in, for --model cosine.")
-@click.option("-o", "--output", required=True, help="Write the model to this file.")
+@output_option("Write the model to this file.")
 @click.option(
     "--noise",
     type=click.Choice(["diagonal", "full", "isotropic"]),
@@ -86,12 +93,7 @@ from .score import enrolled_profiles, read_side
     default="cllr",
     help="Choose an auto rank or shrinkage by the likelihood of held-out classes, or by the cost of their scores.",
 )
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Draw the start and the folds with this seed; the same seed gives the same model.",
-)
+@seed_option("Draw the start and the folds with this seed; the same seed gives the same model.")
 @click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor a summary; warnings are still shown.")
 def train(
     vectors: str,
@@ -129,7 +131,6 @@ def train(
     from ..io.files import read_labels
     from ..io.vectors import read_vectors
     from ..models import SCORERS
-    from ..persistence import check_writable
     from ..preprocessing import standard_chain
     from ..statistics.record import holds_statistics, load_with_sources
 
@@ -152,7 +153,6 @@ def train(
         settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
-    check_writable(output)
     gathered = holds_statistics(vectors)
     if gathered and not hasattr(kind, "fit_statistics"):
         raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
@@ -239,7 +239,7 @@ def _share(text: str) -> float:
 @click.argument("model")
 @click.argument("vectors")
 @click.option("--models", help=MODELS)
-@click.option("-o", "--output", required=True, help="Write the profiles to this file.")
+@output_option("Write the profiles to this file.")
 def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     """Make profiles of VECTORS with MODEL, to be scored later (mvplda score --profiles).
 
@@ -247,9 +247,7 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     Example:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
-    from ..persistence import check_writable
 
-    check_writable(output)
     profiles = enrolled_profiles(load_bundle(model), vectors, models, None, None)
     profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
@@ -258,21 +256,17 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.command()
 @click.argument("model")
 @click.argument("vectors")
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
+@labels_option(
+    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
     "model grow towards those of the vectors (CORAL+); with labels for every view a model of the new vectors is mixed "
-    "in.",
+    "in."
 )
 @click.option(
     "--weight",
     type=Number(0, 1),
     help="Go this share of the way to the new vectors.  [default: 0.5 with labels, 1 without]",
 )
-@click.option("-o", "--output", required=True, help="Write the adapted model to this file.")
+@output_option("Write the adapted model to this file.")
 def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:
     """Adapt MODEL to the domain of VECTORS.
 
@@ -284,9 +278,7 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
     from ..io.files import read_labels
-    from ..persistence import check_writable
 
-    check_writable(output)
     bundle = load_bundle(model)
     data = read_side(bundle, vectors)
     if labels and hasattr(bundle.fitted_scorer, "views_"):
@@ -314,7 +306,7 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
     help="Make a cohort of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt)."
     "  [default: every vector is one of the cohort]",
 )
-@click.option("-o", "--output", required=True, help="Write the model with its cohort to this file.")
+@output_option("Write the model with its cohort to this file.")
 def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, output: str) -> None:
     """Let MODEL normalise its scores against a COHORT: vectors of people who are in no trial.
 
@@ -326,9 +318,7 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
       mvplda score normalised.safetensors --enrol enrol.scp --test test.scp --trials trials -o scores
     """
     from ..normalisation import ScoreNormaliser
-    from ..persistence import check_writable
 
-    check_writable(output)
     bundle = load_bundle(model)
     bundle.normaliser, bundle.calibrator = ScoreNormaliser(kind, top), None
     profiles = enrolled_profiles(bundle, cohort, models, None, None)
@@ -342,14 +332,8 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
 @click.option(
     "-v", "--view", "views", multiple=True, help="Count classes of this view, or interaction such as speaker:phrase."
 )
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.",
-)
-@click.option("-o", "--output", required=True, help="Write the statistics to this file.")
+@labels_option("VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.")
+@output_option("Write the statistics to this file.")
 @click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
 @click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
 @click.option(
@@ -415,11 +399,9 @@ def stats(
     """
     from ..distributed import gather
     from ..io.vectors import read_extractor
-    from ..persistence import check_writable
     from ..statistics import merge
     from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
-    check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
     rest = [path for path in shards if path not in files]
     if not files and not rest:

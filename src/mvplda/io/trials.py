@@ -26,7 +26,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._typing import IntArray, PathLike
 from ..exceptions import DataError, LabelError, ParameterError
@@ -70,7 +70,7 @@ STRETCH = 2**20
 """Trials that are looked up, and scores that are made text, at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Trials:
     """A list of trials; columns of text are given in any form, and held as `mvplda.kinds.Coded`.
 
@@ -82,12 +82,16 @@ class Trials:
 
     enrol: Coded
     test: Coded
-    kind: Coded | None = None
-    views: tuple[str, ...] = ()
+    kind: Coded | None
+    views: tuple[str, ...]
 
-    def __post_init__(self) -> None:
-        for name in ("enrol", "test") if self.kind is None else ("enrol", "test", "kind"):
-            object.__setattr__(self, name, Coded.of(getattr(self, name)))
+    def __init__(
+        self, enrol: ArrayLike, test: ArrayLike, kind: ArrayLike | None = None, views: tuple[str, ...] = ()
+    ) -> None:
+        object.__setattr__(self, "enrol", Coded.of(enrol))
+        object.__setattr__(self, "test", Coded.of(test))
+        object.__setattr__(self, "kind", None if kind is None else Coded.of(kind))
+        object.__setattr__(self, "views", views)
         shapes = [self.enrol.shape, self.test.shape] + ([] if self.kind is None else [self.kind.shape])
         if any(shape != (len(self.enrol),) for shape in shapes):
             raise DataError(f"a trial list has as many models as tests and kinds; got {shapes}")
@@ -105,14 +109,19 @@ class Trials:
         return Trials(self.enrol[rows], self.test[rows], None if self.kind is None else self.kind[rows], self.views)
 
     @property
-    def target(self) -> NDArray[np.bool_]:
-        """Which trials are targets: the same in every view."""
+    def kinds(self) -> Coded:
+        """The kind of every trial, where all are known."""
         if self.kind is None:
             raise LabelError("the kinds of these trials are not known: read a list with a key")
         unknown = int((self.kind == "").sum())
         if unknown:
             raise LabelError(f"the kind of {unknown} trial(s) is not known: leave them out, or add the key")
-        return self.kind.isin([*TARGETS, "+".join(self.views)])
+        return self.kind
+
+    @property
+    def target(self) -> NDArray[np.bool_]:
+        """Which trials are targets: the same in every view."""
+        return self.kinds.isin([*TARGETS, "+".join(self.views)])
 
     @property
     def counts(self) -> dict[str, int]:
@@ -328,7 +337,7 @@ def _check_format(format: str | None, known: Sequence[str], what: str) -> None:
 # Scores.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Scores:
     """Scores of trials; ids are given in any form, and held as `mvplda.kinds.Coded`.
 
@@ -340,11 +349,12 @@ class Scores:
     test: Coded
     score: NDArray[np.floating[Any]]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "enrol", Coded.of(self.enrol))
-        object.__setattr__(self, "test", Coded.of(self.test))
-        score = np.asarray(self.score)
-        object.__setattr__(self, "score", score if score.dtype == np.float32 else score.astype(np.float64, copy=False))
+    def __init__(self, enrol: ArrayLike, test: ArrayLike, score: ArrayLike) -> None:
+        object.__setattr__(self, "enrol", Coded.of(enrol))
+        object.__setattr__(self, "test", Coded.of(test))
+        numbers = np.asarray(score)
+        numbers = numbers if numbers.dtype == np.float32 else numbers.astype(np.float64, copy=False)
+        object.__setattr__(self, "score", numbers)
         shapes = [self.enrol.shape, self.test.shape, self.score.shape]
         if any(shape != (len(self.enrol),) for shape in shapes):
             raise DataError(f"scores have as many models, tests and numbers; got {shapes}")

@@ -95,9 +95,9 @@ def rsr2015(
         for file in lists[0]:
             models.update(read_rsr2015_enrolment(file).models)
         parts = [read_trials(file, "rsr2015") for file in lists[1]]
-        trials = Trials(
-            *(np.concatenate([getattr(part, side) for part in parts]) for side in ("enrol", "test", "kind"))
-        )
+        columns = ("enrol", "test", "kind")
+        enrol, test, kind = (np.concatenate([getattr(part, column) for part in parts]) for column in columns)
+        trials = Trials(enrol, test, kind)
         if phrases < PHRASES:
             models, trials = _of_phrases(models, trials, phrases)
         protocol = listed_protocol(ids, models, trials, train=np.flatnonzero(train), groups=genders, on_error=on_error)
