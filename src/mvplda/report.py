@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ._optional import need
+from ._typing import FloatArray
 from .exceptions import MissingExtraError, MissingPicturesWarning
 from .metrics import Evaluation, Intervals, ScoreCurve, bayes_error_rates
 from .persistence import write_atomically
@@ -54,8 +55,8 @@ def figure(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
 
 def scatter_of_kinds(
     axes: Axes,
-    first: NDArray[Any],
-    second: NDArray[Any],
+    first: FloatArray,
+    second: FloatArray,
     kinds: Mapping[str, NDArray[np.bool_]],
     names: tuple[str, str],
     points: int = 1500,
@@ -119,7 +120,7 @@ def det_curve(axes: Axes, curve: ScoreCurve, colour: str, label: str, linewidth:
     axes.plot(x[[0, -1][: len(x)]], y[[0, -1][: len(y)]], "s", color=colour, markersize=3.5)
 
 
-def det_curves(axes: Axes, scores: Mapping[str, NDArray[Any]], result: Evaluation) -> None:
+def det_curves(axes: Axes, scores: Mapping[str, FloatArray], result: Evaluation) -> None:
     """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
     curves = {kind: {kind: values} for kind, values in scores.items() if kind != result.target}
     curves["Total"] = {kind: values for kind, values in scores.items() if kind != result.target}
@@ -150,7 +151,7 @@ def det_axes(axes: Axes) -> None:
     axes.grid(alpha=0.25)
 
 
-def score_histograms(axes: Axes, scores: Mapping[str, NDArray[Any]]) -> None:
+def score_histograms(axes: Axes, scores: Mapping[str, FloatArray]) -> None:
     """Shares of the trials of every kind by score."""
     ends = np.array([np.quantile(values, [0.002, 0.998]) for values in scores.values()])
     bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
@@ -163,7 +164,7 @@ def score_histograms(axes: Axes, scores: Mapping[str, NDArray[Any]]) -> None:
     axes.legend(fontsize="small")
 
 
-def bayes_error_plot(axes: Axes, targets: NDArray[Any], others: NDArray[Any]) -> None:
+def bayes_error_plot(axes: Axes, targets: FloatArray, others: FloatArray) -> None:
     """Normalised Bayes error over the prior: the gap between the curves is poor calibration."""
     rates = bayes_error_rates(targets, others)
     actual, minimum = rates.normalised()
@@ -186,7 +187,7 @@ def variance_bars(axes: Axes, shares: Mapping[str, float]) -> None:
     axes.set(xlabel="share of the variance, %", xlim=(0, 1.18 * max(values)))
 
 
-def convergence_plot(axes: Axes, log_likelihoods: NDArray[Any]) -> None:
+def convergence_plot(axes: Axes, log_likelihoods: FloatArray) -> None:
     """Log-likelihood by iteration of EM, less its last value."""
     ticker = need("matplotlib.ticker")
     axes.plot(
@@ -248,11 +249,11 @@ class Report:
 
     title: str
     result: Evaluation
-    scores: Mapping[str, NDArray[Any]]
+    scores: Mapping[str, FloatArray]
     intervals: Intervals | None = None
-    view_scores: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    view_scores: Mapping[str, Mapping[str, FloatArray]] = field(default_factory=dict)
     variance: Mapping[str, float] | None = None
-    log_likelihoods: NDArray[Any] | None = None
+    log_likelihoods: FloatArray | None = None
 
     def pictures(self) -> dict[str, tuple[str, Callable[[Axes], None]]]:
         """Name, caption and how to draw, of every picture that there is data for."""
@@ -297,7 +298,7 @@ class Report:
         scatter_of_kinds(axes, x, y, {k: names == k for k in kinds}, (first, second))
 
 
-def _finite(scores: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _finite(scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Scores for an axis: infinite ones at the ends of the others."""
     together = np.concatenate(list(scores.values()))
     ends = together[np.isfinite(together)] if np.isfinite(together).any() else np.zeros(1)

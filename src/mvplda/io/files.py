@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
-from .._typing import PathLike
+from .._typing import FloatArray, PathLike
 from ..exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
 from ..kinds import Coded
 from ..persistence import STANDARD, atomic_write
@@ -613,7 +613,7 @@ def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
 # Vectors of single entries, as one array.
 
 
-Vectors = NDArray[np.floating[Any]]
+Vectors = FloatArray
 
 
 def stacked(path: PathLike, ids: Sequence[str], rows: Sequence[NDArray[Any]], width: int | None = None) -> Vectors:

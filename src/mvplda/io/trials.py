@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._typing import IntArray, PathLike
+from .._typing import FloatArray, IntArray, PathLike
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import SPELLINGS, TARGETS, Coded, kinds_of, patterns, views_of
 from ..labels import encode_labels
@@ -347,7 +347,7 @@ class Scores:
 
     enrol: Coded
     test: Coded
-    score: NDArray[np.floating[Any]]
+    score: FloatArray
 
     def __init__(self, enrol: ArrayLike, test: ArrayLike, score: ArrayLike) -> None:
         object.__setattr__(self, "enrol", Coded.of(enrol))
@@ -484,14 +484,14 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def has_few_digits(score: NDArray[np.floating[Any]]) -> bool:
+def has_few_digits(score: FloatArray) -> bool:
     """Whether numbers have no more digits than those of float32 are written with."""
     parts = (score[start : start + STRETCH] for start in range(0, len(score), STRETCH))
     with np.errstate(over="ignore"):
         return all(bool((_shortest(part.astype(np.float32)) == part).all()) for part in parts)
 
 
-def _shortest(score: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+def _shortest(score: FloatArray) -> NDArray[np.float64]:
     """Numbers that Python writes with the digits of their own type, at most 9 for those of float32."""
     return (score.astype(np.str_) if score.dtype == np.float32 else score).astype(np.float64, copy=False)
 
@@ -499,7 +499,7 @@ def _shortest(score: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 class _Digits:
     """A column of numbers that has their digits when it is asked for."""
 
-    def __init__(self, score: NDArray[np.floating[Any]]) -> None:
+    def __init__(self, score: FloatArray) -> None:
         self.score = score
 
     def __len__(self) -> int:

@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtr
 
-from .._typing import Array
+from .._typing import Array, FloatArray
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds
 
-Scores = NDArray[np.floating[Any]]
+Scores = FloatArray
 ROUNDING = 1e-12  # a rate that is more by less than this is no more
 STRETCH = 1 << 18  # targets pooled at a time, and scores turned to float64 at a time
 

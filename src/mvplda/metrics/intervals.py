@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .._progress import Progress
-from .._typing import Array
+from .._typing import Array, RandomState
 from ..costs import Costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..kinds import Coded, Kinds, Mask, as_masks
@@ -446,7 +446,7 @@ def _draw(
     metrics: Sequence[Metric],
     n_speakers: int,
     n_resamples: int,
-    random_state: int | np.random.Generator | None,
+    random_state: RandomState,
     verbose: bool,
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """Estimates and replicates of every system, all systems on the same resamples; NaN of what is not known."""
@@ -518,7 +518,7 @@ def compare_systems(
     weights: Mapping[str, float] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
-    random_state: int | np.random.Generator | None = None,
+    random_state: RandomState = None,
     verbose: bool = False,
 ) -> Comparison:
     """Whether system A beats system B on the same trials.

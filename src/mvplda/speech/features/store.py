@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..._typing import FloatArray
 from ...exceptions import DataError, FileFormatError, ParameterError
 from ...persistence import pack, read_metadata, unpack, write_atomically
 from .frames import FeatureSettings
@@ -37,7 +38,7 @@ class FeatureSet:
     """
 
     ids: NDArray[Any]
-    frames: NDArray[Any]
+    frames: FloatArray
     offsets: NDArray[np.int64]
     settings: FeatureSettings | None = None
 
@@ -55,7 +56,7 @@ class FeatureSet:
     def from_utterances(
         cls,
         ids: Sequence[Any] | NDArray[Any],
-        utterances: Iterable[NDArray[Any]],
+        utterances: Iterable[FloatArray],
         settings: FeatureSettings | None = None,
     ) -> Self:
         """Join the frames (T, D) of utterances, one array each."""
@@ -90,11 +91,11 @@ class FeatureSet:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, i: int) -> NDArray[Any]:
+    def __getitem__(self, i: int) -> FloatArray:
         i = range(len(self))[i]
         return self.frames[self.offsets[i] : self.offsets[i + 1]]
 
-    def __iter__(self) -> Iterator[NDArray[Any]]:
+    def __iter__(self) -> Iterator[FloatArray]:
         return (self[i] for i in range(len(self)))
 
     @property
