@@ -416,7 +416,15 @@ def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
     """The entries of some columns side by side, as Python has them; text that is coded is spelled some at a time."""
     for start in range(0, len(columns[0]), WRITTEN_ROWS):
         some = (column[start : start + WRITTEN_ROWS] for column in columns)
-        yield from zip(*(part if isinstance(part, (list, tuple)) else part.tolist() for part in some), strict=True)
+        yield from zip(*map(listed, some), strict=True)
+
+
+def listed(values: Any) -> Sequence[Any]:
+    """A column as Python has it; numbers of float32 become those that are written with the same digits, at most 9."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+        values = values.astype(np.str_).astype(np.float64)
+    found: Sequence[Any] = values if isinstance(values, (list, tuple)) else values.tolist()
+    return found
 
 
 def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None:

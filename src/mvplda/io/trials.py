@@ -49,6 +49,7 @@ from .files import (
     filled_lines,
     line_blocks,
     line_of,
+    listed,
     needed,
     plain,
     problem,
@@ -488,25 +489,7 @@ def has_few_digits(score: FloatArray) -> bool:
     """Whether numbers have no more digits than those of float32 are written with."""
     parts = (score[start : start + STRETCH] for start in range(0, len(score), STRETCH))
     with np.errstate(over="ignore"):
-        return all(bool((_shortest(part.astype(np.float32)) == part).all()) for part in parts)
-
-
-def _shortest(score: FloatArray) -> NDArray[np.float64]:
-    """Numbers that Python writes with the digits of their own type, at most 9 for those of float32."""
-    return (score.astype(np.str_) if score.dtype == np.float32 else score).astype(np.float64, copy=False)
-
-
-class _Digits:
-    """A column of numbers that has their digits when it is asked for."""
-
-    def __init__(self, score: FloatArray) -> None:
-        self.score = score
-
-    def __len__(self) -> int:
-        return len(self.score)
-
-    def __getitem__(self, rows: slice) -> NDArray[np.float64]:
-        return _shortest(self.score[rows])
+        return all(bool((np.array(listed(part.astype(np.float32))) == part).all()) for part in parts)
 
 
 def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> None:
@@ -519,7 +502,7 @@ def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> N
     _check_format(format, SCORES, "a score file")
     check_ids(scores.enrol.used)
     check_ids(scores.test.used)
-    columns: list[Any] = [scores.enrol, scores.test, _Digits(scores.score)]
+    columns: list[Any] = [scores.enrol, scores.test, scores.score]
     if format == "kaldi":
         write_text(path, (f"{e} {t} {s!r}" for e, t, s in rows_of(*columns)))
     elif format == "nist":
