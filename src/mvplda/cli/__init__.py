@@ -46,6 +46,7 @@ COMMANDS = {
     "study": "experiment",
     "demo": "experiment",
     "serve": "serve",
+    "remote": "serve",
 }
 
 
