@@ -139,8 +139,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from mvplda.serve.starting import Setup, open_service
 
     folder, network = tmp_path_factory.mktemp("service"), DEFAULTS / "small.onnx"
-    if not network.is_file():
-        pytest.skip("the small network is not here")
     found = open_service(Setup(folder, model=DEFAULTS / "small.safetensors", extractors=(str(network),)))
     assert found.model is not None
     found.model.texts = {slug(text): text for text in ASKED}  # what challenges are drawn from, of forty
@@ -304,9 +302,8 @@ def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
 
 def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:
     from mvplda.serve import app
-    from mvplda.serve.starting import put_api_key
 
-    key = put_api_key(service.store, "clerk", "verify")
+    key = service.store.put_api_key("clerk", "verify")
     with running(app.create_app(service, app.Door())) as address:
         door.page.goto(address)
         door.page.wait_for_selector("text=wants an API key")
