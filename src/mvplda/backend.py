@@ -43,7 +43,10 @@ def is_torch(array: object) -> TypeGuard[Tensor]:
 
 def to_host(array: ArrayLike) -> NDArray[Any]:
     """A NumPy array of a NumPy array or a tensor."""
-    return np.asarray(array.detach().cpu() if is_torch(array) else array)
+    if not is_torch(array):
+        return np.asarray(array)
+    there = array.detach().cpu()
+    return np.asarray(there.float() if there.dtype == torch.bfloat16 else there)  # which NumPy does not know
 
 
 def diagonal_of(moment: A) -> A:

@@ -82,6 +82,8 @@ class Bundle(Persistent, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it."""
+        if self.preprocessing is not None and not isinstance(self.preprocessing, Pipeline):
+            raise ParameterError(f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}")
         vectors = X if self.preprocessing is None else like(self.preprocessing.fit_transform(_on_host(X), y), X)
         self._scorer().fit(vectors, y)
         return self
@@ -302,6 +304,8 @@ class Bundle(Persistent, BaseEstimator):
         return [] if self.preprocessing is None else [type(step).__name__ for _, step in self.preprocessing.steps]
 
     def _questions(self) -> list[Question]:
+        if self.questions is not None and not len(self.questions):
+            raise ParameterError("questions is empty: name at least one, or leave it None for the joint LLR")
         return [make_question(question, {}) for question in ([{}] if self.questions is None else self.questions)]
 
     def _prepared(self, side: Any) -> Any:

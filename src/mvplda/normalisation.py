@@ -9,6 +9,8 @@ that a trial's score does not depend on which trials stand in the list beside it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -17,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, IntArray
+from .backend import is_torch, to_host
 from .exceptions import DataError, LabelError, ParameterError
 from .models.scorer import Identification, check_top
 from .persistence import Persistent, State, Tensors, get_part, put_part
@@ -236,17 +239,20 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         return np.asarray(score(enrol, test, **options), dtype=np.float64)
 
     def _side(self, side: Any) -> Any:
-        """Profiles; of a function, whatever it takes."""
-        if isinstance(side, Profiles):
-            return side
-        return self.scorer_.enrol(side) if hasattr(self.scorer_, "enrol") else np.asarray(side)
+        """Profiles, on the host as the cohort of a file is; of a function, whatever it takes."""
+        if not isinstance(side, Profiles):
+            if not hasattr(self.scorer_, "enrol"):
+                return np.asarray(side)
+            side = self.scorer_.enrol(side)
+        return replace(side, y=to_host(side.y), kept={}) if is_torch(side.y) else side
 
     def _sides(self, enrol: SideLike, test: SideLike, options: dict[str, Any]) -> tuple[Any, Any]:
         check_is_fitted(self, "cohort_")
         if "out" in options:
             raise ParameterError("out= is for scores that are not normalised: leave it out")
         question = options.get("question")
-        if options.get("known") is not None or (isinstance(question, Question) and question.known is not None):
+        asked = question.parts() if isinstance(question, Question) else question
+        if options.get("known") is not None or (isinstance(asked, Mapping) and asked.get("known") is not None):
             raise ParameterError("known= names a class of every profile, which a cohort does not have: leave it out")
         return self._side(enrol), self._side(test)
 

@@ -50,8 +50,9 @@ def with_countermeasure(llr: ArrayLike, countermeasure: ArrayLike, spoof_prior: 
         )
     if np.isnan(scores).any() or np.isnan(traces).any():
         raise DataError("scores or the countermeasure's ratios contain NaN")
-    with np.errstate(divide="ignore"):
-        ordinary, spoofed = np.log1p(-spoof_prior), np.log(spoof_prior)
+    if spoof_prior in (0, 1):  # one of the two says nothing, be it infinite
+        return np.asarray(scores if spoof_prior == 0 else np.broadcast_to(-traces, scores.shape)) + 0.0
+    ordinary, spoofed = np.log1p(-spoof_prior), np.log(spoof_prior)
     return np.asarray(-np.logaddexp(ordinary - scores, spoofed + traces), dtype=np.float64)
 
 
@@ -112,10 +113,17 @@ class SpoofingCost:
     def at(self, threshold: float, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:
         """The cost at a threshold."""
         miss, nontarget, spoof = self.weights
+        if np.isnan(threshold):
+            raise ParameterError("the threshold is NaN")
+        sorts = {"target": targets, "non-target": nontargets, "spoof": spoofs}
+        scores = {name: np.asarray(values, dtype=np.float64) for name, values in sorts.items()}
+        for name, values in scores.items():
+            if not values.size or np.isnan(values).any():
+                raise DataError(f"there are no {name} scores, or NaN among them")
         return float(
-            miss * np.mean(np.asarray(targets) < threshold)
-            + nontarget * np.mean(np.asarray(nontargets) >= threshold)
-            + spoof * np.mean(np.asarray(spoofs) >= threshold)
+            miss * np.mean(scores["target"] < threshold)
+            + nontarget * np.mean(scores["non-target"] >= threshold)
+            + spoof * np.mean(scores["spoof"] >= threshold)
         )
 
     def least(self, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import AudioError
+from ..exceptions import AudioError, DataError
 
 FRAME_S, SHIFT_S = 0.025, 0.010
 FULL_SCALE = 0.999
@@ -87,7 +87,14 @@ class Quality:
 
 def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of samples of one channel, full scale being 1."""
-    return measure_parts([samples], rate, settings)
+    array = np.asarray(samples)
+    if array.ndim != 1 or array.dtype.kind != "f":
+        raise DataError(f"samples are (n,) floats whose full scale is 1; got shape {array.shape} of {array.dtype}")
+    if not rate > 0:
+        raise DataError(f"a rate is a number of samples a second; got {rate!r}")
+    if not np.isfinite(array).all():
+        raise AudioError(f"{int((~np.isfinite(array)).sum())} of {len(array)} samples are not finite")
+    return measure_parts([array], rate, settings)
 
 
 def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None) -> Quality:

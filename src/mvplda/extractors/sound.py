@@ -44,6 +44,8 @@ SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma", ".aac")
 SEGMENT, CLUSTER = b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75"
 """Elements of Matroska that live streams leave open."""
 BLOCK = 2**16
+LOST_S = 0.25
+"""So much less than the header tells may come of a whole file: encoders round, and begin before the sound."""
 
 
 def read_sound(
@@ -236,7 +238,7 @@ def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
         ):
             if not opened.streams.audio:
                 raise AudioError(f"{what} has no sound in it")
-            resample, own = None, 0
+            resample, own, length = None, 0, 0
             plain = av.AudioResampler(format="fltp")
             for frame in opened.decode(audio=0):
                 if resample is None:
@@ -244,8 +246,13 @@ def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
                     resample = need("soxr").ResampleStream(own, rate, 1, dtype="float32", quality="HQ")
                 if frame.sample_rate != own:
                     raise AudioError(f"{what} changes its rate from {own} to {frame.sample_rate} Hz: not read here")
+                length += frame.samples
                 for piece in plain.resample(frame):
                     yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
+            # damage within a file is skipped without a word; its header tells, where it is there, how long it was
+            told = opened.duration / av.time_base if opened.duration and len(opened.streams) == 1 else 0.0
+            if kind == "matroska" and length < (told - LOST_S) * own:
+                raise AudioError(f"{what} is damaged: {length / own:.1f} s of {told:.1f} s could be read")
             if resample is not None:
                 yield resample.resample_chunk(np.empty(0, np.float32), last=True)
     except (av.FFmpegError, ValueError, RuntimeError) as error:

@@ -238,8 +238,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         statistics : of the training vectors, for posteriors of the training classes (``known=``); None: these go
         """
         check_is_fitted(self, "mean_")
-        if len(blocks) and sum(blocks) != len(self.mean_):
-            raise ParameterError(f"blocks are widths that make {len(self.mean_)} columns; got {list(blocks)}")
+        D = len(self.mean_)
+        if len(blocks) and (sum(blocks) != D or not all(isinstance(b, Integral) and b > 0 for b in blocks)):
+            raise ParameterError(f"blocks are widths that make {D} columns; got {list(blocks)}")
+        if statistics is not None and statistics.dimension != D:
+            raise DataError(f"the statistics have width {statistics.dimension}, the model {D}")
         views = tuple(self.views_)
         strengths = as_strengths(strength, views)
         found = Components.of(self.parameters_)
@@ -285,6 +288,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         check_settings(self)
+        if self.prior is not None and not hasattr(self, "prior_strength_"):
+            raise ParameterError("the strength of the prior is not known, as files of old do not hold it: use fit")
         return self._fit(statistics, self._ranks(tuple(self.views_)), earlier=self.parameters_)
 
     def _fit(
@@ -303,12 +308,12 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             asked, ranks = choose_ranks(statistics, wanted)
         else:
             asked = ranks = dict.fromkeys(views, statistics.dimension)
+        sums = statistics.for_views(views, self._second_moment(), device)
         with warnings.catch_warnings():
             if self.prior is not None:  # what the labels cannot tell, it can
                 warnings.simplefilter("ignore", UnidentifiableViewWarning)
                 warnings.simplefilter("ignore", DisconnectedDesignWarning)
             diagnostics = examine(statistics, views, asked, ranks)
-        sums = statistics.for_views(views, self._second_moment(), device)
         kind = self.noise if self.prior is None else "full"
         noise = NoiseModel.of(kind, self.noise_floor, statistics, self.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
@@ -488,6 +493,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "algorithm_used": getattr(self, "algorithm_used_", None),
             "classes": {view: self.classes_[view].tolist() for view in kept},
         }
+        if hasattr(self, "prior_strength_"):
+            values["prior_strength"] = self.prior_strength_
         return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}, values
 
     @classmethod
@@ -503,6 +510,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
         model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
         model.n_features_in_ = int(values["dimension"])
+        if "prior_strength" in values:
+            model.prior_strength_ = {name: float(strength) for name, strength in values["prior_strength"].items()}
         return model
 
     def check_state(self) -> None:

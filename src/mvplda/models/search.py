@@ -24,7 +24,7 @@ from ..inference.design import largest_rank
 from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
 from ..statistics import SufficientStatistics
-from .multiview import MultiviewPLDA, check_settings
+from .multiview import PLDA, MultiviewPLDA, check_settings
 
 HELD_OUT_VECTORS = 600
 """Of every fold, so many vectors make the pairs that ``criterion="cllr"`` is judged by."""
@@ -178,7 +178,14 @@ class MultiviewPLDACV(BaseEstimator):
         return base
 
     def _checked(self) -> MultiviewPLDA:
+        if self.model is not None and (not isinstance(self.model, MultiviewPLDA) or isinstance(self.model, PLDA)):
+            raise ParameterError(f"model is a MultiviewPLDA with the other settings, or None; got {self.model!r}")
         base = self._base()
+        if base.prior is not None:
+            raise ParameterError(
+                "a prior makes loadings of full rank and goes with no shrinkage, so that nothing is left to choose: "
+                "use MultiviewPLDA, whose prior_strength='auto' asks held-out classes"
+            )
         base.set_params(views=self.views)
         check_settings(base)
         if base.algorithm == "paper":
@@ -187,7 +194,7 @@ class MultiviewPLDACV(BaseEstimator):
 
     def _axes(self, trained: Sequence[SufficientStatistics], views: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
         """The candidates of every setting, in rising order."""
-        axes: dict[str, tuple[Any, ...]] = {"noise_shrinkage": tuple(sorted(self.noise_shrinkages))}
+        axes: dict[str, tuple[Any, ...]] = {"noise_shrinkage": _in_order(self.noise_shrinkages)}
         for view in views:
             most = min(largest_rank(s, view) for s in trained)
             wish = "auto" if self.views is None else self.views[view]
@@ -199,11 +206,18 @@ class MultiviewPLDACV(BaseEstimator):
                 ranks = (*(r for r in LADDER if r < most), min(most, LADDER[-1]))
             else:
                 ranks = np.atleast_1d(wish).tolist()
+            broken = [r for r in ranks if isinstance(r, bool) or not isinstance(r, Integral)]
+            if broken:
+                raise ParameterError(f"the ranks of view {view!r} are whole numbers; got {broken[0]!r}")
             axes[view] = tuple(sorted({min(int(r), most) for r in ranks}))
-        axes["loading_shrinkage"] = tuple(sorted(self.loading_shrinkages))
+        axes["loading_shrinkage"] = _in_order(self.loading_shrinkages)
         if not all(axes.values()):
             raise ParameterError("every setting needs at least one candidate")
         return axes
+
+
+def _in_order(candidates: float | Sequence[float]) -> tuple[float, ...]:
+    return tuple(sorted(np.atleast_1d(candidates).tolist()))
 
 
 def _likelihood_of(held_out: SufficientStatistics) -> Judge:

@@ -237,7 +237,7 @@ class LatentModel(BaseScorer):
         profiles, tests = self._sides(enrol, test)
         ratio = question.ratio(self.views_, _labelled(profiles, tests, question))
         if scoring == "paper":
-            if len(self.views_) != 2 or any(":" in view for view in self.views_) or len(ratio.hypotheses) != 4:
+            if len(self.views_) != 2 or any(":" in view for view in self.views_) or question.given:
                 raise ParameterError(
                     "scoring='paper' is for two views without interaction, and asks for both at once or for one of them"
                 )

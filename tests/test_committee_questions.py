@@ -1,0 +1,94 @@
+"""A committee of one expert answers every question as that expert does; what cannot be an expert is refused."""
+
+import numpy as np
+import pytest
+
+from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA, ParameterError
+from mvplda.normalisation import ScoreNormaliser
+
+VIEWS = {"speaker": 2, "phrase": 2}
+
+
+def _data(seed=0):
+    rng = np.random.default_rng(seed)
+    speaker, phrase = np.divmod(np.arange(72), 8)
+    y = {"speaker": np.char.add("s", speaker.astype(str)), "phrase": np.char.add("p", (phrase // 2).astype(str))}
+    X = rng.normal(size=(9, 5))[speaker] + rng.normal(size=(4, 5))[phrase // 2] + 0.6 * rng.normal(size=(72, 5))
+    return X, y, rng.normal(size=(6, 5)), rng.normal(size=(4, 5))
+
+
+IDS = [0, 0, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("views", [VIEWS, {**VIEWS, "speaker:phrase": 1}])
+@pytest.mark.parametrize("known", [None, "phrase"])
+@pytest.mark.parametrize("same", ["phrase", ["speaker", "phrase"], "speaker"])
+def test_labels_of_both_sides_are_claims_where_they_are_asked_about(views, known, same):
+    X, y, E, T = _data()
+    model, committee = MultiviewPLDA(views).fit(X, y), Committee({"one": MultiviewPLDA(views)}, factors=None).fit(X, y)
+    asked = {"same": same, "known": known, "dtype": np.float64}
+    answers = []
+    for scorer in (model, committee):
+        profiles = scorer.enrol(E, IDS, {"phrase": ["p0", "p1", "p1", "p0", "p2", "p1"]})
+        tests = scorer.enrol(T, [0, 0, 1, 1], {"phrase": ["p0", "p1", "p2", "p0"]})
+        if known and same == "phrase":
+            asked = {**asked, "given": {"speaker": "same"}}
+        answers.append(scorer.llr(profiles, tests, **asked))
+    np.testing.assert_allclose(answers[1], answers[0], atol=1e-9)
+
+
+def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
+    X, y, E, T = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=None).fit(X, y)
+    profiles = committee.enrol(E, IDS)
+    asked = {"same": "speaker", "known": {"phrase": ["p0", "p2", "p1"]}, "dtype": np.float64}
+    matrix = committee.llr(profiles, T, **asked)
+    for pairs in ([(2, 0), (0, 3), (1, 1)], [(2, 0), (2, 3), (0, 1), (1, 2), (0, 0)]):
+        rows, columns = np.transpose(pairs)
+        found = committee.llr_trials(profiles, T, pairs, **asked)
+        np.testing.assert_allclose(found, matrix[rows, columns], atol=1e-9)
+    monkeypatch.setattr("mvplda.scoring.matrix.SCATTER_ELEMENTS", 4)  # one profile a band
+    best = committee.identify(profiles, T, top=1, **asked)
+    np.testing.assert_allclose(best.scores[:, 0], matrix.max(axis=0), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"known": ["room"]},
+        {"factors": {"one": -1.0}},
+        {"factors": {"one": np.nan}},
+        {"factors": "learned"},
+        {"folds": 1},
+        {"folds": 2.5},
+        {"enrolment": 0},
+    ],
+)
+def test_wrong_settings_are_named(settings):
+    X, y, _, _ = _data()
+    with pytest.raises(ParameterError, match=next(iter(settings)).rstrip("s")):
+        Committee({"one": MultiviewPLDA(VIEWS)}, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "expert",
+    [
+        CascadeScorer(VIEWS),
+        Committee({"one": MultiviewPLDA(VIEWS)}),
+        Bundle(None, CascadeScorer(VIEWS)),
+        Bundle(None, MultiviewPLDA(VIEWS), ScoreNormaliser("s")),
+    ],
+)
+def test_what_cannot_be_an_expert_is_refused(expert):
+    X, y, _, _ = _data()
+    with pytest.raises(ParameterError, match="expert 'odd'"):
+        Committee({"odd": expert, "other": CosineScorer()}).fit(X, y)
+
+
+def test_one_view_may_be_named_by_itself():
+    X, y, E, T = _data()
+    one, two = (
+        Committee({"one": MultiviewPLDA(VIEWS)}, speaks_of={"one": views}, known=views, folds=3).fit(X, y)
+        for views in ("phrase", ["phrase"])
+    )
+    np.testing.assert_array_equal(one.llr(E, T), two.llr(E, T))
