@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from extractor_problems import RATE, network, voice, write
+from extractor_problems import RATE, network, soundfile, voice, write
 
 import mvplda
 from mvplda.exceptions import AudioError, DataError, FetchError, FileFormatError, NumericalError, ParameterError
@@ -317,6 +317,55 @@ def test_a_long_file_is_the_mean_of_its_parts_by_speech(tmp_path):
     expected = np.average([part.vector for part in parts], axis=0, weights=weights)
     np.testing.assert_allclose(cut(file), expected, atol=1e-5)
     assert cut.utterance(file).quality.duration_s == pytest.approx(4.0)  # a silent part says nothing
+
+
+def test_sounds_of_one_length_go_together_and_none_is_padded(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    seconds = [1.0, 1.2, 1.0, 0.7, 1.2, 1.0]
+    files = [write(tmp_path / f"{i}.wav", voice(s, 1 + 0.05 * i)) for i, s in enumerate(seconds)]
+    bad = write(tmp_path / "bad.wav", voice(0.05))
+    alone = extractor.extract(files)
+    seen: list = []
+    run = extractor._run
+    extractor._run = lambda frames: seen.append(frames.shape[:2]) or run(frames)
+    extractor.waits_s = 240.0  # as on a GPU
+    found = extractor.extract_all([files[0], bad, *files[1:]], on_error="skip")
+    np.testing.assert_allclose(found.X, alone, atol=1e-6)
+    assert found.rows == [0, 2, 3, 4, 5, 6]
+    assert sorted(seen) == [(1, 68), (2, 118), (3, 98)]
+
+
+@pytest.mark.slow
+def test_a_long_file_needs_no_more_memory_than_a_short_one(tmp_path):
+    import tracemalloc
+
+    import av
+
+    extractor = load_extractor(network(tmp_path / "model.onnx", inputs=("waveform",), output="embedding", samples=True))
+    minute = np.tile(voice(6.0), 10)
+
+    def peak(minutes: int, suffix: str) -> float:
+        file = tmp_path / f"{minutes}{suffix}"
+        if suffix == ".flac":
+            with soundfile.SoundFile(file, "w", RATE, 1) as out:
+                for _ in range(minutes):
+                    out.write(minute)
+        else:
+            with av.open(str(file), "w") as out:
+                stream = out.add_stream("pcm_s16le", rate=RATE, layout="mono")
+                for _ in range(minutes):
+                    frame = av.AudioFrame.from_ndarray((minute * 32767).astype(np.int16)[None], "s16", "mono")
+                    frame.sample_rate = RATE
+                    out.mux(stream.encode(frame))
+        tracemalloc.start()
+        try:
+            assert extractor.utterance(file).quality.duration_s == pytest.approx(60 * minutes, rel=1e-3)
+            return tracemalloc.get_traced_memory()[1] / 2**20
+        finally:
+            tracemalloc.stop()
+
+    for suffix in (".flac", ".mka"):
+        assert peak(12, suffix) < 1.2 * peak(2, suffix) + 4  # the sound has 46 MiB and 8
 
 
 def test_extractors_side_by_side_weigh_the_same(tmp_path):

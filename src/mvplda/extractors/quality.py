@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import AudioError
+from ..exceptions import AudioError, ParameterError
+from .activity import silero_speech
 
+Activity = Literal["energy", "silero"]
 FRAME_S, SHIFT_S = 0.025, 0.010
+LEAST_SPEECH_S = 0.1
+"""Less that silero hears is none: a click has as much."""
 FULL_SCALE = 0.999
 """Of the loudest sample; from here on a sample may be cut off, for converters and codecs round a little."""
 LEAST_LIMIT = 0.1
@@ -38,6 +42,9 @@ class QualitySettings:
         it by 20 to 40 dB
     tone : a share of the energy in a band of 100 Hz, above which a steady sound is a "tone", else it is "noise"
     speech_below_peak_db : frames further below the loudest are no speech
+    activity : what tells speech: the "energy" of frames, which takes any sound that comes and goes for speech, or
+        "silero", a network that ``mvplda extractor get silero`` fetches. Vectors do not depend on it
+    least_speech_s : less net speech is an error, not a warning
     """
 
     speech_s: float = 1.0
@@ -48,6 +55,12 @@ class QualitySettings:
     steady_db: float = 4.0
     tone: float = 0.8
     speech_below_peak_db: float = 30.0
+    activity: Activity = "energy"
+    least_speech_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.activity not in ("energy", "silero"):
+            raise ParameterError(f"activity is 'energy' or 'silero'; got {self.activity!r}")
 
 
 @dataclass(frozen=True)
@@ -56,12 +69,12 @@ class Quality:
 
     Attributes
     ----------
-    duration_s, speech_s : its length, and that of its speech by energy
+    duration_s, speech_s : its length, and that of the speech in it
     peak_db, level_db : the loudest sample, and the mean power of the speech, below full scale
     clipped : share of samples in flat tops at the limit
     snr_db : speech against what lies between; None where nothing lies between
     bandwidth_hz : where the spectrum ends
-    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise
+    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise, speechless
     digest : of the samples: equal for copies under other names
     """
 
@@ -78,7 +91,7 @@ class Quality:
     @property
     def usable(self) -> bool:
         """Whether there is speech in it that a decision could rest on."""
-        return not {"tone", "noise", "quiet"} & set(self.warnings)
+        return not {"tone", "noise", "quiet", "speechless"} & set(self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -93,7 +106,7 @@ def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None =
 def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of a recording that comes in parts."""
     settings = settings or QualitySettings()
-    levels, peaks, lengths, flat = [], [], [], 0
+    levels, peaks, lengths, heard, flat = [], [], [], [], 0
     spectra = np.zeros(SPECTRUM // 2 + 1)
     digest = hashlib.sha256(f"{rate}".encode())
     for part in parts:
@@ -102,13 +115,16 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         peaks.append(float(np.abs(samples).max(initial=0.0)))
         flat += _flat_tops(samples)
         levels.append(frame_levels(samples, rate))
+        if settings.activity == "silero":
+            middles = round(SHIFT_S * rate) * np.arange(len(levels[-1])) + round(FRAME_S * rate) // 2
+            heard.append(silero_speech(samples, rate, middles))
         spectra += _spectrum(samples)
         digest.update(np.round(samples * 32768).astype("<i4").tobytes())
     total = sum(lengths)
     if not total:
         raise AudioError("the sound is empty: there are no samples")
     level = np.concatenate(levels)
-    speech = is_speech(level, settings)
+    speech = np.concatenate(heard) if heard else is_speech(level, settings)
     steady = len(level) >= 20 and np.subtract(*np.percentile(level, [95, 5])) < settings.steady_db
     found = Quality(
         duration_s=total / rate,
@@ -120,6 +136,10 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         bandwidth_hz=_bandwidth(spectra, rate),
         digest=digest.hexdigest(),
     )
+    if found.speech_s < settings.least_speech_s:
+        raise AudioError(
+            f"the sound holds {found.speech_s:.2f} s of speech, at least {settings.least_speech_s:g} s are wanted"
+        )
     band = max(1, round(100 / (rate / SPECTRUM)))
     concentrated = np.convolve(spectra, np.ones(2 * band + 1), "same").max() / max(spectra.sum(), 1e-300)
     names = {
@@ -130,6 +150,7 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         "short": found.speech_s < settings.speech_s,
         "noisy": found.snr_db is not None and found.snr_db < settings.snr_db,
         "narrow": found.bandwidth_hz < settings.bandwidth_hz,
+        "speechless": bool(heard) and found.speech_s < LEAST_SPEECH_S,
     }
     return Quality(**{**asdict(found), "warnings": tuple(name for name, wrong in names.items() if wrong)})
 

@@ -224,6 +224,7 @@ EXPLAINED = {
     "short": "a recording holds under a second of speech",
     "noisy": "a recording is noisy",
     "narrow": "a recording has the bandwidth of a telephone",
+    "speechless": "a recording holds no speech that was heard",
 }
 
 
