@@ -243,11 +243,37 @@ def test_nemos_frames_are_those_of_another_implementation(seconds):
     assert not theirs[len(ours) :].any()
 
 
-def test_speechbrains_filters_are_symmetric_and_floored():
-    recipe = families()["speechbrain-ecapa"]
-    frames = make_frames(voice(1.0), replace(recipe, features=replace(recipe.features, normalisation="none")))
-    assert frames.shape == (101, 80)
-    assert frames.max() - frames.min() <= 80.0 + 1e-4
+@pytest.mark.slow  # librosa compiles itself first
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_resemblyzers_frames_are_those_of_librosa(seconds):
+    librosa = pytest.importorskip("librosa", reason="librosa is not installed, whose frames are compared with")
+    samples = voice(seconds)
+    theirs = librosa.feature.melspectrogram(y=samples, sr=RATE, n_fft=400, hop_length=160, n_mels=40).T
+    ours = make_frames(samples, families()["resemblyzer"])
+    np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6 * theirs.max())  # theirs are made in float32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_speechbrains_frames_are_those_of_its_definition(seconds):
+    """Its filter banks as its documentation defines them, on librosa's transform: a periodic Hamming window of 25 ms
+    every 10 ms, centred, zeros outside; triangles between the 82 places that are equally far apart in mel, each as
+    wide above its centre as it is below; ten logarithms of ten, at least 1e-10 and 80 dB below the loudest; less the
+    mean over time."""
+    librosa = pytest.importorskip("librosa", reason="librosa is not installed, whose transform is used")
+    samples = voice(seconds)
+    spectrum = librosa.stft(
+        samples.astype(np.float64), n_fft=400, hop_length=160, win_length=400, window="hamming", pad_mode="constant"
+    )
+    hz = librosa.mel_frequencies(82, fmin=0.0, fmax=8000.0, htk=True)
+    bank = np.zeros((201, 80))
+    for k in range(80):
+        centre, width = hz[k + 1], hz[k + 1] - hz[k]
+        for b, f in enumerate(np.linspace(0, 8000, 201)):
+            bank[b, k] = max(0.0, 1 - abs(f - centre) / width)
+    decibels = librosa.power_to_db((np.abs(spectrum) ** 2).T @ bank, ref=1.0, amin=1e-10, top_db=80.0)
+    theirs = decibels - decibels.mean(axis=0)
+    np.testing.assert_allclose(make_frames(samples, families()["speechbrain-ecapa"]), theirs, atol=1e-3)
 
 
 # Vectors.

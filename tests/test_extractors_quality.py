@@ -38,6 +38,8 @@ def test_a_good_recording_has_no_warning_and_the_right_numbers():
         ("clipped", np.clip(20 * voice(3.0), -0.9, 0.9)),
         ("quiet", 2e-4 * voice(3.0) / np.abs(voice(3.0)).max()),
         ("short", voice(0.5)),
+        ("damaged", np.frombuffer(b"\0" + (voice(3.0) * 32767).astype("<i2").tobytes()[:-1], "<i2") / 32768),
+        ("damaged", np.where(np.arange(3 * RATE) % 9000 == 4000, 0.9, voice(3.0))),
         ("noisy", voice(3.0) + 0.8 * np.abs(voice(3.0)).max() * NOISE),
     ],
 )

@@ -441,12 +441,12 @@ def verify(
     if phrase is not None:
         options["known"] = {"phrase": [phrase]}
     decision = compare(network, known, test, model=_model(model), limits=limits, options=options)
-    views = same or (network.views if model is None else ())
     if as_json:
         click.echo(
             json.dumps(
                 {
                     "verdict": decision.verdict,
+                    "views": list(decision.views),
                     "llr": decision.llr,
                     "accept_at": limits.accept,
                     "reject_at": limits.reject,
@@ -463,12 +463,12 @@ def verify(
             )
         )
     else:
-        click.echo(decision.sentence(views or ("speaker",)))
+        click.echo(decision.sentence())
         click.echo(
             f"Accepted from {limits.accept:+.2f}, rejected up to {limits.reject:+.2f}. It rests on {decision.basis}."
         )
         for name, p in (decision.probabilities or {}).items():
-            click.echo(f"  same in {name}: {100 * p:.2f} %")
+            click.echo(f"  the same {name}{'' if ' and ' in name or name == 'nothing' else ' only'}: {100 * p:.2f} %")
         for reason in decision.reasons:
             click.echo(f"Mind: {reason}.")
     sys.exit({"accept": 0, "reject": 1, "inconclusive": 2}[decision.verdict])
@@ -516,7 +516,7 @@ def identify(
     options = {"same": list(same)} if same else {}
     names = list(voices.counts())
     speech = sum(quality.speech_s for quality in heard.qualities)
-    llrs, basis, _, _ = score(
+    llrs, basis, *_ = score(
         network, voices.vectors.X, voices.owners, heard.X, speech, model=_model(model), options=options
     )
     order = sorted(range(len(names)), key=lambda row: -llrs[row])
@@ -593,7 +593,7 @@ def add(
         )
     book.add(name, network, found)
     _warn(qualities)
-    click.echo(f"{name}: {book.counts()[name]} recordings in {file}", err=True)
+    click.echo(f"{name}: {book.counts()[name]} recording(s) in {file}", err=True)
 
 
 @profiles.command()
@@ -606,7 +606,7 @@ def remove(file: str, name: str) -> None:
     """
     from ..extractors.verdict import ProfileBook
 
-    click.echo(f"{name}: {ProfileBook(file).remove(name)} recordings taken out of {file}", err=True)
+    click.echo(f"{name}: {ProfileBook(file).remove(name)} recording(s) taken out of {file}", err=True)
 
 
 @profiles.command("list")

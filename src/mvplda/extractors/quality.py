@@ -23,6 +23,8 @@ LEAST_LIMIT = 0.1
 """Quieter sound has so few levels that equal neighbours mean nothing."""
 DIGITAL_ZERO_DB = -120.0
 SPECTRUM = 512
+LOUD, CREST = 0.35, 12.0
+"""Deviation of samples over 32 ms that only a vowel reaches; and a peak above the deviation that no voice has."""
 FFT_FRAMES = 4000
 """Spectra that the long-term spectrum is the mean of; more of a long file are passed over evenly."""
 
@@ -42,6 +44,8 @@ class QualitySettings:
         it by 20 to 40 dB
     tone : a share of the energy in a band of 100 Hz, above which a steady sound is a "tone", else it is "noise"
     speech_below_peak_db : frames further below the loudest are no speech
+    broken : so many windows (32 ms) that no voice makes are "damaged": white noise near full scale, as bytes that were
+        taken for samples give, or single samples far above all around them. Of 1,200 whole recordings none has one
     activity : what tells speech: the "energy" of frames, which takes any sound that comes and goes for speech, or
         "silero", a network that ``mvplda extractor get silero`` fetches. Vectors do not depend on it
     least_speech_s : less net speech is an error, not a warning
@@ -55,6 +59,7 @@ class QualitySettings:
     steady_db: float = 4.0
     tone: float = 0.8
     speech_below_peak_db: float = 30.0
+    broken: int = 2
     activity: Activity = "energy"
     least_speech_s: float = 0.0
 
@@ -74,7 +79,7 @@ class Quality:
     clipped : share of samples in flat tops at the limit
     snr_db : speech against what lies between; None where nothing lies between
     bandwidth_hz : where the spectrum ends
-    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise, speechless
+    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise, damaged, speechless
     digest : of the samples: equal for copies under other names
     """
 
@@ -106,7 +111,7 @@ def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None =
 def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of a recording that comes in parts."""
     settings = settings or QualitySettings()
-    levels, peaks, lengths, heard, flat = [], [], [], [], 0
+    levels, peaks, lengths, heard, flat, broken = [], [], [], [], 0, 0
     spectra = np.zeros(SPECTRUM // 2 + 1)
     digest = hashlib.sha256(f"{rate}".encode())
     for part in parts:
@@ -118,7 +123,9 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         if settings.activity == "silero":
             middles = round(SHIFT_S * rate) * np.arange(len(levels[-1])) + round(FRAME_S * rate) // 2
             heard.append(silero_speech(samples, rate, middles))
-        spectra += _spectrum(samples)
+        spectrum, unlike_speech = _spectrum(samples)
+        spectra += spectrum
+        broken += unlike_speech
         digest.update(np.round(samples * 32768).astype("<i4").tobytes())
     total = sum(lengths)
     if not total:
@@ -150,6 +157,7 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         "short": found.speech_s < settings.speech_s,
         "noisy": found.snr_db is not None and found.snr_db < settings.snr_db,
         "narrow": found.bandwidth_hz < settings.bandwidth_hz,
+        "damaged": broken >= settings.broken,
         "speechless": bool(heard) and found.speech_s < LEAST_SPEECH_S,
     }
     return Quality(**{**asdict(found), "warnings": tuple(name for name, wrong in names.items() if wrong)})
@@ -186,14 +194,21 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
     return int((np.append(both, False) | np.append(False, both)).sum())
 
 
-def _spectrum(samples: NDArray[np.float32]) -> NDArray[np.float64]:
+def _spectrum(samples: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
+    """Power by frequency, and how many windows are as no voice makes them."""
     if len(samples) < SPECTRUM:
         samples = np.pad(samples, (0, SPECTRUM - len(samples)))
     windows = np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
     windows = windows[:: max(1, len(windows) // FFT_FRAMES)]
     power = np.abs(np.fft.rfft(windows * np.hanning(SPECTRUM + 1)[:-1])) ** 2
     power[:, 0] = 0  # a constant is no sound
-    return np.asarray(power.sum(axis=0))
+    rest = power[:, 1:] + 1e-20
+    flatness = np.exp(np.log(rest).mean(axis=1)) / rest.mean(axis=1)  # of white noise 0.56
+    level = np.sqrt(np.mean(np.square(windows, dtype=np.float64), axis=1)) + 1e-12
+    top = np.abs(windows).max(axis=1)
+    noise = (flatness > 0.4) & (level > LOUD)
+    clicks = (flatness > 0.3) & (top > CREST * level) & (top > 0.5 * np.abs(samples).max())
+    return np.asarray(power.sum(axis=0)), int((noise | clicks).sum())
 
 
 def _bandwidth(spectrum: NDArray[np.float64], rate: int) -> float:
