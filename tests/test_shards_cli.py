@@ -89,11 +89,11 @@ def test_faults_are_one_line_and_what_is_left_out_is_listed(tmp_path: Path, shar
     done = run("stats", *paths, *ASKED, "-o", out, "-q", code=1)
     assert done.stderr.startswith(f"mvplda: {paths[1]}")
     assert done.stderr.count("\n") == 1
-    assert "row 4" in run("stats", *paths, *ASKED, "-o", out, "-q", "--on-bad-shard", "skip", code=0).stderr
+    assert "row 4" in run("stats", *paths, *ASKED, "-o", out, "-q", "--on-error", "skip-shards", code=0).stderr
     out.unlink()
     assert "row 4" in run("stats", paths[0], paths[2], *ASKED, "-o", out, "-q", code=1).stderr
     assert not out.exists()
-    done = run("stats", *paths, *ASKED, "-o", out, "--on-bad-shard", "skip", "--on-bad-rows", "skip")
+    done = run("stats", *paths, *ASKED, "-o", out, "--on-error", "skip")
     assert f"left out {paths[1]}" in done.stderr
     sources = load_with_sources(out)[1]
     assert list(sources["bad shards"]) == [str(paths[1])]

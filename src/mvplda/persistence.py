@@ -191,7 +191,8 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
                 os.fsync(file.fileno())
         for part, path, copied in zip(temporary, paths, straight, strict=True):
             if str(path) == STANDARD:
-                sys.stdout.buffer.write(part.read_bytes())
+                with part.open("rb") as source:
+                    shutil.copyfileobj(source, sys.stdout.buffer)
                 sys.stdout.buffer.flush()
             elif copied:
                 with part.open("rb") as source, path.open("wb") as sink:

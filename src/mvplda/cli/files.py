@@ -217,7 +217,7 @@ def convert(
 
         write_trials(target, read_trials(source, from_format), to_format)
     elif what == "scores":
-        from ..io.scores import read_scores, write_scores
+        from ..io.trials import read_scores, write_scores
 
         write_scores(target, read_scores(source, from_format), to_format)
     elif what == "scorer":

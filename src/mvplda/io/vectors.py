@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .._optional import need
 from .._typing import PathLike
@@ -93,7 +93,7 @@ class VectorSet:
     def __contains__(self, name: object) -> bool:
         return name in self._rows
 
-    def rows(self, ids: Iterable[Any]) -> NDArray[np.int64]:
+    def rows(self, ids: Iterable[object]) -> NDArray[np.int64]:
         """Row of every id; one that is not there is an error that names it."""
         names = [str(name) for name in ids]
         missing = [name for name in names if name not in self._rows]
@@ -105,7 +105,7 @@ class VectorSet:
             )
         return np.fromiter((self._rows[name] for name in names), dtype=np.int64, count=len(names))
 
-    def select(self, ids: Iterable[Any]) -> VectorSet:
+    def select(self, ids: Iterable[object]) -> VectorSet:
         """The vectors of these ids, in their order; ids may repeat."""
         rows = self.rows(ids)
         return VectorSet(self.ids[rows], self.X[rows], self.extractor)
@@ -255,7 +255,7 @@ def check_once(path: PathLike, names: Names, first: int = 0) -> None:
         )
 
 
-def checked(path: PathLike, ids: Sequence[str] | Names, X: Any) -> VectorSet:
+def checked(path: PathLike, ids: Sequence[str] | Names, X: ArrayLike) -> VectorSet:
     """A vector set, or an error about ids and numbers that names the file."""
     array = np.asarray(X)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
