@@ -15,8 +15,10 @@ import soundfile
 
 from mvplda.exceptions import FetchError
 from mvplda.extractors import load_extractor
-from mvplda.extractors.network import OnnxExtractor, golden_signal
-from mvplda.extractors.weights import NAMES, cached_file
+from mvplda.extractors.frontends import cached_file
+from mvplda.extractors.network import OnnxExtractor
+from mvplda.extractors.sound import golden_signal
+from mvplda.extractors.weights import NAMES
 
 from .timing import best_of, extra_memory, in_another_process
 

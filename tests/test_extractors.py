@@ -17,10 +17,11 @@ from extractor_problems import RATE, network, soundfile, voice, write
 import mvplda
 from mvplda.exceptions import AudioError, DataError, FetchError, FileFormatError, NumericalError, ParameterError
 from mvplda.extractors import Extractor, JointExtractor, families, read_recipe, to_toml
-from mvplda.extractors.frontends import make_frames
-from mvplda.extractors.network import OnnxExtractor, frame_numbers, golden_signal
+from mvplda.extractors.frontends import cached_file, make_frames
+from mvplda.extractors.network import OnnxExtractor, frame_numbers
 from mvplda.extractors.recipe import recipe_from
-from mvplda.extractors.weights import NAMES, cached_file, get_weights
+from mvplda.extractors.sound import golden_signal
+from mvplda.extractors.weights import NAMES, get_weights
 
 load_extractor: Any = mvplda.load_extractor  # recipes and golden numbers are those of ONNX files only
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

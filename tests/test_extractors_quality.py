@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mvplda.exceptions import AudioError, FetchError, ParameterError
 from mvplda.extractors import QualitySettings, activity, load_extractor, measure
+from mvplda.extractors.frontends import cached_file
 from mvplda.extractors.quality import measure_parts
-from mvplda.extractors.weights import cached_file
 
 T = np.arange(3 * RATE) / RATE
 NOISE = 0.1 * np.random.default_rng(0).normal(size=len(T))

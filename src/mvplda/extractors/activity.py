@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from .._optional import need
 from ..exceptions import NumericalError
+from .frontends import cached_file, open_session
+from .sound import golden_signal
 
 RATE = 16000
 STEP, BEFORE = 512, 64
@@ -28,8 +30,6 @@ class Silero:
     """The network, and the probabilities of speech that it gives for every 32 ms."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        from .network import open_session
-
         self.path = path
         self._session = open_session(path, 1)
 
@@ -50,8 +50,6 @@ class Silero:
 
     def check(self) -> None:
         """Compare what the code's own signal gives with what it gave where this was written."""
-        from .network import golden_signal
-
         found = self.probabilities(golden_signal(RATE))[::5][: len(GOLDEN)]
         off = float(np.abs(found - np.array(GOLDEN)).max())
         if not off <= AGREE:
@@ -71,6 +69,4 @@ def silero_speech(samples: NDArray[Any], rate: int, centres: NDArray[np.int64]) 
 
 @lru_cache(maxsize=1)
 def _loaded() -> Silero:
-    from .weights import cached_file
-
     return Silero(cached_file("silero"))

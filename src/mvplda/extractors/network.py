@@ -6,22 +6,19 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._optional import need
 from ..exceptions import AudioError, FileFormatError, NumericalError
 from .extractor import SoundExtractor, Vector
-from .frontends import SHIFT_S, make_frames, normalised
+from .frontends import SHIFT_S, make_frames, normalised, open_session
 from .quality import frame_levels, is_speech
 from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
-from .sound import Sound
+from .sound import Sound, golden_signal
 
-GOLDEN_S = 2.4
 AT_ONCE = 32
 """Windows, or sounds of one length, that the network sees at once."""
 AGREE = 0.9995
@@ -330,22 +327,6 @@ def _from_metadata(recipe: Recipe, metadata: Mapping[str, str], path: Path) -> R
     return replace(recipe, samples=samples, features=features, rate=rate, golden=recipe.golden if same else Golden())
 
 
-def open_session(path: str | os.PathLike[str], threads: int) -> Any:
-    """An ONNX file in onnxruntime, on a GPU where it has one."""
-    runtime = need("onnxruntime")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    wanted = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in runtime.get_available_providers()]
-    try:
-        return runtime.InferenceSession(str(path), options, providers=wanted)
-    except Exception as error:  # onnxruntime has no base class of its own for them
-        raise FileFormatError(f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}") from error
-
-
 def _levelled(samples: Sound, level: str, value: float) -> Sound:
     if level == "none":
         return samples
@@ -386,29 +367,6 @@ def _thirds(n: int, frames: int, step: int) -> list[int]:
         raise AudioError(f"the sound is too short: {n} frames, a window has {frames}")
     count = -(-((n - frames) // step + 1) // 3) * 3
     return [int(start) for start in np.linspace(0, n - frames, count)]
-
-
-@lru_cache(maxsize=4)
-def golden_signal(rate: int = 16000) -> Sound:
-    """A made voice of 2.4 s: pulses of a moving pitch through three resonances, in syllables, over a little noise."""
-    t = np.arange(round(GOLDEN_S * rate)) / rate
-    pitch = 120 + 25 * np.sin(2 * np.pi * 0.7 * t) - 15 * t
-    phase = 2 * np.pi * np.cumsum(pitch) / rate
-    voice = np.zeros_like(t)
-    for harmonic in range(1, 31):
-        hz = harmonic * pitch
-        gain = sum(
-            height / (1 + ((hz - centre * (1 + 0.12 * np.sin(2 * np.pi * speed * t))) / width) ** 2)
-            for centre, width, height, speed in ((550, 120, 1.0, 1.1), (1500, 180, 0.5, 1.7), (2600, 250, 0.25, 0.6))
-        )
-        voice += np.where(hz < 0.45 * rate, gain, 0.0) * np.sin(harmonic * phase)
-    syllables = np.clip(np.sin(2 * np.pi * 2.2 * t), 0, None) ** 0.5
-    numbers = np.arange(1, len(t) + 1, dtype=np.uint64)
-    mixed = (numbers * np.uint64(2654435761) ^ (numbers * np.uint64(40503) >> np.uint64(7))) % np.uint64(65536)
-    signal = 0.05 * voice * syllables + 2e-3 * (mixed.astype(np.float64) / 32768 - 1)
-    rounded = signal.astype(np.float32)
-    rounded.setflags(write=False)
-    return rounded
 
 
 def frame_numbers(frames: NDArray[np.float32]) -> tuple[float, ...]:

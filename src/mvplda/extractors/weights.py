@@ -18,6 +18,7 @@ import numpy as np
 from .._optional import need
 from ..exceptions import FetchError, NumericalError, ParameterError
 from ..persistence import atomic_write
+from .frontends import cache_folder
 from .recipe import Weights, families, to_toml
 
 EXACT = 1e-5
@@ -102,24 +103,6 @@ SILERO = Wheel(
     },
 )
 """Voice activity: no extractor, but fetched like one."""
-
-
-def cache_folder() -> Path:
-    """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
-    given = os.environ.get("MVPLDA_CACHE")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "mvplda"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).expanduser() / "mvplda"
-
-
-def cached_file(name: str) -> Path:
-    """The file of a fetched extractor; one that was not fetched is an error that says how."""
-    place = cache_folder() / "extractors" / name / f"{name}.onnx"
-    if not place.is_file():
-        raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
-    return place
 
 
 def get_weights(
