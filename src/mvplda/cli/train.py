@@ -26,8 +26,9 @@ from .score import enrolled_profiles, read_side
 @click.command()
 @click.argument("vectors")
 @labels_option(
-    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
-    "view; a vector that FILE does not list has no label in that view. Statistics have their own."
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class); a vector that FILE does "
+    "not list has no label in that view. VIEW=COLUMN: take them from a column beside the vectors (an array of an .npz, "
+    "a column of a table).  [default: the column that is called like the view] Statistics have their own."
 )
 @click.option(
     "-v",
@@ -120,8 +121,8 @@ def train(
     \b
     Examples:
       mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=100 -v phrase=20 -o model.safetensors
-      mvplda train x.npz -l speaker=utt2spk -l phrase=utt2phrase -v speaker=auto -v phrase=auto \\
-          -v speaker:phrase=auto --noise full --whiten --length-norm -o model.safetensors
+      mvplda train x.npz -v speaker=auto -v phrase=auto -v speaker:phrase=auto --noise full --whiten --length-norm \\
+          -o model.safetensors        (x.npz has the arrays X, speaker and phrase)
       mvplda train stats.safetensors -v speaker=100 -v channel=50 --algorithm variational -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
@@ -160,8 +161,6 @@ def train(
         raise click.UsageError(
             "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
         )
-    if not gathered and kind.NEEDS_LABELS and not labels:
-        raise click.UsageError("name the labels: --labels speaker=utt2spk")
     check_used(once("--labels", labels), ranks)
     model: Any
     if gathered:
@@ -170,10 +169,13 @@ def train(
         model.fit_statistics(statistics)
         bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
-        data = read_vectors(vectors)
+        sources = once("--labels", labels)
+        table: Any = _columns_of(vectors, sources, ranks) if kind.NEEDS_LABELS else None
+        lists = {view: place for view, place in sources.items() if view not in (table or {})}
+        data = read_vectors(vectors, named=bool(lists))
         if len(data) < 2:
             raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
-        table = read_labels(once("--labels", labels), data.ids) if labels else None
+        table = table | read_labels(lists, data.ids) if kind.NEEDS_LABELS else None
         chain = None
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
@@ -193,6 +195,22 @@ def train(
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)
+
+
+def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> dict[str, Any]:
+    """Labels that lie beside the vectors, of views that have no list."""
+    from ..io.files import is_stream
+    from ..io.vectors import open_vectors, read_columns
+    from ..labels import base_columns
+
+    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(ranks)), *sources])}
+    columns = () if is_stream(path) else open_vectors(path).columns
+    missing = [view for view, place in places.items() if place not in columns and view not in sources]
+    if missing:
+        beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
+        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+    found = read_columns(path, [place for place in places.values() if place in columns])
+    return {view: found[place] for view, place in places.items() if place in found}
 
 
 def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
