@@ -76,7 +76,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
         if not stop.is_set():
             server.kill()
             kills += 1
-            server.start(120)
+            server.start(240)
     for thread in threads:
         thread.join()
     return {"acknowledged": acknowledged, "tried": tried, "kills": kills, "total": total}
@@ -113,7 +113,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
 def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
     options = [] if database is None else ["--database", database]
     environment = {} if database is None else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
-    with running_server(folder, *options, wait_s=120, **environment) as server:
+    with running_server(folder, *options, wait_s=240, environment=environment) as server:
         found = hammer(server, count, each)
     if database is not None:
         import os

@@ -300,9 +300,8 @@ def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
 
 def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:
     from mvplda.serve import app
-    from mvplda.serve.starting import put_api_key
 
-    key = put_api_key(service.store, "clerk", "verify")
+    key = service.store.put_api_key("clerk", "verify")
     with running(app.create_app(service, app.Door())) as address:
         door.page.goto(address)
         door.page.wait_for_selector("text=wants an API key")

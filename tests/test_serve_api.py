@@ -163,7 +163,7 @@ def test_changes_at_once_are_all_kept(bench):
     key, single = bench.service._data_key(name), vectors.astype(np.float32)
     with bench.service.store.read() as connection:
         (cell,) = bench.service._cells(connection, name, key)
-    np.testing.assert_array_equal(cell.total, sum(bench.service.model.prepare(v[None])[0] for v in single))
+    np.testing.assert_array_equal(cell.total, sum(bench.model.prepare(v[None])[0] for v in single))
 
 
 def test_a_request_that_comes_twice_is_done_once(bench):
@@ -238,7 +238,7 @@ def test_a_changed_model_makes_profiles_stale_and_never_wrong(tmp_path, kept):
     with make_bench(sqlite_store(tmp_path), Rules(keep_vectors=kept)) as bench:
         name = bench.person(40)
         changed = make_model(seed=5)
-        assert changed.store_version != bench.service.model.store_version
+        assert changed.store_version != bench.model.store_version
         service = Service(sqlite_store(tmp_path), Master(b"m" * 32, "test"), changed, Rules(), bench.clock)
         calls = Calls(create_app(service, Door(open=True)))
         assert calls("GET", f"/v1/profiles/{name}").json()["state"] == "stale"
@@ -389,9 +389,9 @@ def test_calls_are_limited_by_key_and_by_profile(tmp_path):
         name = bench.person(40)
         found = [bench.calls.verify(name, bench.world.say(40, 0)[0]).status_code for _ in range(6)]
         assert found == [200] * 4 + [429] * 2
-        found = [bench.calls("GET", "/v1/profiles") for _ in range(30)]
-        assert found[-1].status_code == 429
-        assert int(found[-1].headers["retry-after"]) >= 1
+        last = [bench.calls("GET", "/v1/profiles") for _ in range(30)][-1]
+        assert last.status_code == 429
+        assert int(last.headers["retry-after"]) >= 1
 
 
 def test_headers_of_safety_and_closed_doors(small):

@@ -241,11 +241,15 @@ REFUSAL = {
 }
 
 
-def answered(description: str, example: Any = None) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"example": example}} if example else {}}
+Responses = dict[int | str, dict[str, Any]]
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def answered(status: int, description: str, example: Any = None) -> Responses:
+    content = {"application/json": {"example": example}} if example else {}
+    return {status: {"description": description, "content": content}}
+
+
+def problems(*statuses: int) -> Responses:
     content = {"application/problem+json": {"example": REFUSAL}}
     return {status: {"description": TITLES.get(status, "Problem"), "content": content} for status in statuses}
 
@@ -537,7 +541,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         return found
 
     @app.put(
-        "/v1/phrases/{phrase_id}", tags=["phrases"], responses={201: answered("Created")} | problems(401, 403, 422, 429)
+        "/v1/phrases/{phrase_id}", tags=["phrases"], responses=answered(201, "Created") | problems(401, 403, 422, 429)
     )
     async def put_phrase(phrase_id: str, body: NewPhrase, caller: Caller = Admin) -> Response:
         """Put a phrase on the list; its id is its words, in small letters, with hyphens."""
@@ -554,7 +558,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         "/v1/profiles",
         tags=["profiles"],
         status_code=201,
-        responses={201: answered("Created", {**PROFILE, "state": "created"})} | problems(400, 401, 403, 409, 422, 429),
+        responses=answered(201, "Created", {**PROFILE, "state": "created"}) | problems(400, 401, 403, 409, 422, 429),
     )
     async def create(request: Request, body: NewProfile, caller: Caller = Enroller) -> Response:
         """Make a profile of a person who has agreed to it."""
@@ -568,7 +572,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
     @app.get(
         "/v1/profiles",
         tags=["profiles"],
-        responses={200: answered("A page", {"items": [PROFILE], "next": None})} | problems(401, 403, 422, 429),
+        responses=answered(200, "A page", {"items": [PROFILE], "next": None}) | problems(401, 403, 422, 429),
     )
     async def get_profiles(
         caller: Caller = Verifier,
@@ -577,12 +581,12 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         userId: Annotated[str | None, Query(max_length=200)] = None,
     ) -> dict[str, Any]:
         """All profiles, page by page; never a vector."""
-        found: dict[str, Any] = await do(service.list, top, after, userId)
+        found: dict[str, Any] = await do(service.list_profiles, top, after, userId)
         return found
 
     known = problems(401, 403, 404, 409, 410, 422, 429)
 
-    @app.get("/v1/profiles/{profile_id}", tags=["profiles"], responses={200: answered("It", PROFILE)} | known)
+    @app.get("/v1/profiles/{profile_id}", tags=["profiles"], responses=answered(200, "It", PROFILE) | known)
     async def get_profile(profile_id: str, caller: Caller = Verifier) -> Response:
         """State, counts and times of a profile; never a vector."""
         return profile_answer(await do(service.get, profile_id))
@@ -592,7 +596,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         tags=["profiles"],
         status_code=201,
         openapi_extra=SOUND,
-        responses={201: answered("Added", {"enrollmentId": 1, **PROFILE, "quality": QUALITY, "phraseLlr": 4.0})}
+        responses=answered(201, "Added", {"enrollmentId": 1, **PROFILE, "quality": QUALITY, "phraseLlr": 4.0})
         | known
         | problems(400, 413, 415, 503),
     )
@@ -640,7 +644,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         "/v1/profiles/{profile_id}/verify",
         tags=["decisions"],
         openapi_extra=SOUND,
-        responses={200: answered("Decided", VERDICT)} | known | problems(400, 413, 415, 503),
+        responses=answered(200, "Decided", VERDICT) | known | problems(400, 413, 415, 503),
     )
     async def verify(request: Request, profile_id: str, caller: Caller = Verifier) -> Response:
         """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
@@ -657,7 +661,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         "/v1/identify",
         tags=["decisions"],
         openapi_extra=SOUND,
-        responses={200: answered("Ranked", RANKED)} | problems(400, 401, 403, 413, 415, 422, 429, 503),
+        responses=answered(200, "Ranked", RANKED) | problems(400, 401, 403, 413, 415, 422, 429, 503),
     )
     async def identify(request: Request, caller: Caller = Verifier) -> Response:
         """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
@@ -685,7 +689,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         found: dict[str, Any] = await do(service.list_audit, top, after, profileId, resultId, action)
         return found
 
-    app.add_exception_handler(Problem, lambda request, error: problem(error, request.url.path))  # type: ignore[arg-type]
+    app.add_exception_handler(Problem, lambda request, error: problem(error, request.url.path))
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(MvpldaError, _unexpected)

@@ -141,7 +141,7 @@ class ServiceModel:
         found = self.scorer.enrol(means, owner, labels)
         place = np.arange(len(flat))
         if labelled:  # cells are sorted by label within a profile
-            place = np.lexsort(([cell.phrase for cell in flat], owner))
+            place = np.lexsort((np.array([cell.phrase for cell in flat]), owner))
         weights = counts[place]
         own_counts = np.bincount(owner, weights=counts).astype(np.int64)
         return replace(found, ids=names, y=found.y * weights[:, None], weights=weights, counts=own_counts)
