@@ -126,6 +126,12 @@ def test_no_consent_no_profile(small):
     assert small.calls("GET", "/v1/profiles").json() == {"items": [], "next": None}
 
 
+def test_characters_that_a_database_cannot_hold_are_refused(bench):
+    answer = bench.calls("POST", "/v1/profiles", json={"userId": "a\x00b", "consent": {"given": True}})
+    assert answer.status_code in (201, 422)
+    assert bench.calls("GET", "/v1/profiles/a%00b").status_code in (404, 422)
+
+
 def test_lists_come_in_pages(bench):
     names = sorted(bench.calls.create(user=f"u{i}") for i in range(5))
     found, after = [], ""
@@ -433,6 +439,7 @@ def test_bodies_that_are_too_large_or_nonsense_are_refused(small):
         answer = small.calls("POST", place, **options)
         assert answer.status_code == status, (options, answer.text)
         assert answer.headers["content-type"] == "application/problem+json"
+    assert small.calls("GET", "/v1/audit", params={"after": "²"}).status_code == 422
     assert small.calls("GET", "/v1/nothing").headers["content-type"] == "application/problem+json"
 
 

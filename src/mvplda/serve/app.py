@@ -27,7 +27,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -349,7 +349,7 @@ class Guard:
     def _refused(self, scope: Scope) -> Problem | None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         length = headers.get(b"content-length", "0")
-        if length.isdigit() and int(length) > self.door.most_bytes:
+        if length.isascii() and length.isdigit() and int(length) > self.door.most_bytes:
             return Problem(413, "too-large", f"a body has at most {self.door.most_bytes} bytes")
         host = headers.get(b"host", "")
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
@@ -423,7 +423,10 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
                 raise Problem(422, "json", "the body is a JSON object")
             fields |= body
         elif kind == "multipart/form-data":
-            form = await request.form(max_files=5, max_fields=20, max_part_size=door.most_bytes)
+            try:
+                form = await request.form(max_files=5, max_fields=20)
+            except (ValueError, KeyError) as error:  # of the parser; what starlette says itself passes
+                raise Problem(400, "form", f"the form cannot be read: {error}") from error
             for name, value in form.multi_items():
                 if isinstance(value, str):
                     fields[name] = value
@@ -732,6 +735,8 @@ async def _invalid(request: Request, error: Any) -> Response:
 
 
 async def _database(request: Request, error: Any) -> Response:
+    if isinstance(error, DataError):
+        return problem(Problem(422, "fields", "a value has characters that cannot be stored"), request.url.path)
     text = str(getattr(error, "orig", error))
     log.error("database", extra={"error_text": text})
     if "full" in text or "No space" in text:

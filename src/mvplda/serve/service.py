@@ -502,7 +502,7 @@ class Service:
             if wanted is not None:
                 query = query.where(column == wanted)
         if after:
-            if not after.isdigit() or len(after) > 15:
+            if not (after.isascii() and after.isdigit()) or len(after) > 15:
                 raise Problem(422, "after", "after is the `next` of the page before")
             query = query.where(audit.c.id < int(after))
         with self.store.read() as connection:
