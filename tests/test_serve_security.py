@@ -7,13 +7,14 @@ import io
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
-from service_problems import Calls, make_bench, make_model, make_world, sqlite_store
+from service_problems import ERRORS, Calls, make_bench, make_model, make_world, sqlite_store
 
 from mvplda import load_extractor
 from mvplda.exceptions import FileFormatError, ParameterError
@@ -163,8 +164,11 @@ def test_odds_are_no_surer_than_the_doubt_allows():
 def test_a_share_of_false_acceptances_is_what_was_measured_or_what_a_calibrated_llr_promises():
     errors = make_model().errors
     assert errors is not None
-    assert choose_point(errors, 9.0, far=0.05).threshold == pytest.approx(-np.log(0.05))
-    crowded = Errors(errors.thresholds, np.full((5, 3), 0.2), errors.frr, 30, {})
+    assert choose_point(errors, 9.0, far=0.05).threshold == 2.0  # measured, with its interval
+    assert choose_point(errors, 9.0, far=0.002).threshold == pytest.approx(-np.log(0.002))  # too few people to show it
+    kind = Errors.from_dict({**ERRORS, "byKind": {"TW": {"far": [0.9, 0.3, 0.08, 0.01, 0.001]}}})
+    assert choose_point(kind, 9.0, far=0.05).threshold == 4.0  # that kind passes more often
+    crowded = replace(errors, far=np.full((5, 3), 0.2))
     with pytest.raises(ParameterError, match="cannot promise"):
         choose_point(crowded, 9.0, far=0.05)
 

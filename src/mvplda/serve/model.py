@@ -168,7 +168,7 @@ class ServiceModel:
         rates = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001]
         table = []
         for far in rates if self.errors is not None else []:
-            threshold = max(-math.log(far), self.errors.threshold_of(far)) if self.errors is not None else math.inf
+            threshold = self.errors.threshold_of(far) if self.errors is not None else math.inf
             if self.errors is not None and threshold <= self.most:
                 table.append({"wantedFar": far, "threshold": threshold, **self.errors.at(threshold)})
         return {
