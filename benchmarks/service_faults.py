@@ -59,7 +59,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
                     if total >= count:
                         stop.set()
             except ServiceError as error:
-                if error.status not in (0, 429, 500, 503):
+                if error.status not in (0, 422, 429, 503):
                     raise
                 time.sleep(0.02)
             except (ConnectionError, OSError, json.JSONDecodeError):
