@@ -26,7 +26,7 @@ from .labels import encode_labels, label_columns
 from .persistence import Persistent
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
-__all__ = ["LDA", "Centring", "LengthNormalisation", "Reduction", "Whitening", "standard_chain"]
+__all__ = ["LDA", "Centring", "LengthNormalisation", "RectifiedRoot", "Reduction", "Whitening", "standard_chain"]
 
 FLOATS = (np.float64, np.float32)
 
@@ -278,6 +278,28 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
         norms = np.linalg.norm(X, axis=1, keepdims=True)
         wanted = X.dtype.type(np.sqrt(X.shape[1]) if self.length == "sqrt" else 1.0)
         return np.asarray(X * (wanted / np.where(norms > 0, norms, 1)))
+
+
+class RectifiedRoot(OneToOneFeatureMixin, Step):
+    """Square root of vectors that are never negative, such as those of a rectified layer; others stay as they are.
+
+    What a rectifier leaves is skewed, with a long tail: large numbers rule its angles. Roots are about as
+    symmetric as a Gaussian model would have them.
+
+    Attributes
+    ----------
+    rectified_ : bool, whether no training vector has a negative number
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "rectified_")
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        self.rectified_ = bool(self._new(X).min() >= 0)
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        X = self._seen(X)
+        return np.asarray(np.sign(X) * np.sqrt(np.abs(X))) if self.rectified_ else X
 
 
 class LDA(_Affine):
