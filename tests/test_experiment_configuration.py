@@ -176,7 +176,7 @@ def test_another_kind_of_network_comes_with_its_own():
         ({"variants.recipe.steps": [{"step": "hiss"}]}, "[variants.recipe.steps.0] step is one of speed, "),
         ({"variants.speeds": []}, "Variants has no setting 'speeds'; it has voices, copies, recipe, backend"),
         ({"backend.rank": 3}, "BackendSettings has no setting 'rank'"),
-        ({"evaluation.systems": ["worst"]}, "no system 'worst'; there are cosine, "),
+        ({"evaluation.systems": ["worst"]}, "no system 'worst'; there are cosine-plain, "),
         ({"evaluation.systems": "best"}, "systems is a list; got 'best'"),
         ({"evaluation.costs": ["dear"]}, "dear"),
         ({"evaluation.resamples": 1}, "resamples are 0, for no intervals, or at least 2; got 1"),

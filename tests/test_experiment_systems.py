@@ -20,6 +20,7 @@ from mvplda.models.baselines import CascadeScorer
 from mvplda.preprocessing import standard_chain
 from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.systems import (
+    PAPERS,
     SYSTEMS,
     BackendSettings,
     claims,
@@ -32,7 +33,7 @@ from mvplda.speech.experiment.task import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-AVERAGED = ("plda-cell", "jplda-printed", "jplda-exact")
+AVERAGED = tuple(f"{system.name}{vectors}" for system in PAPERS for vectors in ("", "-raw"))
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,9 @@ def test_cosine_is_the_cosine(task, scored):
     enrol, test = means(task.enrol, task.enrol_ids) - mean, task.test - mean
     expected = enrol @ test.T / np.linalg.norm(enrol, axis=1)[:, None] / np.linalg.norm(test, axis=1)
     np.testing.assert_allclose(scored["cosine"].scores, expected, atol=1e-5)
+    enrol, test = enrol + mean, task.test
+    expected = enrol @ test.T / np.linalg.norm(enrol, axis=1)[:, None] / np.linalg.norm(test, axis=1)
+    np.testing.assert_allclose(scored["cosine-plain"].scores, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
@@ -82,7 +86,7 @@ def test_rows_are_enrolments_in_their_order(task, scored, name):
     found = scored[name]
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
-        question: dict[str, Any] = {"scoring": "paper"} if name == "jplda-printed" else {}
+        question: dict[str, Any] = {"scoring": "paper"} if "printed" in name else {}
         if name in ("jplda-known", "best"):
             question["known"] = {"phrase": task.model_labels["phrase"][i : i + 1]}
         own = task.enrol[task.enrol_ids == i]
@@ -107,6 +111,26 @@ def test_the_papers_systems_are_fitted_to_plain_components(task, scored):
         np.testing.assert_allclose(scored[name].scores, model.llr(averaged, test), rtol=1e-3, atol=2e-3)
     assert scored["jplda-exact"].note == "ranks 4 + 3"
     assert scored["plda-cell"].note == "rank 8"
+
+
+def test_raw_rows_see_the_vectors_as_they_are(task, scored):
+    """Whatever the settings reduce to; and without a reduction the other rows are the same and say so."""
+    assert task.train.shape[1] > 9
+    averaged = means(task.enrol, task.enrol_ids)
+    for name, views in (("jplda-exact", {"speaker": 4, "phrase": 3}), ("plda-cell", {"speaker:phrase": 8})):
+        model = MultiviewPLDA(views, max_iter=10, tol=0, random_state=0).fit(task.train, task.train_labels)
+        np.testing.assert_allclose(scored[f"{name}-raw"].scores, model.llr(averaged, task.test), rtol=1e-3, atol=2e-3)
+    reduced, none = (replace(SMALL, reduce=number) for number in (9, None))
+    system = SYSTEMS["jplda-printed"]
+    raw = scored["jplda-printed-raw"].scores
+    np.testing.assert_array_equal(run_system(SYSTEMS["jplda-printed-raw"], task, reduced).scores, raw)
+    np.testing.assert_array_equal(run_system(system, task, none).scores, raw)
+    assert np.abs(run_system(system, task, reduced).scores - raw).max() > 0.1
+    assert [system.heading(settings) for settings in (reduced, none)] == [
+        "jPLDA as printed, reduced",
+        "jPLDA as printed, raw",
+    ]
+    assert BackendSettings.from_dict({"reduce": "none"}).reduce is None
 
 
 def test_plda_by_speaker_and_the_cascade(task, scored):
@@ -157,7 +181,7 @@ def test_three_views_go_through_every_system():
             scores = run_system(system, task, SMALL).scores
             assert np.isfinite(scores).all(), name
             errors[name] = evaluate(scores, task.kinds)["Total"]["eer"]
-    assert len(errors) == len(SYSTEMS) - 1
+    assert set(SYSTEMS) - set(errors) == {"jplda-printed", "jplda-printed-raw"}
     assert errors["jplda-exact"] < 0.8 * errors["cosine"]
 
 
@@ -294,8 +318,12 @@ def test_the_order_of_the_table_on_drawn_vectors(seed):
 
 def test_names_and_sizes():
     assert [s.name for s in systems_named(("best", "cosine"))] == ["cosine", "best"]
-    assert len(systems_named(())) == len(SYSTEMS)
-    with pytest.raises(ParameterError, match="no system 'worst'; there are cosine, "):
+    usual, paper = ([s.name for s in systems_named(names)] for names in ((), ("paper",)))
+    assert not [name for name in usual if name.endswith(("-raw", "-plain"))]
+    assert paper[:4] == ["cosine-plain", "cosine", "plda-cell-raw", "plda-cell"]
+    assert set(paper) | set(usual) == set(SYSTEMS)
+    assert len(systems_named(("paper", "cascade"))) == len(paper) + 1
+    with pytest.raises(ParameterError, match=r"no system 'worst'; there are cosine-plain, .* and the group paper"):
         systems_named(("worst",))
     for wrong in ({"paper_rank": 0}, {"shrinkages": ()}, {"shrinkages": (-0.1,)}, {"components": -1}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):

@@ -68,6 +68,12 @@ class CorpusCommand(click.Command):
     "which is a network trained on the corpus. Several stand side by side.",
 )
 @click.option(
+    "--systems",
+    multiple=True,
+    help="Judge these systems, by name; paper stands for the paper's own on raw and on reduced vectors, and what does "
+    "better. May be repeated.  [default: the usual ones]",
+)
+@click.option(
     "--cache",
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep features in this folder, so that the next run need not make them.  [default: OUTPUT/features]",
@@ -93,6 +99,7 @@ def experiment(
     labels: tuple[tuple[str, str], ...],
     vectors: str | None,
     extractor: tuple[str, ...],
+    systems: tuple[str, ...],
     cache: Path | None,
     workers: int | None,
     on_error: str,
@@ -105,7 +112,7 @@ def experiment(
     Examples:
       mvplda experiment synthetic
       mvplda experiment audiomnist AudioMNIST/ -o results
-      mvplda experiment audiomnist AudioMNIST/ --recipe paper -o results-paper
+      mvplda experiment audiomnist AudioMNIST/ --recipe paper --systems paper -o results-paper
       mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
       mvplda experiment folder table.csv --vectors xvectors.scp
       mvplda experiment audiomnist AudioMNIST/ --extractor campplus --extractor words
@@ -142,7 +149,8 @@ def experiment(
     else:
         usual = "small" if corpus == "synthetic" else "modern"
         settings = read_recipe(recipe or usual, {"name": corpus})
-    settings = settings.with_changes({name: _value(text) for name, text in changes})
+    named = {"evaluation.systems": list(systems)} if systems else {}
+    settings = settings.with_changes({**{name: _value(text) for name, text in changes}, **named})
     if settings.corpus["name"] != corpus:
         raise click.UsageError(f"{config or '-s'} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
     options = {name: value for name, value in settings.corpus.items() if name != "name"}

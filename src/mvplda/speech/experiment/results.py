@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import report as draw
-from ...metrics import Comparison, Evaluation, Intervals, ScoreCurve
+from ...metrics import Comparison, Evaluation, Intervals, PairedTest, ScoreCurve
 from ...metrics.evaluation import aligned, markdown_rows
 from ...persistence import write_atomically
 from ...report import (
@@ -69,15 +69,14 @@ class Results:
     """All systems on one corpus.
 
     summary : the corpus and its protocol in words
-    comparison : the best system against the baseline, on the same resamples of speakers
+    comparisons : of pairs of systems, by name, on the same resamples of speakers
     configuration : what made it, as plain values
     """
 
     title: str
     summary: str
     systems: tuple[SystemResult, ...]
-    comparison: Comparison | None
-    compared: tuple[str, str] | None
+    comparisons: Mapping[tuple[str, str], Comparison]
     configuration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
@@ -120,21 +119,16 @@ class Results:
         return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{max(6, len(heading))}}" for cell, heading in columns)
 
     def claim(self) -> str:
-        """The best system's errors as shares of the baseline's, with intervals."""
-        if self.comparison is None or self.compared is None:
+        """One system's errors as shares of another's, with intervals, one row a pair."""
+        if not self.comparisons:
             return ""
-        ours, theirs = (self[name].title.strip() for name in self.compared)
-        level = 100 * self.comparison.level
-        lines = [f"{ours} against {theirs}: EER as a share, with its {level:g} % interval over speakers"]
-        width = max(6, *map(len, self.comparison.tests))
-        for kind, tests in self.comparison.tests.items():
-            test = tests["eer"]
-            word = {"A": "better", "B": "worse"}.get(test.verdict, "undecided")
-            lines.append(
-                f"  {kind:>{width}}  {_number(test.ratio)}  [{_number(test.ratio_low)}, {_number(test.ratio_high)}]  "
-                f"p = {test.p_value:.3f}  {word}"
-            )
-        return "\n".join(lines)
+        first = next(iter(self.comparisons.values()))
+        rows = [["", *first.tests]]
+        for (ours, theirs), found in self.comparisons.items():
+            name = f"{self[ours].title.strip()} / {self[theirs].title.strip()}"
+            rows.append([name, *(_ratio(tests["eer"]) for tests in found.tests.values())])
+        head = f"EER as a share of another system's, {100 * first.level:g} % intervals over speakers; + fewer, - more"
+        return "\n".join([head, *aligned(rows)])
 
     def intervals_table(self) -> str:
         """EER with intervals, one row a system."""
@@ -175,9 +169,9 @@ class Results:
                 }
                 for s in self.systems
             },
-            "comparison": None
-            if self.comparison is None or self.compared is None
-            else {"of": self.compared[0], "with": self.compared[1], **self.comparison.to_dict()},
+            "comparisons": [
+                {"of": ours, "with": theirs, **found.to_dict()} for (ours, theirs), found in self.comparisons.items()
+            ],
         }
 
     def csv(self) -> str:
@@ -205,6 +199,11 @@ class Results:
         for name, content in found.items():
             write_atomically(folder / name, content.encode())
         return [folder / name for name in found]
+
+
+def _ratio(test: PairedTest) -> str:
+    sign = {"A": " +", "B": " -"}.get(test.verdict, "  ")
+    return f"{_number(test.ratio)} [{_number(test.ratio_low)}, {_number(test.ratio_high)}]{sign}"
 
 
 def _number(value: float) -> str:

@@ -20,7 +20,7 @@ from ..features.frames import FeatureSettings
 from .configuration import Configuration, write_configuration
 from .extraction import Variants, Vectors, extract_corpus_features, extract_everything, train_extractor
 from .results import Results, SystemResult, write_experiment_page
-from .systems import BASELINE, BEST, BackendSettings, System, SystemScores, run_system, systems_named
+from .systems import BEST, COMPARED, BackendSettings, System, SystemScores, run_system, systems_named
 from .task import Task
 
 Say = Callable[[str], None]
@@ -258,17 +258,22 @@ def run_systems(
             except DataError as error:
                 resampled = None
                 say(f"no intervals: {error}")
-        done.append(SystemResult(system.name, system.title, result, intervals, seconds, found.note, system.llr, groups))
+        done.append(
+            SystemResult(
+                system.name, system.heading(settings), result, intervals, seconds, found.note, system.llr, groups
+            )
+        )
         scored[system.name] = found
-        partial = Results(title, summary, tuple(done), None, None, {})
+        partial = Results(title, summary, tuple(done), {}, {})
         if len(done) == 1:
             say(partial.table().splitlines()[0])
         say(partial.line(done[-1]))
-    comparison, compared = None, None
-    if resampled is not None and {BASELINE, BEST} <= set(scored):
-        compared = (BEST, BASELINE)
-        comparison = resampled.compare(scored[BEST].scores, scored[BASELINE].scores, costs, resamples)
-    return Results(title, summary, tuple(done), comparison, compared, configuration or {}), scored
+    comparisons = {
+        (ours, theirs): resampled.compare(scored[ours].scores, scored[theirs].scores, costs, resamples)
+        for ours, theirs in COMPARED
+        if resampled is not None and {ours, theirs} <= set(scored)
+    }
+    return Results(title, summary, tuple(done), comparisons, configuration or {}), scored
 
 
 @dataclass(frozen=True)
