@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from experiment_problems import drawn, in_groups
+from experiment_problems import drawn, drawn_task, in_groups
 from problems import there
 
 from mvplda.exceptions import DataError, LabelError
@@ -15,6 +17,17 @@ from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.task import Task
 
 CLASSES = {"speaker": 9, "phrase": 3}
+
+
+def test_trials_are_fair_of_recordings_of_people_that_the_extractor_has_not_met():
+    task = drawn_task({"speaker": 6, "phrase": 2})
+    people = task.train_labels["speaker"]
+    copies = np.arange(len(people)) % 2 == 1
+    assert task.fair.all()
+    np.testing.assert_array_equal(replace(task, recorded=~copies).fair, ~copies)
+    met = people == people[0]
+    np.testing.assert_array_equal(replace(task, unseen=~met, recorded=~copies).fair, ~met & ~copies)
+    assert replace(task, unseen=np.zeros(len(people), dtype=bool)).fair.all()  # it has met everybody
 
 
 def test_every_vector_goes_where_its_id_goes():

@@ -252,7 +252,7 @@ class Committee(MatrixScorer, BaseEstimator):
         for (name, part), factor in zip(places, factors.tolist(), strict=True):
             self.factors_[name][part] = factor
         terms = parts @ factors
-        llrs = terms[:, 0] - np.logaddexp.reduce(terms[:, 1:], axis=1)
+        llrs = terms[:, 0] - np.logaddexp.reduce(terms[:, 1:], axis=1) + np.log(len(every) - 1)
         same, weights = kinds == 0, np.concatenate(stands_for)
         mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
         self.calibrator_ = LinearCalibrator()._fit(llrs[:, None], same, mass, np.concatenate(people))

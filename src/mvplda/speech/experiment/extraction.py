@@ -91,12 +91,16 @@ class Extra:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of a corpus, and of the variants that the back-end trains on."""
+    """Vectors of a corpus, and of the variants that the back-end trains on.
+
+    blocks : {extractor: columns}, where several stand side by side
+    """
 
     everything: VectorSet
     extra: Extra | None
     extractor: Any
     skipped: tuple[tuple[str, str], ...] = field(default=())
+    blocks: dict[str, int] | None = None
 
 
 def extract_corpus_features(

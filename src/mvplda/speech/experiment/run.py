@@ -37,7 +37,7 @@ def run_experiment(
     configuration: Configuration,
     output: Path,
     *,
-    vectors: str | Path | None = None,
+    vectors: str | Path | Sequence[str | Path] | None = None,
     extractor: str | Path | Sequence[str | Path] | None = None,
     cache: str | Path | None = None,
     workers: int | None = None,
@@ -53,7 +53,7 @@ def run_experiment(
     corpus, configuration : what is tried, on what
     output : folder: configuration.toml, extractor.safetensors, vectors.npz, model.safetensors
         (of the best system), table.txt, .md, .csv, results.json and report.html
-    vectors : a file of vectors; nothing is trained but the back-ends
+    vectors : a file of vectors, or several whose vectors stand side by side; nothing is trained but the back-ends
     extractor : a trained extractor, or several side by side, as `mvplda.load_extractor` takes them; only vectors are
         made. "train" stands for the network that is trained on the corpus
     cache : folder for features
@@ -75,7 +75,7 @@ def run_experiment(
         missing = {name for name, _ in found.skipped}
         corpus = corpus.select([row for row, name in enumerate(corpus.ids.tolist()) if name not in missing])
     known = None if found.extractor is None else found.extractor.classes.get(corpus.views[0])
-    task = Task.of(corpus, found.everything, found.extra, met=known)
+    task = Task.of(corpus, found.everything, found.extra, met=known, blocks=found.blocks)
     title = f"{corpus.name}, {_described(found)}"
     say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
     settings = configuration.evaluation
@@ -114,7 +114,7 @@ def _vectors(
     corpus: Corpus,
     configuration: Configuration,
     output: Path,
-    vectors: str | Path | None,
+    vectors: str | Path | Sequence[str | Path] | None,
     extractor: str | Path | Sequence[str | Path] | None,
     cache: str | Path | None,
     workers: int | None,
@@ -123,7 +123,15 @@ def _vectors(
     say: Say,
 ) -> Vectors:
     if vectors is not None:
-        return Vectors(_covering(read_vectors(vectors), corpus), None, None)
+        files = [vectors] if isinstance(vectors, (str, Path)) else list(vectors)
+        read = [_covering(read_vectors(file), corpus) for file in files]
+        if len(read) == 1:
+            return Vectors(read[0], None, None)
+        X = np.concatenate([part.X[part.rows(corpus.ids)] for part in read], axis=1)
+        told = [part.extractor or Path(file).stem for part, file in zip(read, files, strict=True)]
+        names = [name if told.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(told, 1)]
+        widths = {name: int(part.X.shape[1]) for name, part in zip(names, read, strict=True)}
+        return Vectors(VectorSet(corpus.ids, X, "+".join(names)), None, None, (), widths)
     options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "verbose": verbose}
     wanted = [] if extractor is None else [extractor] if isinstance(extractor, (str, Path)) else list(extractor)
     own = [name for name in wanted if str(name) == TRAIN or str(name).endswith(".safetensors")]
@@ -195,7 +203,9 @@ def _from_elsewhere(
     left = set(range(len(corpus))) - set(made.rows)
     names = corpus.ids[sorted(left)].tolist()
     skipped = tuple((name, reason) for name, (_, reason) in zip(names, made.skipped, strict=True))
-    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), None, trained, skipped)
+    parts = getattr(extractor, "parts", [])
+    blocks = {f"{part.name} ({i})": part.dimension for i, part in enumerate(parts, 1)} or None
+    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), None, trained, skipped, blocks)
 
 
 def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:
