@@ -93,7 +93,9 @@ def test_rows_are_enrolments_in_their_order(task, scored, name):
         ask = found.model.llr if name == "jplda-tuned" or found.model.calibrator is None else found.model.calibrated
         options = {"method": "average"} if name in AVERAGED else {}
         alone = np.asarray(ask(found.model.enrol(own, np.zeros(len(own)), **options), task.test, **question))[0]
-        if name == "jplda-tuned":  # calibrated for the known phrase, the model's own calibration is for the plain question
+        if (
+            name == "jplda-tuned"
+        ):  # calibrated for the known phrase, the model's own calibration is for the plain question
             slope, shift = np.polyfit(alone, found.scores[i], 1)
             assert slope > 0
             alone = slope * alone + shift

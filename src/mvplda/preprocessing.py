@@ -27,7 +27,16 @@ from .labels import encode_labels, label_columns
 from .persistence import Persistent
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
-__all__ = ["LDA", "Centring", "LengthNormalisation", "RectifiedRoot", "Reduction", "Whitening", "standard_chain"]
+__all__ = [
+    "LDA",
+    "Centring",
+    "LengthNormalisation",
+    "RectifiedRoot",
+    "Reduction",
+    "Whitening",
+    "standard_chain",
+    "unit_chain",
+]
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):
@@ -383,6 +392,15 @@ class LDA(_Affine):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def unit_chain(dim: int | None = None) -> Pipeline:
+    """What an isotropic prior wants: roots of rectified vectors, centred, unit length; not whitened.
+
+    dim : principal components to keep, which turns the vectors and shortens them, no more; None: all
+    """
+    kept = [] if dim is None else [("reduce", Reduction(dim))]
+    return Pipeline([("root", RectifiedRoot()), ("centre", Centring()), *kept, ("length", LengthNormalisation("unit"))])
 
 
 def standard_chain(

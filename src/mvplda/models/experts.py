@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, clone
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray
@@ -20,7 +19,7 @@ from ..calibration import LinearCalibrator
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..labels import base_columns, encode_labels, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
-from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot, Reduction, Whitening
+from ..preprocessing import RectifiedRoot, standard_chain, unit_chain
 from ..scoring.evidence import log_sum
 from ..scoring.profiles import Profiles, enrolled_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question, possible_hypotheses
@@ -102,6 +101,8 @@ class Committee(MatrixScorer, BaseEstimator):
     (3, 5)
     """
 
+    calibrator_: LinearCalibrator | None
+
     def __init__(
         self,
         experts: Mapping[str, Any],
@@ -151,17 +152,13 @@ class Committee(MatrixScorer, BaseEstimator):
         columns: dict[str, tuple[int, int]] = {}
         start = 0
         for name, width in blocks.items():
-            steps: list[Any] = [RectifiedRoot(), Centring(), LengthNormalisation("unit")]
-            if width > WIDEST:
-                steps.insert(2, Reduction(WIDEST))
-            whitened = [RectifiedRoot(), Centring(), Whitening("pca", min(dim, width)), LengthNormalisation("unit")]
-            added: dict[str, tuple[list[Any], Any]] = {
-                name: (steps, plain),
-                f"{name}, whitened": (whitened, 0.4),
-            }
-            for title, (chain, strength) in added.items():
+            whitened = standard_chain(min(dim, width), length="unit")
+            whitened.steps.insert(0, ("root", RectifiedRoot()))
+            chains = {name: unit_chain(WIDEST if width > WIDEST else None), f"{name}, whitened": whitened}
+            strengths: tuple[Any, ...] = plain, 0.4
+            for (title, chain), strength in zip(chains.items(), strengths, strict=True):
                 model = MultiviewPLDA(dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0)
-                experts[title] = Bundle(Pipeline([(str(i), step) for i, step in enumerate(chain)]), model)
+                experts[title] = Bundle(chain, model)
             if cosine:
                 experts[f"{name}, cosine"] = CosineScorer()
             columns |= dict.fromkeys([title for title in experts if title not in columns], (start, start + width))
@@ -192,7 +189,7 @@ class Committee(MatrixScorer, BaseEstimator):
         self._find_views(tuple(labels))
         self.lines_ = {name: (1.0, 0.0) for name in self.experts_ if views_of(self.experts_[name]) is None}
         given: dict[str, Any] = {}
-        if self.factors not in (None, "learnt"):
+        if isinstance(self.factors, Mapping):
             given = {name: self.factors[name] for name in self._named(self.factors, "factors")}
         self.factors_ = {}
         for name in self.experts_:
@@ -458,7 +455,9 @@ class Committee(MatrixScorer, BaseEstimator):
             "width": self.width_,
             "factors": self.factors_,
             "lines": {name: list(line) for name, line in self.lines_.items()},
-            "calibrator": None if self.calibrator_ is None else put_part(arrays, "calibrator", self.calibrator_, Persistent),
+            "calibrator": None
+            if self.calibrator_ is None
+            else put_part(arrays, "calibrator", self.calibrator_, Persistent),
         }
         return arrays, values
 

@@ -34,7 +34,7 @@ def can_be_wide(comparison: Comparison) -> bool:
 def wide_evidence(
     comparison: Comparison, hypotheses: Sequence[Hypothesis], *, paired: bool = False
 ) -> dict[Hypothesis, Array]:
-    """log p(e, t | h) - log p(e, t | nothing shared), (profiles, tests); of the first with the first and so on if paired.
+    """log p(e, t | h) - log p(e, t | nothing shared) of all pairs, (profiles, tests), or row by row where paired.
 
     A test of which the known class is not shared is of one of the other training classes or of none, each as likely.
     """
@@ -80,9 +80,7 @@ def wide_evidence(
                     total = t.alone(own)[at] + t.together(e, n_e, own, own, R + of_class(alike[own]), h, at, paired)
                     found[h][where] = total + np.log(1 + len(others)) - nothing
                 elif shared:
-                    terms = [
-                        t.alone(j)[at] + t.together(e, n_e, own, j, R, h, at, paired) for j in (-1, *others)
-                    ]
+                    terms = [t.alone(j)[at] + t.together(e, n_e, own, j, R, h, at, paired) for j in (-1, *others)]
                     found[h][where] = log_sum(terms) - nothing
     return found
 
@@ -117,9 +115,7 @@ class _Tests:
         inverse, times, own, constant = self._alone[key]
         return constant - 0.5 * self._form(inverse, j, times, own)
 
-    def together(
-        self, e: Array, n_e: float, c: int, j: int, R: Array, h: Hypothesis, at: Any, paired: bool
-    ) -> Array:
+    def together(self, e: Array, n_e: float, c: int, j: int, R: Array, h: Hypothesis, at: Any, paired: bool) -> Array:
         """What e, of class c, and the tests as class j say by having R in common; e is about its mean."""
         key = float(n_e), int(self.alike[c]), int(self.alike[j]), h
         if key not in self._joint:
