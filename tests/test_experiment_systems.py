@@ -331,3 +331,19 @@ def test_names_and_sizes():
     for wrong in ({"paper_rank": 0}, {"shrinkages": ()}, {"shrinkages": (-0.1,)}, {"components": -1}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             BackendSettings(**wrong)
+
+
+def test_other_voices_train_best_only_where_held_out_speakers_are_the_better_for_it():
+    task = drawn_task({"speaker": 18, "phrase": 4}, noise=1.0)
+    n, speaker = len(task.train), task.train_labels["speaker"].astype(str)
+    copies = {"speaker": np.char.add(speaker, "@1.1"), "phrase": task.train_labels["phrase"]}
+    rubbish = np.random.default_rng(0).normal(scale=5.0, size=task.train.shape).astype(np.float32)
+    more = replace(
+        task,
+        train=np.concatenate([task.train, rubbish]),
+        train_labels={view: np.concatenate([task.train_labels[view], copies[view]]) for view in task.views},
+        people=np.concatenate([speaker, speaker]),
+        recorded=np.arange(2 * n) < n,
+    )
+    plain, other = (run_system(SYSTEMS["best"], t, SMALL) for t in (task, more))
+    np.testing.assert_allclose(other.scores, plain.scores)

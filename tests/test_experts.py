@@ -125,7 +125,7 @@ def test_factors_are_where_the_slope_vanishes():
     said = rng.normal(size=(3000, 4, 2))
     said[np.arange(3000), truth, 0] += 1.5
     said[:, -1] = 0.0
-    factors = weigh_experts(said, truth)
+    factors, least = weigh_experts(said, truth)
     assert factors[0] > 0.3
 
     def cost(theta):
@@ -133,6 +133,7 @@ def test_factors_are_where_the_slope_vanishes():
         weight = (1 / np.bincount(truth))[truth]
         return float((weight * (np.logaddexp.reduce(logs, axis=1) - logs[np.arange(3000), truth])).sum() / weight.sum())
 
+    assert least == pytest.approx(cost(factors), abs=1e-5)
     for i in range(2):
         step = np.zeros(2)
         step[i] = 0.05

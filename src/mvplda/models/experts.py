@@ -80,6 +80,7 @@ class Committee(MatrixScorer, BaseEstimator):
     views_ : dict of {view: 0}, the base views that hypotheses are made of
     factors_ : dict of {name: {view or "together": factor}}
     lines_ : dict of {name: (slope, intercept)} that make likelihood ratios of scores of experts without views
+    cost_ : mean of -log posterior(truth) over the held-out trials, all hypotheses alike; infinite without any
     calibrator_ : `LinearCalibrator` of the question "same in every view?", from the held-out trials; None without any
 
     Examples
@@ -196,7 +197,7 @@ class Committee(MatrixScorer, BaseEstimator):
             one = given.get(name, 0.0 if name in self.lines_ else 1.0)
             told = one if isinstance(one, Mapping) else dict.fromkeys(self._parts_of(name), one)
             self.factors_[name] = {part: float(told.get(part, 1.0)) for part in self._parts_of(name)}
-        self.calibrator_ = None
+        self.calibrator_, self.cost_ = None, float("inf")
         if self.factors == "learnt":
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)  # few people, or scores apart: the factors allow for it
@@ -245,7 +246,7 @@ class Committee(MatrixScorer, BaseEstimator):
                     found[name][h] = line.transform(found[name][full])
         places = [(name, part) for name in self.experts_ for part in self._parts_of(name)]
         parts = np.stack([np.stack([_part(found[n], h, p) for h in every], axis=1) for n, p in places], axis=2)
-        factors = weigh_experts(parts, kinds)
+        factors, self.cost_ = weigh_experts(parts, kinds)
         for (name, part), factor in zip(places, factors.tolist(), strict=True):
             self.factors_[name][part] = factor
         terms = parts @ factors
@@ -473,7 +474,7 @@ class Committee(MatrixScorer, BaseEstimator):
         committee.views_ = dict.fromkeys(values["views"], 0)
         committee.factors_ = {n: {part: float(f) for part, f in values["factors"][n].items()} for n in experts}
         committee.lines_ = {name: (float(a), float(b)) for name, (a, b) in values["lines"].items()}
-        about = values["calibrator"]
+        about, committee.cost_ = values["calibrator"], float("inf")
         committee.calibrator_ = None if about is None else get_part(arrays, "calibrator", about, Persistent)
         return committee
 
@@ -539,8 +540,8 @@ def _part(said: Mapping[Hypothesis, Array], h: Hypothesis, part: str) -> Array:
     return said[h] - sum((said[(view,)] for view in h), np.zeros_like(said[h]))
 
 
-def weigh_experts(said: Array, truth: IntArray) -> Array:
-    """Factors that cost held-out trials least.
+def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
+    """Factors that cost held-out trials least, and what they cost.
 
     said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
     hypotheses that occur weigh the same. The cost, the mean of -log posterior(truth), is convex. There is no constant:
@@ -566,7 +567,7 @@ def weigh_experts(said: Array, truth: IntArray) -> Array:
 
     bounds = [(0.0, None)] * n_parts
     found = minimize(cost, 0.3 * scale, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
-    return np.asarray(found.x / scale)
+    return np.asarray(found.x / scale), float(found.fun)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,14 @@ from ...metrics import Comparison, Evaluation, Intervals, compare_systems, evalu
 from ..corpora.corpus import Corpus
 from ..features.frames import FeatureSettings
 from .configuration import Configuration, write_configuration
-from .extraction import Variants, Vectors, extract_corpus_features, extract_everything, train_extractor
+from .extraction import (
+    Variants,
+    Vectors,
+    extract_corpus_features,
+    extract_everything,
+    other_voices,
+    train_extractor,
+)
 from .results import Results, SystemResult, write_experiment_page
 from .systems import BEST, COMPARED, BackendSettings, System, SystemScores, run_system, systems_named
 from .task import Task
@@ -127,7 +134,9 @@ def _vectors(
         read = [_covering(read_vectors(file), corpus) for file in files]
         if len(read) == 1:
             return Vectors(read[0], None, None)
-        X = np.concatenate([part.X[part.rows(corpus.ids)] for part in read], axis=1)
+        # as extractors side by side have them: of unit length each, so that none outweighs another
+        each = [np.asarray(part.X[part.rows(corpus.ids)], dtype=np.float32) for part in read]
+        X = np.concatenate([x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in each], axis=1)
         told = [part.extractor or Path(file).stem for part, file in zip(read, files, strict=True)]
         names = [name if told.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(told, 1)]
         widths = {name: int(part.X.shape[1]) for name, part in zip(names, read, strict=True)}
@@ -143,7 +152,7 @@ def _vectors(
     if len(wanted) > 1 or (not own and wanted):
         trained = None if found is None else found.extractor
         places = [output / EXTRACTOR_FILE if str(name) == TRAIN else name for name in wanted]
-        found = _from_elsewhere(corpus, places, trained, workers, on_error, verbose, say)
+        found = _from_elsewhere(corpus, places, trained, configuration.variants, workers, on_error, verbose, say)
     assert found is not None
     write_vectors(output / "vectors.npz", found.everything)
     return found
@@ -185,6 +194,7 @@ def _from_elsewhere(
     corpus: Corpus,
     places: Sequence[str | Path],
     trained: Any,
+    variants: Variants,
     workers: int | None,
     on_error: Any,
     verbose: bool,
@@ -205,7 +215,12 @@ def _from_elsewhere(
     skipped = tuple((name, reason) for name, (_, reason) in zip(names, made.skipped, strict=True))
     parts = getattr(extractor, "parts", [])
     blocks = {f"{part.name} ({i})": part.dimension for i, part in enumerate(parts, 1)} or None
-    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), None, trained, skipped, blocks)
+    extra = None
+    if variants.backend != "speakers" and variants.voices:
+        train = np.intersect1d(corpus.protocol.train, made.rows)
+        say(f"vectors of {len(train)} training utterances at the speeds {', '.join(map(str, variants.voices))}")
+        extra = other_voices(corpus, train, extractor, variants.voices, workers or os.cpu_count() or 1)
+    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), extra, trained, skipped, blocks)
 
 
 def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
@@ -115,7 +116,11 @@ class System:
         bundle = self.build(task, settings, shrinkage)
         if not isinstance(bundle.scorer, Committee):
             return bundle.fit(task.train, task.train_labels)
-        bundle.scorer.fit(task.train, task.train_labels, groups=task.people, trials=task.fair)
+        found: list[Committee] = []
+        for some in (task,) if task.as_recorded.all() else (task.without_variants, task):
+            scorer = clone(bundle.scorer)
+            found.append(scorer.fit(some.train, some.train_labels, groups=some.people, trials=some.fair))
+        bundle.scorer = min(found, key=lambda scorer: scorer.cost_)  # of those who were held out
         bundle.calibrator = bundle.scorer.calibrator_
         return bundle
 

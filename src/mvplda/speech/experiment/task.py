@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +139,19 @@ class Task:
             return self.recorded
         own = self.train_labels[self.views[0]].astype(np.str_)
         return np.ones(len(own), dtype=bool) if self.people is None else own == self.people
+
+    @property
+    def without_variants(self) -> Task:
+        """The same, trained on recordings alone."""
+        own = self.as_recorded
+        return replace(
+            self,
+            train=self.train[own],
+            train_labels={view: values[own] for view, values in self.train_labels.items()},
+            people=None if self.people is None else self.people[own],
+            unseen=None if self.unseen is None else self.unseen[own],
+            recorded=None,
+        )
 
     @property
     def fair(self) -> NDArray[np.bool_]:
