@@ -45,6 +45,7 @@ COMMANDS = {
     "study": "experiment",
     "demo": "experiment",
     "serve": "serve",
+    "remote": "serve",
 }
 
 
