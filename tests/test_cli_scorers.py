@@ -10,7 +10,7 @@ import pytest
 from cli_files import fails, said_by, scoring, vector_files
 from problems import there
 
-from mvplda import PLDA, Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA, load
+from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, load, make_committee
 from mvplda.io.files import read_labels
 from mvplda.io.scores import read_scores
 from mvplda.io.vectors import read_vectors
@@ -207,7 +207,7 @@ def test_a_committee_with_the_cosine_in_it(root, data):
     options = ["--fuse", "--block", "voice=4", "--block", "words=2", "--enrolment", "2"]
     said = said_by("train", root / "x.npz", *label(root, "speaker", "phrase"), *options, "-o", root / "fused", code=0)
     assert "words, cosine: " in said.err
-    expected = Committee.of_blocks({"voice": 4, "words": 2}, ["speaker", "phrase"], cosine=True, enrolment=2)
+    expected = make_committee({"voice": 4, "words": 2}, ["speaker", "phrase"], cosine=True, enrolment=2)
     bundle = Bundle(None, expected.fit(X, labels), calibrator=expected.calibrator_)
     assert load(root / "fused").calibrator.intercept_ == pytest.approx(there(expected.calibrator_).intercept_)
     pairs = np.asarray([(i, j) for i in range(40) for j in range(40)])

@@ -10,7 +10,7 @@ from problems import there
 from scipy.linalg import block_diag
 
 import mvplda
-from mvplda import Bundle, MultiviewPLDA, Question
+from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.models.baselines import CosineScorer
 from mvplda.models.experts import Committee, _held_out, weigh_experts
@@ -232,7 +232,7 @@ def test_the_cosine_is_among_the_experts_as_a_likelihood_ratio(learnt):
 
 def test_blocks_have_two_experts_each_and_a_calibration_of_their_own(tmp_path):
     X, y = corpus(np.random.default_rng(11), speakers=24)
-    ours = Committee.of_blocks({"voice": 4, "words": 3}, ["speaker", "phrase"], cosine=True, enrolment=2).fit(X, y)
+    ours = make_committee({"voice": 4, "words": 3}, ["speaker", "phrase"], cosine=True, enrolment=2).fit(X, y)
     assert [*ours.experts_][:3] == ["voice", "voice, whitened", "voice, cosine"]
     assert there(ours.columns)["words, whitened"] == (4, 7)
     heard = sum(ours.factors_[name]["phrase"] for name in ("words", "words, whitened"))

@@ -256,10 +256,9 @@ def _train_committee(
     output: str,
     quiet: bool,
 ) -> None:
-    from ..bundle import Bundle
+    from ..bundle import Bundle, make_committee
     from ..io.files import read_labels
     from ..io.vectors import read_vectors
-    from ..models import Committee
     from ..persistence import check_writable
 
     foreign = _given("views", "name", "prior", "no_centre", "shrinkage", "reduce", "whiten", "length_norm", *LIBRARY)
@@ -279,7 +278,7 @@ def _train_committee(
     if sum(sizes.values()) != data.X.shape[1]:
         raise click.UsageError(f"the blocks have {sum(sizes.values())} columns together, the vectors {data.X.shape[1]}")
     table = read_labels(once("--labels", labels), data.ids)
-    committee = Committee.of_blocks(sizes, list(table), cosine=True, enrolment=enrolment).fit(data.X, table)
+    committee = make_committee(sizes, list(table), cosine=True, enrolment=enrolment).fit(data.X, table)
     Bundle(None, committee, calibrator=committee.calibrator_, extractor=data.extractor).save(output)
     if not quiet:
         for expert, factors in committee.factors_.items():

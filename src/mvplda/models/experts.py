@@ -19,7 +19,6 @@ from ..calibration import LinearCalibrator
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..labels import base_columns, encode_labels, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
-from ..preprocessing import RectifiedRoot, standard_chain, unit_chain
 from ..scoring.evidence import log_sum
 from ..scoring.profiles import Profiles, enrolled_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question, possible_hypotheses
@@ -31,9 +30,6 @@ TRIALS = 20_000
 
 TESTS = 2000
 """Of every fold, so many held-out vectors are tests."""
-
-WIDEST = 300
-"""Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
 
 TOGETHER = "together"
 """Names the factor of what an expert says of several views at once, beyond what it says of each."""
@@ -122,49 +118,6 @@ class Committee(MatrixScorer, BaseEstimator):
         self.known = known
         self.enrolment = enrolment
         self.folds = folds
-
-    @classmethod
-    def of_blocks(
-        cls, blocks: Mapping[str, int], views: Sequence[str], *, dim: int = 150, cosine: bool = False, **settings: Any
-    ) -> Committee:
-        """Two experts for every extractor's block of columns, to be fitted: what to begin with, and seldom to end with.
-
-        Both model all views and, of two or more, their interaction, under the isotropic prior: one sees the block
-        centred and of unit length, where classes of a public network vary alike in all directions; the other its
-        principal components, whitened, where those of a network that was trained on the same people do.
-
-        Parameters
-        ----------
-        blocks : {name of an extractor: how many columns are its}, in their order
-        views : the first is the one whose classes are new when questions are asked, such as the speaker
-        dim : principal components that the second expert sees, at most
-        cosine : let the cosine between vectors of each block be an expert, too
-        settings : of the committee
-        """
-        from ..bundle import Bundle  # which knows all scorers, this one too
-        from .baselines import CosineScorer
-        from .multiview import MultiviewPLDA
-
-        base = list(views)
-        every = [*base, ":".join(base)] if len(base) > 1 else base
-        # classes of the other views come again, so that training knows them, and there are few: less prior
-        plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
-        experts: dict[str, Any] = {}
-        columns: dict[str, tuple[int, int]] = {}
-        start = 0
-        for name, width in blocks.items():
-            whitened = standard_chain(min(dim, width), length="unit")
-            whitened.steps.insert(0, ("root", RectifiedRoot()))
-            chains = {name: unit_chain(WIDEST if width > WIDEST else None), f"{name}, whitened": whitened}
-            strengths: tuple[Any, ...] = plain, 0.4
-            for (title, chain), strength in zip(chains.items(), strengths, strict=True):
-                model = MultiviewPLDA(dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0)
-                experts[title] = Bundle(chain, model)
-            if cosine:
-                experts[f"{name}, cosine"] = CosineScorer()
-            columns |= dict.fromkeys([title for title in experts if title not in columns], (start, start + width))
-            start += width
-        return cls(experts, columns=columns, **settings)
 
     # -- training ------------------------------------------------------------
 

@@ -122,7 +122,7 @@ class _Tests:
             alone_e, alone_t = self._covariance(c, n_e), cho_factor(self._covariance(j, self.n), lower=True)
             gain = cho_solve(alone_t, R)
             joint = cho_factor(alone_e - R @ gain, lower=True)
-            cross = cho_solve(joint, gain.T)
+            cross = cho_solve(joint, gain.T)  # (V12)
             factor = cho_factor(alone_e, lower=True)
             row = (cho_solve(factor, np.eye(len(R))) - cho_solve(joint, np.eye(len(R)))) / 2
             column = -gain @ cross / 2

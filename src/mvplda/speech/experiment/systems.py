@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ...backend import one_blas_thread
-from ...bundle import Bundle
+from ...bundle import Bundle, make_committee
 from ...calibration import LinearCalibrator
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...metrics import cllr
@@ -224,7 +224,7 @@ def committee(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle
     """Two experts an extractor, weighed and calibrated by held-out speakers, for the question that will be asked."""
     blocks = task.blocks or {"vectors": int(task.train.shape[1])}
     options: dict[str, Any] = {"known": list(claims(task).get("known", {})), "enrolment": task.per_model}
-    return Bundle(None, Committee.of_blocks(blocks, task.views, dim=_full_components(task, settings), **options))
+    return Bundle(None, make_committee(blocks, task.views, dim=_full_components(task, settings), **options))
 
 
 def claims(task: Task) -> dict[str, Any]:
