@@ -12,7 +12,7 @@ from problems import there
 
 from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, load, make_committee
 from mvplda.io.files import read_labels
-from mvplda.io.scores import read_scores
+from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
 from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import standard_chain, unit_chain

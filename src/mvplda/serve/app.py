@@ -43,9 +43,8 @@ log = logging.getLogger("mvplda.serve")
 PAGE_FOLDER = Path(__file__).with_name("page")
 LOCAL = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "media-src 'self' blob:; connect-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -316,8 +315,8 @@ class Guard:
                 own = {**HEADERS, "X-Request-Id": request_id}
                 if scope["path"] in DOCS:
                     own.pop("Content-Security-Policy")
-                if scope["path"].startswith("/v1"):
-                    own["Cache-Control"] = "no-store"
+                # the page's files are asked for anew, so that those of two versions never meet
+                own["Cache-Control"] = "no-store" if scope["path"].startswith("/v1") else "no-cache"
                 if self.door.tls:
                     own["Strict-Transport-Security"] = "max-age=31536000"
                 message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in own.items())]

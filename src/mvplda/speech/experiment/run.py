@@ -28,7 +28,7 @@ from .extraction import (
 )
 from .results import Results, SystemResult, write_experiment_page
 from .systems import BEST, COMPARED, BackendSettings, System, SystemScores, run_system, systems_named
-from .task import Task
+from .task import Task, compared_views
 
 Say = Callable[[str], None]
 NAMED = 20
@@ -71,6 +71,7 @@ def run_experiment(
     output.mkdir(parents=True, exist_ok=True)
     write_configuration(output / "configuration.toml", configuration)
     say(corpus.summary() + "\n")
+    compared_views(corpus)  # before a network is trained
     found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, verbose, say)
     notes = [f"{name}: {reason}" for name, reason in found.skipped]
     if notes:
