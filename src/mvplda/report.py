@@ -6,7 +6,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,12 +41,10 @@ DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 INK = "#102030"
 """The colour of text and axes; the page makes it the reader's text colour."""
 
-KIND_WORDS = {
-    "TC": "same speaker, same phrase",
-    "TW": "same speaker, other phrase",
-    "IC": "other speaker, same phrase",
-    "IW": "other speaker, other phrase",
-}
+
+def kind_words(kind: str, views: tuple[str, str]) -> str:
+    """A kind of trials of two views in words: TW is "same speaker, other phrase"."""
+    return f"{'same' if kind[0] == 'T' else 'other'} {views[0]}, {'same' if kind[1] == 'C' else 'other'} {views[1]}"
 
 
 def figure(width: float, height: float, panels: int = 1) -> tuple[Any, Any]:
@@ -76,7 +74,7 @@ def scatter_of_kinds(
             alpha=0.8 if kind == "TC" else 0.5,
             color=KIND_COLOURS[kind],
             edgecolors="none",
-            label=f"{kind}: {KIND_WORDS[kind]}",
+            label=f"{kind}: {kind_words(kind, names)}",
         )
     axes.axhline(0, color=INK, linewidth=0.5)
     axes.axvline(0, color=INK, linewidth=0.5)
@@ -200,6 +198,37 @@ def convergence_plot(axes: Any, log_likelihoods: NDArray[Any]) -> None:
     axes.set(xlabel="iteration", ylabel="log-likelihood less the last one, nat")
 
 
+def training_plot(axes: Any, history: Sequence[Mapping[str, Any]]) -> None:
+    """Loss of a network by epoch, and below it the errors on its own classes and on those held out, in per cent."""
+    ticker = need("matplotlib.ticker")
+    epochs = [record["epoch"] for record in history]
+    axes.plot(epochs, [record["loss"] for record in history], "o-", color=INK, markersize=3, label="loss (left axis)")
+    axes.set(xlabel="epoch", ylabel="loss", ylim=(0, None))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    right = axes.twinx()
+    right.set(ylabel="error, %", ylim=(0, 100))
+    for i, view in enumerate(history[0]["accuracy"]):
+        errors = [100 * (1 - record["accuracy"][view]) for record in history]
+        right.plot(epochs, errors, "s--", color=PALETTE[i % len(PALETTE)], markersize=3, label=f"{view} not told")
+    if all("held_out_eer" in record for record in history):
+        held = [100 * record["held_out_eer"] for record in history]
+        right.plot(epochs, held, "^-", color="#D55E00", markersize=4, label="EER of classes held out")
+    lines = [line for one in (axes, right) for line in one.get_lines()]
+    axes.legend(lines, [line.get_label() for line in lines], fontsize="small")
+
+
+def scatter_of_classes(axes: Any, X: NDArray[Any], classes: NDArray[Any], most: int = 20) -> None:
+    """The first two principal components, coloured by class; of many classes, the first ones."""
+    names = np.unique(classes)[:most]
+    centred = X - X.mean(axis=0)
+    places = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    colours = need("matplotlib").colormaps["hsv"](np.arange(len(names)) / len(names))
+    for i, name in enumerate(names):
+        own = places[classes == name]
+        axes.scatter(own[:, 0], own[:, 1], s=7, color=colours[i], marker="os^vD"[i % 5], edgecolors="none", alpha=0.7)
+    axes.set(xticks=[], yticks=[], xlabel=f"{len(names)} classes, first two principal components")
+
+
 def save_figure(fig: Any, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -277,7 +306,7 @@ class Report:
                 lambda axes: bayes_error_plot(axes, target, others),
             ),
         }
-        if len(self.view_scores) == 2 and all(set(KIND_WORDS) <= set(own) for own in self.view_scores.values()):
+        if len(self.view_scores) == 2 and all(set(KIND_COLOURS) <= set(own) for own in self.view_scores.values()):
             found["views"] = ("One view's score against the other's, by kind of trial.", self._scatter)
         if self.variance is not None:
             shares = self.variance
