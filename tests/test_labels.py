@@ -74,6 +74,7 @@ def test_without_views_every_column_is_one() -> None:
         (pd.Series(["b", pd.NA, "a", None], dtype="string"), None),
         (pd.Series([2, pd.NA, 1, pd.NA], dtype="Int64"), None),
         (np.array(["2020-01-02", "NaT", "2020-01-01", "NaT"], dtype="datetime64[D]"), None),
+        (np.ma.masked_array([2, 7, 1, 7], mask=[False, True, False, True]), None),
         (["b", "?", "a", None], "?"),
         ([2, -1, 1, -1], -1),
         (np.array(["b", "", "a", ""]), ""),

@@ -13,6 +13,7 @@ from dense_scoring import hypothesis_log_density
 from problems import Problem, problem
 
 from mvplda import MultiviewPLDA
+from mvplda._typing import AnyArray
 from mvplda.inference.parameters import NOISES, DiagonalNoise, FullNoise, NoiseModel, Parameters, noise_of
 
 SHAPE = np.array([1.0, 2.0, 0.5, 3.0])
@@ -25,7 +26,7 @@ class ScaledNoise(DiagonalNoise):
     kind = "scaled"
 
     @classmethod
-    def estimate(cls, scatter: np.ndarray, n: float, model: NoiseModel) -> np.ndarray:
+    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         variances = super().estimate(scatter, n, model)
         return SHAPE * (variances / SHAPE).mean()
 
@@ -36,7 +37,7 @@ class BlockNoise(FullNoise):
     kind = "block"
 
     @classmethod
-    def estimate(cls, scatter: np.ndarray, n: float, model: NoiseModel) -> np.ndarray:
+    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         full = np.diag(scatter) if scatter.ndim == 1 else scatter
         return super().estimate(full * INSIDE, n, model)
 

@@ -73,7 +73,7 @@ def test_a_step_from_anywhere_is_the_printed_one(name: str, noise: str) -> None:
     design, origin = p.design(noise)
     cell = ":".join(p.views)
     statistics = SufficientStatistics.from_arrays(p.X, p.labels, views=(cell,), origin=origin)
-    cells = statistics.for_views((cell,), "full" if noise == "full" else "diagonal")
+    cells = statistics.for_views((cell,), "full" if noise == "full" else "diagonal").on_host()
     found = paper_step(cells, noise_model(noise, 4))(posterior(design, about(start, origin)))
     expected = printed_step(p.X, list(zip(*(c.tolist() for c in p.codes), strict=True)), start, noise)
     same(replace(found, mean=found.mean + origin), expected)

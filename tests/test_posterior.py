@@ -28,7 +28,7 @@ def check(p: Problem, noise: str, *, by_count: bool = False) -> None:
     design, origin = p.design(noise)
     for parameters in (p.parameters, perturbed(p.parameters, np.random.default_rng(1))):
         found = posterior(replace(design, by_count=by_count), about(parameters, origin))
-        rotated = replace(found.parameters, mean=found.parameters.mean + origin)
+        rotated = replace(found.parameters.on_host(), mean=np.asarray(found.parameters.mean) + origin)
         dense = dense_posterior(p.X, p.codes, rotated)
         close(found.log_likelihood, dense_posterior(p.X, p.codes, parameters).log_likelihood)
         for k, view in enumerate(p.views):

@@ -65,7 +65,7 @@ def test_map_is_what_a_general_optimiser_finds():
     ).fit(X, y)
     codes = [y["speaker"], y["phrase"]]
     statistics = SufficientStatistics.from_arrays(X, y)
-    moments = moment_components(statistics.for_views(("speaker", "phrase"), "full"))
+    moments = moment_components(statistics.for_views(("speaker", "phrase"), "full").on_host())
     prior = IsotropicPrior.about(moments, tuple(strengths.values()))
     lower = np.tril_indices(2)
 
@@ -102,7 +102,7 @@ def test_the_objective_never_falls(design):
         callback=lambda step: seen.append((step.log_likelihood, step.parameters)),
     ).fit(given.X, given.labels)
     statistics = given.statistics()
-    moments = moment_components(statistics.for_views(tuple(given.views), "full"))
+    moments = moment_components(statistics.for_views(tuple(given.views), "full").on_host())
     prior = IsotropicPrior.about(moments, (0.4,) * (len(given.views) + 1))
     counts = [len(statistics.counts[view]) for view in given.views] + [statistics.n]
     objectives = [ll + prior.log_density(p, counts) for ll, p in seen]
@@ -123,7 +123,7 @@ def test_moments_of_a_balanced_design_are_the_mean_squares():
     mixed = K * rest.T @ rest / ((I - 1) * (J - 1))
     between = J * K * (speaker - grand).T @ (speaker - grand) / (I - 1)
     statistics = SufficientStatistics.from_arrays(X, y, views=tuple(VIEWS))
-    found = moment_components(statistics.for_views(tuple(VIEWS), "full"))
+    found = moment_components(statistics.for_views(tuple(VIEWS), "full").on_host())
     np.testing.assert_allclose(found.covariances[0], (between - mixed) / (J * K), rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found.covariances[2], (mixed - noise) / K, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(found.covariances[3], noise, rtol=1e-3, atol=1e-4)

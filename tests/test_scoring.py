@@ -193,7 +193,17 @@ def test_known_classes_have_their_training_posterior(views, same, rng):
     np.testing.assert_allclose(got[2], open_set[2], atol=1e-10)
 
 
-def test_the_ratio_as_printed(rng):
+@pytest.mark.parametrize("dtype", [np.int32, np.bool_, np.complex128])
+def test_scores_are_not_cut_off_by_what_they_are_written_to(dtype, rng):
+    model, x = any_model({"a": 2, "b": 1}), rng.normal(size=(4, D)) + 3
+    with pytest.raises(DataError, match="give a float array"):
+        model.llr(x, x, out=np.empty((4, 4), dtype=dtype))
+    half = model.llr(x, x, out=np.empty((4, 4), dtype=np.float16))
+    np.testing.assert_allclose(half, model.llr(x, x), rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("same", [None, "a", "b"])
+def test_the_ratio_as_printed(same, rng):
     """C = SS' + 2TT' and B = 2SS' + TT' in all four blocks of the half-shared hypotheses."""
     model = any_model({"a": 2, "b": 1})
     S, T = model.loadings_.values()
@@ -206,12 +216,22 @@ def test_the_ratio_as_printed(rng):
         return -0.5 * (np.linalg.slogdet(2 * np.pi * joint)[1] + x @ np.linalg.solve(joint, x))
 
     A, B, C = S @ S.T + T @ T.T, 2 * S @ S.T + T @ T.T, S @ S.T + 2 * T @ T.T
-    got = model.llr(enrol, test, scoring="paper", dtype=np.float64)
+    priors = {("a", "b"): 1, ("a",): 2, ("b",): 3, (): 4}
+    shared = {("a", "b"): A, ("a",): B, ("b",): C, (): 0 * A}
+    got = model.llr(enrol, test, same=same, priors=priors, scoring="paper", dtype=np.float64)
+    quick = model.llr(enrol, test, same=same, priors=priors, scoring="paper")
+    np.testing.assert_allclose(quick, got, atol=1e-4)
     for i, e in enumerate(enrol):
         for j, t in enumerate(test):
-            x = np.concatenate([e, t])
-            against = [log_density(x, C + noise, C), log_density(x, B + noise, B), log_density(x, A + noise, 0 * A)]
-            np.testing.assert_allclose(got[i, j], log_density(x, A + noise, A) - log_mean(against), atol=TOLERANCE)
+            sides: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+            for h, off in shared.items():
+                own = off if h else A
+                term = log_density(np.concatenate([e, t]), own + noise, off) + np.log(priors[h])
+                sides[h == ("a", "b") if same is None else same in h].append((term, priors[h]))
+            total = {key: np.logaddexp.reduce([v for v, _ in side]) for key, side in sides.items()}
+            weight = {key: np.log(sum(p for _, p in side)) for key, side in sides.items()}
+            expected = total[True] - weight[True] - (total[False] - weight[False])
+            np.testing.assert_allclose(got[i, j], expected, atol=TOLERANCE)
 
 
 def test_one_view_is_symmetric_and_lists_agree_with_the_matrix(rng):

@@ -90,7 +90,7 @@ def check_against_definition(p: Problem, noise: str) -> None:
     for parameters in (p.parameters, perturbed(p.parameters, np.random.default_rng(1))):
         found = posterior(design, about(parameters, origin))
         rotated = replace(found.parameters, mean=found.parameters.mean + origin)
-        dense = dense_bound(p, design, rotated)
+        dense = dense_bound(p, design, rotated.on_host())
         close(found.log_likelihood, dense.value)
         ends = np.cumsum([0, *(len(c) * r for c, r in zip(design.sums.counts, rotated.ranks, strict=True))])
         ranks, total = rotated.ranks, np.zeros((sum(rotated.ranks),) * 2)

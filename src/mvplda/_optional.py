@@ -45,6 +45,16 @@ def need(module: str) -> Any:
         ) from error
 
 
+class LateModule:
+    """An optional module that is imported when something of it is first asked for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(need(self._name), name)
+
+
 def import_late(
     package: str, homes: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

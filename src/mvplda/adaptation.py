@@ -17,13 +17,13 @@ from functools import singledispatch
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from .backend import as_vectors
+from .backend import as_vectors, to_host
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
@@ -61,7 +61,7 @@ class CORAL(_Affine):
     def __init__(self, floor: float = 1e-6) -> None:
         self.floor = floor
 
-    def fit(self, X: Any, target: Any = None) -> Self:
+    def fit(self, X: ArrayLike, target: Any = None) -> Self:
         """Align X (n, D), the source domain, with vectors (m, D) of the target domain; no labels."""
         if not 0 < self.floor < 1:
             raise ParameterError(f"floor lies in (0, 1); got {self.floor}")
@@ -75,11 +75,11 @@ class CORAL(_Affine):
         self.matrix_ = aligning_matrix(S, T, self.floor)
         return self
 
-    def fit_transform(self, X: Any, target: Any = None) -> NDArray[Any]:
+    def fit_transform(self, X: ArrayLike, target: Any = None) -> NDArray[Any]:
         """Align these vectors with those of the target domain."""
         return self.fit(X, target).transform(X)
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
         aligned = super().transform(X)
         return np.asarray(aligned + self.target_mean_.astype(aligned.dtype))
 
@@ -92,7 +92,7 @@ def aligning_matrix(source: Array, target: Array, floor: float = 1e-6) -> Array:
     return np.asarray((U[:, kept] / np.sqrt(s[kept])) @ U[:, kept].T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T)
 
 
-def shift_mean(model: MultiviewPLDA, X: Any, weight: float = 1.0) -> MultiviewPLDA:
+def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: float = 1.0) -> MultiviewPLDA:
     """The model with its mean moved by `weight` of the way to the mean of X (m, D)."""
     check_is_fitted(model, "mean_")
     _check_weight("weight", weight)
@@ -101,7 +101,12 @@ def shift_mean(model: MultiviewPLDA, X: Any, weight: float = 1.0) -> MultiviewPL
 
 
 def coral_plus(
-    model: MultiviewPLDA, X: Any, *, strength: Weight = 1.0, mean: bool = True, ranks: Literal["keep", "all"] = "keep"
+    model: MultiviewPLDA,
+    X: ArrayLike,
+    *,
+    strength: Weight = 1.0,
+    mean: bool = True,
+    ranks: Literal["keep", "all"] = "keep",
 ) -> MultiviewPLDA:
     """CORAL+, unsupervised: the covariances of every view and of the noise, aligned with new vectors.
 
@@ -129,7 +134,7 @@ def coral_plus(
     for view, B in model.loadings_.items():
         factor = _grow(B, A.T @ B, strengths[view])
         loadings.append(_cut(factor, new_noise, B.shape[1] if ranks == "keep" else D))
-    kept = type(p.sigma).nearest(noise_of(new_noise))
+    kept = to_host(type(p.sigma).nearest(noise_of(new_noise)))
     return _with(model, Parameters(new_mean if mean else p.mean, tuple(loadings), kept))
 
 
@@ -172,7 +177,7 @@ def interpolate(
     return _with(model_a, Parameters(mean, tuple(loadings), noise))
 
 
-def adapt(model: MultiviewPLDA, X: Any, y: Any, weight: Weight = 0.5, **settings: Any) -> MultiviewPLDA:
+def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **settings: Any) -> MultiviewPLDA:
     """Supervised: fit to labelled vectors of the new domain, then `interpolate` from the old model.
 
     Parameters
@@ -195,7 +200,7 @@ def adapt(model: MultiviewPLDA, X: Any, y: Any, weight: Weight = 0.5, **settings
 
 
 @singledispatch
-def adapted(scorer: Any, X: Any, y: Any = None, weight: Weight | None = None) -> Any:
+def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Any:
     """A scorer for the domain of new vectors (m, D), with labels or without.
 
     A model with labels goes to `adapt`, without labels to `coral_plus`; a cascade does so view by view, and of
@@ -209,14 +214,14 @@ def adapted(scorer: Any, X: Any, y: Any = None, weight: Weight | None = None) ->
 
 
 @adapted.register
-def _(scorer: MultiviewPLDA, X: Any, y: Any = None, weight: Weight | None = None) -> MultiviewPLDA:
+def _(scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> MultiviewPLDA:
     if y is None:
         return coral_plus(scorer, X, strength=1.0 if weight is None else weight)
     return adapt(scorer, X, y, 0.5 if weight is None else weight)
 
 
 @adapted.register
-def _(scorer: CascadeScorer, X: Any, y: Any = None, weight: float | None = None) -> CascadeScorer:
+def _(scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CascadeScorer:
     labels = {} if y is None else label_columns(y, tuple(scorer.models_))
     result = copy.copy(scorer)
     result.models_ = {view: adapted(model, X, labels.get(view), weight) for view, model in scorer.models_.items()}
@@ -224,7 +229,7 @@ def _(scorer: CascadeScorer, X: Any, y: Any = None, weight: float | None = None)
 
 
 @adapted.register
-def _(scorer: CosineScorer, X: Any, y: Any = None, weight: float | None = None) -> CosineScorer:
+def _(scorer: CosineScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CosineScorer:
     weight = 1.0 if weight is None else weight
     _check_weight("weight", weight)
     result = copy.copy(scorer)
@@ -273,7 +278,7 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
     return result
 
 
-def _moments(X: Any, width: int) -> tuple[Array, Array]:
+def _moments(X: ArrayLike, width: int) -> tuple[Array, Array]:
     vectors = np.asarray(as_vectors(X), dtype=np.float64)
     if vectors.shape[1] != width:
         raise DataError(f"the new vectors have width {vectors.shape[1]}, expected {width}")

@@ -15,43 +15,49 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
-from ._optional import need
-from ._typing import Array, IntArray
+from ._optional import LateModule
+from ._typing import A, AnyArray, Array, Device, FloatArray, IntArray
 from .exceptions import DataError, ParameterError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 DENSE_TABLE_ELEMENTS = 2**28
 """Count tables that are a tenth full are kept dense on a device, up to this many numbers (2 GiB)."""
 
 
-def is_torch(array: Any) -> bool:
+def is_torch(array: object) -> TypeGuard[Tensor]:
     return type(array).__module__.partition(".")[0] == "torch"
 
 
-def to_host(array: Any) -> NDArray[Any]:
+def to_host(array: ArrayLike) -> NDArray[Any]:
     """A NumPy array of a NumPy array or a tensor."""
     return np.asarray(array.detach().cpu() if is_torch(array) else array)
 
 
-def diagonal_of(moment: Array) -> Array:
+def diagonal_of(moment: A) -> A:
     """The diagonal (D,) of a second moment, of which there may be no more than that."""
     return moment if moment.ndim == 1 else moment.diagonal()
 
 
-def namespace(array: Any) -> Numpy | Torch:
+def namespace(array: AnyArray) -> Numpy | Torch:
     """What calculates with arrays of this kind, on their device and in their precision."""
     return _torch_namespace(array.device, array.dtype) if is_torch(array) else NUMPY
 
 
-def own_namespace(array: Any) -> Numpy | Torch:
+def own_namespace(array: AnyArray) -> Numpy | Torch:
     """The same, but one's own: what a fit caches in it goes with it."""
     return Torch(array.device, array.dtype) if is_torch(array) else NUMPY
 
@@ -66,10 +72,10 @@ class Numpy:
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    def asarray(self, array: Any) -> Any:
+    def asarray(self, array: AnyArray) -> Any:
         return array
 
-    def cached(self, array: Any) -> Any:
+    def cached(self, array: AnyArray) -> Any:
         """An array that stays the same during a fit, on the device."""
         return array
 
@@ -77,7 +83,7 @@ class Numpy:
         """A count table for products from the left, itself or transposed."""
         return counts
 
-    def cached_columns(self, counts: Any, columns: slice) -> Any:
+    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Any:
         """Some columns of a count table, dense or sparse."""
         return counts[:, columns]
 
@@ -88,59 +94,59 @@ class Numpy:
         """A table that is needed once."""
         return counts
 
-    def is_dense(self, table: Any) -> bool:
+    def is_dense(self, table: object) -> bool:
         """Whether a table that was made here is an array like others."""
         return isinstance(table, np.ndarray)
 
-    def gram(self, table: Any) -> Any:
+    def gram(self, table: sparse.csr_array) -> Any:
         """table' table, dense."""
         return (table.T @ table).toarray()
 
-    def permute(self, array: Any, axes: Sequence[int]) -> Any:
-        return array.transpose(axes)
+    def permute(self, array: AnyArray, axes: Sequence[int]) -> Any:
+        return np.transpose(array, axes)
 
-    def diagonal(self, matrix: Any) -> Any:
+    def diagonal(self, matrix: AnyArray) -> Any:
         """The diagonal, to write to."""
         return np.einsum("ii->i", matrix)
 
-    def split_axes(self, matrix: Any, r: int, q: int) -> Any:
+    def split_axes(self, matrix: AnyArray, r: int, q: int) -> Any:
         """(J r, K q) as a writable (J, r, K, q)."""
-        s, t = matrix.strides
+        s, t = np.asarray(matrix).strides
         shape = (matrix.shape[0] // r, r, matrix.shape[1] // q, q)
         return np.lib.stride_tricks.as_strided(matrix, shape, (r * s, s, q * t, t))
 
-    def sum_by(self, group: NDArray[np.int64], size: int, rows: Any) -> Any:
+    def sum_by(self, group: NDArray[np.int64], size: int, rows: AnyArray) -> Any:
         """Sums of the rows of every group."""
         total = np.zeros((size, rows.shape[1]))
         np.add.at(total, group, rows)
         return total
 
-    def cholesky(self, matrix: Any, *, overwrite: bool = False) -> Any:
+    def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Any:
         """Lower factor of a symmetric matrix, or LinAlgError."""
         return cholesky(matrix.T, lower=True, overwrite_a=overwrite, check_finite=False)  # .T is LAPACK's order
 
-    def cho_solve(self, lower: Any, right: Any) -> Any:
+    def cho_solve(self, lower: AnyArray, right: AnyArray) -> Any:
         return cho_solve((lower, True), right, check_finite=False)
 
-    def solve_positive(self, matrix: Any, right: Any) -> Any:
+    def solve_positive(self, matrix: AnyArray, right: AnyArray) -> Any:
         """matrix^-1 right for a positive definite matrix."""
         return cho_solve(cho_factor(matrix, lower=True, check_finite=False), right, check_finite=False)
 
-    def inverse(self, lower: Any) -> Any:
+    def inverse(self, lower: AnyArray) -> Any:
         """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
         half = dpotri(lower, lower=1)[0]
         whole = half + half.T
         np.einsum("ii->i", whole)[:] /= 2
         return whole
 
-    def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
+    def randomized_svd(self, matrix: AnyArray, r: int, seed: int) -> tuple[Any, Any]:
         """The r largest singular values, about, and their right vectors."""
         from sklearn.utils.extmath import randomized_svd  # slow to import, and statistics do without it
 
         _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
         return s, vt
 
-    def trace_of_solved(self, lower: Any, scatter: Any) -> float:
+    def trace_of_solved(self, lower: AnyArray, scatter: AnyArray) -> float:
         """tr((L L')^-1 scatter), where scatter may be a diagonal alone."""
         half = dpotri(lower, lower=1)[0]
         if scatter.ndim == 1:
@@ -157,22 +163,22 @@ class Torch:
     gram_rows = 2**17
     per_count_gram_elements = 2**27
 
-    def __init__(self, device: Any, dtype: Any) -> None:
-        self.torch, self.device, self.dtype = need("torch"), device, dtype
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
         self.speed = 64.0 if device.type == "cuda" else 1.0  # how much more work is still "quick"
-        self._kept: dict[Hashable, tuple[Any, Any]] = {}
+        self._kept: dict[Hashable, tuple[object, Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.torch, name)
+        return getattr(torch, name)
 
     def asarray(self, array: Any) -> Any:
         if is_torch(array):
             return array
         dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
         owned = np.require(array, requirements=["C", "W"])  # tensors cannot be read-only: those arrays are copied
-        return self.torch.as_tensor(owned, device=self.device, dtype=dtype)
+        return torch.as_tensor(owned, device=self.device, dtype=dtype)
 
-    def _once(self, host: Any, key: Hashable, make: Callable[[], Any]) -> Any:
+    def _once(self, host: object, key: Hashable, make: Callable[[], Any]) -> Any:
         if (id(host), key) not in self._kept:
             self._kept[id(host), key] = host, make()  # the host's copy is held, so that its id stays its own
         return self._kept[id(host), key][1]
@@ -183,7 +189,7 @@ class Torch:
     def cached_table(self, counts: sparse.csr_array) -> Any:
         return self._once(counts, None, lambda: self.table(counts))
 
-    def cached_columns(self, counts: Any, columns: slice) -> Any:
+    def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Any:
         if isinstance(counts, np.ndarray):
             return self.cached(counts)[:, columns]
         return self._once(counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns]))
@@ -198,7 +204,7 @@ class Torch:
             return SparseTable(counts, self).matrix.to_dense()
         return SparseTable(counts, self)
 
-    def is_dense(self, table: Any) -> bool:
+    def is_dense(self, table: object) -> bool:
         return is_torch(table)
 
     def gram(self, table: Any) -> Any:
@@ -206,23 +212,23 @@ class Torch:
             return table.T @ table
         return self.asarray((table.host.T @ table.host).toarray())
 
-    def zeros(self, shape: Any) -> Any:
-        return self.torch.zeros(shape, device=self.device, dtype=self.dtype)
+    def zeros(self, shape: int | tuple[int, ...]) -> Any:
+        return torch.zeros(shape, device=self.device, dtype=self.dtype)
 
-    def empty(self, shape: Any) -> Any:
-        return self.torch.empty(shape, device=self.device, dtype=self.dtype)
+    def empty(self, shape: int | tuple[int, ...]) -> Any:
+        return torch.empty(shape, device=self.device, dtype=self.dtype)
 
     def eye(self, size: int) -> Any:
-        return self.torch.eye(size, device=self.device, dtype=self.dtype)
+        return torch.eye(size, device=self.device, dtype=self.dtype)
 
     def arange(self, size: int) -> Any:
-        return self.torch.arange(size, device=self.device)
+        return torch.arange(size, device=self.device)
 
     def vdot(self, a: Any, b: Any) -> Any:
         return (a * b).sum()
 
     def tensordot(self, a: Any, b: Any, axes: Any) -> Any:
-        return self.torch.tensordot(a, b, dims=axes)
+        return torch.tensordot(a, b, dims=axes)
 
     def permute(self, array: Any, axes: Sequence[int]) -> Any:
         return array.permute(*axes)
@@ -244,24 +250,24 @@ class Torch:
 
     def cholesky(self, matrix: Any, *, overwrite: bool = False) -> Any:
         try:
-            return self.torch.linalg.cholesky(matrix)
-        except self.torch.linalg.LinAlgError as error:
+            return torch.linalg.cholesky(matrix)
+        except RuntimeError as error:
             raise np.linalg.LinAlgError(str(error)) from error
 
     def cho_solve(self, lower: Any, right: Any) -> Any:
         if right.ndim == 1:
-            return self.torch.cholesky_solve(right[:, None], lower)[:, 0]
-        return self.torch.cholesky_solve(right, lower)
+            return torch.cholesky_solve(right[:, None], lower)[:, 0]
+        return torch.cholesky_solve(right, lower)
 
     def solve_positive(self, matrix: Any, right: Any) -> Any:
         return self.cho_solve(self.cholesky(matrix), right)
 
     def inverse(self, lower: Any) -> Any:
-        return self.torch.cholesky_inverse(lower)
+        return torch.cholesky_inverse(lower)
 
     def randomized_svd(self, matrix: Any, r: int, seed: int) -> tuple[Any, Any]:
         # scikit-learn's, with the same random directions
-        linalg, flipped = self.torch.linalg, matrix.shape[0] < matrix.shape[1]
+        linalg, flipped = torch.linalg, matrix.shape[0] < matrix.shape[1]
         A = matrix.T if flipped else matrix
         Q = self.asarray(np.random.RandomState(seed).normal(size=(A.shape[1], r + 10)))
         for _ in range(3):
@@ -285,7 +291,7 @@ class SparseTable:
         where = np.stack([entries.row, entries.col]).astype(np.int64)
         with warnings.catch_warnings():  # torch 2.11 and 2.12 warn also where the checks were declined
             warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
-            self.matrix = xp.torch.sparse_coo_tensor(
+            self.matrix = torch.sparse_coo_tensor(
                 xp.asarray(where), xp.asarray(entries.data.astype(np.float64)), counts.shape, check_invariants=False
             ).coalesce()
         self._transposed: SparseTable | None = None
@@ -296,15 +302,15 @@ class SparseTable:
             self._transposed = SparseTable(self.host.T.tocsr(), self._xp)
         return self._transposed
 
-    def __matmul__(self, right: Any) -> Any:
-        return self._xp.torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
+    def __matmul__(self, right: Tensor) -> Any:
+        return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
 
 
 NUMPY = Numpy()
 
 
 @cache
-def _torch_namespace(device: Any, dtype: Any) -> Torch:
+def _torch_namespace(device: torch.device, dtype: torch.dtype) -> Torch:
     """Holds nothing but the names: what a fit keeps lives in the namespace of its `Sums`."""
     return Torch(device, dtype)
 
@@ -312,9 +318,8 @@ def _torch_namespace(device: Any, dtype: Any) -> Torch:
 # Where NumPy arrays and torch tensors differ outside of the kernel: devices, dtypes, sums by owner.
 
 
-def as_device(device: Any) -> Any:
+def as_device(device: Device) -> torch.device:
     """A torch device that exists."""
-    torch = need("torch")
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError) as error:
@@ -324,56 +329,48 @@ def as_device(device: Any) -> Any:
         ) from error
 
 
-def on_device(array: Any, device: Any) -> Any:
+def on_device(array: AnyArray, device: Device) -> Tensor:
     """An array or tensor as a tensor on a device; an array's numbers become float64."""
     where = as_device(device)
-    return array.to(where) if is_torch(array) else _torch_namespace(where, need("torch").float64).asarray(array)
+    return array.to(where) if is_torch(array) else _torch_namespace(where, torch.float64).asarray(array)
 
 
-def on_cuda(array: Any) -> bool:
+def on_cuda(array: object) -> bool:
     return is_torch(array) and bool(array.is_cuda)
 
 
-def like(array: Any, reference: Any) -> Any:
+def like(array: ArrayLike, reference: ArrayLike) -> Any:
     """A NumPy array as the reference's kind, on its device."""
     if is_torch(reference):
-        import torch
-
         return torch.as_tensor(array, device=reference.device)
     return array
 
 
-def empty(shape: tuple[int, int], dtype: Any, reference: Any) -> Any:
+def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Any:
     if is_torch(reference):
-        import torch
-
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device)
     return np.empty(shape, dtype=dtype)
 
 
-def dtype_name(array: Any) -> str:
+def dtype_name(array: AnyArray) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
-def cast(array: Any, dtype: str) -> Any:
+def cast(array: AnyArray, dtype: str) -> Any:
     """The array in another dtype; itself where it has that one."""
     if is_torch(array):
-        import torch
-
         return array.to(getattr(torch, dtype))
-    return array.astype(dtype, copy=False)
+    return np.asarray(array).astype(dtype, copy=False)
 
 
-def largest(array: Any) -> float:
+def largest(array: AnyArray) -> float:
     """The largest element, 0 of nothing; NaN where one is NaN."""
     return float(array.max()) if len(array) else 0.0
 
 
-def sum_rows(y: Any, owner: IntArray, size: int) -> Any:
+def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Any:
     """(size, r): sums of the rows that have the same owner."""
     if is_torch(y):
-        import torch
-
         total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
         return total.index_add_(0, like(owner, y), y)
     one_hot = sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(size, len(owner)))
@@ -423,11 +420,18 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def as_vectors(X: Any) -> NDArray[Any]:
+def not_masked(X: ArrayLike) -> ArrayLike:
+    """The same vectors, unless some of their numbers are masked: NumPy would give the numbers behind the mask."""
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise DataError("some numbers of the vectors are masked: leave their rows out, or fill them")
+    return X
+
+
+def as_vectors(X: ArrayLike) -> NDArray[Any]:
     """Vectors as a float32 or float64 array (n, D)."""
     if sparse.issparse(X):
         raise DataError("the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()")
-    vectors = np.asarray(X)
+    vectors = np.asarray(not_masked(X))
     if vectors.ndim != 2:
         raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")
     if vectors.shape[0] == 0 or vectors.shape[1] == 0:
@@ -437,3 +441,13 @@ def as_vectors(X: Any) -> NDArray[Any]:
     if vectors.dtype not in (np.float32, np.float64):
         vectors = vectors.astype(np.float32 if vectors.dtype == np.float16 else np.float64)
     return vectors
+
+
+def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int = 1) -> FloatArray:
+    """The same as scikit-learn checks it for an estimator, which keeps width and names or is held to them."""
+    from sklearn.utils.validation import validate_data  # slow to import, and statistics do without it
+
+    checked: FloatArray = validate_data(
+        estimator, not_masked(X), reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least
+    )
+    return checked

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
 from .adaptation import Weight, adapted
+from .backend import is_torch, like, to_host
 from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, ParameterError
 from .kinds import name_kinds
@@ -23,7 +24,7 @@ from .models.scorer import BaseScorer, Identification
 from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import Step
-from .scoring.profiles import Profiles
+from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Hypothesis, Question, make_question
 
 
@@ -79,13 +80,13 @@ class Bundle(Persistent, BaseEstimator):
         self.questions = questions
         self.extractor = extractor
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it."""
-        vectors = X if self.preprocessing is None else self.preprocessing.fit_transform(X, y)
+        vectors = X if self.preprocessing is None else like(self.preprocessing.fit_transform(_on_host(X), y), X)
         self._scorer().fit(vectors, y)
         return self
 
-    def fit_normaliser(self, cohort: Any, ids: Any = None) -> Self:
+    def fit_normaliser(self, cohort: Any, ids: ArrayLike | None = None) -> Self:
         """Keep the profiles of a cohort, vectors (C, D) of impostors to everyone, and normalise scores by it.
 
         A calibrator is fitted after this, to normalised scores.
@@ -96,7 +97,7 @@ class Bundle(Persistent, BaseEstimator):
         return self
 
     def fit_calibrator(
-        self, enrol: Any, test: Any, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
+        self, enrol: SideLike, test: SideLike, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
     ) -> Self:
         """Fit the calibrator to all pairs of two sides, of classes that the scorer was not trained on.
 
@@ -123,7 +124,7 @@ class Bundle(Persistent, BaseEstimator):
         self.calibrator.fit(scores.reshape(-1, scores.shape[-1]), names.reshape(-1), **extra)
         return self
 
-    def adapt(self, X: Any, y: Any = None, weight: Weight | None = None) -> Bundle:
+    def adapt(self, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
         The preprocessing stays; normaliser and calibrator go, for they were made of the old scores.
@@ -131,29 +132,31 @@ class Bundle(Persistent, BaseEstimator):
         scorer = adapted(self.fitted_scorer, self.prepare(X), y, weight)
         return Bundle(self.preprocessing, scorer, questions=self.questions, extractor=self.extractor)
 
-    def prepare(self, X: Any) -> Any:
+    def prepare(self, X: ArrayLike) -> Any:
         """Vectors as the scorer sees them."""
         if self.preprocessing is None:
             return X
         check_is_fitted(self.preprocessing)
-        return self.preprocessing.transform(X)
+        return like(self.preprocessing.transform(_on_host(X)), X)
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None, **options: Any) -> Profiles:
+    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None, **options: Any) -> Profiles:
         """Profiles of raw vectors, as the scorer's `enrol`."""
         profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
         return profiles
 
-    def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> Any:
+    def llr(self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any) -> Any:
         """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
         return self._answering().llr(self._prepared(enrol), self._prepared(test), question=question, **options)
 
-    def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any) -> Any:
+    def llr_trials(
+        self, enrol: SideLike, test: SideLike, pairs: ArrayLike, question: Question | None = None, **options: Any
+    ) -> Any:
         """Scores of a list of trials, not calibrated."""
         sides = self._prepared(enrol), self._prepared(test)
         return self._answering().llr_trials(*sides, pairs, question=question, **options)
 
     def identify(
-        self, profiles: Any, test: Any, question: Question | None = None, *, top: int = 10, **options: Any
+        self, profiles: SideLike, test: SideLike, question: Question | None = None, *, top: int = 10, **options: Any
     ) -> Identification:
         """The `top` profiles of every test, best first."""
         sides = self._prepared(profiles), self._prepared(test)
@@ -161,7 +164,7 @@ class Bundle(Persistent, BaseEstimator):
         return found
 
     def hypotheses(
-        self, enrol: Any, test: Any, question: Question | None = None, **options: Any
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
     ) -> dict[Hypothesis, Any]:
         """Posterior probability of every hypothesis, of a scorer that has them; no normaliser plays a part."""
         scorer = self._scorer()
@@ -172,7 +175,9 @@ class Bundle(Persistent, BaseEstimator):
         )
         return found
 
-    def calibrated(self, enrol: Any, test: Any, *, pairs: Any = None, side: Any = None, **options: Any) -> Array:
+    def calibrated(
+        self, enrol: SideLike, test: SideLike, *, pairs: Any = None, side: Any = None, **options: Any
+    ) -> Array:
         """Calibrated natural-log LLRs of all pairs (profiles, tests), or of a list of trials (n,).
 
         Parameters
@@ -203,7 +208,7 @@ class Bundle(Persistent, BaseEstimator):
             name: None if part is None else put_part(arrays, name, part, kind) for name, (part, kind) in parts.items()
         }
         self.check()
-        questions = [question.to_dict() for question in self._questions()]
+        questions = None if self.questions is None else [question.to_dict() for question in self._questions()]
         return arrays, {"preprocessing": steps, **about, "questions": questions, "extractor": self.extractor}
 
     @classmethod
@@ -227,10 +232,13 @@ class Bundle(Persistent, BaseEstimator):
         return bundle
 
     def bare(self) -> Persistent:
-        return self if self.preprocessing is not None else self._scorer()
+        return self if self.detail() else self._scorer()
 
     def detail(self) -> str:
-        return f", whose scorer takes vectors after {', '.join(self._steps())}" if self._steps() else ""
+        before = f"takes vectors after {', '.join(self._steps())}" if self._steps() else ""
+        behind = [part for part in (self.normaliser, self.calibrator) if part is not None]
+        after = f"has a {' and a '.join(type(part).__name__ for part in behind)} behind it" if behind else ""
+        return f", whose scorer {' and '.join(filter(None, (before, after)))}" if before or after else ""
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
         """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
@@ -299,7 +307,7 @@ class Bundle(Persistent, BaseEstimator):
     def _prepared(self, side: Any) -> Any:
         return side if isinstance(side, Profiles) else self.prepare(side)
 
-    def _scores(self, enrol: Any, test: Any, pairs: Any, options: dict[str, Any]) -> Array:
+    def _scores(self, enrol: SideLike, test: SideLike, pairs: ArrayLike | None, options: dict[str, Any]) -> Array:
         """Answers to all questions, last axis."""
         sides = [s if isinstance(s, Profiles) else self.enrol(s) for s in (enrol, test)]
         answers = []
@@ -323,6 +331,11 @@ class Bundle(Persistent, BaseEstimator):
             except ValueError as error:
                 raise DataError(f"side[{name!r}] does not broadcast to the trials {shape}: {error}") from error
         return {"side": flat}
+
+
+def _on_host(X: ArrayLike) -> Any:
+    """Vectors where scikit-learn works: tensors as arrays, all else, tables with names say, as it is."""
+    return to_host(X) if is_torch(X) else X
 
 
 PARTS: dict[str, type[Any]] = {"scorer": BaseScorer, "normaliser": ScoreNormaliser, "calibrator": Calibrator}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._typing import IntArray
+from ._typing import IntArray, Names
 from .exceptions import LabelError
 
 __all__ = ["label_rows"]
@@ -31,7 +31,7 @@ class ViewClasses:
     cells : (n_classes, n_parts) class numbers of the parts (interaction views only)
     """
 
-    names: NDArray[Any]
+    names: Names
     anonymous: int = 0
     cells: IntArray | None = None
 
@@ -116,7 +116,7 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         if missing:
             raise LabelError(f"labels have no view {missing[0]!r}; they have {sorted(named)}")
         return {name: named[name] for name in wanted}
-    array = np.asarray(labels) if hasattr(labels, "ndim") else as_array(labels)
+    array = as_array(labels)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
@@ -129,7 +129,7 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     return {name: array[:, k] for k, name in enumerate(wanted)}
 
 
-def label_rows(labels: Any) -> NDArray[Any]:
+def label_rows(labels: Any) -> Names:
     """Labels as one structured array, a row a vector and a field a view.
 
     Every estimator here takes it as it takes a dict, and unlike a dict it can be cut into rows, as
@@ -226,8 +226,12 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
     return ViewClasses(names, n_absent), codes
 
 
-def as_array(column: Any) -> NDArray[Any]:
-    """Labels as an array that keeps None, NaN and numbers beside text what they are."""
+def as_array(column: Any) -> Names:
+    """Labels as an array that keeps None, NaN and numbers beside text what they are; masked ones are missing."""
+    if isinstance(column, np.ma.MaskedArray) and np.ma.is_masked(column):
+        present = np.array(column.data, dtype=object)
+        present[np.ma.getmaskarray(column)] = None
+        return present
     if hasattr(column, "__array__"):
         return np.asarray(column)
     if isinstance(column, (str, bytes)):
@@ -242,7 +246,7 @@ def as_array(column: Any) -> NDArray[Any]:
     return exact_names(values)
 
 
-def exact_names(values: Any, what: str = "labels") -> NDArray[Any]:
+def exact_names(values: Any, what: str = "labels") -> Names:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)
@@ -253,7 +257,7 @@ def exact_names(values: Any, what: str = "labels") -> NDArray[Any]:
     return array
 
 
-def _is_missing(array: NDArray[Any], sentinel: Any) -> NDArray[np.bool_]:
+def _is_missing(array: Names, sentinel: Any) -> NDArray[np.bool_]:
     if array.dtype == object:
         absent = np.fromiter((_no_label(value) for value in array), dtype=bool, count=len(array))
     elif array.dtype.kind in "fcMm":

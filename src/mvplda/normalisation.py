@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,7 +21,7 @@ from .exceptions import DataError, LabelError, ParameterError
 from .models.scorer import Identification, check_top
 from .persistence import Persistent, State, Tensors, get_part, put_part
 from .scoring.matrix import best_in_bands
-from .scoring.profiles import Profiles
+from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Question
 
 __all__ = ["CohortStatistics", "ScoreNormaliser"]
@@ -138,46 +138,50 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         normaliser._codes = arrays["codes"]
         return normaliser
 
-    def llr(self, enrol: Any, test: Any, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any) -> Array:
+    def llr(
+        self, enrol: SideLike, test: SideLike, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any
+    ) -> Array:
         """Score all pairs and normalise; `options`, a question among them, go to the scorer."""
-        enrol, test = self._sides(enrol, test, options)
-        return self.normalise(
-            self._matrix(enrol, test, options),
-            enrol,
-            test,
-            enrol_labels=enrol_labels,
-            test_labels=test_labels,
-            **options,
-        )
+        sides = self._sides(enrol, test, options)
+        labels = {"enrol_labels": enrol_labels, "test_labels": test_labels}
+        scores: Any = self._matrix(*sides, options)
+        return self.normalise(scores, sides[0], sides[1], **labels, **options)
 
-    def llr_trials(self, enrol: Any, test: Any, pairs: Any, **options: Any) -> Array:
+    def llr_trials(self, enrol: SideLike, test: SideLike, pairs: ArrayLike, **options: Any) -> Array:
         """Normalised scores of a list of trials (row of a profile, row of a test), without the matrix."""
-        enrol, test = self._sides(enrol, test, options)
-        scores = np.asarray(self.scorer_.llr_trials(enrol, test, pairs, **options), dtype=np.float64)
+        profiles, tests = self._sides(enrol, test, options)
+        scores = np.asarray(self.scorer_.llr_trials(profiles, tests, pairs, **options), dtype=np.float64)
         if not len(scores):
             return scores
         (rows, i), (columns, j) = (np.unique(side, return_inverse=True) for side in np.asarray(pairs).T)
         i, j = i.reshape(-1), j.reshape(-1)
-        z, t = self._both(enrol.take(rows), test.take(columns), options)
+        z, t = self._both(profiles.take(rows), tests.take(columns), options)
         claimed = self._groups_of(None, len(rows), "enrol_labels")
         return self._applied(scores, z, t, claimed[i], claimed[i], i, j)
 
-    def identify(self, profiles: Any, test: Any, *, top: int = 10, **options: Any) -> Identification:
+    def identify(self, profiles: SideLike, test: SideLike, *, top: int = 10, **options: Any) -> Identification:
         """The `top` profiles of every test by normalised scores, best first."""
-        profiles, tests = self._sides(profiles, test, options)
-        z, t = self._both(profiles, tests, options)
-        claimed, columns = self._groups_of(None, len(profiles), "enrol_labels"), np.arange(len(tests))[None, :]
+        enrolled, tests = self._sides(profiles, test, options)
+        z, t = self._both(enrolled, tests, options)
+        claimed, columns = self._groups_of(None, len(enrolled), "enrol_labels"), np.arange(len(tests))[None, :]
 
         def band(rows: IntArray) -> Array:
-            scores, group = self._matrix(profiles.take(rows), tests, options), claimed[rows][:, None]
+            scores, group = self._matrix(enrolled.take(rows), tests, options), claimed[rows][:, None]
             return self._applied(scores, z, t, group, group, rows[:, None], columns)
 
-        top = min(check_top(top), len(profiles))
-        numbers, scores = best_in_bands(band, len(profiles), len(tests), top, np.float64)
-        return Identification(profiles.ids[numbers], scores)
+        top = min(check_top(top), len(enrolled))
+        numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, np.float64)
+        return Identification(enrolled.ids[numbers], scores)
 
     def normalise(
-        self, scores: Any, enrol: Any, test: Any, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any
+        self,
+        scores: Any,
+        enrol: SideLike,
+        test: SideLike,
+        *,
+        enrol_labels: Any = None,
+        test_labels: Any = None,
+        **options: Any,
     ) -> Array:
         """Normalise the scores (profiles, tests) of these sides.
 
@@ -189,7 +193,7 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         test_labels : (tests,) labels of the tests. None: a test is held against the cohort of
             the *claimed* label, that of the profile in the trial, as in use
         """
-        enrol, test = self._sides(enrol, test, options)
+        sides = self._sides(enrol, test, options)
         scores = np.asarray(scores, dtype=np.float64)
         if scores.ndim != 2:
             raise DataError(f"scores have shape (profiles, tests); got {scores.shape}")
@@ -198,7 +202,7 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         own = claimed
         if test_labels is not None:
             own = self._groups_of(test_labels, scores.shape[1], "test_labels")[None, :]
-        return self._applied(scores, *self._both(enrol, test, options), claimed, own, rows, columns)
+        return self._applied(scores, *self._both(*sides, options), claimed, own, rows, columns)
 
     def _applied(
         self,
@@ -227,7 +231,7 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             None if self.kind == "z" else self._statistics(test, len(test), "tests", options),
         )
 
-    def _matrix(self, enrol: Any, test: Any, options: dict[str, Any]) -> Array:
+    def _matrix(self, enrol: SideLike, test: SideLike, options: dict[str, Any]) -> Array:
         score = getattr(self.scorer_, "llr", self.scorer_)
         return np.asarray(score(enrol, test, **options), dtype=np.float64)
 
@@ -237,7 +241,7 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             return side
         return self.scorer_.enrol(side) if hasattr(self.scorer_, "enrol") else np.asarray(side)
 
-    def _sides(self, enrol: Any, test: Any, options: dict[str, Any]) -> tuple[Any, Any]:
+    def _sides(self, enrol: SideLike, test: SideLike, options: dict[str, Any]) -> tuple[Any, Any]:
         check_is_fitted(self, "cohort_")
         if "out" in options:
             raise ParameterError("out= is for scores that are not normalised: leave it out")

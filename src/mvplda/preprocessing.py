@@ -13,22 +13,21 @@ import warnings
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array
+from ._typing import Array, FloatArray
+from .backend import checked_vectors
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
 from .persistence import Persistent
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
 __all__ = ["LDA", "Centring", "LengthNormalisation", "Reduction", "Whitening", "standard_chain"]
-
-FLOATS = (np.float64, np.float32)
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):
@@ -37,12 +36,12 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
     KIND: ClassVar[str] = "preprocessing step"
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
 
-    def _new(self, X: Any, least: int = 1) -> Any:
-        return validate_data(self, X, dtype=list(FLOATS), ensure_min_samples=least)
+    def _new(self, X: ArrayLike, least: int = 1) -> FloatArray:
+        return checked_vectors(self, X, reset=True, least=least)
 
-    def _seen(self, X: Any) -> Any:
+    def _seen(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self, "n_features_in_")
-        return validate_data(self, X, dtype=list(FLOATS), reset=False)
+        return checked_vectors(self, X, reset=False)
 
     @property
     def width_out(self) -> int:
@@ -65,11 +64,11 @@ class Centring(OneToOneFeatureMixin, Step):
 
     FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "mean_")
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
         return self
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: ArrayLike) -> FloatArray:
         X = self._seen(X)
         return np.asarray(X - self.mean_.astype(X.dtype))
 
@@ -82,7 +81,7 @@ class _Affine(ClassNamePrefixFeaturesOutMixin, Step):
     mean_: Array
     matrix_: Array
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: ArrayLike) -> FloatArray:
         X = self._seen(X)
         return np.asarray((X - self.mean_.astype(X.dtype)) @ self.matrix_.astype(X.dtype))
 
@@ -135,7 +134,7 @@ class Whitening(_Affine):
         self.dim = dim
         self.floor = floor
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         if self.kind not in ("pca", "zca"):
             raise ParameterError(f"kind is 'pca' or 'zca'; got {self.kind!r}")
         if not 0 < self.floor < 1:
@@ -173,7 +172,7 @@ class Reduction(_Affine):
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         X = self._new(X, least=2)
         if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
             raise ParameterError(f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}")
@@ -186,7 +185,7 @@ LARGEST = 1e150
 """What lies further from the mean has squares that float64 cannot sum."""
 
 
-def _varying_axes(X: NDArray[Any], wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
+def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
     """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary.
 
     What hardly varies is seen in columns of unit variance: in those of the data a small variance may be a large unit.
@@ -229,7 +228,7 @@ def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
     )
 
 
-def _centred(X: NDArray[Any]) -> tuple[Array, Array]:
+def _centred(X: FloatArray) -> tuple[Array, Array]:
     """The mean of vectors, and what they are without it."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = X.mean(axis=0, dtype=np.float64)
@@ -265,13 +264,13 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
     def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
         self.length = length
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         if self.length not in ("sqrt", "unit"):
             raise ParameterError(f"length is 'sqrt' or 'unit'; got {self.length!r}")
         self._new(X)
         return self
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: ArrayLike) -> FloatArray:
         X = self._seen(X)
         largest = np.abs(X).max(axis=1, keepdims=True)
         X = X / np.where(largest > 0, largest, 1)  # no overflow of squares
@@ -315,7 +314,7 @@ class LDA(_Affine):
         self.view = view
         self.shrinkage = shrinkage
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         if y is None:
             raise LabelError("LDA requires y to be passed, but the target y is None: give one label a vector and view")
         X = self._new(X, least=2)

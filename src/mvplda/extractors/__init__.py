@@ -4,6 +4,7 @@ from .extractor import Extracted, Extractor, JointExtractor, SoundExtractor, Utt
 from .loading import load_extractor
 from .quality import Quality, QualitySettings, measure
 from .recipe import Recipe, families, read_recipe, to_toml
+from .sound import read_sound
 from .weights import get_weights
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "load_extractor",
     "measure",
     "read_recipe",
+    "read_sound",
     "to_toml",
 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +22,70 @@ if TYPE_CHECKING:
     from ..speech.features.reading import Clip
 
 Sound = NDArray[np.float32]
+File = str | os.PathLike[str] | bytes
 Source = Union[str, os.PathLike[str], NDArray[Any], "Clip"]
 
 CONTAINERS = {
-    b"\x1a\x45\xdf\xa3": "WebM or Matroska",
-    b"ftyp": "MP4 or M4A",
-    b"#!AMR": "AMR",
-    b"\x30\x26\xb2\x75": "WMA",
+    b"\x1a\x45\xdf\xa3": ("WebM or Matroska", "matroska"),
+    b"ftyp": ("MP4 or M4A", "mp4"),
+    b"#!AMR": ("AMR", "amr"),
+    b"\x30\x26\xb2\x75": ("WMA", "asf"),
+    b"\xff\xf1": ("AAC", "aac"),
+    b"\xff\xf9": ("AAC", "aac"),
+    b"fLaC": ("FLAC that does not tell its length", "flac"),
 }
-"""How containers begin that libsndfile does not read; that of MP4 stands after four bytes."""
-SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma")
+"""How containers begin that libsndfile does not read (that of MP4 stands after four bytes), and ffmpeg's names for
+them: it is told which it is, for some that it would find by itself make it open other files."""
+FLAC_LENGTH = slice(21, 26)
+"""Where a FLAC file tells how many samples it has, in the last 36 bits; a stream has zeros there."""
+SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma", ".aac")
+
+
+SEGMENT, CLUSTER = b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75"
+"""Elements of Matroska that live streams leave open."""
+BLOCK = 2**16
+
+
+def read_sound(
+    source: File, rate: int = 16000, *, longest_s: float = 600.0, most_bytes: int = 2**28
+) -> tuple[Sound, int]:
+    """Samples of one channel and their rate, of a file or of its bytes: whatever can be read, and WebM and MP4 too.
+
+    Parameters
+    ----------
+    source : a path, or the bytes of a file, such as a browser's recording that was sent
+    rate : samples a second of the result
+    longest_s, most_bytes : a longer or larger recording is an error; what is packed small and is long is not unpacked
+        beyond this
+
+    Returns
+    -------
+    (n,) float32 samples, full scale being 1, and the rate: ``extractor.utterance(*read_sound(body))``
+
+    Raises
+    ------
+    AudioError
+        The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
+    """
+    from ..speech.features.reading import SoundReader, sound_name
+
+    what = sound_name(source)
+    if not isinstance(source, bytes) and Path(source).is_file():
+        size = Path(source).stat().st_size
+    else:
+        size = len(source) if isinstance(source, bytes) else 0
+    if size > most_bytes:
+        raise AudioError(f"{what} is too large: {size} bytes, at most {most_bytes} are taken")
+    if not container(source):
+        with SoundReader(source, rate, longest_s) as reader:
+            return reader.read(), rate
+    blocks, length = [], 0
+    for block in _decoded(source, rate):
+        blocks.append(block)
+        length += len(block)
+        if length > longest_s * rate:
+            raise AudioError(f"{what} is too long: at most {longest_s:g} s are taken")
+    return np.concatenate(blocks), rate
 
 
 def segments(source: Source, rate: int, longest_s: float, source_rate: int | None = None) -> Iterator[Sound]:
@@ -52,9 +109,8 @@ def segments(source: Source, rate: int, longest_s: float, source_rate: int | Non
         yield from _parts(_from_array(source, rate, source_rate), rate, longest_s)
         return
 
-    foreign = container(source)
-    if foreign:
-        yield from _parts(_decoded(Path(source), rate, foreign), rate, longest_s)
+    if container(source):
+        yield from _streamed(_decoded(source, rate), round(longest_s * rate))
         return
     with SoundReader(source, rate) as reader:
         frames = reader.frames
@@ -73,20 +129,44 @@ def segments(source: Source, rate: int, longest_s: float, source_rate: int | Non
             raise AudioError(f"{source} is silent: all samples are zero")
 
 
-def container(path: str | os.PathLike[str]) -> str:
-    """Which container that libsndfile does not read a file is, by its first bytes; empty for others."""
+def container(source: File) -> str:
+    """Which container that libsndfile does not read a file is, in ffmpeg's word, by its first bytes; empty for others.
+
+    The suffix does not count.
+    """
     try:
-        with open(path, "rb") as file:
-            head = file.read(12)
+        if isinstance(source, bytes):
+            head = source[:32]
+        else:
+            with open(source, "rb") as file:
+                head = file.read(32)
     except OSError:
         return ""  # the reader has the words for it
-    return next((name for magic, name in CONTAINERS.items() if magic in (head[: len(magic)], head[4:8])), "")
+    if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
+        return ""
+    return next((kind for magic, (_, kind) in CONTAINERS.items() if magic in (head[: len(magic)], head[4:8])), "")
 
 
 def _parts(samples: Sound, rate: int, longest_s: float) -> Iterator[Sound]:
     count = max(1, int(np.ceil(len(samples) / (longest_s * rate))))
     for part in np.array_split(samples, count):
         if count == 1 or part.any():
+            yield part
+
+
+def _streamed(blocks: Iterator[Sound], longest: int) -> Iterator[Sound]:
+    """Parts of so many samples of a sound whose length is not known before its end; the last two share what is left."""
+    held: list[Sound] = []
+    for block in blocks:
+        held.append(block)
+        while sum(map(len, held)) > 2 * longest:
+            whole = np.concatenate(held)
+            held = [whole[longest:]]
+            if whole[:longest].any():
+                yield whole[:longest]
+    rest = np.concatenate(held)
+    for part in np.array_split(rest, max(1, -(-len(rest) // longest))):
+        if part.any():
             yield part
 
 
@@ -110,46 +190,132 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
     return found if source_rate == rate else need("soxr").resample(found, source_rate, rate, quality="HQ")
 
 
-def _decoded(path: Path, rate: int, what: str) -> Sound:
-    """By PyAV where it is installed, else by ffmpeg where that is."""
+def _decoded(source: File, rate: int) -> Iterator[Sound]:
+    """Blocks of one channel at the rate, by PyAV where it is installed, else by ffmpeg where that is."""
+    from ..speech.features.reading import sound_name
+
+    what, kind = str(sound_name(source)), container(source)
+    cut = {"matroska": _cut_matroska, "mp4": _cut_mp4}.get(kind)
     try:
-        import av
-    except ImportError:
-        program = shutil.which("ffmpeg")
-        if program is None:
-            raise AudioError(
-                f"{path} is {what}, which libsndfile does not read: pip install av, or install ffmpeg, or convert it "
-                f"to WAV, FLAC or Ogg"
-            ) from None
-        samples = _by_ffmpeg(program, path, rate)
+        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+            if cut is not None and cut(file, file.seek(0, os.SEEK_END)):
+                raise AudioError(f"{what} is truncated: its last part is not whole")
+    except (OSError, IndexError) as error:
+        raise AudioError(f"{what} is damaged: {error}") from error
+    program = shutil.which("ffmpeg")
+    if importlib.util.find_spec("av") is not None:
+        blocks = _by_av(source, rate, kind, what)
+    elif program is not None:
+        blocks = _by_ffmpeg(program, source, rate, kind, what)
     else:
-        samples = _by_av(av, path, rate)
-    if not len(samples):
-        raise AudioError(f"{path} is empty: it has a header but no samples")
-    if not samples.any():
-        raise AudioError(f"{path} is silent: all samples are zero")
-    return samples
+        name = next(name for name, word in CONTAINERS.values() if word == kind)
+        raise AudioError(
+            f"{what} is {name}, which libsndfile does not read: pip install 'mvplda[webm]', or install ffmpeg, or "
+            "convert it to WAV, FLAC or Ogg"
+        )
+    length, heard = 0, False
+    for block in blocks:
+        if not np.isfinite(block).all():
+            raise AudioError(f"{what} has samples that are not finite")
+        length += len(block)
+        heard = heard or bool(block.any())
+        yield block
+    if not length:
+        raise AudioError(f"{what} is empty: it has a header but no samples")
+    if not heard:
+        raise AudioError(f"{what} is silent: all samples are zero")
 
 
-def _by_av(av: Any, path: Path, rate: int) -> Sound:
-    parts = []
+def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
+    import av
+
     try:
-        with av.open(str(path)) as opened:
+        with (
+            io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file,
+            av.open(file, "r", format=kind) as opened,
+        ):
             if not opened.streams.audio:
-                raise AudioError(f"{path} has no sound in it")
-            resampler = av.AudioResampler(format="flt", layout="mono", rate=rate)
+                raise AudioError(f"{what} has no sound in it")
+            resample, own = None, 0
+            plain = av.AudioResampler(format="fltp")
             for frame in opened.decode(audio=0):
-                parts += [piece.to_ndarray().reshape(-1) for piece in resampler.resample(frame)]
-            parts += [piece.to_ndarray().reshape(-1) for piece in resampler.resample(None)]
+                if resample is None:
+                    own = frame.sample_rate
+                    resample = need("soxr").ResampleStream(own, rate, 1, dtype="float32", quality="HQ")
+                if frame.sample_rate != own:
+                    raise AudioError(f"{what} changes its rate from {own} to {frame.sample_rate} Hz: not read here")
+                for piece in plain.resample(frame):
+                    yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
+            if resample is not None:
+                yield resample.resample_chunk(np.empty(0, np.float32), last=True)
     except (av.FFmpegError, ValueError, RuntimeError) as error:
-        raise AudioError(f"{path} is damaged: {error}") from error
-    return np.concatenate(parts).astype(np.float32) if parts else np.empty(0, np.float32)
+        if isinstance(error, AudioError):
+            raise
+        raise AudioError(f"{what} is damaged: {error}") from error
 
 
-def _by_ffmpeg(program: str, path: Path, rate: int) -> Sound:
-    command = [program, "-v", "error", "-nostdin", "-i", f"file:{path}", "-map", "0:a:0", "-ac", "1", "-ar", str(rate)]
-    done = subprocess.run([*command, "-f", "f32le", "-"], capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise AudioError(f"{path} is damaged: {said[-1] if said else 'ffmpeg could not read it'}")
-    return np.frombuffer(done.stdout[: len(done.stdout) // 4 * 4], dtype="<f4").astype(np.float32)
+def _by_ffmpeg(program: str, source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
+    with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
+        if isinstance(source, bytes):  # what is at the end of an MP4 file has to be read first: no pipe will do
+            path = Path(place) / "recording"
+            path.write_bytes(source)
+        else:
+            path = Path(source)
+        # the plain mean of the channels, as of other files
+        mono = f"aresample={rate}:ochl=mono:rematrix_maxval=1"
+        command = [program, "-v", "error", "-nostdin", "-xerror", "-f", kind, "-i", f"file:{path}", "-map", "0:a:0"]
+        with (
+            open(Path(place) / "said", "w+b") as said,
+            subprocess.Popen(
+                [*command, "-af", mono, "-f", "f32le", "-"], stdout=subprocess.PIPE, stderr=said
+            ) as running,
+        ):
+            assert running.stdout is not None
+            try:
+                while block := running.stdout.read(4 * BLOCK):
+                    yield np.frombuffer(block[: len(block) // 4 * 4], dtype="<f4").astype(np.float32)
+            finally:
+                running.stdout.close()  # who reads no further ends the program
+                running.wait()
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines()
+            if running.returncode:
+                why = lines[-1].replace(f"file:{path}: ", "") if lines else "ffmpeg could not read it"
+                raise AudioError(f"{what} is damaged: {why}")
+
+
+def _cut_matroska(file: BinaryIO, size: int) -> bool:
+    """Whether an element goes on beyond the end; segments and clusters of a live stream do not tell their size."""
+    place = 0
+    while place < size:
+        file.seek(place)
+        head = file.read(12)
+        width = 9 - head[0].bit_length()  # of the name
+        if width > 4 or len(head) <= width:
+            return place + len(head) >= size
+        long = 9 - head[width].bit_length()  # of the size
+        if long > 8 or len(head) < width + long:
+            return True
+        length = int.from_bytes(head[width : width + long]) & ((1 << 7 * long) - 1)
+        place += width + long
+        if length == (1 << 7 * long) - 1 and head[:width] in (SEGMENT, CLUSTER):
+            continue
+        place += length
+    return place > size
+
+
+def _cut_mp4(file: BinaryIO, size: int) -> bool:
+    """Whether a box goes on beyond the end."""
+    place = 0
+    while place < size:
+        file.seek(place)
+        head = file.read(16)
+        length = int.from_bytes(head[:4])
+        if length == 1:
+            length = int.from_bytes(head[8:])
+        elif length == 0:  # to the end
+            return False
+        if length < 8:
+            return True
+        place += length
+    return place > size

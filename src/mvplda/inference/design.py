@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._typing import Array
+from .._typing import AnyArray, Array
 from ..backend import to_host
 from ..exceptions import (
     DesignTooLargeError,
@@ -88,7 +88,7 @@ def refines(table: sparse.csr_array) -> bool:
     return bool((np.diff(table.indptr) == 1).all())
 
 
-def make_plan(sums: Sums, ranks: tuple[int, ...]) -> Plan:
+def make_plan(sums: Sums[AnyArray], ranks: tuple[int, ...]) -> Plan:
     """The elimination that leaves the smallest rest."""
     sizes = [len(c) * r for c, r in zip(sums.counts, ranks, strict=True)]
     best: Plan | None = None
@@ -128,12 +128,12 @@ class Design:
     by_count : whether leaf classes with equal counts are kept as one Gram matrix (see ``exact``)
     """
 
-    sums: Sums
+    sums: Sums[AnyArray]
     plan: Plan
     by_count: bool = False
 
     @classmethod
-    def of(cls, sums: Sums, ranks: tuple[int, ...], iterations: int = 1, method: Method = "exact") -> Design:
+    def of(cls, sums: Sums[AnyArray], ranks: tuple[int, ...], iterations: int = 1, method: Method = "exact") -> Design:
         """The design for about so many E steps."""
         plan = make_plan(sums, ranks)
         if method == "variational":
@@ -167,7 +167,7 @@ class Design:
         return {k: self.sums.together(leaf, k) for k in range(self.sums.n_views) if k != leaf}
 
     @cached_property
-    def per_count_grams(self) -> tuple[Array, dict[int, slice]]:
+    def per_count_grams(self) -> tuple[AnyArray, dict[int, slice]]:
         """(C, w, w): A'A over leaf classes of every count, A = [sums, count, tables]; every table's columns."""
         values, group, _ = self.leaf_counts
         F, tables, end = self.sums.sums[self.plan.leaf], self.leaf_tables, self.sums.dimension + 1
@@ -179,7 +179,7 @@ class Design:
         own = slice(0, self.sums.dimension + 1)
         others = slice(own.stop, end)
         xp = self.sums.xp
-        grams: Array = xp.zeros((len(values), end, end))
+        grams: AnyArray = xp.zeros((len(values), end, end))
         for gram, n, c in zip(grams, values, range(len(values)), strict=True):
             rows = np.flatnonzero(group == c)
             for start in range(0, len(rows), xp.gram_rows):

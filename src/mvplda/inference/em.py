@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from .._typing import Array
+from .._typing import AnyArray, Array
 from ..backend import diagonal_of, namespace, to_host
 from ..exceptions import DataError
 from ..statistics.accumulator import Sums
@@ -20,8 +21,13 @@ from .variational import FactorisedElimination
 
 
 def m_step(
-    sums: Sums, post: Posterior, noise: NoiseModel, shrinkage: tuple[float, ...], *, min_divergence: bool = True
-) -> Parameters:
+    sums: Sums[AnyArray],
+    post: Posterior,
+    noise: NoiseModel,
+    shrinkage: tuple[float, ...],
+    *,
+    min_divergence: bool = True,
+) -> Parameters[AnyArray]:
     """All loadings and the mean in one solve, then the noise, then minimum divergence.
 
     `shrinkage` holds tau_k of every view, the weight of the penalty on B_k (see `signal_penalty`).
@@ -52,7 +58,7 @@ def m_step(
     return Parameters(mean, tuple(loadings), noise_array)
 
 
-def _shrunk_spread(spread: Array, gram: Array, weight: float) -> Array:
+def _shrunk_spread(spread: AnyArray, gram: AnyArray, weight: float) -> AnyArray:
     """K with  weight K G K + K = S  for S = spread, G = gram: minimum divergence under the penalty."""
     xp = namespace(spread)
     values, vectors = xp.linalg.eigh((gram + gram.T) / 2)
@@ -61,11 +67,11 @@ def _shrunk_spread(spread: Array, gram: Array, weight: float) -> Array:
     s, u = xp.linalg.eigh((inner + inner.T) / 2)
     k = 2 * s / (1 + xp.sqrt(1 + 4 * weight * s.clip(min=0.0)))  # (M6)
     half = (vectors / roots) @ u
-    shrunk: Array = (half * k) @ half.T
+    shrunk: AnyArray = (half * k) @ half.T
     return shrunk
 
 
-def signal_penalty(parameters: Parameters, shrinkage: tuple[float, ...]) -> float:
+def signal_penalty(parameters: Parameters[AnyArray], shrinkage: tuple[float, ...]) -> float:
     """-1/2 sum_k tau_k tr(B_k' Sigma^-1 B_k): keeps views from claiming too much signal to noise."""
     if not any(shrinkage):
         return 0.0
@@ -104,15 +110,15 @@ class Fit:
 
 def fit_em(
     design: Design,
-    start: Parameters,
+    start: Parameters[AnyArray],
     noise: NoiseModel,
     *,
     max_iter: int,
     tol: float,
     min_divergence: bool = True,
     shrinkage: tuple[float, ...] | None = None,
-    step: Callable[[Posterior], Parameters] | None = None,
-    log_prior: Callable[[Parameters], float] | None = None,
+    step: Callable[[Posterior], Parameters[AnyArray]] | None = None,
+    log_prior: Callable[[Any], float] | None = None,
     callback: Callable[[Iteration], object] | None = None,
 ) -> Fit:
     """Alternate E and M steps until the objective gains less than `tol` nat a vector.
@@ -159,25 +165,25 @@ class Posterior:
     log_likelihood : of the data, exact; where the plan is factorised, a lower bound of it
     """
 
-    parameters: Parameters
+    parameters: Parameters[AnyArray]
     view_sums: tuple[ViewSums, ...]
-    sum_zz: Array
-    class_covariance: tuple[Array, ...]
+    sum_zz: AnyArray
+    class_covariance: tuple[AnyArray, ...]
     log_likelihood: float
     elimination: Elimination | FactorisedElimination
     leaf: Leaf
-    others: dict[int, Array]
+    others: dict[int, AnyArray]
 
     @property
-    def sum_z(self) -> Array:
+    def sum_z(self) -> AnyArray:
         """(r,) sum over vectors of E[z], views side by side."""
-        z: Array = namespace(self.sum_zz).concatenate([s.z for s in self.view_sums])
+        z: AnyArray = namespace(self.sum_zz).concatenate([s.z for s in self.view_sums])
         return z
 
     @property
-    def sum_xz(self) -> Array:
+    def sum_xz(self) -> AnyArray:
         """(D, r) sum over vectors of x E[z]'."""
-        xz: Array = namespace(self.sum_zz).concatenate([s.xz for s in self.view_sums], axis=1)
+        xz: AnyArray = namespace(self.sum_zz).concatenate([s.xz for s in self.view_sums], axis=1)
         return xz
 
     @cached_property
@@ -191,7 +197,7 @@ class Posterior:
         return np.ascontiguousarray(to_host(self.elimination.covariances(view)))
 
 
-def posterior(design: Design, parameters: Parameters) -> Posterior:
+def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
     """Posterior of all latents given the sums of the data."""
     sums, e, xp = design.sums, design.plan.leaf, design.sums.xp
     counts = [xp.cached(n) for n in sums.counts]
@@ -238,11 +244,11 @@ def posterior(design: Design, parameters: Parameters) -> Posterior:
 ROWS = 4096
 
 
-def weighted_effects(sums: Sums) -> list[Array]:
+def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
     """Per view (C_k, D) class means, less the mean and the effects of the views that it refines, times root count."""
     grand, xp = sums.total / sums.n, sums.xp
     counts = [xp.cached(n) for n in sums.counts]
-    effects: dict[int, Array] = {}
+    effects: dict[int, AnyArray] = {}
     for k in sorted(range(sums.n_views), key=lambda k: len(sums.counts[k])):
         means = sums.sums[k] / counts[k][:, None]
         means -= grand
@@ -258,7 +264,9 @@ def weighted_effects(sums: Sums) -> list[Array]:
     return [effects[k] for k in range(sums.n_views)]
 
 
-def moment_start(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
+def moment_start(
+    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
+) -> Parameters[AnyArray]:
     """Loadings from the between-class scatter of every view, the noise from what it leaves.
 
     Directions are chosen in the metric of the noise, and the part of the class
@@ -290,7 +298,9 @@ def moment_start(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
     return Parameters(mean, tuple(loadings), noise.estimate(sums.n * within, sums.n))
 
 
-def random_start(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator) -> Parameters:
+def random_start(
+    sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
+) -> Parameters[AnyArray]:
     """Random loadings that share half of the variance between them."""
     mean, xp = sums.total / sums.n, sums.xp
     variances = xp.maximum(diagonal_of(sums.scatter_about(mean)) / sums.n, noise.floor)
@@ -299,7 +309,9 @@ def random_start(sums: Sums, ranks: tuple[int, ...], noise: NoiseModel, rng: np.
     return Parameters(mean, loadings, noise.estimate(sums.n / 2 * variances, sums.n))
 
 
-def _top_svd(matrix: Array, r: int, rng: np.random.Generator, gram: Array | None = None) -> tuple[Array, Array]:
+def _top_svd(
+    matrix: AnyArray, r: int, rng: np.random.Generator, gram: AnyArray | None = None
+) -> tuple[AnyArray, AnyArray]:
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
     wide, xp = matrix.shape[0] <= matrix.shape[1], namespace(matrix)
     if min(matrix.shape) > 16 * (r + 10):
@@ -339,7 +351,7 @@ def warm_parameters(
         strongest = np.argsort(-np.linalg.norm(loading / scale, axis=0), kind="stable")[:rank]
         more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - len(strongest)))
         loadings.append(np.concatenate([loading[:, np.sort(strongest)], more], axis=1))
-    return Parameters(earlier.mean - origin, tuple(loadings), NOISES[kind].nearest(earlier.sigma))
+    return Parameters(earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma)))
 
 
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.
@@ -354,7 +366,7 @@ def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Paramete
     """One iteration of the printed algorithm. `cells`: the statistics with the cell as the only view."""
 
     def step(current: Posterior) -> Parameters:
-        p = current.parameters
+        p = current.parameters.on_host()
         means, R = cell_moments(cells, p)
         mean = cells.total / cells.n  # (P2)
         C = cells.sums[0].T @ means - np.outer(mean, cells.counts[0] @ means)
@@ -367,7 +379,7 @@ def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Paramete
             loadings[k] = cho_solve(cho_factor(R[own, own]), target.T).T
         B = np.concatenate(loadings, axis=1)
         sigma = noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)  # (P4)
-        return Parameters(mean, tuple(loadings), sigma)
+        return Parameters(mean, tuple(loadings), to_host(sigma))
 
     return step
 

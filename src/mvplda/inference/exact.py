@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from .._typing import Array
+from .._typing import AnyArray
 from ..backend import Numpy, Torch
 from .design import Design
 
@@ -38,10 +38,10 @@ class RootBlock:
     """
 
     groups: slice
-    inverse: Array
-    coupling: Array
-    solved: Array
-    log_determinant: Array
+    inverse: AnyArray
+    coupling: AnyArray
+    solved: AnyArray
+    log_determinant: AnyArray
 
 
 class LeafEliminated:
@@ -51,7 +51,7 @@ class LeafEliminated:
     columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
     """
 
-    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+    def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
         self.design, self.sums, self.plan, self.xp = design, design.sums, design.plan, design.sums.xp
         self.G, self.where = G, where
         self.ranks = tuple(s.stop - s.start for s in where)
@@ -60,10 +60,13 @@ class LeafEliminated:
         self.columns = {k: slice(int(ends[i]), int(ends[i + 1])) for i, k in enumerate(self.others)}
         self.width = int(ends[-1])
 
-    def _g(self, k: int, l: int) -> Array:
+    def _g(self, k: int, l: int) -> Any:
+        """G_kl, an array of the kind of G."""
         return self.G[self.where[k], self.where[l]]
 
-    def _add_leaf_sums(self, xp: Numpy | Torch, S: Array, by_class: list[Array], delta: Array, phi: Array) -> None:
+    def _add_leaf_sums(
+        self, xp: Numpy | Torch, S: AnyArray, by_class: list[AnyArray], delta: AnyArray, phi: AnyArray
+    ) -> None:
         """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
 
         nu runs over the C distinct counts of leaf classes; delta is (C, r_e), phi (C, w, w). `xp` is what
@@ -97,7 +100,7 @@ class Elimination(LeafEliminated):
     log_determinant : log |Lambda|
     """
 
-    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+    def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
         super().__init__(design, G, where)
         xp = self.xp
         values, size = xp.cached(design.leaf_counts[0]), xp.cached(design.leaf_counts[2])
@@ -123,19 +126,19 @@ class Elimination(LeafEliminated):
             self.log_determinant += 2 * float(xp.log(self._lower.diagonal()).sum())
             self.V = xp.inverse(self._lower)
 
-    def _rest_block(self, matrix: Array, l: int, m: int) -> Array:
+    def _rest_block(self, matrix: AnyArray, l: int, m: int) -> AnyArray:
         """Rest views l and m of a rest matrix, as a writable (J_l, r_l, J_m, r_m)."""
         part = matrix[self.rest_slice[l], self.rest_slice[m]]
-        block: Array = self.xp.split_axes(part, self.ranks[l], self.ranks[m])
+        block: AnyArray = self.xp.split_axes(part, self.ranks[l], self.ranks[m])
         return block
 
     def _rest_pairs(self) -> Iterator[tuple[int, int]]:
         return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
 
-    def _rest_after_leaf(self) -> Array:
+    def _rest_after_leaf(self) -> AnyArray:
         """(R, R): the rest's own precision, less what eliminating the leaf takes away."""
         e, xp = self.plan.leaf, self.xp
-        M: Array = xp.zeros((self.n_rest, self.n_rest))
+        M: AnyArray = xp.zeros((self.n_rest, self.n_rest))
         for l, m in self._rest_pairs():
             block = self._rest_block(M, l, m)
             J, r, K, q = block.shape
@@ -195,13 +198,13 @@ class Elimination(LeafEliminated):
                 self._only_root_block = block
             yield block
 
-    def solve(self, leaf: Leaf, b: dict[int, Array]) -> dict[int, Array]:
+    def solve(self, leaf: Leaf, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
         e, a, xp = self.plan.leaf, self.plan.root, self.xp
-        means: dict[int, Array] = {}
+        means: dict[int, AnyArray] = {}
         # Forward: the right-hand side less what leaf and root take off; of the root, only sums over its groups matter.
         reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
-        rest: Array = xp.concatenate([xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)])
+        rest: AnyArray = xp.concatenate([xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)])
         if a is not None:
             groups = self.design.root_groups
             group_sums = xp.sum_by(groups.group, len(groups.size), reduced[a])
@@ -218,16 +221,16 @@ class Elimination(LeafEliminated):
             leaf.less(k, mean @ self._g(e, k).T)  # (E8)
         return means
 
-    def _root_means(self, reduced: Array, rest: Array) -> Array:
+    def _root_means(self, reduced: AnyArray, rest: AnyArray) -> AnyArray:
         groups, xp = self.design.root_groups, self.xp
-        means: Array = xp.empty_like(reduced)
+        means: AnyArray = xp.empty_like(reduced)
         order = self.design.root_order
         ends = np.concatenate([[0], np.cumsum(groups.size)]).astype(np.int64)
         step = max(1, CHUNK_ELEMENTS // reduced.shape[1] ** 2)
         for block in self._root_blocks():
             shift = block.solved @ rest
             if len(groups.size) == 1:
-                only_group: Array = reduced @ block.inverse[0] - shift[0]
+                only_group: AnyArray = reduced @ block.inverse[0] - shift[0]
                 return only_group
             members = order[ends[block.groups.start] : ends[block.groups.stop]]
             if len(block.inverse) == 1:
@@ -240,12 +243,12 @@ class Elimination(LeafEliminated):
                 means[some] = xp.matmul(block.inverse[local], reduced[some][:, :, None])[:, :, 0] - shift[local]
         return means
 
-    def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
+    def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.5)."""
         where, columns, xp = self.where, self.columns, self.xp
-        S: Array = xp.zeros_like(self.G)
-        by_class: list[Array] = [xp.zeros((r, r)) for r in self.ranks]
-        phi: Array = xp.zeros((len(self.delta), self.width, self.width))
+        S: AnyArray = xp.zeros_like(self.G)
+        by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
+        phi: AnyArray = xp.zeros((len(self.delta), self.width, self.width))
         if self.plan.root is not None:
             self._root_sums(S, by_class, phi)
         for l, m in self._rest_pairs():
@@ -273,7 +276,7 @@ class Elimination(LeafEliminated):
         self._add_leaf_sums(xp, S, by_class, self.delta, phi)
         return S, tuple(by_class)
 
-    def _root_sums(self, S: Array, by_class: list[Array], phi: Array) -> None:
+    def _root_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
         """The root's covariances with itself and with the rest; and its part of phi."""
         columns = self.columns
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
@@ -300,28 +303,30 @@ class Elimination(LeafEliminated):
             S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
             S[where[l], where[a]] = S[where[a], where[l]].T
 
-    def covariances(self, view: int) -> Array:
+    def covariances(self, view: int) -> AnyArray:
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
         if view in self.plan.rest:
             block = self._rest_block(self.V, view, view)
             every = self.xp.arange(block.shape[0])
-            own: Array = block[every, :, every, :]
+            own: AnyArray = block[every, :, every, :]
             return own
         if view == self.plan.root:
-            every_root: Array = self._root_covariances()[self.xp.cached(self.design.root_groups.group)]
+            every_root: AnyArray = self._root_covariances()[self.xp.cached(self.design.root_groups.group)]
             return every_root
         return self._leaf_covariances()
 
-    def _root_covariances(self) -> Array:
+    def _root_covariances(self) -> AnyArray:
         """(G, r_a, r_a), of every group of root classes."""
-        blocks: Array = self.xp.concatenate([b.inverse + b.solved @ self.V @ b.solved.mT for b in self._root_blocks()])
+        blocks: AnyArray = self.xp.concatenate(
+            [b.inverse + b.solved @ self.V @ b.solved.mT for b in self._root_blocks()]
+        )
         return blocks
 
-    def _leaf_covariances(self) -> Array:
+    def _leaf_covariances(self) -> AnyArray:
         e, a, tables, xp = self.plan.leaf, self.plan.root, self.design.leaf_tables, self.xp
         values, group = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[1])
         n_leaves, r_e = len(group), self.ranks[e]
-        result: Array = xp.empty((n_leaves, r_e, r_e))
+        result: AnyArray = xp.empty((n_leaves, r_e, r_e))
         size = max(self.ranks) * max(self.n_rest, r_e)  # several arrays of so many numbers a class at once
         step = max(1, CHUNK_ELEMENTS // (8 * size))
         if a is not None:
@@ -375,14 +380,14 @@ class ViewSums:
     class_z, class_zz : the same over classes
     """
 
-    xz: Array
-    z: Array
-    zz: Array
-    class_z: Array
-    class_zz: Array
+    xz: AnyArray
+    z: AnyArray
+    zz: AnyArray
+    class_z: AnyArray
+    class_zz: AnyArray
 
 
-def sums_of_rows(F: Array, n: Array, means: Array) -> ViewSums:
+def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
     """The sums of a view whose means are at hand."""
     weighted = n[:, None] * means
     return ViewSums(F.T @ means, weighted.sum(axis=0), weighted.T @ means, means.sum(axis=0), means.T @ means)
@@ -391,22 +396,22 @@ def sums_of_rows(F: Array, n: Array, means: Array) -> ViewSums:
 class Leaf(Protocol):
     """Means of the leaf's classes: first given the data alone, then less what other views explain."""
 
-    def met(self, k: int) -> Array:
+    def met(self, k: int) -> AnyArray:
         """(C_k, r_e): sum over vectors of every class of view k of the leaf's mean."""
         ...
 
-    def less(self, k: int, h: Array) -> None:
+    def less(self, k: int, h: AnyArray) -> None:
         """Take off what view k explains, h (C_k, r_e)."""
         ...
 
     def sums(self) -> ViewSums: ...
 
-    def means(self) -> Array:
+    def means(self) -> AnyArray:
         """(C_e, r_e)"""
         ...
 
 
-def leaf_given_data(design: Design, delta: Array, LB: Array, at_mean: Array) -> Leaf:
+def leaf_given_data(design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> Leaf:
     """delta(n_c) * (f_c' LB - n_c mean' LB) for every leaf class."""
     return (LeafGrams if design.by_count else LeafRows)(design, delta, LB, at_mean)
 
@@ -414,7 +419,7 @@ def leaf_given_data(design: Design, delta: Array, LB: Array, at_mean: Array) -> 
 class LeafRows:
     """A row a class."""
 
-    def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
+    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
         e, xp = design.plan.leaf, design.sums.xp
         self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.cached(design.sums.counts[e])
         self.xp, self.delta = xp, delta[xp.cached(design.leaf_counts[1])]
@@ -422,24 +427,24 @@ class LeafRows:
         self._means -= xp.outer(self.n, at_mean)  # (E2)
         self._means *= self.delta
 
-    def met(self, k: int) -> Array:
-        met: Array = self.xp.cached_table(self.tables[k]).T @ self._means
+    def met(self, k: int) -> AnyArray:
+        met: AnyArray = self.xp.cached_table(self.tables[k]).T @ self._means
         return met
 
-    def less(self, k: int, h: Array) -> None:
+    def less(self, k: int, h: AnyArray) -> None:
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
         return sums_of_rows(self.F, self.n, self._means)
 
-    def means(self) -> Array:
+    def means(self) -> AnyArray:
         return self._means
 
 
 class LeafGrams:
     """A Gram matrix for every distinct count."""
 
-    def __init__(self, design: Design, delta: Array, LB: Array, at_mean: Array) -> None:
+    def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
         self.design, self.delta, self.D = design, delta[:, None, :], len(LB)
         self.Q, self.columns = design.per_count_grams
         self.xp = design.sums.xp
@@ -447,11 +452,11 @@ class LeafGrams:
         self.U[: self.D], self.U[self.D] = LB, -at_mean
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
-    def met(self, k: int) -> Array:
-        met: Array = (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
+    def met(self, k: int) -> AnyArray:
+        met: AnyArray = (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
         return met
 
-    def less(self, k: int, h: Array) -> None:
+    def less(self, k: int, h: AnyArray) -> None:
         self.U[self.columns[k]] = -h
         self.QU -= self.Q[:, :, self.columns[k]] @ h
 
@@ -468,7 +473,7 @@ class LeafGrams:
             squares.sum(axis=0),
         )
 
-    def means(self) -> Array:
+    def means(self) -> AnyArray:
         rows = LeafRows(self.design, self.delta[:, 0], self.U[: self.D], -self.U[self.D])
         for k, columns in self.columns.items():
             rows.less(k, -self.U[columns])

@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, Generic, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import Array
+from .._typing import A, A_co, AnyArray, Array
 from ..backend import Numpy, Torch, diagonal_of, namespace, to_host
 from ..exceptions import DataError, NumericalError
 from ..statistics import SufficientStatistics
@@ -26,7 +26,7 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(Generic[A_co]):
     """x = mean + sum_k loadings[k] z_k + e,  z_k ~ N(0, I),  e ~ N(0, Sigma).
 
     mean : (D,)
@@ -34,12 +34,12 @@ class Parameters:
     noise : Sigma, its variances (D,) or its covariance (D, D)
     """
 
-    mean: Array
-    loadings: tuple[Array, ...]
-    noise: Array
+    mean: A_co
+    loadings: tuple[A_co, ...]
+    noise: A_co
 
-    @classmethod
-    def given(cls, mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
+    @staticmethod
+    def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
         """Parameters from arrays that are checked to fit together."""
         m, n = np.array(mean, dtype=np.float64), np.array(noise, dtype=np.float64)
         B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
@@ -55,10 +55,10 @@ class Parameters:
             raise DataError(f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}")
         if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
             raise DataError("the parameters are not all finite")
-        return cls(m, tuple(B.values()), noise_of(n).checked().array)
+        return Parameters(m, tuple(B.values()), noise_of(n).checked().array)
 
     @cached_property
-    def sigma(self) -> Noise:
+    def sigma(self) -> Noise[A_co]:
         """The noise, and what is asked of it: Sigma^-1 times a matrix, log |Sigma|, drawn vectors."""
         return noise_of(self.noise)
 
@@ -72,12 +72,12 @@ class Parameters:
         ends = np.cumsum(self.ranks)
         return tuple(slice(int(e - r), int(e)) for e, r in zip(ends, self.ranks, strict=True))
 
-    def stacked(self) -> Array:
+    def stacked(self) -> A_co:
         """[B_1 ... B_K], (D, sum of ranks)."""
-        stacked: Array = namespace(self.mean).concatenate(self.loadings, axis=1)
+        stacked: A_co = namespace(self.mean).concatenate(self.loadings, axis=1)
         return stacked
 
-    def on(self, xp: Numpy | Torch) -> Parameters:
+    def on(self, xp: Numpy | Torch) -> Parameters[AnyArray]:
         """The same where sums are (``sums.xp``)."""
         return Parameters(xp.asarray(self.mean), tuple(map(xp.asarray, self.loadings)), xp.asarray(self.noise))
 
@@ -94,7 +94,7 @@ class Parameters:
             )
 
 
-def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, Array]:
+def canonical_and_weighted(parameters: Parameters[A_co]) -> tuple[Parameters[A_co], A_co]:
     """The same model in canonical form, and Sigma^-1 times its stacked loadings.
 
     A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
@@ -116,7 +116,7 @@ def canonical_and_weighted(parameters: Parameters) -> tuple[Parameters, Array]:
     return replace(parameters, loadings=tuple(loadings)), LB
 
 
-class Noise(ABC):
+class Noise(ABC, Generic[A_co]):
     """What no view explains, e ~ N(0, Sigma): Sigma, and Sigma^-1 through one factorisation.
 
     kind : its name among the settings of an estimator
@@ -130,33 +130,33 @@ class Noise(ABC):
     second_moment: ClassVar[SecondMoment]
     axes: ClassVar[str]
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: A_co) -> None:
         self.array, self.xp = array, namespace(array)
 
     @classmethod
     @abstractmethod
-    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         """The array that maximises the likelihood of n residuals with this scatter, or with this diagonal of it."""
 
     @classmethod
-    def nearest(cls, other: Noise) -> Array:
+    def nearest(cls, other: Noise[AnyArray]) -> AnyArray:
         """The array of this kind of noise that is nearest to another noise."""
         nothing = np.zeros(len(other.variances))
         return cls.estimate(other.array, 1.0, NoiseModel(cls.kind, nothing, nothing))
 
     @property
     @abstractmethod
-    def variances(self) -> Array:
+    def variances(self) -> A_co:
         """(D,) the diagonal of Sigma."""
 
     @property
     @abstractmethod
-    def covariance(self) -> Array:
+    def covariance(self) -> A_co:
         """(D, D) Sigma."""
 
     @property
     @abstractmethod
-    def lower(self) -> Array:
+    def lower(self) -> A_co:
         """(D, D) L with L L' = Sigma."""
 
     @property
@@ -165,11 +165,11 @@ class Noise(ABC):
         """log |Sigma|"""
 
     @abstractmethod
-    def solve(self, matrix: Array) -> Array:
+    def solve(self, matrix: A) -> A:
         """Sigma^-1 @ matrix."""
 
     @abstractmethod
-    def trace(self, scatter: Array) -> float:
+    def trace(self, scatter: AnyArray) -> float:
         """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
 
     @abstractmethod
@@ -177,63 +177,65 @@ class Noise(ABC):
         """(n, D) drawn vectors, on the host."""
 
     @abstractmethod
-    def floored(self, floor: Array) -> int:
+    def floored(self, floor: AnyArray) -> int:
         """How many of its axes lie on a floor (D,)."""
 
     @abstractmethod
     def checked(self) -> Self:
         """The same noise if it is one, symmetric to the last bit; otherwise a `DataError`."""
 
-    def mixed(self, other: Noise, weight: float) -> Array:
+    def mixed(self, other: Noise[AnyArray], weight: float) -> A_co:
         """1 - weight of this noise and weight of another."""
         if self.array.shape == other.array.shape:
             return (1 - weight) * self.array + weight * other.array
         return (1 - weight) * self.covariance + weight * other.covariance
 
 
-class DiagonalNoise(Noise):
+class DiagonalNoise(Noise[A_co]):
     """Independent columns: variances (D,)."""
 
     kind, second_moment, axes = "diagonal", "diagonal", "columns"
 
     @classmethod
-    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         variances = (diagonal_of(scatter) + model.weight * model.target) / (n + model.weight)  # (M3)
         return cls._floored(variances, model.floor)
 
     @staticmethod
-    def _floored(variances: Array, floor: Array) -> Array:
-        floored: Array = namespace(variances).maximum(variances, floor)
+    def _floored(variances: AnyArray, floor: AnyArray) -> AnyArray:
+        floored: AnyArray = namespace(variances).maximum(variances, floor)
         return floored
 
     @property
-    def variances(self) -> Array:
+    def variances(self) -> A_co:
         return self.array
 
     @property
-    def covariance(self) -> Array:
-        dense: Array = self.xp.diag(self.array)
+    def covariance(self) -> A_co:
+        dense: A_co = self.xp.diag(self.array)
         return dense
 
     @property
-    def lower(self) -> Array:
-        dense: Array = self.xp.diag(self.xp.sqrt(self.array))
+    def lower(self) -> A_co:
+        dense: A_co = self.xp.diag(self.xp.sqrt(self.array))
         return dense
 
     @cached_property
     def log_determinant(self) -> float:
         return float(self.xp.log(self.array).sum())
 
-    def solve(self, matrix: Array) -> Array:
-        return matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)
+    def solve(self, matrix: A) -> A:
+        solved: A = matrix / (self.array[:, None] if matrix.ndim == 2 else self.array)  # type: ignore[assignment]
+        return solved
 
-    def trace(self, scatter: Array) -> float:
+    def trace(self, scatter: AnyArray) -> float:
         return float((diagonal_of(scatter) / self.array).sum())
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        return rng.standard_normal((n, len(self.array))) * np.sqrt(self.array)
+        drawn: Array = rng.standard_normal((n, len(self.array))) * np.sqrt(to_host(self.array))
+        return drawn
 
-    def floored(self, floor: Array) -> int:
+    def floored(self, floor: AnyArray) -> int:
         return int((self.array <= floor * (1 + 1e-6)).sum())
 
     def checked(self) -> Self:
@@ -242,24 +244,24 @@ class DiagonalNoise(Noise):
         return self
 
 
-class IsotropicNoise(DiagonalNoise):
+class IsotropicNoise(DiagonalNoise[A_co]):
     """One variance for all columns."""
 
     kind = "isotropic"
 
     @classmethod
-    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         variances = (diagonal_of(scatter) + model.weight * model.target) / (n + model.weight)  # (M3)
         return cls._floored(namespace(variances).zeros_like(variances) + variances.mean(), model.floor)
 
 
-class FullNoise(Noise):
+class FullNoise(Noise[A_co]):
     """Any covariance (D, D)."""
 
     kind, second_moment, axes = "full", "full", "directions"
 
     @classmethod
-    def estimate(cls, scatter: Array, n: float, model: NoiseModel) -> Array:
+    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         n_eff, xp = n + model.weight, namespace(scatter)
         residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
         sigma = residual + residual.T
@@ -269,23 +271,23 @@ class FullNoise(Noise):
             return sigma
         # In units of the floor no eigenvalue may be below 1.
         scale = xp.sqrt(model.floor)
-        unit: Array = xp.outer(scale, scale)
+        unit: AnyArray = xp.outer(scale, scale)
         values, vectors = xp.linalg.eigh(sigma / unit)
-        raised: Array = (vectors * values.clip(min=1.0)) @ vectors.T
+        raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
         return raised * unit
 
     @property
-    def variances(self) -> Array:
+    def variances(self) -> A_co:
         return diagonal_of(self.array)
 
     @property
-    def covariance(self) -> Array:
+    def covariance(self) -> A_co:
         return self.array
 
     @cached_property
-    def lower(self) -> Array:
+    def lower(self) -> A_co:
         try:
-            lower: Array = self.xp.cholesky(self.array)
+            lower: A_co = self.xp.cholesky(self.array)
         except np.linalg.LinAlgError as error:
             raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
         return lower
@@ -294,43 +296,45 @@ class FullNoise(Noise):
     def log_determinant(self) -> float:
         return 2 * float(self.xp.log(self.lower.diagonal()).sum())
 
-    def solve(self, matrix: Array) -> Array:
-        solved: Array = self.xp.cho_solve(self.lower, matrix)
+    def solve(self, matrix: A) -> A:
+        solved: A = self.xp.cho_solve(self.lower, matrix)
         return solved
 
-    def trace(self, scatter: Array) -> float:
+    def trace(self, scatter: AnyArray) -> float:
         return self.xp.trace_of_solved(self.lower, scatter)
 
     def draw(self, n: int, rng: np.random.Generator) -> Array:
-        return rng.standard_normal((n, len(self.array))) @ self.lower.T
+        drawn: Array = rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
+        return drawn
 
-    def floored(self, floor: Array) -> int:
+    def floored(self, floor: AnyArray) -> int:
         if _exceeds(self.array, floor * (1 + 1e-6)):
             return 0
-        scale = np.sqrt(floor)
-        return int((np.linalg.eigvalsh(self.array / np.outer(scale, scale)) <= 1 + 1e-6).sum())
+        scale = np.sqrt(to_host(floor))
+        return int((np.linalg.eigvalsh(to_host(self.array) / np.outer(scale, scale)) <= 1 + 1e-6).sum())
 
     def checked(self) -> Self:
-        if not np.allclose(self.array, self.array.T, rtol=1e-6, atol=1e-9 * np.abs(self.array).max()):
+        array = to_host(self.array)
+        if not np.allclose(array, array.T, rtol=1e-6, atol=1e-9 * np.abs(array).max()):
             raise DataError("the noise covariance is not symmetric")
         symmetric = type(self)((self.array + self.array.T) / 2)
         try:
-            np.linalg.cholesky(symmetric.array)
+            np.linalg.cholesky(to_host(symmetric.array))
         except np.linalg.LinAlgError:
             raise DataError("the noise covariance is not positive definite") from None
         return symmetric
 
 
-NOISES: dict[str, type[Noise]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)}
+NOISES: dict[str, type[Noise[AnyArray]]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)}
 """Every kind of noise that an estimator can be asked for, by name."""
 
 
-def noise_of(array: Array) -> Noise:
+def noise_of(array: A_co) -> Noise[A_co]:  # type: ignore[misc]
     """The noise that an array stands for: variances (D,), or a covariance (D, D)."""
     return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
 
 
-def _exceeds(sigma: Array, floor: Array) -> bool:
+def _exceeds(sigma: AnyArray, floor: AnyArray) -> bool:
     """Whether a covariance is above the floor in every direction."""
     xp = namespace(sigma)
     above = sigma + 0.0
@@ -354,8 +358,8 @@ class NoiseModel:
     """
 
     kind: str
-    floor: Array
-    target: Array
+    floor: AnyArray
+    target: AnyArray
     weight: float = 0.0
 
     @classmethod
@@ -377,11 +381,11 @@ class NoiseModel:
         """The same where the sums are (``sums.xp``)."""
         return replace(self, floor=xp.asarray(self.floor), target=xp.asarray(self.target))
 
-    def estimate(self, scatter: Array, n: float) -> Array:
+    def estimate(self, scatter: AnyArray, n: float) -> AnyArray:
         """The noise that maximises the likelihood of a residual scatter, or of its diagonal, within the bounds."""
         return NOISES[self.kind].estimate(scatter, n, self)
 
-    def log_prior(self, noise: Array) -> float:
+    def log_prior(self, noise: AnyArray) -> float:
         """Log of the (unnormalised) prior density of a noise; 0 without one."""
         if self.weight == 0:
             return 0.0

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
-from .._typing import Array
+from .._typing import AnyArray, Array
 from ..backend import NUMPY, to_host
 from ..exceptions import NumericalError
 from .design import Design, Index, add_rows
@@ -47,7 +47,7 @@ class FactorisedElimination(LeafEliminated):
     products : how many products with M the means took
     """
 
-    def __init__(self, design: Design, G: Array, where: tuple[slice, ...]) -> None:
+    def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
         super().__init__(design, to_host(G).astype(np.float64), where)
         self.products = 0
         values, group, size = design.leaf_counts
@@ -124,7 +124,7 @@ class FactorisedElimination(LeafEliminated):
             coupling = (pairs.met[part] @ flat).reshape(-1, r_a, r)
             yield part, coupling, self.root_inverse[pairs.root[part]] @ coupling
 
-    def solve(self, leaf: Leaf, b: dict[int, Array]) -> dict[int, Array]:
+    def solve(self, leaf: Leaf, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """The posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
         e, a = self.plan.leaf, self.plan.root
         means: dict[int, Array] = {}
@@ -216,10 +216,10 @@ class FactorisedElimination(LeafEliminated):
         pairs = self.sums.cooccurrence
         return pairs[k, l] if k < l else pairs[l, k].T
 
-    def covariance_sums(self) -> tuple[Array, tuple[Array, ...]]:
+    def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.6)."""
-        S = np.zeros_like(self.G)
-        by_class: list[Array] = [np.zeros((r, r)) for r in self.ranks]
+        S = np.zeros(self.G.shape)
+        by_class: list[AnyArray] = [np.zeros((r, r)) for r in self.ranks]
         phi = np.zeros((len(self.by_count), self.width, self.width))
         if self.plan.root is not None:
             self._root_sums(self.plan.root, S, by_class, phi)
@@ -232,7 +232,7 @@ class FactorisedElimination(LeafEliminated):
         self._add_leaf_sums(NUMPY, S, by_class, self.by_count, phi)
         return self.xp.asarray(S), tuple(map(self.xp.asarray, by_class))
 
-    def _root_sums(self, a: int, S: Array, by_class: list[Array], phi: Array) -> None:
+    def _root_sums(self, a: int, S: Array, by_class: list[AnyArray], phi: Array) -> None:
         r_a, where, columns, leaves = self.ranks[a], self.where, self.columns, self.design.cooccurrence.leaves
         assert leaves is not None
         covariance = self._root_covariances(phi)

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array
+from .._typing import Array, FloatArray
 from ..backend import as_vectors
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
@@ -51,14 +51,14 @@ class CosineScorer(MatrixScorer, BaseEstimator):
             raise ParameterError(f"cosine knows no views: leave {', '.join(ranks)} out")
         return cls(**settings)
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         vectors = as_vectors(X)
         self.mean_ = vectors.mean(axis=0, dtype=np.float64) if self.centre else np.zeros(vectors.shape[1])
         if not np.isfinite(self.mean_).all():
             raise DataError("Input X contains NaN or infinity")
         return self
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
+    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
         """Average the vectors of every profile."""
         check_is_fitted(self, "mean_")
         if labels is not None:
@@ -82,10 +82,11 @@ class CosineScorer(MatrixScorer, BaseEstimator):
         if question.only_same("cosine") is not None:
             raise ParameterError("cosine knows no views: leave same out")
 
-    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
-        return np.asarray(enrol.y.astype(dtype) @ test.y.astype(dtype).T)
+    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
+        scores: FloatArray = np.asarray(enrol.y, dtype=dtype) @ np.asarray(test.y, dtype=dtype).T
+        return scores
 
-    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
         return np.asarray(np.einsum("ij,ij->i", enrol.y, test.y), dtype=dtype)
 
 
@@ -117,7 +118,7 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
         return cls(ranks, settings)
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         if not self.views:
             raise ParameterError("views is empty: name at least one view")
         if any(":" in view for view in self.views):
@@ -130,7 +131,7 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         }
         return self
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
+    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
         """Profiles of every model, their evidence side by side."""
         check_is_fitted(self, "models_")
         if labels is not None:
@@ -161,14 +162,14 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
             raise LabelError(f"there is no view {unknown[0]!r}; there are {list(self.models_)}")
         return asked
 
-    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
         ratios = [
             self.models_[view].llr(self._part(enrol, view), self._part(test, view), dtype=np.float64)
             for view in views or self.models_
         ]
         return np.asarray(fuse(ratios), dtype=dtype)
 
-    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
         both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
         ratios = [
             self.models_[view].llr_trials(self._part(enrol, view), self._part(test, view), both, dtype=np.float64)

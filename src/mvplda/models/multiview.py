@@ -12,14 +12,15 @@ from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
-from .._typing import Array, Device
-from ..backend import is_torch, threads_for, to_host
+from .._typing import AnyArray, Array, Device, RandomState
+from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import (
     DataError,
     DisconnectedDesignWarning,
@@ -58,7 +59,7 @@ from .priors import (
     moment_components,
     without_labels,
 )
-from .verification import LatentModel, generator
+from .verification import LatentModel
 
 KEPT_CLASSES = 10_000
 """Views with at most so many classes keep their training posteriors in a file, for known classes."""
@@ -170,7 +171,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         max_iter: int = 100,
         tol: float = 1e-3,
         missing: Any = None,
-        random_state: Any = None,
+        random_state: RandomState = None,
         verbose: int = 0,
         callback: Callable[[Iteration], object] | None = None,
     ) -> None:
@@ -197,7 +198,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit to labelled vectors.
 
         Parameters
@@ -256,11 +257,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             design = Design.of(sums, p.ranks, method=model._method())
             about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
             found_posterior = posterior(design, about_origin)
-            model._take(views, replace(found_posterior.parameters, mean=model.mean_))
+            model._take(views, replace(found_posterior.parameters.on_host(), mean=model.mean_))
             model._take_posterior(found_posterior, statistics)
         return model
 
-    def fit_statistics(self, statistics: SufficientStatistics, *, device: Any = None) -> Self:
+    def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
         """Fit to sufficient statistics, which may come from many shards.
 
         Parameters
@@ -328,10 +329,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if self.prior is None:
             start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:
-            moments = moment_components(sums)
+            moments = moment_components(sums.on_host())
             prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
             start = prior.draw(moments).parameters()
-            step = partial(map_step, sums, prior=prior)
+            step = partial(map_step, sums.on_host(), prior=prior)
             log_prior = partial(prior.log_density, counts=(*map(len, sums.counts), sums.n))
         if earlier is not None:
             start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)
@@ -414,7 +415,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    def log_likelihood(self, X: Any, y: Any) -> float:
+    def log_likelihood(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
 
         Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound.
@@ -438,14 +439,14 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             design = replace(design, sums=sums.on_host())
         return posterior(design, replace(p, mean=p.mean - statistics.origin).on(design.sums.xp)).log_likelihood
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood a vector (nat): what a cross-validated search maximises."""
-        return self.log_likelihood(X, y) / len(X)
+        return self.log_likelihood(X, y) / int(np.shape(X)[0])
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: ArrayLike) -> Array:
         """Posterior means of every vector's latents on its own, views side by side: (n, sum of ranks)."""
         check_is_fitted(self, "mean_")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = checked_vectors(self, X, reset=False)
         p = self.parameters_
         B = p.stacked()
         LB = p.sigma.solve(B)
@@ -456,6 +457,23 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """Names of the columns of `transform`: view and number."""
         check_is_fitted(self, "mean_")
         return np.asarray([f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object)
+
+    def sample(self, y: Any, random_state: RandomState = None) -> Array:
+        """Draw vectors with these labels; every class is drawn anew from the model.
+
+        Parameters
+        ----------
+        y : labels in any form that `fit` takes, one a vector to draw
+        """
+        check_is_fitted(self, "mean_")
+        table = encode_labels(y, tuple(self.views_), missing=self.missing)
+        rng = generator(random_state)
+        p = self.parameters_
+        X = np.tile(p.mean, (len(table), 1))
+        for view, loading in self.loadings_.items():
+            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
+            X += (latents @ loading.T)[table.codes[view]]
+        return X + p.sigma.draw(len(table), rng)
 
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
@@ -569,11 +587,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
         return "exact" if self.algorithm == "paper" else self.algorithm
 
-    def _vectors(self, X: Any, *, reset: bool) -> Any:
+    def _vectors(self, X: ArrayLike, *, reset: bool) -> AnyArray:
         """Vectors to learn from, checked: an array, or a tensor where it is."""
         if not is_torch(X):
-            least = 2 if reset else 1
-            return validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least)
+            return checked_vectors(self, X, reset=reset, least=2 if reset else 1)
         X = check_tensor(X)
         if reset:
             if len(X) < 2:
@@ -615,6 +632,13 @@ def _bound_gap(fit: Fit, n: int) -> float:
     """Nat a vector, about, by which the bound of a fit is below the log-likelihood."""
     system = fit.posterior.elimination
     return system.estimate_gap(np.random.default_rng(0)) / n if isinstance(system, FactorisedElimination) else 0.0
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 def check_settings(model: MultiviewPLDA) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from .._typing import Array, IntArray
+from ..backend import to_host
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, MvpldaWarning, ParameterError
 from ..inference.em import Posterior
@@ -108,7 +109,7 @@ class IsotropicPrior:
 
 def map_step(sums: Sums, post: Posterior, prior: IsotropicPrior) -> Parameters:
     """The M step for the classes' own effects B_k z_kc: their spread, the mean and the noise, under a prior."""
-    p = post.parameters
+    p = post.parameters.on_host()
     B = p.stacked()
     mean = (sums.total - B @ post.sum_z) / sums.n
     W = np.concatenate([B, mean[:, None]], axis=1)
@@ -119,7 +120,7 @@ def map_step(sums: Sums, post: Posterior, prior: IsotropicPrior) -> Parameters:
     spreads = []
     for k, loading in enumerate(p.loadings):
         n_classes = len(sums.counts[k])
-        centre = post.view_sums[k].class_z / n_classes
+        centre = to_host(post.view_sums[k].class_z) / n_classes
         second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
         spreads.append(loading @ (second - np.outer(centre, centre)) @ loading.T)  # (M10)
         mean = mean + loading @ centre
@@ -246,7 +247,7 @@ def _folds(X: Array, table: LabelTable) -> list[_Fold]:
         rows = np.sort(rng.permutation(np.flatnonzero(out))[:HELD_OUT_VECTORS])
         inside = {view: table.codes[view][~out] for view in base}
         statistics = SufficientStatistics.from_arrays(X[~out], inside, views=table.views)
-        moments = moment_components(statistics.for_views(table.views, "full"))
+        moments = moment_components(statistics.for_views(table.views, "full").on_host())
         here = {view: table.codes[view][rows] for view in base}
         folds.append(_Fold(replace(moments, mean=moments.mean + statistics.origin), X[rows], here))
     return folds

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import IntArray, PathLike
 from ..exceptions import DataError, ParameterError
 from ..persistence import Persistent
 from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
-from ..scoring.profiles import Profiles, check_sides
+from ..scoring.profiles import Profiles, SideLike, check_sides
 from ..scoring.question import Question, make_question
 
 
@@ -33,16 +33,18 @@ class Scorer(Protocol):
     arguments that make one; what a scorer cannot be asked, it refuses.
     """
 
-    def fit(self, X: Any, y: Any = None) -> Self: ...
+    def fit(self, X: ArrayLike, y: Any = None) -> Self: ...
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles: ...
+    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles: ...
 
-    def llr(self, enrol: Any, test: Any, question: Question | None = None, **asked: Any) -> Any: ...
+    def llr(self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any) -> Any: ...
 
-    def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **asked: Any) -> Any: ...
+    def llr_trials(
+        self, enrol: SideLike, test: SideLike, pairs: ArrayLike, question: Question | None = None, **asked: Any
+    ) -> Any: ...
 
     def identify(
-        self, profiles: Profiles, test: Any, question: Question | None = None, *, top: int = 10, **asked: Any
+        self, profiles: Profiles, test: SideLike, question: Question | None = None, *, top: int = 10, **asked: Any
     ) -> Identification: ...
 
     def save(self, path: PathLike) -> None: ...
@@ -79,7 +81,7 @@ class BaseScorer(Persistent):
         """A scorer of views with these ranks, to be fitted; settings that it does not have are an error."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         raise NotImplementedError
 
     @property
@@ -98,23 +100,29 @@ class MatrixScorer(BaseScorer):
         """Fingerprint of the fitted scorer."""
         raise NotImplementedError
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
+    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
         raise NotImplementedError
 
     def _views(self, question: Question) -> tuple[str, ...] | None:
         """The views that a question is about; other questions are refused."""
         raise NotImplementedError
 
-    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> NDArray[Any]:
         """Scores of every profile and test."""
         raise NotImplementedError
 
-    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: Any) -> NDArray[Any]:
+    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> NDArray[Any]:
         """Scores of the first with the first, the second with the second, and so on."""
         raise NotImplementedError
 
     def llr(
-        self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        dtype: DTypeLike = np.float32,
+        **asked: Any,
     ) -> NDArray[Any]:
         """Scores (profiles, tests), of profiles or of arrays of single vectors."""
         sides = self._sides(enrol, test)
@@ -122,12 +130,12 @@ class MatrixScorer(BaseScorer):
 
     def llr_trials(
         self,
-        enrol: Any,
-        test: Any,
-        pairs: Any,
+        enrol: SideLike,
+        test: SideLike,
+        pairs: ArrayLike,
         question: Question | None = None,
         *,
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
         **asked: Any,
     ) -> NDArray[Any]:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
@@ -144,11 +152,11 @@ class MatrixScorer(BaseScorer):
     def identify(
         self,
         profiles: Profiles,
-        test: Any,
+        test: SideLike,
         question: Question | None = None,
         *,
         top: int = 10,
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
         **asked: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
@@ -162,7 +170,7 @@ class MatrixScorer(BaseScorer):
         numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, dtype)
         return Identification(enrolled.ids[numbers], scores)
 
-    def _sides(self, enrol: Any, test: Any) -> tuple[Profiles, Profiles]:
+    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         check_is_fitted(self)
         profiles, tests = (side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test))
         check_sides(profiles, self._key(), "enrolled")
@@ -176,7 +184,7 @@ def check_top(top: int) -> int:
     return int(top)
 
 
-def check_pairs(pairs: Any, n_enrol: int, n_test: int) -> IntArray:
+def check_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
     pairs = np.asarray(pairs)
     if pairs.size == 0 and pairs.ndim <= 2:
         return np.zeros((0, 2), dtype=np.int64)

@@ -10,14 +10,15 @@ from operator import add
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import validate_data
 
 from .._progress import Progress
+from .._typing import RandomState
+from ..backend import checked_vectors
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
 from ..inference.design import largest_rank
 from ..kinds import trial_kinds
@@ -34,7 +35,6 @@ Judge = Callable[[MultiviewPLDA], tuple[float, float]]
 LADDER = (5, 10, 20, 40, 80, 160)
 
 Ranks = int | Sequence[int] | Literal["auto"] | None
-RandomState = int | np.random.Generator | np.random.RandomState | None
 
 
 class MultiviewPLDACV(BaseEstimator):
@@ -104,14 +104,14 @@ class MultiviewPLDACV(BaseEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Choose the settings on folds of classes, then fit to everything."""
         if y is None:
             raise LabelError("MultiviewPLDACV requires y to be passed, but the target y is None")
         base = self._checked()
         if self.criterion not in ("likelihood", "cllr"):
             raise ParameterError(f"criterion is 'likelihood' or 'cllr'; got {self.criterion!r}")
-        X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        X = checked_vectors(self, X, reset=True, least=2)
         views = None if self.views is None else tuple(self.views)
         columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
         table = encode_labels(columns, views, missing=base.missing)
@@ -180,7 +180,8 @@ class MultiviewPLDACV(BaseEstimator):
         return base
 
     def _checked(self) -> MultiviewPLDA:
-        base = self._base().set_params(views=self.views)
+        base = self._base()
+        base.set_params(views=self.views)
         check_settings(base)
         if base.algorithm == "paper":
             raise ParameterError("algorithm='paper' has no settings to choose: use MultiviewPLDA")

@@ -1,4 +1,4 @@
-"""What a fitted model of latents can be asked: profiles, likelihood ratios, hypotheses, decisions, drawn vectors."""
+"""What a fitted model of latents can be asked: profiles, likelihood ratios, hypotheses, decisions."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import Array, IntArray
-from ..backend import empty, is_torch
+from .._typing import IntArray
+from ..backend import dtype_name, empty, is_torch
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
-from ..labels import base_columns, encode_labels
+from ..labels import base_columns
 from ..persistence import fingerprint
 from ..scoring.cells import KnownClasses, Naming, Role
 from ..scoring.evidence import LatentSpace, log_sum
 from ..scoring.matrix import best_profiles, fill, score_pairs
-from ..scoring.profiles import Enrolment, Profiles, check_sides, enrolled_names, make_profiles, match_names
+from ..scoring.profiles import Enrolment, Profiles, SideLike, check_sides, enrolled_names, make_profiles, match_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question
-from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache, check_printed
+from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache
 from .scorer import BaseScorer, Identification, check_pairs, check_top
 
 
@@ -40,7 +39,9 @@ class LatentModel(BaseScorer):
     class_covariances_: dict[str, NDArray[np.float64]]
     missing: Any
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None, *, method: Enrolment = "exact") -> Profiles:
+    def enrol(
+        self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None, *, method: Enrolment = "exact"
+    ) -> Profiles:
         """Make profiles of vectors.
 
         Parameters
@@ -62,12 +63,12 @@ class LatentModel(BaseScorer):
 
     def llr(
         self,
-        enrol: Any,
-        test: Any,
+        enrol: SideLike,
+        test: SideLike,
         question: Question | None = None,
         *,
         scoring: Scoring = "exact",
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
         out: Any = None,
         threads: int | None = None,
         **asked: Any,
@@ -89,17 +90,19 @@ class LatentModel(BaseScorer):
         result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
+        if "float" not in dtype_name(result):
+            raise DataError(f"out holds {dtype_name(result)}, which would cut the scores off: give a float array")
         return fill(comparison, result, threads)
 
     def llr_trials(
         self,
-        enrol: Any,
-        test: Any,
-        pairs: Any,
+        enrol: SideLike,
+        test: SideLike,
+        pairs: ArrayLike,
         question: Question | None = None,
         *,
         scoring: Scoring = "exact",
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
         **asked: Any,
     ) -> Any:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
@@ -107,7 +110,13 @@ class LatentModel(BaseScorer):
         return score_pairs(comparison, check_pairs(pairs, *comparison.shape))
 
     def hypotheses(
-        self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        dtype: DTypeLike = np.float32,
+        **asked: Any,
     ) -> dict[Hypothesis, Any]:
         """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
 
@@ -132,11 +141,11 @@ class LatentModel(BaseScorer):
     def identify(
         self,
         profiles: Profiles,
-        test: Any,
+        test: SideLike,
         question: Question | None = None,
         *,
         top: int = 10,
-        dtype: Any = np.float32,
+        dtype: DTypeLike = np.float32,
         **asked: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
@@ -177,23 +186,6 @@ class LatentModel(BaseScorer):
         """The threshold that is best for calibrated LLRs, a prior of "same", and costs of errors."""
         return self.set_threshold(threshold_from_costs(prior, miss_cost, false_alarm_cost))
 
-    def sample(self, y: Any, random_state: Any = None) -> Array:
-        """Draw vectors with these labels; every class is drawn anew from the model.
-
-        Parameters
-        ----------
-        y : labels in any form that `fit` takes, one a vector to draw
-        """
-        check_is_fitted(self, "mean_")
-        table = encode_labels(y, tuple(self.views_), missing=self.missing)
-        rng = generator(random_state)
-        p = self.parameters_
-        X = np.tile(p.mean, (len(table), 1))
-        for view, loading in self.loadings_.items():
-            latents = rng.standard_normal((len(table.classes[view]), loading.shape[1]))
-            X += (latents @ loading.T)[table.codes[view]]
-        return X + p.sigma.draw(len(table), rng)
-
     @property
     def explained_variance_ratio_(self) -> dict[str, float]:
         """Share of the total variance of every view, and of the noise."""
@@ -230,7 +222,7 @@ class LatentModel(BaseScorer):
     def _key(self) -> str:
         return self._state().key
 
-    def _sides(self, enrol: Any, test: Any) -> tuple[Profiles, Profiles]:
+    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         key = self._key()
@@ -240,19 +232,24 @@ class LatentModel(BaseScorer):
             raise DataError("one side is a torch tensor and the other is not: give both as the same kind")
         return profiles, tests
 
-    def _compare(self, enrol: Any, test: Any, question: Question, scoring: Scoring, dtype: Any) -> Comparison:
+    def _compare(
+        self, enrol: SideLike, test: SideLike, question: Question, scoring: Scoring, dtype: DTypeLike
+    ) -> Comparison:
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
         profiles, tests = self._sides(enrol, test)
         ratio = question.ratio(self.views_, _labelled(profiles, tests, question))
         if scoring == "paper":
-            check_printed(ratio)
+            if len(self.views_) != 2 or any(":" in view for view in self.views_) or len(ratio.hypotheses) != 4:
+                raise ParameterError(
+                    "scoring='paper' is for two views without interaction, and asks for both at once or for one of them"
+                )
             if question.known_views or profiles.labels or tests.labels:
                 raise ParameterError("scoring='paper' knows neither labels nor known=")
         return self._put(ratio, profiles, tests, question, scoring, dtype)
 
     def _put(
-        self, ratio: Ratio, profiles: Profiles, tests: Profiles, question: Question, scoring: Scoring, dtype: Any
+        self, ratio: Ratio, profiles: Profiles, tests: Profiles, question: Question, scoring: Scoring, dtype: DTypeLike
     ) -> Comparison:
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
@@ -292,13 +289,6 @@ class LatentModel(BaseScorer):
         return kept[1]
 
 
-def generator(random_state: Any) -> np.random.Generator:
-    """A generator of NumPy's: itself, or one that follows from whatever scikit-learn takes for a random state."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
-
-
 _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
 """Outside the models, which scoring must leave as they are."""
 
@@ -308,7 +298,7 @@ def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[s
     return [view for view in tests.labels if view in profiles.labels or view in question.known_views]
 
 
-def _exp(matrix: Any, dtype: Any) -> Any:
+def _exp(matrix: Any, dtype: DTypeLike) -> Any:
     if is_torch(matrix):
         return matrix.exp().to(getattr(__import__("torch"), np.dtype(dtype).name))
     return np.exp(matrix).astype(dtype)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._typing import Array, IntArray
+from .._typing import AnyArray, Array, IntArray
 from ..backend import like
 from ..exceptions import ParameterError
 from ..labels import base_columns, parts_of
@@ -97,7 +97,7 @@ class Group:
     rows: IntArray
     whole: bool = False
 
-    def gather(self, y: Any) -> Any:
+    def gather(self, y: AnyArray) -> Any:
         """(profiles, width) evidence of the profiles, from the cells' y."""
         if self.whole:
             return y
@@ -202,6 +202,10 @@ class KnownClasses:
         return cls(means, np.asarray(roots, dtype=np.float64), alike)
 
 
+TermKey = tuple[Any, ...]
+"""Counts, classes and known classes, by which matrices are kept."""
+
+
 @dataclass(frozen=True)
 class Standardised:
     """Evidence of profiles of one kind, seen from latents that are N(0, I) (docs/math.md, section 9.5).
@@ -212,16 +216,16 @@ class Standardised:
     log_evidence : (profiles,) what the profiles are worth on their own, or None where it is not asked for
     """
 
-    key: tuple[Any, ...]
+    key: TermKey
     N: Callable[[], Array]
-    y: Any
-    log_evidence: Any
+    y: AnyArray
+    log_evidence: AnyArray | None
 
 
 def standardise(
     table: CellTable,
     gram: Array,
-    y: Any,
+    y: AnyArray,
     reading: Known,
     posteriors: Mapping[str, KnownClasses],
     *,

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 
 from .._typing import Array
@@ -242,7 +242,7 @@ def _log_sum_torch(arrays: list[Any], constant: float | None) -> Any:
 PROJECT_ELEMENTS = 2**22
 
 
-def project(X: Any, space: LatentSpace) -> Any:
+def project(X: ArrayLike, space: LatentSpace) -> Any:
     """Evidence y of every vector, (n, r) in float64."""
     width = len(space.projection)
     if is_torch(X):

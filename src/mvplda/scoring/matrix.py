@@ -8,13 +8,13 @@ function works on NumPy arrays and on torch tensors alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike
 
-from .._typing import IntArray
+from .._typing import AnyArray, FloatArray, IntArray
 from ..backend import cast, dtype_name, empty, in_parallel, is_torch, like, on_cuda, one_blas_thread
 from .evidence import Factors, Terms, log_sum
 from .terms import Comparison
@@ -33,7 +33,7 @@ def evaluate_block(terms: Terms, rows: slice, columns: slice) -> Any:
     return for_same - log_sum([f.block(rows, columns) for f in terms.denominator])  # (V4)
 
 
-def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
+def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
     """Write the LLR of every row and column into `out`, block by block."""
     n_rows, n_columns = out.shape
     if not isinstance(out, np.ndarray):
@@ -41,7 +41,6 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
             rows = slice(start, min(start + step, n_rows))
             out[rows] = evaluate_block(terms, rows, slice(0, n_columns))
         return
-    terms = relative_to_nothing(terms)
     shape = _shape_of(terms)
     if shape == (1, 0):
         only = terms.numerator[0]
@@ -73,22 +72,6 @@ def fill_matrix(terms: Terms, out: Any, threads: int | None = None) -> None:
     in_parallel(fill_blocks, range(0, n_rows, BAND_ROWS), out.size, threads)
 
 
-def relative_to_nothing(terms: Terms) -> Terms:
-    """Divide all terms by the weight of the hypothesis that nothing is shared, whose term is then log 1."""
-    constants = [f.log_weight for f in terms.denominator if f.left is None]
-    if len(constants) != 1 or constants[0] == 0.0:
-        return terms
-
-    def divided(f: Factors) -> Factors:
-        if f.left is None:
-            return Factors(None, None, f.log_weight - constants[0])
-        left = f.left + 0
-        left[:, -2] -= constants[0]
-        return Factors(left, f.right, f.log_weight)
-
-    return Terms(tuple(map(divided, terms.numerator)), tuple(map(divided, terms.denominator)))
-
-
 def _shape_of(terms: Terms) -> tuple[int, int] | None:
     """Products above and below, where the only other hypothesis below has the term 0; else None."""
     above, below = _products(terms.numerator), _products(terms.denominator)
@@ -100,7 +83,9 @@ def _products(factors: tuple[Factors, ...]) -> list[Factors]:
     return [f for f in factors if f.left is not None]
 
 
-def _two_against_one(factors: tuple[Factors, ...], rows: slice, columns: slice, work: list[Any], out: Any) -> None:
+def _two_against_one(
+    factors: tuple[Factors, ...], rows: slice, columns: slice, work: Sequence[FloatArray], out: FloatArray
+) -> None:
     """out = n - log(1 + exp a + exp b), from the factors of n, and of a and b times log2 e.
 
     Sorted, so that two exponentials suffice, and in the passes that NumPy does fastest: powers of two,
@@ -145,7 +130,7 @@ SCATTER_ELEMENTS = 2**22
 PAIR_CHUNK = 2**12
 
 
-def fill(comparison: Comparison, result: Any, threads: int | None = None) -> Any:
+def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> Any:
     """Write the LLR of every profile and test into `result`."""
     with one_blas_thread():
         for rows, columns, terms in comparison.parts():
@@ -172,11 +157,11 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
     return result
 
 
-def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[Any]]:
+def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
     n_tests = comparison.shape[1]
     numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
-    scores: NDArray[Any] = np.empty((n_tests, 0))
+    scores: FloatArray = np.empty((n_tests, 0))
     for rows, columns, terms in comparison.parts():
         for here, best in _bands(comparison, rows, len(columns), terms, top):
             if len(columns) == n_tests and not numbers.shape[1]:
@@ -190,18 +175,18 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, NDArray[A
     return numbers, scores.astype(comparison.dtype)
 
 
-def fill_whole(terms: Terms, result: Any, threads: int | None) -> None:
+def fill_whole(terms: Terms, result: AnyArray, threads: int | None) -> None:
     """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
-    if on_cuda(result) and result.is_contiguous():
+    if is_torch(result) and result.is_cuda and result.is_contiguous():
         from .cuda import JointScorer, fits
 
-        if fits(terms := relative_to_nothing(terms)):
+        if fits(terms):
             JointScorer(terms).fill(result)
             return
     fill_matrix(terms, result, threads)
 
 
-def fill_part(terms: Terms, result: Any, rows: IntArray, columns: IntArray, threads: int | None) -> None:
+def fill_part(terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None) -> None:
     """Write some rows and columns of a matrix, a band at a time."""
     step = max(1, SCATTER_ELEMENTS // len(columns))
     for start in range(0, len(rows), step):
@@ -219,7 +204,7 @@ def _rows_of(terms: Terms, rows: slice) -> Terms:
     return Terms(cut(terms.numerator), cut(terms.denominator))
 
 
-def best_of(scores: Any, numbers: IntArray, top: int) -> tuple[IntArray, NDArray[Any]]:
+def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and scores of the best rows of a (rows, tests) matrix."""
     scores = np.asarray(scores.cpu() if is_torch(scores) else scores).T
     if top < scores.shape[1]:
@@ -233,7 +218,7 @@ def best_of(scores: Any, numbers: IntArray, top: int) -> tuple[IntArray, NDArray
 
 def _bands(
     comparison: Comparison, rows: IntArray, n_columns: int, terms: Terms, top: int
-) -> Iterator[tuple[IntArray, NDArray[Any]]]:
+) -> Iterator[tuple[IntArray, FloatArray]]:
     """The best of every band of rows; of all rows at once where the fused kernel fits."""
     if on_cuda(comparison.reference):
         fused = _fused_best(terms, min(top, len(rows)))
@@ -249,11 +234,10 @@ def _bands(
         yield best_of(band, rows[some], min(top, band.shape[0]))
 
 
-def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
+def _fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
     """The best rows by the fused kernel, where it fits."""
     from .cuda import best_rows, fits
 
-    terms = relative_to_nothing(terms)
     if not fits(terms):
         return None
     numbers, scores = best_rows(terms, top)
@@ -261,11 +245,11 @@ def _fused_best(terms: Terms, top: int) -> tuple[IntArray, NDArray[Any]] | None:
 
 
 def best_in_bands(
-    matrix: Callable[[IntArray], NDArray[Any]], n_profiles: int, n_tests: int, top: int, dtype: Any
-) -> tuple[IntArray, NDArray[Any]]:
+    matrix: Callable[[IntArray], FloatArray], n_profiles: int, n_tests: int, top: int, dtype: DTypeLike
+) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and scores of the best profiles of a matrix that is made some rows at a time."""
     numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
-    scores: NDArray[Any] = np.empty((n_tests, 0), dtype=dtype)
+    scores: FloatArray = np.empty((n_tests, 0), dtype=dtype)
     step = max(top, SCATTER_ELEMENTS // n_tests)
     for start in range(0, n_profiles, step):
         rows = np.arange(start, min(start + step, n_profiles))
@@ -274,8 +258,8 @@ def best_in_bands(
 
 
 def merge_best(
-    a: IntArray, a_scores: NDArray[Any], b: IntArray, b_scores: NDArray[Any], top: int
-) -> tuple[IntArray, NDArray[Any]]:
+    a: IntArray, a_scores: FloatArray, b: IntArray, b_scores: FloatArray, top: int
+) -> tuple[IntArray, FloatArray]:
     numbers, scores = np.concatenate([a, b], axis=1), np.concatenate([a_scores, b_scores], axis=1)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     return np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .._typing import Array, IntArray
+from .._typing import AnyArray, Array, IntArray, Names
 from ..backend import as_vectors, like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, base_columns, encode_labels, exact_names, row_keys
@@ -35,7 +35,7 @@ class CellLabels:
     codes : (R,) class of every cell; -1 is a missing label, a class of its own
     """
 
-    names: NDArray[Any]
+    names: Names
     codes: IntArray
 
 
@@ -55,9 +55,9 @@ class Profiles(Persistent):
 
     KIND: ClassVar[str] = "profiles"
 
-    ids: NDArray[Any]
+    ids: Names
     counts: NDArray[np.int64]
-    y: Any
+    y: AnyArray
     weights: Array
     owner: IntArray
     model: str
@@ -139,8 +139,12 @@ class Profiles(Persistent):
         return {"profiles": len(self), "vectors": int(self.counts.sum()), **first, "model": self.model}
 
 
+SideLike = Profiles | ArrayLike
+"""One side of a score: profiles, or single vectors (n, D)."""
+
+
 def make_profiles(
-    X: Any,
+    X: ArrayLike,
     ids: Any,
     labels: Any,
     method: Enrolment,
@@ -170,7 +174,7 @@ def make_profiles(
     return Profiles(names, counts, total, weights, np.arange(len(names)), model)
 
 
-def average_profiles(X: Any, ids: Any, width: int, model: str) -> Profiles:
+def average_profiles(X: ArrayLike, ids: Any, width: int, model: str) -> Profiles:
     """Profiles whose rows are the means of their vectors, for a scorer that knows no latents."""
     vectors = as_vectors(X)
     if vectors.shape[1] != width:
@@ -184,7 +188,7 @@ def average_profiles(X: Any, ids: Any, width: int, model: str) -> Profiles:
     return Profiles(names, counts, means, np.ones(len(names)), np.arange(len(names)), model)
 
 
-def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
+def number_ids(ids: Any, n: int) -> tuple[Names, IntArray]:
     """Ids in order of first appearance, and the number of every vector's id."""
     array = _plain_ids(ids)
     if array.shape != (n,):
@@ -196,7 +200,7 @@ def number_ids(ids: Any, n: int) -> tuple[NDArray[Any], IntArray]:
     return names[order], rank[inverse.reshape(-1)]
 
 
-def _plain_ids(ids: Any) -> NDArray[Any]:
+def _plain_ids(ids: Any) -> Names:
     """Ids as text or numbers."""
     array = as_array(ids)
     if array.dtype == object:
@@ -260,7 +264,7 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
 
 
 def match_names(
-    view: str, enrol: CellLabels, test: CellLabels | None, training: NDArray[Any] | None
+    view: str, enrol: CellLabels, test: CellLabels | None, training: Names | None
 ) -> tuple[tuple[IntArray, IntArray | None], IntArray | None]:
     """Numbers of the cells' names on both sides, and the training class of every number.
 
@@ -294,24 +298,24 @@ def match_names(
     return numbers, found
 
 
-def _numbers(cells: CellLabels, every: NDArray[Any]) -> IntArray:
+def _numbers(cells: CellLabels, every: Names) -> IntArray:
     place = np.append(np.searchsorted(every, cells.names.astype(every.dtype)), -1)  # a missing label has the code -1
     return np.asarray(place[cells.codes], dtype=np.int64)
 
 
-def _joined(sources: list[NDArray[Any]]) -> NDArray[Any]:
+def _joined(sources: list[Names]) -> Names:
     """All names one after the other, none changed by the types of the others."""
     return exact_names(name for names in sources for name in names.tolist())
 
 
-def _places(names: NDArray[Any], wanted: NDArray[Any]) -> IntArray:
+def _places(names: Names, wanted: Names) -> IntArray:
     """Place of every wanted name among sorted names; -1: it is not there."""
     place = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
     return np.where(names[place] == wanted, place, -1)
 
 
-def _check_types(view: str, sources: list[NDArray[Any]]) -> None:
-    kinds: dict[str, NDArray[Any]] = {}
+def _check_types(view: str, sources: list[Names]) -> None:
+    kinds: dict[str, Names] = {}
     for names in sources:
         kind = names.dtype.kind
         kinds["text" if kind == "U" else "numbers" if kind in "biuf" else names.dtype.name] = names
@@ -320,5 +324,5 @@ def _check_types(view: str, sources: list[NDArray[Any]]) -> None:
         raise LabelError(f"classes of view {view!r} are named by {some}: give all names as one type")
 
 
-def _some(names: NDArray[Any]) -> str:
+def _some(names: Names) -> str:
     return ", ".join(repr(name) for name in names[:3].tolist())

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import DTypeLike
 from scipy.linalg import cholesky
 
-from .._typing import Array, IntArray
-from ..backend import cast, empty, largest, like
-from ..exceptions import DataError, ParameterError
+from .._typing import AnyArray, Array, IntArray
+from ..backend import cast, empty, largest, like, namespace
+from ..exceptions import DataError
 from .cells import (
     CellTable,
     Group,
@@ -21,6 +22,7 @@ from .cells import (
     KnownClasses,
     Naming,
     Standardised,
+    TermKey,
     World,
     enrolled_reading,
     group_profiles,
@@ -57,10 +59,10 @@ class TermCache:
     """Pair terms by the sides that they belong to; the oldest go when there are too many."""
 
     def __init__(self) -> None:
-        self._terms: OrderedDict[Any, PairTerm] = OrderedDict()
+        self._terms: OrderedDict[TermKey, PairTerm] = OrderedDict()
         self._numbers = 0
 
-    def get(self, key: tuple[Any, ...], make: Callable[[], PairTerm]) -> PairTerm:
+    def get(self, key: TermKey, make: Callable[[], PairTerm]) -> PairTerm:
         term = self._terms.get(key)
         if term is not None:
             return term
@@ -125,9 +127,9 @@ class _Kind:
         self.comparison, self.side, self.group = comparison, side, group
         self.y = group.gather(side.profiles.y)
         self._seen: dict[Known, Standardised] = {}
-        self._narrow: dict[Known, Any] = {}
+        self._narrow: dict[Known, AnyArray] = {}
         self._best: Any = None
-        self._halves: dict[Any, _Half] = {}
+        self._halves: dict[TermKey, _Half] = {}
         self._kept = 0
 
     def as_classes(self, readings: set[Known]) -> None:
@@ -143,13 +145,14 @@ class _Kind:
         if alone:
             self._best = None
             for seen in self._seen.values():
-                self._best = seen.log_evidence if self._best is None else _larger(self._best, seen.log_evidence)
+                own: Any = seen.log_evidence
+                self._best = own if self._best is None else namespace(own).maximum(self._best, own)
             self._halves, self._kept = {}, 0  # their columns are relative to the best
 
     def seen(self, reading: Known) -> Standardised:
         return self._seen[reading]
 
-    def y_for(self, term: PairTerm, reading: Known) -> Any:
+    def y_for(self, term: PairTerm, reading: Known) -> AnyArray:
         """The evidence that a term is a form of."""
         y = self._seen[reading].y
         if term.basis is None:
@@ -162,7 +165,7 @@ class _Kind:
         """Log evidence as these classes, less the best; None where there is only one reading."""
         return None if self._best is None else self._seen[reading].log_evidence - self._best
 
-    def half(self, key: tuple[Any, ...], reading: Known, make: Callable[[], tuple[Any, Any]]) -> _Half:
+    def half(self, key: TermKey, reading: Known, make: Callable[[], tuple[AnyArray, AnyArray]]) -> _Half:
         """A factor of this side, made once a comparison; once for all where nothing but the profiles is in it."""
         lasting = self.group.whole and not self.comparison.posteriors
         halves = self.side.profiles.kept.setdefault("halves", {}) if lasting else self._halves
@@ -188,16 +191,17 @@ class _Half:
     size : the largest number that it can bring into a score
     """
 
-    def __init__(self, make: Callable[[], tuple[Any, Any]]) -> None:
+    def __init__(self, make: Callable[[], tuple[AnyArray, AnyArray]]) -> None:
         self._make = make
+        self._values: AnyArray | None
         self._values, sizes = make()
-        self._cast: dict[str, Any] = {}
+        self._cast: dict[str, AnyArray] = {}
         self.shape, self.size = tuple(self._values.shape), largest(sizes)
 
-    def sizes(self) -> Any:
+    def sizes(self) -> AnyArray:
         return self._make()[1]
 
-    def as_dtype(self, dtype: Any) -> Any:
+    def as_dtype(self, dtype: DTypeLike) -> AnyArray:
         name = np.dtype(dtype).name
         if name not in self._cast:
             values = self._make()[0] if self._values is None else self._values
@@ -205,19 +209,19 @@ class _Half:
         return self._cast[name]
 
 
-def _left(term: PairTerm, y: Any, log_weight: float) -> tuple[Any, Any]:
+def _left(term: PairTerm, y: AnyArray, log_weight: float) -> tuple[AnyArray, AnyArray]:
     """[E, row, 1], and the sizes of its rows."""
     own = (_times(y, term, "row") * y).sum(1) + (term.constant + log_weight)
     return _with_own(_times(y, term, "left"), own, row=True)
 
 
-def _right(term: PairTerm, y: Any, extra: Any) -> tuple[Any, Any]:
+def _right(term: PairTerm, y: AnyArray, extra: AnyArray | None) -> tuple[AnyArray, AnyArray]:
     """[T, 1, column], and the sizes of its rows."""
     own = (_times(y, term, "column") * y).sum(1)
     return _with_own(_times(y, term, "right"), own if extra is None else own + extra, row=False)
 
 
-def _with_own(cross: Any, own: Any, *, row: bool) -> tuple[Any, Any]:
+def _with_own(cross: AnyArray, own: AnyArray, *, row: bool) -> tuple[AnyArray, AnyArray]:
     width = cross.shape[1]
     values = empty((len(cross), width + 2), np.float64, cross)
     values[:, :width] = cross
@@ -225,7 +229,7 @@ def _with_own(cross: Any, own: Any, *, row: bool) -> tuple[Any, Any]:
     return values, abs(own) + (cross * cross).sum(1)
 
 
-def _times(y: Any, term: PairTerm, name: str) -> Any:
+def _times(y: AnyArray, term: PairTerm, name: str) -> Any:
     diagonal = term.diagonals.get(name)
     return y @ like(getattr(term, name), y) if diagonal is None else y * like(diagonal, y)
 
@@ -245,14 +249,14 @@ class Comparison:
     namings: Mapping[str, Naming]
     posteriors: Mapping[str, KnownClasses]
     scoring: Scoring = "exact"
-    dtype: Any = np.float32
+    dtype: DTypeLike = np.float32
 
     @property
     def shape(self) -> tuple[int, int]:
         return len(self.enrol.profiles), len(self.test.profiles)
 
     @property
-    def reference(self) -> Any:
+    def reference(self) -> AnyArray:
         """An array of the kind and on the device of the sides."""
         return self.enrol.profiles.y
 
@@ -321,7 +325,7 @@ class Comparison:
         test.as_classes({linked.world.reading for some in possible.values() for linked in some})
         # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
         apart = [w + x.log_weight for h, w in ratio.denominator.items() for x in possible[h] if x.apart]
-        shift = -float(np.logaddexp.reduce(apart)) if apart and self.scoring == "exact" else 0.0
+        shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
         halves: list[tuple[_Half, _Half]] = []
 
         def side(weighted: Mapping[Hypothesis, float]) -> list[tuple[_Half, _Half] | float]:
@@ -395,7 +399,7 @@ class Comparison:
 
     def _pair_term(
         self, e: Standardised, t: Standardised, h: Hypothesis, linked: Linked
-    ) -> tuple[tuple[Any, ...], Callable[[], PairTerm] | None]:
+    ) -> tuple[TermKey, Callable[[], PairTerm] | None]:
         """What a pair term is kept under, and how it is made; nothing where the sides share nothing."""
         if self.scoring == "paper" and len(h) == 1:
             scale = np.concatenate(
@@ -411,7 +415,7 @@ class Comparison:
             return (counts, keep[0].tobytes()), lambda: wide_term(space, *counts, keep[0])
         return (e.key, t.key, keep[0].tobytes(), keep[1].tobytes()), lambda: pair_term(e.N(), t.N(), *keep)
 
-    def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> Any:
+    def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> DTypeLike:
         """The dtype asked for, or float64 where float32 would lose too much; what float64 loses is an error."""
         for which, side, group, number in (
             ("enrolled", self.enrol, enrol, 0),
@@ -443,14 +447,3 @@ def printed_term(N_e: Array, N_t: Array, scale: Array) -> PairTerm:
     joint = scale[:, None] * joint * scale
     root = cholesky(2 * joint, lower=True)
     return PairTerm(root, root, joint - own_e, joint - own_t, k_joint - k_e - k_t)  # (V8)
-
-
-def check_printed(ratio: Ratio) -> None:
-    """The printed ratio exists for "same in both views?" of two views."""
-    views = list(ratio.views)
-    if len(views) != 2 or any(":" in v for v in views) or len(ratio.hypotheses) != 4 or len(ratio.numerator) != 1:
-        raise ParameterError("scoring='paper' is for two views without interaction, and asks for both at once")
-
-
-def _larger(a: Any, b: Any) -> Any:
-    return np.maximum(a, b) if isinstance(a, np.ndarray) else a.maximum(b)

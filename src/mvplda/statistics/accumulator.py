@@ -7,16 +7,16 @@ the names come batch by batch, `GrowingClasses` numbers them as they appear and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Generic, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
-from .._typing import Array, IntArray
+from .._typing import A, A_co, AnyArray, Array, IntArray, Names
 from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
@@ -33,7 +33,7 @@ AMID = 4096
 
 
 @dataclass(frozen=True)
-class Sums:
+class Sums(Generic[A_co]):
     """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
 
     n : number of vectors
@@ -48,10 +48,10 @@ class Sums:
     """
 
     n: int
-    total: Array
-    scatter: Array
+    total: A_co
+    scatter: A_co
     counts: tuple[Array, ...]
-    sums: tuple[Array, ...]
+    sums: tuple[A_co, ...]
     cooccurrence: dict[tuple[int, int], sparse.csr_array]
 
     @property
@@ -69,8 +69,8 @@ class Sums:
 
     def on_host(self) -> Sums:
         """The same as NumPy arrays."""
-        sums = tuple(map(to_host, self.sums))
-        return replace(self, total=to_host(self.total), scatter=to_host(self.scatter), sums=sums)
+        total, scatter, *sums = map(to_host, (self.total, self.scatter, *self.sums))
+        return Sums(self.n, total, scatter, self.counts, tuple(sums), self.cooccurrence)
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
@@ -81,16 +81,18 @@ class Sums:
         """Whether the scatter is a matrix, not its diagonal alone."""
         return self.scatter.ndim == 2
 
-    def product(self, left: Array, right: Array) -> Array:
+    def product(self, left: A, right: A) -> A:
         """left right' of two (D, m), or only its diagonal, as the scatter is."""
-        both: Array = left @ right.T if self.has_products else self.xp.einsum("dm,dm->d", left, right)
-        return both
+        if self.has_products:
+            return left @ right.T
+        diagonal: A = self.xp.einsum("dm,dm->d", left, right)
+        return diagonal
 
-    def scatter_about(self, mean: Array) -> Array:
+    def scatter_about(self, mean: AnyArray) -> A_co:
         """Sum of (x - mean)(x - mean)', or of its diagonal."""
         if not self.has_products:
             return self.scatter - 2 * mean * self.total + self.n * mean**2
-        cross: Array = self.xp.outer(self.total - self.n / 2 * mean, mean)
+        cross: A_co = self.xp.outer(self.total - self.n / 2 * mean, mean)
         return self.scatter - cross - cross.T
 
 
@@ -106,7 +108,7 @@ class Accumulator(Protocol):
     origin: Array | None
     n: int
 
-    def add(self, X: Any, codes: Mapping[str, Any], *, on_error: OnError = "raise") -> IntArray:
+    def add(self, X: ArrayLike, codes: Mapping[str, Any], *, on_error: OnError = "raise") -> IntArray:
         """Add vectors (n, D) with the class numbers of every view, each (n,).
 
         Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
@@ -114,7 +116,7 @@ class Accumulator(Protocol):
         """
         ...
 
-    def result(self) -> Sums:
+    def result(self) -> Sums[AnyArray]:
         """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
         ...
 
@@ -151,7 +153,7 @@ def amid(vectors: Array) -> Array:
     return np.where(np.isfinite(mean), mean, 0.0)
 
 
-def common_origin(X: Any) -> Array:
+def common_origin(X: ArrayLike) -> Array:
     """A point amid the first vectors that float32 and float64 hold alike, so that parts about it add without loss."""
     with np.errstate(over="ignore"):
         mean = amid(np.asarray(as_vectors(X)[:AMID], dtype=np.float64)).astype(np.float32)
@@ -194,7 +196,7 @@ class HostAccumulator:
         self._classes = [_ClassSums(size, D) for size in self._sizes]
         self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
 
-    def add(self, X: Any, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
+    def add(self, X: ArrayLike, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
         vectors = as_vectors(X)
         n, dimension = vectors.shape
         if dimension != self.dimension:
@@ -234,7 +236,7 @@ class HostAccumulator:
         self._rows += n
         return left_out
 
-    def _shift(self, first: NDArray[Any]) -> NDArray[Any]:
+    def _shift(self, first: Names) -> Names:
         """The origin in the precision of some vectors, or as it is, where that would not be the same point."""
         if self.origin is None:
             self.origin = amid(np.asarray(first, dtype=np.float64))
@@ -243,7 +245,7 @@ class HostAccumulator:
             self.origin = shift.astype(np.float64)
         return shift if (shift == self.origin).all() else self.origin
 
-    def _squares(self, block: NDArray[Any]) -> NDArray[Any]:
+    def _squares(self, block: Names) -> Names:
         """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
         if self._scatter.ndim == 1:
             return np.asarray(np.einsum("nd,nd->d", block, block))
@@ -251,7 +253,7 @@ class HostAccumulator:
             return np.asarray(dsyrk(1.0, block.T).T)
         return np.asarray(block.T @ block)
 
-    def _add_block(self, block: NDArray[Any], squares: NDArray[Any], numbers: Sequence[IntArray]) -> None:
+    def _add_block(self, block: Names, squares: Names, numbers: Sequence[IntArray]) -> None:
         self._scatter += squares
         for sums, number in zip(self._classes, numbers, strict=True):
             sums.add(number, block)
@@ -277,7 +279,7 @@ class _ClassSums:
         self.counts = np.zeros(size)
         self.sums = np.zeros((size, dimension))
 
-    def add(self, codes: IntArray, block: NDArray[Any]) -> None:
+    def add(self, codes: IntArray, block: Names) -> None:
         present, local, counts = _distinct(codes)
         size = int(present[-1]) + 1
         if size > len(self.counts):
@@ -346,7 +348,7 @@ def _distinct(codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
 class LabelCodes:
     """Labels of a batch in one column: the names that may occur, and which one every vector has (-1: none)."""
 
-    names: NDArray[Any]
+    names: Names
     codes: IntArray
 
 
@@ -389,7 +391,7 @@ class GrowingClasses:
         return classes, order
 
 
-def kind_of(names: NDArray[Any]) -> str:
+def kind_of(names: Names) -> str:
     """What the names of classes are, in a word."""
     return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
 
@@ -401,7 +403,7 @@ class _Names:
         self.column = column
         self.known: dict[Any, int] = {}
         self.kinds: set[str] = set()
-        self.parts: list[NDArray[Any]] = []
+        self.parts: list[Names] = []
         self.places: list[IntArray] = []
         self.anonymous: list[IntArray] = []
         self.size = 0
@@ -426,7 +428,7 @@ class _Names:
             self.size += len(alone)
         return numbers
 
-    def _look_up(self, names: NDArray[Any], fresh: IntArray, lookup: IntArray) -> None:
+    def _look_up(self, names: Names, fresh: IntArray, lookup: IntArray) -> None:
         """Number the names at some places, the new ones after all that are known."""
         self.kinds.add(kind_of(names))
         if len(self.kinds) > 1:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-from .._typing import Array, IntArray
+from .._typing import Array, IntArray, Names
 from ..backend import diagonal_of
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, parts_of, row_keys
@@ -108,7 +107,7 @@ def _merge_classes(
     return classes, numbers
 
 
-def merge_names(lists: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[IntArray]]:
+def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
     """The union of sorted lists of names, and the place of every list's names in it."""
     filled = [names for names in lists if len(names)]
     if not filled:
@@ -124,7 +123,7 @@ def merge_names(lists: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], list[IntAr
     return ordered[new], np.split(places, np.cumsum([len(names) for names in lists])[:-1])
 
 
-def _check_kinds(column: str, lists: Sequence[NDArray[Any]], called: Sequence[str]) -> None:
+def _check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> None:
     kinds = [(kind_of(names), name) for names, name in zip(lists, called, strict=True) if len(names)]
     for kind, name in kinds[1:]:
         if kind != kinds[0][0]:

@@ -13,17 +13,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
-from .._optional import need
-from .._typing import IntArray
+from .._optional import LateModule
+from .._typing import AnyArray, Device, IntArray
 from ..backend import as_device, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names
 from .accumulator import OnError, SecondMoment, Sums, amid, check_origin, check_second_moment, not_finite, too_large
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LateModule("torch")
 
 WORK_BYTES = 2**30
 """Centred copies of so many bytes of vectors are made at a time."""
@@ -65,7 +71,7 @@ class DeviceAccumulator:
         dimension: int,
         classes: Mapping[str, int],
         *,
-        device: Any = None,
+        device: Device = None,
         second_moment: SecondMoment = "full",
         origin: Any = None,
     ) -> None:
@@ -110,7 +116,7 @@ class DeviceAccumulator:
         self._rows += n
         return bad
 
-    def _add_block(self, x: Any, numbers: Mapping[str, Any], moments: Any, few: Mapping[str, Any]) -> None:
+    def _add_block(self, x: Tensor, numbers: Mapping[str, Tensor], moments: Tensor, few: Mapping[str, Tensor]) -> None:
         self._moments += moments
         for view, sums in self._sums.items():
             if view in few:
@@ -118,13 +124,13 @@ class DeviceAccumulator:
             else:
                 add_class_sums(sums, numbers[view], x, self._shift(x))
         for k, counts in self._counts.items():
-            counts += self._torch.bincount(numbers[self.views[k]], minlength=len(counts))
+            counts += torch.bincount(numbers[self.views[k]], minlength=len(counts))
         for (k, l), pairs in self._pairs.items():
             a, b = self.views[k], self.views[l]
             pairs.add(numbers[a] * self.sizes[b] + numbers[b])
         self.n += len(x)
 
-    def result(self) -> Sums:
+    def result(self) -> Sums[AnyArray]:
         tables = {pair: pairs.table() for pair, pairs in self._pairs.items()}
         counts = {k: to_host(found).astype(np.float64) for k, found in self._counts.items()}
         for (k, l), table in tables.items():
@@ -134,8 +140,7 @@ class DeviceAccumulator:
         n, self.n, self._rows = self.n, 0, 0
         return Sums(n, sums[0].sum(dim=0), scatter, tuple(counts[k] for k in range(len(sums))), sums, tables)
 
-    def _begin(self, x: Any) -> None:
-        self._torch = torch = need("torch")
+    def _begin(self, x: Tensor) -> None:
         if self._device is None:
             self._device = x.device
         elif x.device != self._device:
@@ -158,13 +163,13 @@ class DeviceAccumulator:
         met = {view for pair in self._pairs for view in pair}  # how often they meet says how many there are
         self._counts = {k: torch.zeros(size, **there).long() for k, size in enumerate(sizes) if k not in met}
 
-    def _shift(self, x: Any) -> Any:
+    def _shift(self, x: Tensor) -> Tensor:
         return self._origin.to(x.dtype)
 
-    def _numbers(self, view: str, codes: Mapping[str, Any], n: int) -> Any:
+    def _numbers(self, view: str, codes: Mapping[str, Any], n: int) -> Tensor:
         if view not in codes:
             raise LabelError(f"there are no class numbers of view {view!r}, only of {sorted(codes)}")
-        torch, given = self._torch, codes[view]
+        given = codes[view]
         numbers = (given if is_torch(given) else torch.as_tensor(np.asarray(given))).to(self._device)
         if numbers.ndim != 1 or len(numbers) != n:
             raise LabelError(f"there are {n} vectors; class numbers of {view!r} have shape {tuple(numbers.shape)}")
@@ -175,9 +180,8 @@ class DeviceAccumulator:
             raise LabelError(f"class numbers of {view!r} lie in 0 .. {self.sizes[view] - 1}; got {low} .. {high}")
         return numbers.long()
 
-    def _products(self, x: Any, numbers: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _products(self, x: Tensor, numbers: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Second moments, and sums of views with few classes: products of centred rows."""
-        torch = self._torch
         step = max(ROWS, WORK_BYTES // (self.dimension * 4) // ROWS * ROWS)
         few = {v: torch.zeros_like(self._sums[v]) for v, size in self.sizes.items() if size <= FEW_CLASSES}
         moments = torch.zeros_like(self._moments)
@@ -192,13 +196,12 @@ class DeviceAccumulator:
         return moments, few
 
 
-def _all_finite(moments: Any) -> bool:
+def _all_finite(moments: Tensor) -> bool:
     return bool((moments.diagonal() if moments.ndim == 2 else moments).isfinite().all())
 
 
-def sum_of_products(left: Any, right: Any) -> Any:
+def sum_of_products(left: Tensor, right: Tensor) -> Tensor:
     """left' right in float64, of (n, p) and (n, q): float32 sums over a few rows, float64 over those."""
-    torch = need("torch")
     if left.dtype == torch.float64:
         return left.T @ right
     total = torch.zeros((left.shape[1], right.shape[1]), dtype=torch.float64, device=left.device)
@@ -207,25 +210,24 @@ def sum_of_products(left: Any, right: Any) -> Any:
     return total
 
 
-def sum_of_squares(rows: Any) -> Any:
+def sum_of_squares(rows: Tensor) -> Tensor:
     """(D,) float64, sum of x^2."""
-    torch = need("torch")
     total = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
     for part in _stacks(rows):
         total += (part * part).sum(dim=1).sum(dim=0, dtype=torch.float64)
     return total
 
 
-def _stacks(rows: Any) -> list[Any]:
+def _stacks(rows: Tensor) -> list[Tensor]:
     """(n, w) as (n // ROWS, ROWS, w), and what is left over."""
     whole = len(rows) // ROWS * ROWS
-    stacks = [rows[:whole].unflatten(0, (-1, ROWS))] if whole else []
+    stacks = [rows[:whole].reshape(-1, ROWS, rows.shape[1])] if whole else []
     return stacks + ([rows[whole:][None]] if whole < len(rows) else [])
 
 
-def add_class_sums(sums: Any, codes: Any, x: Any, shift: Any) -> None:
+def add_class_sums(sums: Tensor, codes: Tensor, x: Tensor, shift: Tensor) -> None:
     """Add x - shift to the float64 rows of many classes, in an order that does not depend on threads."""
-    torch, fused = need("torch"), x.is_cuda and has_triton()
+    fused = x.is_cuda and has_triton()
     step = len(x) if fused else max(1, COPIED // x.shape[1])
     for start in range(0, len(x), step):
         some = x[start : start + step]
@@ -245,10 +247,9 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-def check_tensor(X: Any) -> Any:
+def check_tensor(X: Tensor) -> Tensor:
     """Vectors as a float32 or float64 tensor (n, D), detached."""
     assert is_torch(X)
-    torch = need("torch")
     if X.ndim != 2:
         raise DataError(f"vectors are a tensor (n, D); got shape {tuple(X.shape)}. Reshape your data to two dimensions")
     if X.shape[0] == 0 or X.shape[1] == 0:
@@ -270,26 +271,24 @@ PENDING = 2**24
 class Pairs:
     """How often classes of two views meet."""
 
-    def __init__(self, shape: tuple[int, int], device: Any) -> None:
-        self.shape, torch = shape, need("torch")
-        self._torch, cells = torch, shape[0] * shape[1]
+    def __init__(self, shape: tuple[int, int], device: Device) -> None:
+        self.shape, cells = shape, shape[0] * shape[1]
         self.dense = torch.zeros(cells, dtype=torch.int64, device=device) if cells <= DENSE_PAIRS else None
-        self.keys: list[Any] = []
-        self.numbers: list[Any] = []
+        self.keys: list[Tensor] = []
+        self.numbers: list[Tensor] = []
         self.settled = 0
 
-    def add(self, keys: Any) -> None:
+    def add(self, keys: Tensor) -> None:
         if self.dense is not None:
-            self.dense.scatter_add_(0, keys, self._torch.ones_like(keys))
+            self.dense.scatter_add_(0, keys, torch.ones_like(keys))
             return
-        found, numbers = self._torch.unique(keys, return_counts=True)
+        found, numbers = torch.unique(keys, return_counts=True)
         self.keys.append(found)
         self.numbers.append(numbers)
         if sum(map(len, self.keys)) > PENDING + 2 * self.settled:
             self._settle()
 
     def _settle(self) -> None:
-        torch = self._torch
         keys, inverse = torch.unique(torch.cat(self.keys), return_inverse=True)
         numbers = torch.zeros_like(keys).scatter_add_(0, inverse, torch.cat(self.numbers))
         self.keys, self.numbers, self.settled = [keys], [numbers], len(keys)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from .._typing import Array, IntArray, PathLike
+from .._typing import AnyArray, Array, Device, IntArray, Names, PathLike
 from ..backend import NUMPY, as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
@@ -58,7 +58,7 @@ class SufficientStatistics:
     @classmethod
     def from_arrays(
         cls,
-        X: Any,
+        X: ArrayLike,
         labels: Any,
         *,
         views: Sequence[str] | None = None,
@@ -94,13 +94,14 @@ class SufficientStatistics:
         if is_torch(X):
             from .device import DeviceAccumulator, check_tensor
 
-            make, X = DeviceAccumulator, check_tensor(X)
+            make = DeviceAccumulator
+            vectors: AnyArray = check_tensor(X)
         else:
-            X = as_vectors(X)
-        if len(table) != len(X):
-            raise LabelError(f"there are {len(X)} vectors and {len(table)} labels: give one label a vector")
-        sums = make(X.shape[1], sizes, second_moment=second_moment, origin=origin)
-        sums.add(X, table.codes)
+            vectors = as_vectors(X)
+        if len(table) != len(vectors):
+            raise LabelError(f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector")
+        sums = make(vectors.shape[1], sizes, second_moment=second_moment, origin=origin)
+        sums.add(vectors, table.codes)
         return cls.of(sums, table.classes)
 
     @classmethod
@@ -136,7 +137,8 @@ class SufficientStatistics:
         found = replace(found, sums=())  # so that only one view's sums are held twice while they are sorted
         for view in views:
             own = tensors.pop(0)
-            sums[view] = own if rows[view] is None else own[found.xp.asarray(rows[view])]
+            chosen = rows[view]
+            sums[view] = own if chosen is None else own[found.xp.asarray(chosen)]
             del own
         return cls(
             views,
@@ -146,7 +148,7 @@ class SufficientStatistics:
             to_host(found.scatter),
             named,
             {v: n if (some := rows[v]) is None else n[some] for v, n in zip(views, found.counts, strict=True)},
-            sums if found.xp is NUMPY else DeviceSums(sums),
+            {v: to_host(own) for v, own in sums.items()} if found.xp is NUMPY else DeviceSums(sums),
             {
                 (views[k], views[l]): _rearranged(table, rows[views[k]], rows[views[l]])
                 for (k, l), table in found.cooccurrence.items()
@@ -234,7 +236,7 @@ class SufficientStatistics:
         """Where the class sums are: a torch device, or None for the host."""
         return self.sums.device if isinstance(self.sums, DeviceSums) else None
 
-    def for_views(self, views: Sequence[str], second_moment: SecondMoment, device: Any = None) -> Sums:
+    def for_views(self, views: Sequence[str], second_moment: SecondMoment, device: Device = None) -> Sums[AnyArray]:
         """What EM needs for these views, in this order.
 
         On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
@@ -329,7 +331,7 @@ def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
 FORMAT = "mvplda-statistics"
 WHAT = "statistics file"
 
-Tensors = dict[str, NDArray[Any]]
+Tensors = dict[str, Names]
 
 
 def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: Any = None) -> None:
@@ -422,7 +424,7 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
     )
 
 
-def _names(tensors: Tensors, column: str, dtype: str) -> NDArray[Any]:
+def _names(tensors: Tensors, column: str, dtype: str) -> Names:
     kind = np.dtype(dtype).kind
     if kind == "U":
         text = tensors[f"names/{column}/text"].tobytes().decode("utf-8", "surrogatepass")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ STREAMED = 2**31 - 2**16
 CANCELLED = 1e-3
 """A mean of channels so far below them is what their rounding leaves."""
 
+_OGG_CUT = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.MULTILINE)
 _CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
@@ -71,13 +73,29 @@ class SoundReader:
     """An open sound file from which stretches are read.
 
     Stretches that follow one another cost no seek, and nothing else is decoded.
+
+    Parameters
+    ----------
+    source : a path, or the bytes of a file
+    rate : samples a second of what is read
+    longest_s : a longer sound is an error before it is decoded, and so is one of so many channels or samples a second
+        that it takes as much memory as two channels of this length at 96 kHz
     """
 
-    def __init__(self, path: str | os.PathLike[str], rate: int = 16000) -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | bytes, rate: int = 16000, longest_s: float | None = None
+    ) -> None:
         if rate < 1:
             raise ParameterError(f"a rate is a number of samples a second; got {rate}")
-        self.path, self.rate = Path(path), rate
-        self._file = _open(self.path)
+        self.path, self.rate = sound_name(source), rate
+        self._source, self._file = source, _open(source)
+        channels = int(self._file.channels)
+        if longest_s is not None and self.frames > longest_s * min(self.file_rate, 192_000 / channels):
+            self.close()
+            self._fail(
+                f"is too long: {self.frames / self.file_rate:.0f} s of {channels} channel(s) at {self.file_rate} Hz, "
+                f"at most {longest_s:g} s are taken"
+            )
 
     @property
     def frames(self) -> int:
@@ -131,6 +149,8 @@ class SoundReader:
             samples: NDArray[np.float32] = file.read(count, dtype="float32", always_2d=True)
         except (RuntimeError, OSError) as error:
             self._fail(f"is damaged: {error}", error)
+        except (MemoryError, ValueError) as error:
+            self._fail(f"promises more than memory holds, {count} samples, and may be damaged", error)
         if len(samples) != count:
             self._fail(f"is damaged or truncated: {count} samples were to be read at {start}, {len(samples)} came")
         return samples
@@ -149,9 +169,9 @@ class SoundReader:
         found = _CUT.search(text)
         if found and int(found[2]) < int(found[1]) < STREAMED:
             return f"its header promises {found[1]} bytes of sound, {found[2]} are there"
-        if "Ogg: Last page lacks" in text or "Ogg: Junk after the last page" in text:
+        if _OGG_CUT.search(text):
             return "the last page of the stream is not whole, or not the last"
-        promised = sphere_header(self.path).get("sample_count", "") if self._file.format == "NIST" else ""
+        promised = sphere_header(self._source).get("sample_count", "") if self._file.format == "NIST" else ""
         if promised.isdigit() and int(promised) > self._file.frames:
             return f"its header promises {promised} samples, {self._file.frames} are there"
         return ""
@@ -160,9 +180,14 @@ class SoundReader:
         raise AudioError(f"{self.path} {reason}") from cause
 
 
-def sphere_header(path: str | os.PathLike[str]) -> dict[str, str]:
+def sound_name(source: str | os.PathLike[str] | bytes) -> Path:
+    """What errors call it."""
+    return Path("the recording") if isinstance(source, bytes) else Path(source)
+
+
+def sphere_header(source: str | os.PathLike[str] | bytes) -> dict[str, str]:
     """The fields of a NIST SPHERE header; none if the file is another."""
-    with open(path, "rb") as file:
+    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
         head = file.read(1024)
         if not head.startswith(b"NIST_1A\n"):
             return {}
@@ -173,23 +198,26 @@ def sphere_header(path: str | os.PathLike[str]) -> dict[str, str]:
     return {part[0]: part[2].strip() for part in parts if len(part) == 3}
 
 
-def _open(path: Path) -> Any:
+def _open(source: str | os.PathLike[str] | bytes) -> Any:
     soundfile = need("soundfile")
+    path = sound_name(source)
     try:
-        if path.is_dir():
-            raise AudioError(f"{path} is a folder, not a sound file")
-        if not path.is_file():
-            raise AudioError(f"there is no sound file {path}")
-        coding = sphere_header(path).get("sample_coding", "")
+        if not isinstance(source, bytes):
+            if path.is_dir():
+                raise AudioError(f"{path} is a folder, not a sound file")
+            if not path.is_file():
+                raise AudioError(f"there is no sound file {path}")
+        if not (len(source) if isinstance(source, bytes) else path.stat().st_size):
+            raise AudioError(f"{path} is empty: it has no bytes")
+        coding = sphere_header(source).get("sample_coding", "")
         if "shorten" in coding or "wavpack" in coding or "shortpack" in coding:
             # libsndfile would take the packed bytes for samples, and give noise.
             raise AudioError(
                 f"{path} is a compressed NIST SPHERE file ({coding}), which is not read here: unpack it first, "
                 f"such as with sph2pipe -f wav {path.name} {path.stem}.wav"
             )
-        if path.stat().st_size == 0:
-            raise AudioError(f"{path} is empty: it has no bytes")
-        return soundfile.SoundFile(os.fsencode(path))  # names need not be UTF-8
+        # names need not be UTF-8
+        return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else os.fsencode(path))
     except (RuntimeError, OSError) as error:
         raise AudioError(f"{path} is damaged or not a sound file: {getattr(error, 'error_string', error)}") from error
     except TypeError as error:  # soundfile takes the suffix .raw to mean samples without a header

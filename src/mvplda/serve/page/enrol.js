@@ -1,0 +1,144 @@
+// Consent first; then a name and a phrase; then three takes.
+
+import { api } from "./api.js";
+import { circles } from "./draw.js";
+import { announce, h } from "./dom.js";
+import { SOUND_REASONS, booth, qualityList } from "./booth.js";
+import { play } from "./recorder.js";
+
+const CONSENT = [
+  "Your voice is biometric data. If you agree, this server computes numbers from your recordings and keeps them, to compare later recordings with. The sound itself is not kept.",
+  "Every later attempt in your name leaves a record: when it was, what was decided and why. It holds no sound, and nothing that a voice could be compared with.",
+  "You can take it back at any time, under People: deletion and opting out take effect at once.",
+];
+const REASONS = {
+  wrong_phrase: "The words do not match the phrase. Say exactly what is on the screen.",
+  wrong_speaker: "This voice is unlike the takes before. The same person must say all of them.",
+  suspected_replay: "This is a recording that was heard before. Say it afresh.",
+};
+const why = ({ reason, message }) => SOUND_REASONS[reason]?.[1] ?? REASONS[reason] ?? message;
+
+export async function enrolView(main, query) {
+  const body = h("div", { class: "steps" });
+  main.append(body);
+  let leave = null;
+  const step = (number, title, ...content) => {
+    leave?.();
+    leave = null;
+    const heading = h("h1", { tabindex: -1 }, title);
+    body.replaceChildren(h("ol", { class: "trail", "aria-label": "Steps" }, ["Consent", "Phrase", "Takes"].map((text, i) =>
+      h("li", { class: i < number ? "past" : "", "aria-current": i === number ? "step" : null }, text))), heading, ...content);
+    if (number) heading.focus();
+  };
+
+  function consent() {
+    const box = h("input", { type: "checkbox", id: "agree", required: true });
+    step(0, "What is kept of you", h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(new Date().toISOString()); } },
+      h("ul", { class: "plain" }, CONSENT.map((text) => h("li", {}, text))),
+      h("p", { class: "check" }, box, h("label", { for: "agree" }, "I have read this and agree that my voice is used so.")),
+      h("p", { class: "row" }, h("button", { class: "primary" }, "Go on"), h("a", { class: "button quiet", href: "#/verify" }, "I would rather not"))));
+  }
+
+  async function phrase(at) {
+    const known = await api.phrases().catch(() => []);
+    const OWN = "own";
+    const name = h("input", { id: "name", required: true, maxlength: 60, autocomplete: "off", spellcheck: "false" });
+    const own = h("p", { class: "field", hidden: known.length > 0 }, h("label", { for: "own" }, "Your own phrase"),
+      h("input", { id: "own", minlength: 8, maxlength: 120, required: !known.length, "aria-describedby": "own-help" }),
+      h("small", { id: "own-help" }, "Four to six words, about two seconds of speech. It is no secret: the voice is what counts too."));
+    const choose = h("select", { id: "which", onchange: () => { own.hidden = choose.value !== OWN; own.querySelector("input").required = !own.hidden; } },
+      known.map(({ text, known: seen }) => h("option", { value: text }, text, seen === false ? " (new to the model)" : "")), h("option", { value: OWN }, "A phrase of my own …"));
+    const problem = h("p", { class: "problem", role: "alert" });
+    step(1, "Your name and your phrase", h("form", { class: "column", onsubmit: submit },
+      h("p", { class: "field" }, h("label", { for: "name" }, "Name"), name),
+      known.length > 0 && h("p", { class: "field" }, h("label", { for: "which" }, "Phrase"), choose), own, problem,
+      h("p", { class: "row" }, h("button", { class: "primary" }, "Go on to the takes"))));
+    async function submit(event) {
+      event.preventDefault();
+      const text = own.hidden ? choose.value : own.querySelector("input").value.trim();
+      try {
+        const made = await api.create({ userId: name.value.trim(), phrase: text, consent: { given: true, at, text: CONSENT.join(" ") } });
+        takes(made, text);
+      } catch (error) {
+        problem.textContent = error.message;
+      }
+    }
+  }
+
+  function takes(profile, text) {
+    const wanted = profile.enrollmentsCount + profile.remainingEnrollmentsCount || 3;
+    const done = []; // answers of the server, in order, with the take that they judge
+    let left = profile.remainingEnrollmentsCount ?? wanted;
+    const list = h("ol", { class: "takes", "aria-label": "Takes" });
+    const holder = h("div", {});
+    step(2, left ? "Say it three times" : "One more take", h("div", { class: "split takes-and-stage" }, holder, h("div", { class: "side" },
+      h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary."), list)));
+    leave = () => holder.firstChild?.leave?.();
+    refresh();
+    next();
+
+    function next() {
+      const count = wanted - left + 1;
+      holder.replaceChildren(booth({ phrase: text, hint: left ? `Take ${count} of ${wanted}` : "One take more", onsound: add }));
+    }
+
+    async function add(sound, taken) {
+      try {
+        const answer = await api.enrol(profile.profileId, sound, text);
+        left = answer.remainingEnrollmentsCount;
+        done.push({ answer, taken });
+        announce(left ? `Take accepted. ${left} to go.` : "That was the last take. You are enrolled.");
+        refresh();
+        if (left > 0) next(); else finish();
+        holder.querySelector("button, a")?.focus();
+      } catch (error) {
+        if (error.status !== 422) throw error;
+        refresh({ error, taken });
+        throw new Error("This take was not kept. Once more, please.");
+      }
+    }
+
+    async function redo(entry) {
+      const { answer } = entry;
+      await api.takeOut(profile.profileId, answer.enrollmentId);
+      done.splice(done.indexOf(entry), 1);
+      left += 1;
+      announce("That take was taken out.");
+      refresh();
+      next();
+      holder.querySelector("button")?.focus();
+    }
+
+    function refresh(failed) {
+      const rows = done.map((entry, i) => h("li", { class: "take kept" }, h("span", { class: "nth" }, `Take ${i + 1}`), qualityList(entry.answer.quality, entry.answer),
+        h("p", { class: "row" }, entry.taken && h("button", { type: "button", class: "quiet small", onclick: () => play(entry.taken), "aria-label": `Play take ${i + 1}` }, "Play"),
+          h("button", { type: "button", class: "quiet small", onclick: () => redo(entry), "aria-label": `Redo take ${i + 1}` }, "Redo"))));
+      if (failed) rows.push(h("li", { class: "take refused" }, h("span", { class: "nth" }, "Not kept"),
+        qualityList(failed.error.problem.quality, failed.error.problem), h("p", { class: "problem small" }, why(failed.error))));
+      const open = Math.max(0, wanted - done.length - (failed ? 1 : 0));
+      rows.push(...Array.from({ length: Math.max(0, Math.min(open, left - (failed ? 1 : 0))) }, (_, i) => h("li", { class: "take open" }, h("span", { class: "nth" }, `Take ${done.length + i + 1 + (failed ? 1 : 0)}`))));
+      list.replaceChildren(...rows);
+    }
+
+    function finish() {
+      const title = h("h2", { tabindex: -1 }, `You are enrolled, ${profile.userId || "friend"}`);
+      holder.replaceChildren(h("section", { class: "stage done" }, circles("TC", 132), title,
+        h("p", {}, "From now on your voice and these words together are the key."), h("p", { class: "phrase" }, text),
+        h("p", { class: "row centre" }, h("a", { class: "button primary", href: `#/verify?who=${encodeURIComponent(profile.profileId)}` }, "Try it"))));
+    }
+  }
+
+  function begin(old) {
+    step(1, "Enrol again", h("div", { class: "column" }, h("p", {}, old.state === "stale"
+      ? "The model has changed since these takes, which say nothing to the new one. They are taken out, and the phrase is said anew."
+      : "This profile was not used for so long that it has expired. Its takes are taken out, and the phrase is said anew."),
+    h("p", { class: "row" }, h("button", { type: "button", class: "primary", onclick: async () => takes(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Begin again"))));
+  }
+
+  const again = query.get("who");
+  const found = again && (await api.profiles()).find(({ profileId }) => profileId === again);
+  if (found && ["stale", "expired"].includes(found.state)) begin(found);
+  else if (found) takes(found, found.phrases?.[0] ?? "");
+  else consent();
+  return () => leave?.();
+}

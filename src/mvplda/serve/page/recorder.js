@@ -1,0 +1,112 @@
+// One take: the microphone opens, counts in, listens until the speaker has finished, and closes again.
+//
+// Raw samples through an AudioWorklet become a WAV file here, rather than MediaRecorder's WebM or (in Safari) MP4:
+// every browser makes the same file, no codec changes the voice, and the meter shows the very samples that are sent.
+
+const PRE_ROLL = 15; // blocks of 20 ms before "go": many people begin early
+const QUIET_DB = -70, SPEECH_OVER_FLOOR_DB = 12, LEAST_SPEECH_DB = -52;
+
+export const canRecord = () => Boolean(window.AudioWorkletNode && navigator.mediaDevices?.getUserMedia);
+
+const decibels = (power) => Math.max(QUIET_DB, 10 * Math.log10(power + 1e-12));
+
+function measured(block) {
+  let power = 0, peak = 0;
+  for (const x of block) { power += x * x; peak = Math.max(peak, Math.abs(x)); }
+  return { db: decibels(power / block.length), peak };
+}
+
+/** Record until silence follows speech, `stop()` is called, or `longest` seconds are over. */
+export class Take {
+  constructor({ device, countIn = 3, longest = 8, pause = 0.9, onstate, onlevel }) {
+    Object.assign(this, { device, countIn, longest, pause, onstate, onlevel });
+    this.blocks = [];
+    this.spoken = 0;
+    this.silent = 0;
+    this.floor = 0;
+    this.listening = false;
+  }
+
+  async start() {
+    this.onstate("opening");
+    const processing = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
+    const audio = { channelCount: 1, ...processing, ...(this.device && { deviceId: { exact: this.device } }) };
+    this.stream = await navigator.mediaDevices.getUserMedia({ audio });
+    if (this.cancelled) { this.close(); return null; }
+    this.context = new AudioContext();
+    await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
+    const tap = new AudioWorkletNode(this.context, "tap", { numberOfOutputs: 0 });
+    this.context.createMediaStreamSource(this.stream).connect(tap);
+    this.finished = new Promise((resolve) => (this.finish = resolve));
+    tap.port.onmessage = ({ data }) => this.hear(data);
+    for (let left = this.countIn; left > 0 && !this.cancelled; left--) {
+      this.onstate("count", left);
+      await new Promise((resolve) => setTimeout(resolve, 700));
+    }
+    this.listening = true;
+    if (!this.cancelled) this.onstate("listening");
+    else this.finish();
+    await this.finished;
+    const { sampleRate } = this.context;
+    this.close();
+    return this.cancelled ? null : { file: wav(this.blocks, sampleRate), blocks: this.blocks, sampleRate };
+  }
+
+  hear(block) {
+    const { db, peak } = measured(block);
+    this.blocks.push(block);
+    if (!this.listening) {
+      this.floor = this.floor ? Math.min(this.floor, db) : db;
+      this.blocks = this.blocks.slice(-PRE_ROLL);
+      this.onlevel?.({ db, peak, elapsed: 0 });
+      return;
+    }
+    this.floor = this.floor ? Math.min(db, this.floor + 0.05) : db; // a rising floor follows a noisier room
+    const speech = db > Math.max(LEAST_SPEECH_DB, this.floor + SPEECH_OVER_FLOOR_DB);
+    this.spoken += speech;
+    this.silent = speech ? 0 : this.silent + 1;
+    const elapsed = (this.blocks.length - PRE_ROLL) * 0.02;
+    this.onlevel?.({ db, peak, elapsed: elapsed / this.longest });
+    if ((this.spoken > 12 && this.silent * 0.02 > this.pause) || elapsed > this.longest) this.stop();
+  }
+
+  stop() { this.listening && this.finish?.(); }
+
+  cancel() { this.cancelled = true; this.finish?.(); }
+
+  close() {
+    this.stream?.getTracks().forEach((track) => track.stop());
+    this.context?.close();
+    this.onstate("closed");
+  }
+}
+
+/** A WAV file of one channel and 16 bits. */
+function wav(blocks, rate) {
+  const count = blocks.reduce((sum, block) => sum + block.length, 0);
+  const view = new DataView(new ArrayBuffer(44 + 2 * count));
+  const word = (at, text) => [...text].forEach((c, i) => view.setUint8(at + i, c.charCodeAt(0)));
+  word(0, "RIFF"); view.setUint32(4, 36 + 2 * count, true); word(8, "WAVEfmt ");
+  view.setUint32(16, 16, true); view.setUint16(20, 1, true); view.setUint16(22, 1, true);
+  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true); view.setUint16(32, 2, true); view.setUint16(34, 16, true);
+  word(36, "data"); view.setUint32(40, 2 * count, true);
+  let at = 44;
+  for (const block of blocks) for (const x of block) {
+    view.setInt16(at, Math.round(32767 * Math.max(-1, Math.min(1, x))), true);
+    at += 2;
+  }
+  return new File([view], "take.wav", { type: "audio/wav" });
+}
+
+/** Let the speaker hear a take. */
+export async function play({ blocks, sampleRate }) {
+  const context = new AudioContext({ sampleRate });
+  const count = blocks.reduce((sum, block) => sum + block.length, 0);
+  const buffer = context.createBuffer(1, count, sampleRate);
+  let at = 0;
+  for (const block of blocks) { buffer.copyToChannel(block, 0, at); at += block.length; }
+  const source = new AudioBufferSourceNode(context, { buffer });
+  source.connect(context.destination);
+  source.onended = () => context.close();
+  source.start();
+}

@@ -1,0 +1,149 @@
+// Say who you are, say the phrase, and see which of four things happened.
+
+import { api } from "./api.js";
+import { bars, circles, dial, plane, scale } from "./draw.js";
+import { announce, h, oneIn, percent } from "./dom.js";
+import { SOUND_REASONS, booth, qualityList } from "./booth.js";
+
+/** Verdict: which circles are filled, a heading, a sentence. */
+export function verdict({ decision, reason }, name) {
+  const says = {
+    wrong_phrase: ["TW", "Turned away: the words", `It sounds like ${name}, but these are not the words that were asked for.`],
+    wrong_speaker: ["IC", "Turned away: the voice", `The words are right, but this does not sound like ${name}.`],
+    both: ["IW", "Turned away: voice and words", `Neither the voice nor the words are those of ${name}.`],
+    suspected_replay: ["IW", "Turned away: heard before", "This recording, or one almost like it, was heard before. Say it afresh."],
+    not_enrolled: [null, "Not enrolled yet", `${name} has not said the phrase often enough yet. Enrol first.`],
+    expired: [null, "Expired", `${name}'s profile was not used for so long that it has expired. Enrol again.`],
+    opted_out: [null, "Opted out", `${name} does not want to be verified by voice.`],
+    model_changed: [null, "The model has changed", `The model is another one since ${name} enrolled, so their profile says nothing now. Enrol again.`],
+  };
+  const [fault, advice] = SOUND_REASONS[reason] ?? [];
+  if (fault) return [null, `Inconclusive: ${fault}`, `${advice} Nothing was decided.`];
+  if (decision === "accept") return ["TC", `Welcome, ${name}`, "The voice is yours, and the words are the right ones."];
+  return says[reason] ?? (decision === "reject" ? ["IW", "Turned away", "The evidence is against you."]
+    : [null, "Inconclusive", "The evidence does not reach the line on either side. Nothing was decided: try once more."]);
+}
+
+export async function verifyView(main, query) {
+  const [profiles, model] = await Promise.all([api.profiles(), api.model().catch(() => ({}))]);
+  const people = profiles.filter(({ state }) => !["opted_out", "deleted"].includes(state));
+  const ready = people.filter(({ state }) => ["enrolled", "stale"].includes(state));
+  main.append(h("h1", { tabindex: -1 }, "Who are you?"));
+  if (!ready.length) {
+    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, people.length
+      ? "Nobody has finished enrolling yet. Three takes are needed."
+      : "Nobody is enrolled yet. It takes a minute: read what is kept of you, then say a phrase three times."),
+    h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
+    return null;
+  }
+  let ticking = null, current = null;
+  const who = h("select", { id: "who", onchange: reset }, ready.map((p) => h("option", { value: p.profileId, selected: p.profileId === query.get("who") }, p.userId || p.profileId)));
+  const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"], [2, "Two phrases chosen now"], [3, "Three phrases chosen now"]].map(([n, text]) => h("option", { value: n }, text)));
+  const strict = h("select", { id: "strict", onchange: () => (costs.hidden = strict.value !== "costs") }, [["", "As the server is set"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar, `${oneIn(wantedFar)} impostors may pass`]), ["costs", "From costs and odds"]].map(([v, text]) => h("option", { value: v }, text)));
+  const number = (id, label, value) => h("p", { class: "field" }, h("label", { for: id }, label), h("input", { id, type: "number", min: 0, step: "any", value }));
+  const costs = h("div", { class: "costs", hidden: true }, number("prior", "How often it is really them (0 to 1)", 0.5), number("miss-cost", "Cost of turning them away", 1), number("alarm-cost", "Cost of letting another in", 10));
+  const place = h("div", { class: "place" });
+  const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
+    h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who),
+    h("details", { open: matchMedia("(min-width: 60rem)").matches }, h("summary", {}, "How it is asked and judged"),
+      h("p", { class: "field" }, h("label", { for: "mode" }, "I say"), mode,
+        h("small", {}, "A phrase chosen now is asked for once, for a minute: last time's recording is a wrong phrase.")),
+      h("p", { class: "field" }, h("label", { for: "strict" }, "How strict"), strict), costs));
+  const split = h("div", { class: "split" }, side, place);
+  main.append(split);
+
+  const claimed = () => ready.find(({ profileId }) => profileId === who.value);
+  const name = () => claimed().userId || "this person";
+
+  function stop() {
+    clearInterval(ticking);
+    current?.leave?.();
+  }
+
+  function reset() {
+    stop();
+    split.classList.remove("judged");
+    const count = Number(mode.value);
+    if (count) return ask(count);
+    const { phrases = [] } = claimed();
+    return stage(phrases[0], `Say the phrase of ${name()}`, (sound) => judge([sound], { phrase: phrases[0] }));
+  }
+
+  function lost(text) {
+    stop();
+    place.replaceChildren(h("section", { class: "stage" }, h("p", { class: "problem", role: "alert" }, text),
+      h("button", { type: "button", class: "primary", onclick: reset }, "Ask for another phrase")));
+  }
+
+  async function ask(count) {
+    let challenge;
+    try {
+      challenge = await api.challenge(who.value, count);
+    } catch (error) {
+      lost(error.message);
+      return;
+    }
+    const until = Date.parse(challenge.expires);
+    const left = h("span", { class: "number" });
+    const tick = () => {
+      const seconds = Math.max(0, Math.round((until - Date.now()) / 1000));
+      left.textContent = `${seconds} s`;
+      if (!seconds) lost("The time is over: what was asked for is forgotten.");
+    };
+    tick();
+    ticking = setInterval(tick, 1000);
+    const sounds = [];
+    const next = () => stage(challenge.phrases[sounds.length], [count > 1 ? `Phrase ${sounds.length + 1} of ${count}, within ` : "Asked for once, within ", left], async (sound) => {
+      sounds.push(sound);
+      if (sounds.length < count) { next(); place.querySelector("button")?.focus(); return; }
+      clearInterval(ticking);
+      await judge(sounds, { challengeId: challenge.challengeId }).catch((error) => lost(error.message));
+    });
+    next();
+  }
+
+  function stage(phrase, hint, onsound) {
+    current = booth({ phrase, hint, onsound });
+    place.replaceChildren(current);
+  }
+
+  async function judge(sounds, fields) {
+    if (strict.value === "costs") {
+      for (const [field, id] of [["prior", "prior"], ["missCost", "miss-cost"], ["falseAlarmCost", "alarm-cost"]]) fields[field] = costs.querySelector(`#${id}`).value;
+    } else fields.far = strict.value;
+    show(await api.verify(who.value, sounds, fields));
+  }
+
+  function show(answer) {
+    stop();
+    split.classList.add("judged");
+    const [kind, heading, sentence] = verdict(answer, name());
+    const title = h("h2", { tabindex: -1 }, heading);
+    const has = (...names) => names.every((n) => Number.isFinite(answer[n]));
+    const again = h("p", { class: "row" }, h("button", { class: "primary", type: "button", onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Once more"),
+      answer.reason === "not_enrolled" || answer.reason === "model_changed" || answer.reason === "expired" ? h("a", { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(who.value)}` }, "Enrol") : null);
+    place.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision, "data-reason": answer.reason ?? "" },
+      h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
+      has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker), dial("words", "words", answer.llrPhrase)),
+      h("div", { class: "pair" },
+        has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Where it lies"), plane(answer.llrSpeaker, answer.llrPhrase)),
+        h("div", {}, answer.posteriors && [h("h3", {}, "What probably happened"), bars(answer.posteriors)],
+          has("llr", "threshold") && [h("h3", {}, "The line"), scale(answer.llr, answer.threshold, answer.rejectThreshold, answer.decision)],
+          answer.operatingPoint && h("p", { class: "small" }, operating(answer.operatingPoint)))),
+      h("details", {}, h("summary", {}, "The recording and the record"), [answer.quality].flat().map((quality) => qualityList(quality)),
+        h("dl", { class: "facts" }, h("dt", {}, "Result"), h("dd", {}, h("code", {}, answer.resultId)), h("dt", {}, "Model"), h("dd", {}, h("code", {}, answer.modelVersion ?? "–"))))));
+    announce(`${heading}. ${sentence}`);
+    title.focus();
+  }
+
+  reset();
+  return stop;
+}
+
+function operating({ far, frr, interval, frrInterval }) {
+  const range = frrInterval ?? interval;
+  const parts = [];
+  if (far !== undefined && far !== null) parts.push(`At this line ${oneIn(far)} impostors would pass`);
+  if (frr !== undefined && frr !== null) parts.push(`${percent(frr, 1)} of rightful attempts would be turned away${range ? ` (95 % interval ${percent(range[0], 1)} to ${percent(range[1], 1)})` : ""}`);
+  return parts.length ? `${parts.join(", and ")}, by the data that the model was calibrated on.` : "";
+}
