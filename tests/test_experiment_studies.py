@@ -54,7 +54,7 @@ def test_both_views_beat_one_where_they_are_mixed_up(seed):
     both = {name: errors["Total"] for name, errors in result.both.items()}
     assert both["  the same, phrase known"] < both["multi-view"] < 0.7 * both["cosine"]
     assert re.split(r"  +", result.table_of_both().splitlines()[0])[1:] == [
-        "other both",
+        "both other",
         "other speaker",
         "other phrase",
         "Total",

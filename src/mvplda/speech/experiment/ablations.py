@@ -20,7 +20,7 @@ from ...metrics.evaluation import markdown_rows
 from ...models.multiview import MultiviewPLDA
 from ...persistence import write_atomically
 from ...report import (
-    SYSTEM_COLOURS,
+    PALETTE,
     bars_of_systems,
     figure,
     pictures_where_possible,
@@ -88,9 +88,10 @@ def study_drawn(
         f"{len(task.train)} training vectors, {len(task.model_labels['speaker'])} profiles x {len(task.test)} tests"
     )
     say(summary + "\n")
-    own = replace(EXACT, method=None, vectors="")
+    names = ("cosine-plain", "cosine", "plda-cell-raw", "cascade", "jplda-printed-raw", "jplda-exact-raw")
+    own = replace(SYSTEMS["jplda-exact-raw"], method=None)
     systems = [
-        *(SYSTEMS[name] for name in ("cosine-plain", "cosine", "plda-cell", "cascade", "jplda-printed", "jplda-exact")),
+        *(SYSTEMS[name] for name in names),
         replace(own, name="jplda-enrolment", title="  by-the-book enrolment"),
         replace(own, name="jplda-claimed", title="  and the {1} known", question=claims),
         KnownSystem("truth", "true parameters", own.build, method="average", model=truth),
@@ -98,7 +99,7 @@ def study_drawn(
     results, scored = run_systems(
         task,
         systems,
-        BackendSettings(reduce=None, random_state=random_state),
+        BackendSettings(random_state=random_state),
         title="vectors of a known model",
         summary=summary,
         resamples=resamples,
@@ -192,6 +193,9 @@ def _with_priors(system: System, weights: tuple[int, int, int]) -> Callable[[Tas
     return question
 
 
+COLOURS = dict(zip((system.title for system in PAPERS), PALETTE, strict=False))
+
+
 def study_ablations(
     task: Task, output: Path, settings: BackendSettings, *, say: Say = lambda text: None
 ) -> list[dict[str, Any]]:
@@ -225,13 +229,18 @@ def study_ablations(
 
 
 def _draw(rows: list[dict[str, Any]], kinds: list[str], path: Path) -> Path:
-    """EER over the values of one setting, a line a system: the hard kind and all together."""
+    """EER over the values of one setting, a line a system, or bars of one: the hard kind and all together."""
     fig, panels = figure(10, 4, 2)
     values = list(dict.fromkeys(row["value"] for row in rows))
+    systems = list(dict.fromkeys(row["system"] for row in rows))
     for axes, kind in zip(panels, (kinds[1], kinds[-1]), strict=True):
-        for i, system in enumerate(dict.fromkeys(row["system"] for row in rows)):
+        for system in systems:
             errors = [100 * row[kind] for row in rows if row["system"] == system]
-            axes.plot(values, errors, "o-", label=system, color=SYSTEM_COLOURS[(1, 4, 9)[i % 3]])
+            colour = COLOURS.get(system, PALETTE[0])
+            if len(systems) == 1:
+                axes.bar(values, errors, label=system, color=colour, width=0.6)
+            else:
+                axes.plot(values, errors, "o-", label=system, color=colour)
         axes.set(xlabel=rows[0]["setting"], ylabel="EER, %", ylim=(0, None), title=kind)
         axes.grid(alpha=0.25)
     panels[0].legend(fontsize="small")

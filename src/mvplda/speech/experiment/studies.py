@@ -59,12 +59,12 @@ class NuisanceResult:
 
     def table_of_both(self) -> str:
         """Systems by what is different in the non-targets, EER in percent: words that follow the views."""
-        names = dict(zip(NONTARGETS, ("both", self.verify, self.ignore), strict=False))
+        names = dict(zip(NONTARGETS, ("both other", f"other {self.verify}", f"other {self.ignore}"), strict=False))
         rows = [
             [system, *(f"{100 * errors[kind]:.2f}" for kind in (*names, "Total"))]
             for system, errors in self.both.items()
         ]
-        lines = aligned([["EER, %", *(f"other {name}" for name in names.values()), "Total"], *rows])
+        lines = aligned([["EER, %", *names.values(), "Total"], *rows])
         note = f"trials: same {self.verify} in the same {self.ignore}, or not, on unseen classes of {self.verify}"
         return "\n".join([*lines, "", note])
 
