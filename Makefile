@@ -3,6 +3,8 @@
 # make quick  the tests without the slow ones
 # make test-oldest  the same, with the oldest versions of every dependency that pyproject.toml allows
 # make bench  the benchmarks (minutes)
+# make docs   the site, in docs/_build/html; a warning is an error
+# make dist   wheel and source archive, and the wheel tried in a clean environment
 
 PYTHON ?= python3
 VENV := .venv
@@ -13,7 +15,7 @@ OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
-.PHONY: demo test quick test-oldest lint bench clean
+.PHONY: demo test quick test-oldest lint bench docs dist clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,5 +49,14 @@ test-oldest: $(OLDEST_STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -d docs/_build/trees docs docs/_build/html
+	$(BIN)/python tests/site_pages.py docs/_build/html
+
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python tests/wheel.py dist
+
 clean:
-	rm -rf $(VENV) $(OLDEST) demo-output
+	rm -rf $(VENV) $(OLDEST) demo-output dist docs/_build docs/gallery docs/reference

@@ -31,7 +31,21 @@ def hyperion(X: Any, y: Any, rank: int, iterations: int) -> None:
     SPLDA(y_dim=rank).fit(X, y, epochs=iterations)
 
 
-PEERS = {"hyperion": hyperion}
+def speechbrain(X: Any, y: Any, rank: int, iterations: int) -> None:
+    """SpeechBrain's PLDA, full noise, on NumPy; measured with version 1.1.2."""
+    from speechbrain.processing.PLDA_LDA import (  # type: ignore[import-not-found,unused-ignore]
+        PLDA,
+        StatObject_SB,
+    )
+
+    names = np.array([f"class{i}" for i in y], dtype="|O")
+    utterances = np.array([f"vector{i}" for i in range(len(y))], dtype="|O")
+    nothing = np.array([None] * len(y))
+    vectors = StatObject_SB(names, utterances, nothing, nothing, np.ones((len(y), 1)), X.astype(np.float64))
+    PLDA(rank_f=rank, nb_iter=iterations).plda(vectors)
+
+
+PEERS = {"hyperion": hyperion, "speechbrain": speechbrain}
 
 
 def run_peer(name: str, case: dict[str, int], rounds: int, python: str = sys.executable) -> dict[str, Any]:

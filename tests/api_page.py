@@ -26,6 +26,7 @@ MODULES = (
     "mvplda.adaptation",
     "mvplda.metrics",
     "mvplda.io",
+    "mvplda.io.onnx",
     "mvplda.io.plda",
     "mvplda.distributed",
     "mvplda.extractors",

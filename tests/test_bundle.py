@@ -176,7 +176,7 @@ def _short_mean(tensors: Any, about: Any) -> None:
 
 
 def _one_more_question(tensors: Any, about: Any) -> None:
-    about["questions"].append({"same": "speaker"})
+    about["questions"] = [{}, {"same": "speaker"}]
 
 
 def _unknown(tensors: Any, about: Any) -> None:

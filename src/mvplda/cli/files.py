@@ -169,12 +169,17 @@ _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
 @click.option(
     "--as",
     "what",
-    type=click.Choice(["vectors", "trials", "scores", "plda"]),
-    help="Take SOURCE to hold this.  [default: vectors, where both names say so]",
+    type=click.Choice(["vectors", "trials", "scores", "plda", "scorer"]),
+    help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
 )
 @click.option("--from-format", help="Read trials or scores in this format.  [default: seen from the contents]")
 @click.option("--to-format", help="Write TARGET in this format.  [default: by its name, else Kaldi's]")
-def convert(source: str, target: str, what: str | None, from_format: str | None, to_format: str | None) -> None:
+@click.option(
+    "--enrolled", type=click.IntRange(min=1), default=1, show_default=True, help="Vectors a profile in an ONNX graph."
+)
+def convert(
+    source: str, target: str, what: str | None, from_format: str | None, to_format: str | None, enrolled: int
+) -> None:
     """Write SOURCE in another format to TARGET.
 
     \b
@@ -183,19 +188,23 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
     scores    kaldi, nist, csv, parquet
     plda      one-view models: .safetensors, .npz, .h5 by their names, else Kaldi's <Plda>,
               of which --to-format kaldi-text writes text
+    scorer    a model with its preprocessing and calibration, as an ONNX graph:
+              enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out
 
     \b
     Examples:
       mvplda convert xvector.scp xvector.parquet
       mvplda convert trials trials.csv --as trials
       mvplda convert kaldi.plda model.safetensors --as plda
+      mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
     from ..persistence import check_writable
 
     if what is None:
         what = "vectors" if _names_vectors(source) and _names_vectors(target) else None
+        what = "scorer" if target.endswith(".onnx") else what
         if what is None:
-            raise click.UsageError("say what the file holds: --as vectors, trials, scores or plda")
+            raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
     if what != "vectors":
         check_writable(target)
     if what == "vectors":
@@ -211,6 +220,11 @@ def convert(source: str, target: str, what: str | None, from_format: str | None,
         from ..io.scores import read_scores, write_scores
 
         write_scores(target, read_scores(source, from_format), to_format)
+    elif what == "scorer":
+        from ..io.onnx import write_onnx
+        from ..persistence import load
+
+        write_onnx(target, load(source), enrolled=enrolled)
     else:
         _convert_plda(source, target, to_format)
 

@@ -127,7 +127,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     mean_ : (D,)
     loadings_ : dict of {view: (D, rank)}
     noise_ : (D,) variances, or (D, D) for full noise
-    log_likelihoods_ : (n_iter_ + 1,) exact, before every iteration and at the end; never
+    log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end; never
         falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls).
         A lower bound of the log-likelihood where `algorithm_used_` is "variational"
     algorithm_used_ : "exact", "variational" or "paper"

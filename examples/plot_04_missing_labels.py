@@ -1,0 +1,54 @@
+"""
+Missing labels
+==============
+
+Nobody has written down what was said in most of the recordings. Their vectors still say something of the speakers: a
+vector without a phrase has one of its own. Leaving them out throws speakers' evidence away.
+"""
+
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mvplda import PLDA, MultiviewPLDA, make_two_views
+from mvplda.metrics import eer, trial_kinds
+
+X, labels, unseen = make_two_views(60, 10, 6, 60, (12, 9), held_out=60, random_state=3)
+claimed = {view: own[::3] for view, own in unseen.enrol_labels.items()}
+kinds = trial_kinds(claimed, unseen.test_labels)
+same, other = kinds["TC"] | kinds["TW"], kinds["IC"] | kinds["IW"]
+rng = np.random.default_rng(0)
+shares = [0, 0.25, 0.5, 0.75, 0.9, 0.95]
+order = rng.permutation(len(X))
+
+
+def error(model):
+    """Same speaker, whatever the phrase."""
+    scores = model.llr(model.enrol(unseen.enrol, unseen.ids), unseen.test, same="speaker")
+    return 100 * eer(scores[same], scores[other])
+
+
+rows = []
+for share in shares:
+    gone = order[: int(share * len(X))]
+    phrase = labels["phrase"].astype(object)
+    phrase[gone] = None
+    there = np.setdiff1d(order, gone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # few vectors hold fewer directions than were asked for
+        kept = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(X, {"speaker": labels["speaker"], "phrase": phrase})
+        left_out = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(X[there], {v: y[there] for v, y in labels.items()})
+    rows.append((error(kept), error(left_out)))
+    print(f"{share:4.0%} without a phrase: EER {rows[-1][0]:.1f} % with them, {rows[-1][1]:.1f} % without them")
+alone = error(PLDA(12).fit(X, {"speaker": labels["speaker"]}))
+
+# %%
+fig, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
+table = np.array(rows)
+axes.plot([100 * s for s in shares], table[:, 1], "s--", color="#E69F00", label="those vectors left out")
+axes.plot([100 * s for s in shares], table[:, 0], "o-", color="#0072B2", label="label None: a phrase of its own")
+axes.axhline(alone, color="#999999", linestyle=":", label="PLDA of speakers, no phrases at all")
+axes.set(xlabel="vectors without a phrase, %", ylabel="EER of the speaker, %", ylim=(0, None))
+axes.legend(frameon=False)
+plt.show()
