@@ -239,7 +239,7 @@ PRINTED = System(
 )
 ALONE = System(
     "jplda-alone",
-    "{0} alone, as printed",
+    "{0} alone, printed",
     as_printed,
     _as_its_appendix_asks,
     "average",
