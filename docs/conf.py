@@ -61,7 +61,7 @@ html_theme_options: dict[str, Any] = {
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
-    "footer_end": ["theme-version"],
+    "footer_end": [],
     "pygments_light_style": "tango",
 }
 html_sidebars = {"index": [], "whats-new": []}
@@ -147,7 +147,7 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(lines) + "\n\n" + "\n".join(trees)
     source[0] = re.sub(r"\]\(\.\./(?:docs/)?CONTRIBUTING\.md", "](contributing.md", source[0])
     source[0] = re.sub(r"\]\(\.\./CHANGELOG\.md", "](whats-new.md", source[0])
-    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./(?:[^)#]*/)?[^).]*\)", r"\1", source[0])  # folders of the repository
+    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0])  # what lies in the repository only
 
 
 def link_included(app: Any, path: Any, parent: str, source: list[str]) -> None:

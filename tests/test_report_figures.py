@@ -70,5 +70,39 @@ def test_a_page_of_a_kind_without_trials_has_a_dash(tmp_path):
     report = Report("few", result, {"TC": np.array([2.0]), "IC": np.array([1.0])})
     page = write_report(report, tmp_path / "page.html")[0].read_text()
     text = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
-    assert "<tr><td>TW</td><td>1</td><td>0</td><td>-</td>" in text
+    assert "<tr><td>TW</td><td>-</td>" in text
     assert "nan" not in text
+
+
+def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = np.repeat(["TC", "IW", "IC", "TW"], [40, 200, 100, 60])
+    scores = rng.normal(np.select([kinds == "TC", kinds == "IC"], [3.0, 1.0], -2.0))
+    result = evaluate(scores, kinds)
+    report = Report("a page", result, {kind: scores[kinds == kind] for kind in ("TC", "IW", "IC", "TW")})
+    write_report(report, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    eer = {kind: f"{100 * result[kind]['eer']:.2f} %" for kind in ("IC", "Total")}
+    hardest = f"the hardest are IC, other speaker, same phrase: {eer['IC']}."
+    said = f"Equal error rate {eer['Total']} over 360 non-targets; {hardest}"
+    assert page.index(said) < page.index("<table>")
+    assert "<dt>TW</dt><dd>same speaker, other phrase</dd>" in page
+    assert '<div class="scroll" tabindex="0"' in page
+    before = page[: page.index("<details>")]
+    assert "<pre>" not in before
+
+
+@pytest.mark.parametrize("name", ["det_curves", "score_histograms", "bayes_error_plot"])
+def test_legends_cover_no_data(name):
+    rng = np.random.default_rng(0)
+    scores = {"TC": rng.normal(2, 1, 300), "IC": rng.normal(-1, 1, 900)}
+    kinds = np.repeat(["TC", "IC"], [300, 900])
+    fig, axes = figures.figure(6, 5)
+    if name == "det_curves":
+        figures.det_curves(axes, scores, evaluate(np.concatenate(list(scores.values())), kinds))
+    elif name == "score_histograms":
+        figures.score_histograms(axes, scores)
+    else:
+        figures.bayes_error_plot(axes, *scores.values())
+    fig.canvas.draw()
+    assert axes.get_legend().get_window_extent().y1 < axes.get_window_extent().y0

@@ -1,10 +1,9 @@
 """Adaptation of a model to a new domain, with labels there or without.
 
-Without labels: `shift_mean` moves the mean, `CORAL` aligns the training vectors before a
-model is fitted to them, `coral_plus` aligns the covariances of a model that is fitted.
-With labels: `adapt` fits to the new vectors and mixes with `interpolate`.
-`adapted` does for any scorer what can be done with the vectors that there are.
-Every function gives a new model and leaves the old one as it is.
+Without labels: `shift_mean` moves the mean, `CORAL` aligns the training vectors before a model is fitted to them,
+`coral_plus` aligns the covariances of a model that is fitted. With labels: `adapt` fits to the new vectors and mixes
+with `interpolate`. `adapted` does for any scorer what can be done with the vectors that there are. Every function
+gives a new model and leaves the old one as it is.
 """
 
 from __future__ import annotations
@@ -39,16 +38,14 @@ Weight = float | Mapping[str, float]
 class CORAL(_Affine):
     """Correlation alignment: vectors of one domain get the mean and the covariance of another.
 
-    x -> (x - mean_source) S^(-1/2) T^(1/2) + mean_target, where S and T are the covariances
-    of the source and the target. Either transform the labelled vectors of the old domain and
-    train on them; or fit from the new domain to the old one, and put it before a model that
-    is there already, in a `Bundle`.
+    x -> (x - mean_source) S^(-1/2) T^(1/2) + mean_target, where S and T are the covariances of the source and the
+    target. Either transform the labelled vectors of the old domain and train on them; or fit from the new domain to
+    the old one, and put it before a model that is there already, in a `Bundle`.
 
     Parameters
     ----------
     floor : float
-        Axes of the source whose variance is below this fraction of the largest are left out,
-        as in `Whitening`.
+        Axes of the source whose variance is below this fraction of the largest are left out, as in `Whitening`.
 
     Attributes
     ----------
@@ -110,10 +107,9 @@ def coral_plus(
 ) -> MultiviewPLDA:
     """CORAL+, unsupervised: the covariances of every view and of the noise, aligned with new vectors.
 
-    The total covariance of the model and that of X give the aligning matrix A. Every
-    covariance C of the model is held against its aligned form A'CA in the basis that makes
-    both diagonal, and grows by `strength` of what the aligned form has more; it never
-    shrinks, since vectors without labels give no ground for being surer.
+    The total covariance of the model and that of X give the aligning matrix A. Every covariance C of the model is
+    held against its aligned form A'CA in the basis that makes both diagonal, and grows by `strength` of what the
+    aligned form has more; it never shrinks, since vectors without labels give no ground for being surer.
 
     Parameters
     ----------

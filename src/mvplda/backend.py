@@ -1,10 +1,9 @@
 """NumPy and torch behind one face: the few calls of the kernel in which they differ.
 
-The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on
-some device, and asks ``sums.xp`` for whatever the two libraries name or do
-differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
-passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases:
-`cached`, `cached_table`, `cached_columns` and `cached_dense_rows` bring them to the device once a fit.
+The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on some device, and asks ``sums.xp`` for
+whatever the two libraries name or do differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
+passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases: `cached`, `cached_table`,
+`cached_columns` and `cached_dense_rows` bring them to the device once a fit.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
@@ -169,7 +168,8 @@ class Torch:
         self._kept: dict[Hashable, tuple[object, Any]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
+        found = getattr(torch, name)
+        return partial(found, device=self.device, dtype=self.dtype) if name in ("zeros", "empty", "eye") else found
 
     def asarray(self, array: Any) -> Any:
         if is_torch(array):
@@ -211,15 +211,6 @@ class Torch:
         if is_torch(table):
             return table.T @ table
         return self.asarray((table.host.T @ table.host).toarray())
-
-    def zeros(self, shape: int | tuple[int, ...]) -> Any:
-        return torch.zeros(shape, device=self.device, dtype=self.dtype)
-
-    def empty(self, shape: int | tuple[int, ...]) -> Any:
-        return torch.empty(shape, device=self.device, dtype=self.dtype)
-
-    def eye(self, size: int) -> Any:
-        return torch.eye(size, device=self.device, dtype=self.dtype)
 
     def arange(self, size: int) -> Any:
         return torch.arange(size, device=self.device)

@@ -101,8 +101,7 @@ def _names_of(labels: Any) -> list[Any] | None:
 def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     """The label columns by name, from a dict, a DataFrame, an Arrow table, a structured array, or an array.
 
-    With ``views=None`` every column is taken; columns of an array are then
-    called ``view0``, ``view1``, ...
+    With ``views=None`` every column is taken; columns of an array are then called ``view0``, ``view1``, ...
     """
     if labels is None:
         raise LabelError("requires y to be passed, but the target y is None: give one label a vector and view")
@@ -240,8 +239,10 @@ def as_array(column: Any) -> Names:
         values = list(column)
     except TypeError:
         raise LabelError(f"labels must be a sequence with one label a vector; got {column!r}") from None
-    texts = {isinstance(value, (str, bytes)) for value in values}
-    if len(texts) > 1 or any(value is None or isinstance(value, (list, tuple)) for value in values):
+    kinds = set(map(type, values))
+    if len({issubclass(kind, (str, bytes)) for kind in kinds}) > 1 or any(
+        issubclass(kind, (list, tuple, type(None))) for kind in kinds
+    ):
         return np.array(values, dtype=object)  # NumPy would make text of everything, None and NaN included
     return exact_names(values)
 

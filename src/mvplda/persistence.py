@@ -170,9 +170,8 @@ def check_writable(*targets: PathLike) -> None:
 def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     """Temporary files to write, which take the places of the targets when the block ends well.
 
-    After an error the temporary files are gone and the targets are as they were. A link stays a
-    link: what it points to is written. Devices, pipes and standard output (``-``), which cannot
-    be replaced, get a copy.
+    After an error the temporary files are gone and the targets are as they were. A link stays a link: what it points
+    to is written. Devices, pipes and standard output (``-``), which cannot be replaced, get a copy.
     """
     check_writable(*targets)
     paths = [Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target)) for target in targets]

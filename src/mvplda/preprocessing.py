@@ -21,7 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, FloatArray
-from .backend import checked_vectors
+from .backend import checked_vectors, diagonal_of
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
 from .persistence import Persistent
@@ -105,10 +105,9 @@ class Whitening(_Affine):
     dim : int or None
         Axes that ``"pca"`` keeps, at most; None: all that the vectors can show.
     floor : float
-        Axes whose variance, in columns of unit variance, is below this fraction of the largest are
-        left out, whatever the units of the columns: to bring them to unit variance would blow up
-        rounding, and whatever of a new vector falls into a direction in which the training
-        vectors had nothing.
+        Axes whose variance, in columns of unit variance, is below this fraction of the largest are left out, whatever
+        the units of the columns: to bring them to unit variance would blow up rounding, and whatever of a new vector
+        falls into a direction in which the training vectors had nothing.
 
     Attributes
     ----------
@@ -123,8 +122,7 @@ class Whitening(_Affine):
     >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [1, 5, 20]
     >>> np.cov(Whitening().fit_transform(X).T).round(6) + 0.0
     array([[1., 0., 0.],
-           [0., 1., 0.],
-           [0., 0., 1.]])
+           [0., 1., 0.], [0., 0., 1.]])
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
@@ -157,8 +155,7 @@ class Reduction(_Affine):
     Parameters
     ----------
     dim : int or None
-        Axes to keep, at most; None: all that the vectors can show, but not those along which
-        only rounding varies.
+        Axes to keep, at most; None: all that the vectors can show, but not those along which only rounding varies.
 
     Attributes
     ----------
@@ -181,10 +178,6 @@ class Reduction(_Affine):
         return self
 
 
-LARGEST = 1e150
-"""What lies further from the mean has squares that float64 cannot sum."""
-
-
 def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Array, Array, Array]:
     """Mean, variances and axes (as columns) of the first principal axes, without those that hardly vary.
 
@@ -193,15 +186,28 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
     B = s U sqrt(l), and its principal axes are U sqrt(1 / l) / s in the range of B, turned by the right singular
     vectors of B, and normed. Small units are not lost in large ones this way, as they would be in B B^T.
     """
-    mean, centred = _centred(X)
-    variance = np.einsum("ij,ij->j", centred, centred) / (len(X) - 1)
+    n, D = X.shape
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = X.mean(axis=0, dtype=np.float64)
+        centred = np.subtract(X, mean, dtype=np.float64)
+        squares = centred.T @ centred if n >= D else np.einsum("ij,ij->j", centred, centred)
+    variance = diagonal_of(squares) / (n - 1)
+    if not np.isfinite(variance).all():
+        raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
     dead = hardly_vary(variance, (1e-13 * mean) ** 2)
     if dead.all():
         raise DataError("all vectors are the same: there is no axis along which they vary")
     deviation = np.where(dead, 0.0, np.sqrt(variance))
     inverse = np.divide(1.0, deviation, where=~dead, out=np.zeros(len(dead)))
-    centred *= inverse
-    shares, turned = _principal_axes(centred)
+    if n >= D:
+        shares, turned = np.linalg.eigh(squares * inverse * inverse[:, None] / (n - 1))
+        shares, turned = np.maximum(shares[::-1], 0.0)[: n - 1], turned[:, ::-1][:, : n - 1]
+    else:  # fewer vectors than columns: n - 1 axes are all that there are, and cheaper from n products
+        centred *= inverse
+        shares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
+        shares = np.maximum(shares[:0:-1], 0.0)
+        turned = centred.T @ left[:, :0:-1]
+        turned /= np.maximum(np.linalg.norm(turned, axis=0), np.finfo(np.float64).tiny)
     shown = shares > floor * shares[0]
     roots, turned = np.sqrt(shares[shown]), turned[:, shown]
     together = deviation[:, None] * turned * roots
@@ -228,37 +234,13 @@ def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
     )
 
 
-def _centred(X: FloatArray) -> tuple[Array, Array]:
-    """The mean of vectors, and what they are without it."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean = X.mean(axis=0, dtype=np.float64)
-        centred = X.astype(np.float64) - mean
-    if not np.abs(centred).max() <= LARGEST:
-        raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
-    return mean, centred
-
-
-def _principal_axes(centred: Array) -> tuple[Array, Array]:
-    """Variances descending, and axes as columns, as many as the vectors can show."""
-    n, D = centred.shape
-    if n < D:  # fewer vectors than columns: n - 1 axes are all that there are, and cheaper from n products
-        squares, left = np.linalg.eigh(centred @ centred.T / (n - 1))
-        variances, left = np.maximum(squares[:0:-1], 0.0), left[:, :0:-1]
-        axes = centred.T @ left
-        return variances, axes / np.maximum(np.linalg.norm(axes, axis=0), np.finfo(np.float64).tiny)
-    variances, axes = np.linalg.eigh(centred.T @ centred / (n - 1))
-    most = min(n - 1, D)
-    return np.maximum(variances[::-1], 0.0)[:most], axes[:, ::-1][:, :most]
-
-
 class LengthNormalisation(OneToOneFeatureMixin, Step):
     """Scale every vector to one length; a zero vector stays zero.
 
     Parameters
     ----------
     length : {"sqrt", "unit"}
-        ``"sqrt"`` is the root of the dimension, which keeps whitened columns at unit
-        variance; ``"unit"`` is 1.
+        ``"sqrt"`` is the root of the dimension, which keeps whitened columns at unit variance; ``"unit"`` is 1.
     """
 
     def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
@@ -291,8 +273,7 @@ class LDA(_Affine):
         Which labels make the classes: a view, or several with colons (``"speaker:phrase"``,
         a class for every combination). None: all views together, the cell.
     shrinkage : float in [0, 1] or "auto"
-        Of the within-class covariance towards a multiple of the identity ("auto" is Ledoit
-        and Wolf's).
+        Of the within-class covariance towards a multiple of the identity ("auto" is Ledoit and Wolf's).
 
     Attributes
     ----------
@@ -328,16 +309,16 @@ class LDA(_Affine):
         if self.dim is not None and not 1 <= self.dim <= most:
             raise ParameterError(f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}")
         self.mean_ = X.mean(axis=0, dtype=np.float64)
-        centred = X.astype(np.float64) - self.mean_
-        columns = ~hardly_vary(centred.var(axis=0), (1e-13 * self.mean_) ** 2)
+        centred = np.subtract(X, self.mean_, dtype=np.float64)
+        columns = ~hardly_vary(_variances(centred), (1e-13 * self.mean_) ** 2)
         scalings = np.zeros((X.shape[1], 0))
         if columns.any():
-            found = self._directions(centred[:, columns], classes)[:, : most if self.dim is None else self.dim]
-            scalings = np.zeros((X.shape[1], found.shape[1]))
-            scalings[columns] = found
+            found = self._directions(centred if columns.all() else centred[:, columns], classes)
+            scalings = np.zeros((X.shape[1], min(found.shape[1], most if self.dim is None else self.dim)))
+            scalings[columns] = found[:, : scalings.shape[1]]
         if scalings.shape[1] == 0 or not np.isfinite(scalings).all():
             raise DataError("LDA found no direction in which the classes differ: the vectors are alike or dependent")
-        variances = (centred @ scalings).var(axis=0)
+        variances = _variances(centred @ scalings)
         self.matrix_ = np.ascontiguousarray(scalings[:, variances > HARDLY_VARIES * variances.max()])
         if self.dim is not None and self.matrix_.shape[1] < self.dim:
             _warn_of_fewer("directions", self.matrix_.shape[1], self.dim)
@@ -361,6 +342,12 @@ class LDA(_Affine):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _variances(centred: Array) -> Array:
+    """(D,) of vectors whose mean was taken off."""
+    variances: Array = np.einsum("ij,ij->j", centred, centred) / len(centred)
+    return variances
 
 
 def standard_chain(

@@ -80,7 +80,7 @@ def scatter_of_kinds(
     axes.axvline(0, color=INK, linewidth=0.5)
     axes.set_xlabel(f"LLR: same {names[0]}, whatever the {names[1]}")
     axes.set_ylabel(f"LLR: same {names[1]}, whatever the {names[0]}")
-    legend = axes.legend(loc="best", fontsize="small", markerscale=3)
+    legend = legend_below(axes, 2, markerscale=3)
     for handle in legend.legend_handles:
         handle.set_alpha(1)
 
@@ -101,6 +101,12 @@ def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns
     least = min((100 * row[c] for row in table.values() for c in columns if row[c] > 0), default=1.0)
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least / 2, None), ylabel="EER, % (log scale)")
     axes.legend(fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+
+
+def legend_below(axes: Any, columns: int, **options: Any) -> Any:
+    """A legend under the axes, where it covers no data."""
+    where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
+    return axes.legend(fontsize="small", ncols=columns, **where, **options)
 
 
 def colour_of(kind: str, place: int = 0) -> str:
@@ -137,7 +143,7 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
             axes.plot([ndtri(false_alarm)], [ndtri(miss)], "x", color=colour, markersize=7)
     det_axes(axes)
     axes.set_title(f"dot: EER; cross: minDCF {cost}", fontsize="small")
-    axes.legend(fontsize="small", loc="best", title=f"against {curve.n_targets:,} targets", title_fontsize="small")
+    legend_below(axes, 2, title=f"against {curve.n_targets:,} targets", title_fontsize="small")
 
 
 def det_axes(axes: Any) -> None:
@@ -162,7 +168,7 @@ def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:
         axes.stairs(share / max(values.size, 1), edges, color=colour_of(kind, i))
     axes.axvline(0, color=INK, linewidth=0.7)
     axes.set(xlabel="score (natural-log likelihood ratio)", ylabel="share of the trials of a kind")
-    axes.legend(fontsize="small")
+    legend_below(axes, 4)
 
 
 def bayes_error_plot(axes: Any, targets: NDArray[Any], others: NDArray[Any]) -> None:
@@ -175,7 +181,7 @@ def bayes_error_plot(axes: Any, targets: NDArray[Any], others: NDArray[Any]) -> 
     axes.axvline(np.log(0.01 / 0.99), color=INK, linewidth=0.5, linestyle=":")
     axes.set(xlabel="log prior odds of a target (dotted: prior 0.01)", ylabel="error / error without scores")
     axes.set_ylim(0, min(2.0, max(1.1, float(np.nanmax(actual)) * 1.05)))
-    axes.legend(fontsize="small")
+    legend_below(axes, 4)
 
 
 def variance_bars(axes: Any, shares: Mapping[str, float]) -> None:
@@ -245,21 +251,34 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 1100px; margin: 2rem auto; padding: 0 1.2rem; }
 h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .6rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem; }
-.scroll { overflow-x: auto; }
+.finding { font-size: 1.2rem; line-height: 1.45; margin: .8rem 0 1.2rem; max-width: 46rem; }
+dl.kinds { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; font-size: .92rem; }
+dl.kinds dt { font-weight: 600; } dl.kinds dd { margin: 0; }
+table { border-collapse: separate; border-spacing: 0; font-variant-numeric: tabular-nums; font-size: .92rem; }
+.scroll { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; width: fit-content; max-width: 100%; }
+.scroll:focus-visible { outline: 2px solid #0072b2; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; } tr:last-child td { font-weight: 600; }
+tr:last-child td { border-bottom: 0; } tr.best td { font-weight: 600; }
+th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--paper);
+  border-right: 1px solid var(--line); white-space: normal; min-width: 5rem; }
+.hint { display: none; font-size: .8rem; opacity: .75; margin: .2rem 0; }
 small.interval { display: block; opacity: .75; font-weight: 400; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(430px, 1fr)); gap: 1.4rem; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 1.4rem; }
 figure { margin: 0; background: var(--soft); border: 1px solid var(--line); border-radius: 8px; padding: .8rem; }
 figure svg { width: 100%; height: auto; color: var(--ink); } figcaption { font-size: .88rem; margin-top: .3rem; }
 details { margin: .8rem 0; } pre { overflow-x: auto; background: var(--soft); padding: .8rem; border-radius: 6px; }
 ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
-@media print { body { margin: 0; padding: 0; max-width: none; font-size: 12px; } details { display: none; }
-  .scroll { overflow: visible; } table { font-size: .8rem; } th, td { padding: .2rem .4rem; white-space: normal; }
-  h2 { break-after: avoid; } figure { break-inside: avoid; padding: .4rem; } .figures { display: block; }
-  .figures figure { display: inline-block; width: 46%; margin: .5%; vertical-align: top; } }
-@media (max-width: 500px) { .figures { grid-template-columns: 1fr; } }
+@media (max-width: 900px) { .hint { display: block; } }
+@media (max-width: 500px) { body { padding: 0 .8rem; } th, td { padding: .3rem .5rem; } figure { padding: .3rem; }
+  th:first-child, td:first-child { max-width: 8.5rem; } }
+@media print { html, body { font-size: 11px; } body { margin: 0; padding: 0; max-width: none; }
+  details, .hint { display: none; }
+  h1 { font-size: 1.5rem; } h2 { margin: 1rem 0 .3rem; break-after: avoid; } .finding { margin: .3rem 0 .6rem; }
+  .scroll { overflow: visible; border: 0; width: auto; } table { font-size: .78rem; } tr { break-inside: avoid; }
+  th, td { padding: .12rem .35rem; white-space: normal; } th:first-child, td:first-child { position: static; }
+  .figures { display: block; font-size: 0; } .figures figure { display: inline-block; box-sizing: border-box;
+    width: 49%; margin: 0 .5% .6rem; padding: .3rem; vertical-align: top; break-inside: avoid; }
+  figcaption { font-size: 9px; } }
 """
 
 
@@ -267,7 +286,7 @@ INTERVAL = '<small class="interval">{} to {}</small>'
 """How a cell shows its interval."""
 
 Pictures = Mapping[str, tuple[str, Callable[[Any], None]]]
-"""Name -> caption, and how to """
+"""Name -> caption, and how to draw."""
 
 
 @dataclass(frozen=True)
@@ -321,6 +340,21 @@ class Report:
                 lambda axes: convergence_plot(axes, values),
             )
         return found
+
+    def finding(self) -> str:
+        """The result in a sentence or two."""
+        rows = self.result.rows
+        text = f"Equal error rate {100 * rows['Total']['eer']:.2f} %"
+        if self.intervals is not None and (ends := self.intervals.of("Total", "eer")) is not None:
+            level = f"{100 * self.intervals.level:g} % interval over speakers"
+            text += f" ({level}: {100 * ends.low:.2f} to {100 * ends.high:.2f})"
+        text += f" over {rows['Total'].n_nontargets:,} non-targets"
+        others = {kind: row["eer"] for kind, row in rows.items() if kind not in ("Total", "Equal") and row.n_nontargets}
+        if len(others) > 1:
+            hardest = max(others, key=lambda kind: others[kind])
+            words = f", {KIND_WORDS[hardest]}" if hardest in KIND_WORDS else ""
+            text += f"; the hardest are {hardest}{words}: {100 * others[hardest]:.2f} %"
+        return text + "."
 
     def _scatter(self, axes: Any) -> None:
         (first, a), (second, b) = ((view, _finite(scores)) for view, scores in self.view_scores.items())
@@ -404,22 +438,36 @@ def fold_away(summary: str, text: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
+def finding(text: str, kinds: Iterable[str]) -> str:
+    """What a page says first, and what its kinds of trials mean."""
+    known = "".join(f"<dt>{kind}</dt><dd>{KIND_WORDS[kind]}</dd>" for kind in KIND_WORDS if kind in kinds)
+    return f'<p class="finding">{html.escape(text)}</p>' + (f'<dl class="kinds">{known}</dl>' if known else "")
+
+
 def _body(report: Report, cells: str, tables: Mapping[str, str]) -> str:
     result, intervals = report.result, report.intervals
     parts = []
     for title, metrics in result.tables().items():
-        head, *rows = result.grid(metrics, intervals, INTERVAL)
-        shown = html_table(head, [[html.escape(kind), *numbers] for kind, *numbers in rows])
+        # the counts come last, so that what was asked for stands beside the kind on a narrow screen
+        head, *rows = [[html.escape(k), *rest, n, m] for k, n, m, *rest in result.grid(metrics, intervals, INTERVAL)]
+        shown = html_table(head, rows, list(result.rows).index("Total"))
         parts.append(f"<h2>{html.escape(title)} by kind of trial</h2>{shown}")
     copies = "".join(fold_away(f"The tables as {form}", text) for form, text in tables.items())
-    return f"{''.join(parts)}{notes_list(result.definitions(intervals))}{copies}<h2>Pictures</h2>{cells}"
+    said = finding(report.finding(), [result.target, *result.rows])
+    return f"{said}{''.join(parts)}{notes_list(result.definitions(intervals))}{copies}<h2>Pictures</h2>{cells}"
 
 
-def html_table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table, of headings and of cells that are HTML."""
+def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | None = None) -> str:
+    """A table, of headings and of cells that are HTML; it scrolls in itself where it is too wide."""
     top = "".join(f"<th>{html.escape(heading)}</th>" for heading in head)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    body = ""
+    for i, row in enumerate(rows):
+        mark = ' class="best"' if i == best else ""
+        body += f"<tr{mark}>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>"
+    return (
+        '<p class="hint">The table scrolls sideways.</p><div class="scroll" tabindex="0" role="region" '
+        f'aria-label="table"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def _render(paint: Callable[[Any], None]) -> tuple[str, bytes]:

@@ -8,8 +8,7 @@ design. It is solved by elimination (docs/math.md, section 4):
    lies within one root class), which therefore stays block-diagonal;
 3. the *rest*: one dense system, or, where that is too large, a product over classes (``variational``).
 
-Leaf classes with equal counts share a factorisation, and so do root classes
-with equal tables of counts.
+Leaf classes with equal counts share a factorisation, and so do root classes with equal tables of counts.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations_with_replacement, pairwise
 from typing import Literal
 
 import numpy as np
@@ -138,6 +138,7 @@ class Design:
         plan = make_plan(sums, ranks)
         if method == "variational":
             return cls(sums, replace(plan, factorised=True))
+        # One Gram matrix a count instead of a row a leaf class (docs/math.md, 5.2), where making it is repaid.
         n, D = sums.counts[plan.leaf], sums.dimension
         width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
         elements = len(np.unique(n)) * width**2
@@ -200,31 +201,16 @@ class Design:
         bounds = np.searchsorted(group[order], np.arange(len(values) + 1))
         if (there := self._dense_grams(order, bounds)) is not None:
             return there
-        sorted_tables = {l: self.leaf_tables[l][order] for l in self.plan.rest}
+        tables, parts = (
+            {l: self.leaf_tables[l][order] for l in self.plan.rest},
+            [slice(*ends) for ends in pairwise(bounds)],
+        )
         grams: dict[tuple[int, int], Array | sparse.csr_array] = {}
-        for l in self.plan.rest:
-            for m in self.plan.rest:
-                if m < l:
-                    continue
-                width = sorted_tables[l].shape[1] * sorted_tables[m].shape[1]
-                rows = []
-                for c in range(len(values)):
-                    part = slice(int(bounds[c]), int(bounds[c + 1]))
-                    product = (sorted_tables[l][part].T @ sorted_tables[m][part]).tocoo()
-                    flat = product.row.astype(np.int64) * sorted_tables[m].shape[1] + product.col
-                    rows.append((flat, product.data))
-                gram = sparse.csr_array(
-                    (
-                        np.concatenate([data for _, data in rows]),
-                        (
-                            np.concatenate([np.full(len(flat), c) for c, (flat, _) in enumerate(rows)]),
-                            np.concatenate([flat for flat, _ in rows]),
-                        ),
-                    ),
-                    shape=(len(values), width),
-                )
-                dense = gram.nnz > 0.1 * len(values) * width and len(values) * width <= DENSE_GRAM_ELEMENTS
-                grams[l, m] = gram.toarray() if dense else gram
+        for l, m in combinations_with_replacement(self.plan.rest, 2):
+            products = [tables[l][part].T @ tables[m][part] for part in parts]
+            gram = sparse.vstack([product.reshape((1, -1)) for product in products], format="csr")
+            size = gram.shape[0] * gram.shape[1]
+            grams[l, m] = gram.toarray() if gram.nnz > 0.1 * size and size <= DENSE_GRAM_ELEMENTS else gram
         return grams
 
     def _dense_grams(
@@ -270,6 +256,7 @@ class Design:
             columns = entries.col.astype(np.int64) * n_counts + group[entries.row]
             shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
             met.append(sparse.coo_array((entries.data, (parent[entries.row], columns)), shape=shape).tocsr())
+        # D_q and U_q (docs/math.md, 4.4) are functions of these two tables: equal rows are one group.
         keys = _row_signatures([leaves, *met])
         _, first, root_group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
         return RootGroups(
@@ -313,6 +300,7 @@ def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
         return False
     if R == 0:
         return True
+    # A leaf class that meets k classes of the rest fills at most k^2 entries of the Gram table of its count.
     met = np.sum([np.diff(design.leaf_tables[l].indptr).astype(np.float64) for l in plan.rest], axis=0)
     rows = sum(len(sums.counts[l]) for l in plan.rest)
     entries = min(float(met @ met), len(design.leaf_counts[0]) * float(rows) ** 2)
@@ -374,6 +362,7 @@ def sparse_cooccurrence(
     for l in rest:
         entries = tables[l].tocoo()
         J = tables[l].shape[1]
+        # Of Gamma_nu only the diagonal is needed: classes of the rest are taken as independent (5.6).
         squares[l] = sparse.coo_array((entries.data**2, (group[entries.row], entries.col)), (n_counts, J)).tocsr()
         if root is not None:
             keys, of_entry = np.unique(parent[entries.row] * J + entries.col, return_inverse=True)

@@ -34,6 +34,8 @@ def m_step(
     """
     r, xp = len(post.sum_z), sums.xp
     tau = np.concatenate([np.repeat(shrinkage, post.parameters.ranks), [0.0]])
+    # Regression of x on [z; 1], whose sums R = sum E[z z'] and C = sum x E[z]' the E step gives; the last column of W
+    # is the mean, and tau stands where a ridge would (docs/math.md, 6.1 and 6.4).
     R = xp.empty((r + 1, r + 1))
     R[:r, :r], R[:r, r], R[r, :r], R[r, r] = post.sum_zz, post.sum_z, post.sum_z, sums.n
     C = xp.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
@@ -46,6 +48,8 @@ def m_step(
     for k, where in enumerate(post.parameters.slices):
         loading = W[:, where]
         if min_divergence:
+            # The same model with latents whose posterior is standard normal on average: their mean goes into the
+            # model's mean, the root of their spread into the loading (6.3).
             n_classes = len(sums.counts[k])
             centre = post.view_sums[k].class_z / n_classes
             second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
@@ -61,6 +65,7 @@ def m_step(
 def _shrunk_spread(spread: AnyArray, gram: AnyArray, weight: float) -> AnyArray:
     """K with  weight K G K + K = S  for S = spread, G = gram: minimum divergence under the penalty."""
     xp = namespace(spread)
+    # In coordinates where G is the identity, K and S share their axes, and each axis is a quadratic equation.
     values, vectors = xp.linalg.eigh((gram + gram.T) / 2)
     roots = xp.sqrt(values.clip(min=1e-12 * max(float(values[-1]), 1e-300)))
     inner = (vectors * roots).T @ spread @ (vectors * roots)
@@ -212,7 +217,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
         for k in range(sums.n_views)
         if k != e
     }
-    means = system.solve(leaf, b)
+    means = system.solve(leaf, b)  # the leaf's own means stay in `leaf`, where classes of one count may be one matrix
     view_sums = tuple(
         leaf.sums() if k == e else sums_of_rows(sums.sums[k], counts[k], means[k]) for k in range(sums.n_views)
     )
@@ -220,6 +225,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
     for k in range(sums.n_views):
         zz[where[k], where[k]] = view_sums[k].zz
         for l in range(k + 1, sums.n_views):
+            # Over vectors, classes c of k and d of l meet N_kl(c, d) times; `met` has that product done for the leaf.
             if e in (k, l):
                 cross = leaf.met(l).T @ means[l] if k == e else means[k].T @ leaf.met(k)
             else:
@@ -356,9 +362,8 @@ def warm_parameters(
 
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.
 #
-# Its E step infers (u_i, v_j) from the vectors of cell (i, j) alone, as if no
-# speaker said two phrases; its M step updates the loadings one after the
-# other. See docs/errata.md for what is wrong with it. The likelihood that is
+# Its E step infers (u_i, v_j) from the vectors of cell (i, j) alone, as if no speaker said two phrases; its M step
+# updates the loadings one after the other. See docs/errata.md for what is wrong with it. The likelihood that is
 # reported beside it is the model's own, and may fall.
 
 

@@ -4,10 +4,18 @@ The precision and right-hand side are (docs/math.md, section 3)::
 
     Lambda[(k,c),(l,d)] = [k=l, c=d] I + N_kl(c,d) G_kl        G_kl = B_k' Sigma^-1 B_l
 
-with G_ee diagonal for the leaf e (canonical parameters). Leaf e, root a and
-rest as planned in ``design``. C is the number of distinct leaf counts, R the
-number of latents in the rest. Nothing of the size of Lambda is ever made, and
+with G_ee diagonal for the leaf e (canonical parameters). Leaf e, root a and rest as planned in ``design``. C is the
+number of distinct leaf counts, R the number of latents in the rest. Nothing of the size of Lambda is ever made, and
 there is no Python loop over classes.
+
+Here and in docs/math.md, sections 4 and 5::
+
+    delta   delta_nu, a row a leaf count nu       leaf_counts      nu, the count of every class, m_nu
+    M, V    the rest's Schur complement, M^-1     grams[l, m]      Gamma_nu(j, j'), a row a count
+    D_g, U_g  root block, and its coupling        groups.size      s_g
+    S       sum over vectors of Cov(z)            groups.leaves    m_g(nu)
+    phi     Phi_nu, a matrix a count              groups.met       m_g(nu, lj)
+    l, m    views of the rest, of J and K classes, ranks r and q
 """
 
 from __future__ import annotations
@@ -77,11 +85,14 @@ class LeafEliminated:
         S[where[e], where[e]] = xp.diag((size * nu) @ delta)
         by_class[e] = xp.diag(size @ delta)
         step = max(1, CHUNK_ELEMENTS // (self.ranks[e] * self.width + 1))
+        # Given all else, z_t = delta (b_t - X s_t) + noise of covariance delta: what s_t varies by, z_t does too (5.4).
         for c in range(0, len(nu) if self.others else 0, step):
             n, some = nu[c : c + step, None, None], delta[c : c + step, :, None]
             one = xp.ones_like(n)
+            # X_nu = [nu G_ea, G_el ...]: a leaf class meets its root class in all its nu vectors, and the classes of
+            # the rest as often as s_t says already.
             X = xp.concatenate([(n if k == a else one) * self._g(e, k) for k in self.others], axis=2)  # (c, r_e, w)
-            Y = some * (X @ phi[c : c + step])
+            Y = some * (X @ phi[c : c + step])  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
             for k in self.others:
                 S[where[e], where[k]] -= ((n if k == a else one) * Y[:, :, self.columns[k]]).sum(axis=0)  # (E11)
             # The sum over counts of (nu Y) (delta X)' is one product of the two, counts side by side.
@@ -112,6 +123,7 @@ class Elimination(LeafEliminated):
         for l in self.plan.rest:
             start, self.n_rest = self.n_rest, self.n_rest + len(self.sums.counts[l]) * self.ranks[l]
             self.rest_slice[l] = slice(start, self.n_rest)
+        # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
         M = self._rest_after_leaf()
         self._only_root_block: RootBlock | None = None
         if self.plan.root is not None:
@@ -255,7 +267,7 @@ class Elimination(LeafEliminated):
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             every = xp.arange(J)
-            if l == m:
+            if l == m:  # different classes of one view share no vector: only V's diagonal blocks count
                 own = V[every, :, every, :]
                 S[where[l], where[l]] = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
                 by_class[l] = own.sum(axis=0)
@@ -287,19 +299,23 @@ class Elimination(LeafEliminated):
             g = len(block.inverse)
             size = xp.cached(groups.size)[block.groups]
             leaves = xp.cached(groups.leaves)[block.groups]
-            met_rest = block.solved @ self.V  # minus the covariance of a root class with the rest
-            cov = block.inverse + met_rest @ block.solved.mT
+            met_rest = block.solved @ self.V  # D^-1 U V: minus the covariance of a root class with the rest (5.4)
+            cov = block.inverse + met_rest @ block.solved.mT  # Cov_g, of every root class of a group
+            # A root class has leaves @ values = sum of m_g(nu) nu vectors, and a group has s_g classes.
             S[where[a], where[a]] += xp.tensordot(size * (leaves @ values), cov, axes=1)
             by_class[a] += xp.tensordot(size, cov, axes=1)
+            # Phi_aa: every leaf class of count nu inside a root class sees the same Cov_g.
             phi[:, columns[a], columns[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
+                # Phi_al: the covariance with rest class j, as often as its vectors fall into leaf classes of count nu.
                 table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(g, J, n_counts)
                 cross = xp.permute(met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3))
                 by_count = table.reshape(g * J, n_counts).T @ cross.reshape(g * J, r_a * r)
                 phi[:, columns[a], columns[l]] -= by_count.reshape(-1, r_a, r)
         for l in self.plan.rest:
             phi[:, columns[l], columns[a]] = phi[:, columns[a], columns[l]].mT
+            # Every vector is in one leaf class, so that the sum over counts is the sum over vectors.
             S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
             S[where[l], where[a]] = S[where[a], where[l]].T
 
@@ -336,7 +352,7 @@ class Elimination(LeafEliminated):
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
             n, delta = values[group[part]], self.delta[group[part]]
-            XV, counts = xp.zeros((len(n), r_e, self.n_rest)), {}
+            XV, counts = xp.zeros((len(n), r_e, self.n_rest)), {}  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
             for l in self.plan.rest:
                 some = tables[l][part]
                 counts[l] = xp.asarray(some.toarray())
@@ -344,7 +360,7 @@ class Elimination(LeafEliminated):
                 rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
                 summed = (xp.table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
                 XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
-            met = xp.zeros((len(n), r_e, r_e))  # X Cov(s_t) X'
+            met = xp.zeros((len(n), r_e, r_e))  # X Cov(s_t) X': first Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:
                 J, r = counts[l].shape[1], self.ranks[l]
                 wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
@@ -364,11 +380,10 @@ class Elimination(LeafEliminated):
 #
 #     m_c = delta(n_c) * (a_c U)      a_c = [f_c  n_c  t_c]      U = [LB; -mean' LB; -h]
 #
-# where f_c is its sum of vectors, n_c its count, t_c its counts in the classes of
-# the other views, and h = m_k G_ek' once their means m_k are known. `LeafRows`
-# keeps a row a class. Where many classes share few counts, `LeafGrams` keeps only
-# the Gram matrix A_n' A_n of all classes of count n: every sum over classes
-# follows from it, and an iteration no longer depends on the number of classes.
+# where f_c is its sum of vectors, n_c its count, t_c its counts in the classes of the other views, and h = m_k G_ek'
+# once their means m_k are known. `LeafRows` keeps a row a class. Where many classes share few counts, `LeafGrams`
+# keeps only the Gram matrix A_n' A_n of all classes of count n: every sum over classes follows from it, and an
+# iteration no longer depends on the number of classes.
 
 
 @dataclass(frozen=True)
@@ -452,6 +467,8 @@ class LeafGrams:
         self.U[: self.D], self.U[self.D] = LB, -at_mean
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
+    # Q U is [F Z; n Z; N Z] before delta, by count (5.2): rows of Q belong to columns of A, and so to these sums.
+
     def met(self, k: int) -> AnyArray:
         met: AnyArray = (self.QU[:, self.columns[k]] * self.delta).sum(axis=0)
         return met
@@ -463,13 +480,13 @@ class LeafGrams:
     def sums(self) -> ViewSums:
         values = self.xp.cached(self.design.leaf_counts[0])
         by_count = self.QU[:, : self.D + 1] * self.delta
-        summed = by_count.sum(axis=0)
+        summed = by_count.sum(axis=0)  # sum of f_t z_t', and below it that of n_t z_t'
         squares = self.delta.mT * (self.U.T @ self.QU) * self.delta
         return ViewSums(
             summed[: self.D],
             summed[self.D],
             self.xp.tensordot(values, squares, axes=1),
-            (1.0 / values) @ by_count[:, self.D],
+            (1.0 / values) @ by_count[:, self.D],  # sum of z_t: that of n_t z_t over the count
             squares.sum(axis=0),
         )
 

@@ -4,9 +4,8 @@ q(rest) is a product over classes, and q(root | rest) and q(leaf | root, rest)
 are the exact conditionals (I1). The best such q has the exact means, and the
 covariance V_j = M_jj^-1 for every class j of the rest (docs/math.md, section
 5.6). Leaf and root are eliminated exactly, as in ``exact``; what remains is a
-sparse precision M between the classes of the rest, whose inverse is dense. Only
-its diagonal blocks M_jj are inverted, and conjugate gradients find the means by
-products with M. Memory is linear in classes and filled cells.
+sparse precision M between the classes of the rest, whose inverse is dense. Only its diagonal blocks M_jj are
+inverted, and conjugate gradients find the means by products with M. Memory is linear in classes and filled cells.
 """
 
 from __future__ import annotations

@@ -178,7 +178,8 @@ def _score(graph: _Graph, sides: Sequence[str], scorer: Any, question: Question,
 
 def _shared(views: dict[str, int], hypothesis: Hypothesis) -> Any:
     """Latents that two sides share: those of views all of whose parts are the same."""
-    numbers, start = [], 0
+    numbers: list[int] = []
+    start = 0
     for view, rank in views.items():
         if set(parts_of(view)) <= set(hypothesis):
             numbers += range(start, start + rank)

@@ -25,8 +25,7 @@ from .scorer import MatrixScorer
 class CosineScorer(MatrixScorer, BaseEstimator):
     """Cosine of the angle between the mean of a profile and a test.
 
-    The same calls as `MultiviewPLDA`; the score is a similarity, not a likelihood ratio, and
-    knows no views.
+    The same calls as `MultiviewPLDA`; the score is a similarity, not a likelihood ratio, and knows no views.
 
     Parameters
     ----------

@@ -71,24 +71,21 @@ KEPT_COVARIANCES = 2**22
 class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     """Multi-view (joint) PLDA: vectors that carry several labels at once.
 
-    ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the
-    vector's class in view k. Trained by exact EM; where two views have too many
-    classes each for that, by EM on a bound (see `algorithm`).
+    ``x = mean + sum_k loadings[k] @ z_k + noise``, where ``z_k`` belongs to the vector's class in view k. Trained by
+    exact EM; where two views have too many classes each for that, by EM on a bound (see `algorithm`).
 
     Parameters
     ----------
     views : dict of {name: rank} or None
-        A name with colons, ``"speaker:phrase"``, is an interaction: its
-        classes are the combinations of its parts, and it needs no labels of
-        its own. A rank of None means as large as the classes allow. ``None``
-        takes every column of the labels as a view.
+        A name with colons, ``"speaker:phrase"``, is an interaction: its classes are the combinations of its parts,
+        and it needs no labels of its own. A rank of None means as large as the classes allow. ``None`` takes every
+        column of the labels as a view.
     noise : {"diagonal", "full", "isotropic"}
         Covariance of what no view explains.
     noise_shrinkage : float in [0, 1)
-        The noise is (1 - s) times its maximum-likelihood value plus s times
-        the total variance of every column: what is known of training classes
-        is believed less of new ones. 0.02 to 0.2 helps where there are few
-        classes; `MultiviewPLDACV` chooses it.
+        The noise is (1 - s) times its maximum-likelihood value plus s times the total variance of every column: what
+        is known of training classes is believed less of new ones. 0.02 to 0.2 helps where there are few classes;
+        `MultiviewPLDACV` chooses it.
     loading_shrinkage : float in [0, 1)
         Penalty s / (1 - s) a class on every view's signal-to-noise ratio: 0.5 weighs as much as the
         classes themselves.
@@ -104,19 +101,17 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         No noise variance falls below this fraction of its column's variance; of the median
         variance in columns that are constant, or nearly so, which are thereby ignored.
     algorithm : {"auto", "exact", "variational", "paper"}
-        ``"exact"`` refuses designs that leave too large a dense system: two crossed views
-        with thousands of classes each. ``"variational"`` takes the classes that remain after
-        elimination as independent in the posterior: time and memory are linear in classes and
-        filled cells, and `log_likelihoods_` is a lower bound, commonly within 0.01 nat a vector.
-        ``"auto"`` is exact where that is quick, else variational: `algorithm_used_` says which.
+        ``"exact"`` refuses designs that leave too large a dense system: two crossed views with thousands of classes
+        each. ``"variational"`` takes the classes that remain after elimination as independent in the posterior: time
+        and memory are linear in classes and filled cells, and `log_likelihoods_` is a lower bound, commonly within
+        0.01 nat a vector. ``"auto"`` is exact where that is quick, else variational: `algorithm_used_` says which.
         ``"paper"`` is the EM printed in arXiv 1704.06061, for comparison.
     init : {"moments", "random"}
     max_iter, tol : int, float
         EM stops when the objective gains less than `tol` nat a vector.
     missing : a label that stands for "no label", besides None and NaN
     random_state : int, numpy.random.Generator, RandomState or None
-        Used by a random start. A start from moments uses a little chance too, always the
-        same where this is None.
+        Used by a random start. A start from moments uses a little chance too, always the same where this is None.
     verbose : int
         1 shows the progress of a fit on standard error.
     callback : callable or None

@@ -92,16 +92,23 @@ class BaseScorer(Persistent):
     def check_state(self) -> None:
         """Whether the arrays of a fitted scorer, which may come from a file, fit each other."""
 
-
-class MatrixScorer(BaseScorer):
-    """Lists, bands and the best profiles, for a scorer that says what a matrix and a row of pairs are."""
-
     def _key(self) -> str:
         """Fingerprint of the fitted scorer."""
         raise NotImplementedError
 
     def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
         raise NotImplementedError
+
+    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
+        check_is_fitted(self)
+        profiles, tests = (side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test))
+        check_sides(profiles, self._key(), "enrolled")
+        check_sides(tests, self._key(), "test")
+        return profiles, tests
+
+
+class MatrixScorer(BaseScorer):
+    """Lists, bands and the best profiles, for a scorer that says what a matrix and a row of pairs are."""
 
     def _views(self, question: Question) -> tuple[str, ...] | None:
         """The views that a question is about; other questions are refused."""
@@ -169,13 +176,6 @@ class MatrixScorer(BaseScorer):
 
         numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, dtype)
         return Identification(enrolled.ids[numbers], scores)
-
-    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
-        check_is_fitted(self)
-        profiles, tests = (side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test))
-        check_sides(profiles, self._key(), "enrolled")
-        check_sides(tests, self._key(), "test")
-        return profiles, tests
 
 
 def check_top(top: int) -> int:

@@ -42,14 +42,12 @@ class MultiviewPLDACV(BaseEstimator):
 
     What it finds is `model_`, a `MultiviewPLDA` fitted to everything: score with that, save that.
 
-    The classes of one view (speakers, say) are dealt into folds; every
-    candidate is trained on all folds but one and judged on that one, whose
-    classes it has never seen: by its exact log-likelihood, or by the cost of
-    the likelihood ratios between its vectors. The likelihood asks how well
-    vectors are described, the cost how well trials are decided, and only the
-    cost punishes ratios that are too sure of themselves. Candidates are
-    tried one setting at a time, again and again, until no change helps. The
-    statistics of a fold are gathered once, so the vectors are read once.
+    The classes of one view (speakers, say) are dealt into folds; every candidate is trained on all folds but one and
+    judged on that one, whose classes it has never seen: by its exact log-likelihood, or by the cost of the likelihood
+    ratios between its vectors. The likelihood asks how well vectors are described, the cost how well trials are
+    decided, and only the cost punishes ratios that are too sure of themselves. Candidates are tried one setting at a
+    time, again and again, until no change helps. The statistics of a fold are gathered once, so the vectors are read
+    once.
 
     Parameters
     ----------

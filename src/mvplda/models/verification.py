@@ -21,7 +21,7 @@ from ..persistence import fingerprint
 from ..scoring.cells import KnownClasses, Naming, Role
 from ..scoring.evidence import LatentSpace, log_sum
 from ..scoring.matrix import best_profiles, fill, score_pairs
-from ..scoring.profiles import Enrolment, Profiles, SideLike, check_sides, enrolled_names, make_profiles, match_names
+from ..scoring.profiles import Enrolment, Profiles, SideLike, enrolled_names, make_profiles, match_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question
 from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache
 from .scorer import BaseScorer, Identification, check_pairs, check_top
@@ -223,11 +223,7 @@ class LatentModel(BaseScorer):
         return self._state().key
 
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
-        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)
-        key = self._key()
-        check_sides(profiles, key, "enrolled")
-        check_sides(tests, key, "test")
+        profiles, tests = super()._sides(enrol, test)
         if is_torch(profiles.y) != is_torch(tests.y):
             raise DataError("one side is a torch tensor and the other is not: give both as the same kind")
         return profiles, tests

@@ -1,8 +1,7 @@
 """Profiles with the same table of cells, and the latents that such a profile has.
 
-The matrices of a score depend on a profile through its table alone: how many
-vectors every cell holds, and which cells share a class of which view. Profiles
-with equal tables are scored together (docs/math.md, section 9.6).
+The matrices of a score depend on a profile through its table alone: how many vectors every cell holds, and which
+cells share a class of which view. Profiles with equal tables are scored together (docs/math.md, section 9.6).
 """
 
 from __future__ import annotations
@@ -264,9 +263,8 @@ def _known_blocks(
 
 # Which classes of two profiles are the same: all that a hypothesis leaves possible.
 #
-# A hypothesis names views. What it says of the classes of two profiles follows
-# from the labels that the profiles carry and from the training classes that are
-# known (docs/math.md, sections 9.5 and 9.6); where it leaves several
+# A hypothesis names views. What it says of the classes of two profiles follows from the labels that the profiles
+# carry and from the training classes that are known (docs/math.md, sections 9.5 and 9.6); where it leaves several
 # possibilities, their likelihoods are averaged.
 
 

@@ -1,9 +1,8 @@
 """Fused CUDA kernel for two-view score matrices: three products, log-sum-exp and one write.
 
-float32 factors are split into two float16 parts, x = hi + lo, and
-hi hi' + hi lo' + lo hi' is one float16 product of three times the width: the
-tensor cores' float16 speed with an error like float32's. Imported only where
-there is a CUDA tensor.
+float32 factors are split into two float16 parts, x = hi + lo, and hi hi' + hi lo' + lo hi' is one float16 product of
+three times the width: the tensor cores' float16 speed with an error like float32's. Imported only where there is a
+CUDA tensor.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@ side are the function  exp(y'z - z'Nz/2)  up to a constant (docs/math.md, sectio
 
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
-A side that holds several cells has the latents of all its classes side by side,
-and the evidence of its cells adds up on them: N is then another matrix, and
-nothing else changes.
+A side that holds several cells has the latents of all its classes side by side, and the evidence of its cells adds up
+on them: N is then another matrix, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -122,6 +121,8 @@ def pair_term(N_e: Array, N_t: Array, keep_e: Index, keep_t: Index) -> PairTerm:
     if len(keep_e) == 0:
         (r_e, r_t) = (len(N_e), len(N_t))
         return PairTerm(np.zeros((r_e, 0)), np.zeros((r_t, 0)), np.zeros((r_e, r_e)), np.zeros((r_t, r_t)), 0.0)
+    # What h does not share is integrated out side by side (V2). What is left adds up where both sides have the same
+    # latents: log p(e, t) has W of the sum, log p(e) and log p(t) have their own, and the cross term is 2 y_e W y_t'.
     kept_e, M_e = reduce_evidence(N_e, keep_e)
     kept_t, M_t = reduce_evidence(N_t, keep_t)
     joint, k_joint = log_evidence_matrix(kept_e + kept_t)
@@ -145,6 +146,7 @@ def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTe
     """
     W = space.whitened
     assert W is not None
+    # p(e | t) against p(e): Gaussians of the whitened mean of e, of covariances `given` and `alone_e` (9.7).
     A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, np.eye(len(W))
     alone_e, alone_t = (cho_factor(A + one / n, lower=True) for n in (n_e, n_t))
     gain = cho_solve(alone_t, R)  # what t says of e

@@ -1,8 +1,7 @@
 """Profiles: what enrolled vectors say about their latents.
 
-A profile is a sum: the evidence of its vectors, cell by cell, with the labels
-that the cells carry. What is the same between two profiles is settled when
-they are compared.
+A profile is a sum: the evidence of its vectors, cell by cell, with the labels that the cells carry. What is the same
+between two profiles is settled when they are compared.
 """
 
 from __future__ import annotations

@@ -328,6 +328,9 @@ class Comparison:
         shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
         halves: list[tuple[_Half, _Half]] = []
 
+        # A side of the ratio is a sum over hypotheses, and within each over the worlds it leaves possible. Terms are
+        # relative to p(e) p(t), the same in all of them; where tests may be of known classes, p(t) is that of the
+        # likeliest, and `extra` says how much less likely the others make the test (9.5).
         def side(weighted: Mapping[Hypothesis, float]) -> list[tuple[_Half, _Half] | float]:
             made: list[tuple[_Half, _Half] | float] = []
             apart: list[tuple[float, World]] = []

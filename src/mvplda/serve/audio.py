@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import AudioError, NumericalError
-from ..extractors.quality import Quality, QualitySettings, measure
+from ..extractors.quality import SHIFT_S, Quality, QualitySettings, frame_levels, is_speech, measure
 
 REASONS = {"short": "not_enough_speech", "quiet": "too_quiet", "tone": "no_speech", "noise": "no_speech"} | {
     "clipped": "clipped",
@@ -28,6 +28,10 @@ SENTENCES = {
     "wrong_speaker": "The voice is not that of the enrolments before.",
     "suspected_replay": "This recording was heard before.",
 }
+
+
+MARGIN_S = 0.1
+"""Of a recording's silence, what is kept before and after the speech."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +81,19 @@ def hear(extractor: Any, data: bytes, limits: Limits) -> Heard:
     if reason is not None:
         return Heard(None, said, reason, digest, quality.speech_s)
     try:
-        vector = extractor(samples, rate)
+        vector = extractor(around_speech(samples, rate, settings), rate)
     except (AudioError, NumericalError) as error:
         return Heard(None, said, "unreadable", digest, quality.speech_s, str(error))
     return Heard(np.asarray(vector, dtype=np.float32), said, None, digest, quality.speech_s)
+
+
+def around_speech(samples: NDArray[Any], rate: int, settings: QualitySettings) -> NDArray[Any]:
+    """From the first speech to the last: networks pool silence with it, and then all recordings are alike."""
+    speech = np.flatnonzero(is_speech(frame_levels(samples, rate), settings))
+    if not len(speech):
+        return samples
+    first, last = speech[[0, -1]] * SHIFT_S
+    return samples[round(max(0.0, first - MARGIN_S) * rate) : round((last + MARGIN_S) * rate)]
 
 
 def plain(quality: Quality) -> dict[str, Any]:

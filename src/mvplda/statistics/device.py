@@ -1,11 +1,9 @@
 """The accumulator of torch tensors: blocks of vectors that never leave their device.
 
-No result depends on the order in which threads happen to run: class sums are
-sorted or are products with 0 and 1, and what is added by many at once are
-integers. Blocks of other sizes round differently. Products of float32 numbers
-are summed in float32 over `ROWS` rows at most, and from there on in float64:
-second moments are within about 4e-7 of the variances. float64 vectors are
-multiplied as such.
+No result depends on the order in which threads happen to run: class sums are sorted or are products with 0 and 1, and
+what is added by many at once are integers. Blocks of other sizes round differently. Products of float32 numbers are
+summed in float32 over `ROWS` rows at most, and from there on in float64: second moments are within about 4e-7 of the
+variances. float64 vectors are multiplied as such.
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ HARDLY_VARIES = 1e-12
 class SufficientStatistics:
     """Counts, sums and second moments of labelled vectors; they add up.
 
-    The statistics of two shards added with ``+`` are those of all their
-    vectors together, also where the shards know different classes. Sums are
-    kept about ``origin``, a point amid the data, so that vectors far from
-    zero lose no digits.
+    The statistics of two shards added with ``+`` are those of all their vectors together, also where the shards know
+    different classes. Sums are kept about ``origin``, a point amid the data, so that vectors far from zero lose no
+    digits.
 
     Attributes
     ----------

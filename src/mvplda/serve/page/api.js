@@ -49,7 +49,8 @@ async function all(path, most = 2000) {
   const items = [];
   let after = "";
   do {
-    const page = await call("GET", `${path}${path.includes("?") ? "&" : "?"}top=500${after && `&after=${encodeURIComponent(after)}`}`);
+    const page = await call("GET",
+      `${path}${path.includes("?") ? "&" : "?"}top=500${after && `&after=${encodeURIComponent(after)}`}`);
     items.push(...page.items);
     after = page.next ?? "";
   } while (after && items.length < most);
@@ -65,9 +66,11 @@ export const api = {
   profiles: () => all("v1/profiles"),
   decisions: () => all("v1/audit?action=verify"),
   create: (body) => call("POST", "v1/profiles", { json: body, once: unique() }),
-  enrol: (id, sound, phrase) => call("POST", profile(id, "/enrollments"), { form: soundForm([sound], { phrase }), once: unique() }),
+  enrol: (id, sound, phrase) => call("POST", profile(id, "/enrollments"),
+    { form: soundForm([sound], { phrase }), once: unique() }),
   takeOut: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
-  verify: (id, sounds, fields) => call("POST", profile(id, "/verify"), { form: soundForm(sounds, fields), once: unique() }),
+  verify: (id, sounds, fields) => call("POST", profile(id, "/verify"),
+    { form: soundForm(sounds, fields), once: unique() }),
   challenge: (id, count) => call("POST", "v1/challenges", { json: { profileId: id, count } }),
   reset: (id) => call("POST", profile(id, "/reset")),
   optOut: (id) => call("POST", profile(id, "/opt-out")),

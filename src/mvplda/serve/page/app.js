@@ -9,7 +9,8 @@ import { operatorView } from "./operator.js";
 import { peopleView } from "./people.js";
 import { verifyView } from "./verify.js";
 
-const VIEWS = { verify: ["Verify", verifyView], enrol: ["Enrol", enrolView], people: ["People", peopleView], operator: ["Operator", operatorView], model: ["Model", modelView] };
+const VIEWS = { verify: ["Verify", verifyView], enrol: ["Enrol", enrolView], people: ["People", peopleView],
+  operator: ["Operator", operatorView], model: ["Model", modelView] };
 const main = document.getElementById("content");
 let leave = null;
 let shown = 0;
@@ -32,7 +33,8 @@ async function show(focus = true) {
     leave = left;
   } catch (error) {
     if (turn !== shown) return;
-    page.replaceChildren(h("h1", { tabindex: -1 }, title), h("p", { class: "problem", role: "alert" }, error instanceof Refusal ? error.message : `Something went wrong on this page: ${error.message}`),
+    page.replaceChildren(h("h1", { tabindex: -1 }, title), h("p", { class: "problem", role: "alert" },
+      error instanceof Refusal ? error.message : `Something went wrong on this page: ${error.message}`),
       h("p", {}, h("button", { type: "button", class: "quiet", onclick: () => show() }, "Try again")));
     if (!(error instanceof Refusal)) console.error(error);
   }
@@ -54,6 +56,7 @@ applyTheme();
 addEventListener("hashchange", () => { if (location.hash.startsWith("#/")) show(); });
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 document.getElementById("settings").addEventListener("click", () => openSettings(() => show()));
-document.addEventListener("key-wanted", () => openSettings(() => { about(); show(); }, "This server wants an API key. Its operator makes one with mvplda serve."));
+document.addEventListener("key-wanted", () => openSettings(() => { about(); show(); },
+  "This server wants an API key. Its operator makes one with mvplda serve key."));
 about();
 show(false);

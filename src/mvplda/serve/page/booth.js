@@ -11,18 +11,24 @@ export function booth({ phrase, hint, onsound }) {
   let take = null;
   const face = h("span", { class: "face" });
   const label = h("span", { class: "label" });
-  const circle = (name, cx) => [s("circle", { class: `${name} full`, cx, cy: 50, r: 48 }), s("circle", { class: name, cx, cy: 50, r: 48 })];
+  const circle = (name, cx) => [s("circle", { class: `${name} full`, cx, cy: 50, r: 48 }),
+    s("circle", { class: name, cx, cy: 50, r: 48 })];
   const button = h("button", { type: "button", class: "record", onclick: press }, face, label);
-  const meter = h("div", { class: "meter", role: "meter", "aria-label": "Level", "aria-valuemin": -60, "aria-valuemax": 0, "aria-valuenow": -60 },
+  const meter = h("div", { class: "meter", role: "meter", "aria-label": "Level", "aria-valuemin": -60,
+    "aria-valuemax": 0, "aria-valuenow": -60 },
     Array.from({ length: BARS }, () => h("i")));
-  const levels = h("p", { class: "levels", "aria-hidden": "true" }, h("span", {}, "quiet"), h("span", {}, "good"), h("span", {}, "too loud"));
+  const levels = h("p", { class: "levels", "aria-hidden": "true" }, h("span", {}, "quiet"), h("span", {}, "good"),
+    h("span", {}, "too loud"));
   const says = h("p", { class: "says" });
-  const file = h("input", { type: "file", id: "sound-file", class: "unseen", accept: "audio/*,.wav,.flac,.ogg,.opus,.webm,.m4a,.mp3", onchange: upload });
-  const other = h("label", { class: "button quiet", for: "sound-file" }, canRecord() ? "Use a file instead" : "Choose a recording");
+  const file = h("input", { type: "file", id: "sound-file", class: "unseen",
+    accept: "audio/*,.wav,.flac,.ogg,.opus,.webm,.m4a,.mp3", onchange: upload });
+  const other = h("label", { class: "button quiet", for: "sound-file" },
+    canRecord() ? "Use a file instead" : "Choose a recording");
   const stage = h("section", { class: "stage", "aria-label": "Recording" },
     h("p", { class: "hint" }, hint),
     h("p", { class: "phrase" }, phrase || "your pass-phrase"),
-    canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" }, circle("voice", 54), circle("words", 106)), button), meter, levels]
+    canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" },
+      circle("voice", 54), circle("words", 106)), button), meter, levels]
       : h("p", { class: "lack" }, window.isSecureContext
         ? "This browser gives the page no microphone. A recording from a file will do."
         : "Browsers lend the microphone only to pages over HTTPS or on localhost. A recording from a file will do."),
@@ -30,9 +36,17 @@ export function booth({ phrase, hint, onsound }) {
 
   const history = new Array(BARS).fill(-60);
   const bars = [...meter.children];
-  function level({ db, peak, elapsed }) {
-    history.push(db);
+  let last = null;
+  function level(heard) {
+    history.push(heard.db);
     history.shift();
+    if (!last) requestAnimationFrame(paint); // blocks come oftener than the screen shows them
+    last = heard;
+  }
+
+  function paint() {
+    const { db, peak, elapsed } = last;
+    last = null;
     history.forEach((value, i) => bars[i].style.setProperty("--level", Math.max(0.03, (value + 60) / 60)));
     bars[BARS - 1].classList.toggle("hot", peak > 0.99);
     stage.style.setProperty("--now", Math.max(0, (db + 60) / 60));
@@ -42,10 +56,12 @@ export function booth({ phrase, hint, onsound }) {
 
   function show(state, left) {
     stage.dataset.state = state;
-    const words = { idle: "Record", opening: "Opening the microphone", count: "Get ready", listening: "Stop", sending: "Checking", closed: "Checking" };
+    const words = { idle: "Record", opening: "Opening the microphone", count: "Get ready", listening: "Stop",
+      sending: "Checking", closed: "Checking" };
     label.textContent = words[state] ?? "Record";
     face.textContent = state === "count" ? left : "";
-    says.textContent = { listening: "Say it now, as you usually speak.", opening: "If your browser asks, allow the microphone." }[state] ?? "";
+    says.textContent = { listening: "Say it now, as you usually speak.",
+      opening: "If your browser asks, allow the microphone." }[state] ?? "";
     if (state === "listening") announce(`Say now: ${phrase}`);
     if (state === "count") announce(String(left));
     button.setAttribute("aria-disabled", String(state === "sending" || state === "opening" || state === "closed"));
@@ -100,7 +116,8 @@ export function booth({ phrase, hint, onsound }) {
 
 /** Of what is wrong with a recording itself: a heading and a sentence. */
 export const SOUND_REASONS = {
-  not_enough_speech: ["too little speech", "There was too little speech in it. Say the whole phrase, at your usual pace."],
+  not_enough_speech: ["too little speech",
+    "There was too little speech in it. Say the whole phrase, at your usual pace."],
   too_noisy: ["too noisy", "There was too much noise in it. Find a quieter place, or come nearer to the microphone."],
   clipped: ["too loud", "It was too loud and is cut off. Step back a little."],
   too_quiet: ["too quiet", "It was nearly silent. Come nearer to the microphone."],
@@ -114,16 +131,24 @@ export function qualityList(quality, { phraseLlr, consistencyLlr } = {}) {
   const warned = new Set(quality?.warnings ?? []);
   const rows = [];
   const add = (name, fine, words, number) => rows.push(h("li", { class: fine ? "fine" : "poor" },
-    h("span", { class: "sign", "aria-hidden": "true" }, fine ? "✓" : "!"), h("span", { class: "name" }, name), h("span", { class: "word" }, words), h("span", { class: "number" }, number)));
+    h("span", { class: "sign", "aria-hidden": "true" }, fine ? "✓" : "!"), h("span", { class: "name" }, name),
+      h("span", { class: "word" }, words), h("span", { class: "number" }, number)));
   if (quality) {
     const { levelDb, clipped, snrDb, speechS } = quality;
-    if (speechS !== undefined) add("Speech", !warned.has("short") && !warned.has("tone") && !warned.has("noise"), warned.has("short") ? "too little" : "enough", `${speechS.toFixed(1)} s`);
-    if (levelDb !== undefined) add("Level", !warned.has("quiet"), warned.has("quiet") ? "too quiet" : "good", `${Math.round(levelDb)} dB`);
-    if (clipped !== undefined) add("Clipping", !warned.has("clipped"), warned.has("clipped") ? "too loud" : "none", `${(100 * clipped).toFixed(2)} %`);
-    if (snrDb !== undefined) add("Noise", !warned.has("noisy"), warned.has("noisy") ? "too much" : "little", snrDb === null ? "–" : `SNR ${Math.round(snrDb)} dB`);
-    if (warned.has("narrow")) add("Bandwidth", false, "a telephone's", `${(quality.bandwidthHz / 1000).toFixed(1)} kHz`);
+    if (speechS !== undefined) add("Speech", !warned.has("short") && !warned.has("tone") && !warned.has("noise"),
+      warned.has("short") ? "too little" : "enough", `${speechS.toFixed(1)} s`);
+    if (levelDb !== undefined) add("Level", !warned.has("quiet"), warned.has("quiet") ? "too quiet" : "good",
+      `${Math.round(levelDb)} dB`);
+    if (clipped !== undefined) add("Clipping", !warned.has("clipped"), warned.has("clipped") ? "too loud" : "none",
+      `${(100 * clipped).toFixed(2)} %`);
+    if (snrDb !== undefined) add("Noise", !warned.has("noisy"), warned.has("noisy") ? "too much" : "little",
+      snrDb === null ? "–" : `SNR ${Math.round(snrDb)} dB`);
+    if (warned.has("narrow")) add("Bandwidth", false, "a telephone's",
+      `${(quality.bandwidthHz / 1000).toFixed(1)} kHz`);
   }
-  if (phraseLlr !== undefined && phraseLlr !== null) add("Words", phraseLlr > 0, phraseLlr > 0 ? "the phrase" : "not the phrase?", `LLR ${phraseLlr.toFixed(1)}`);
-  if (consistencyLlr !== undefined && consistencyLlr !== null) add("Voice", consistencyLlr > 0, consistencyLlr > 0 ? "as before" : "unlike before", `LLR ${consistencyLlr.toFixed(1)}`);
+  if (phraseLlr !== undefined && phraseLlr !== null) add("Words", phraseLlr > 0,
+    phraseLlr > 0 ? "the phrase" : "not the phrase?", `LLR ${phraseLlr.toFixed(1)}`);
+  if (consistencyLlr !== undefined && consistencyLlr !== null) add("Voice", consistencyLlr > 0,
+    consistencyLlr > 0 ? "as before" : "unlike before", `LLR ${consistencyLlr.toFixed(1)}`);
   return h("ul", { class: "quality" }, rows);
 }

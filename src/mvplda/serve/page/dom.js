@@ -53,7 +53,8 @@ export function when(iso) {
 /** A question in a dialog; resolves to whether it was answered with yes. */
 export function confirm(title, text, yes) {
   return new Promise((resolve) => {
-    const dialog = h("dialog", { "aria-labelledby": "ask", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
+    const dialog = h("dialog",
+      { "aria-labelledby": "ask", onclose: () => { dialog.remove(); resolve(dialog.returnValue === "yes"); } },
       h("form", { method: "dialog" },
         h("h2", { id: "ask" }, title), h("p", {}, text),
         h("p", { class: "row end" },

@@ -15,7 +15,8 @@ export const KINDS = {
 export function circles(kind, size = 44) {
   const { voice, words } = KINDS[kind] ?? { voice: null, words: null };
   const ring = (on) => (on === null ? "ring doubt" : on ? "ring on" : "ring off");
-  return s("svg", { class: "circles", viewBox: "0 0 40 28", width: size, height: size * 0.7, "aria-hidden": "true", focusable: "false" },
+  return s("svg", { class: "circles", viewBox: "0 0 40 28", width: size, height: size * 0.7, "aria-hidden": "true",
+    focusable: "false" },
     s("circle", { class: `${ring(voice)} voice`, cx: 14, cy: 14, r: 11.5 }),
     s("circle", { class: `${ring(words)} words`, cx: 26, cy: 14, r: 11.5 }),
     voice && words && s("path", { class: "meet", d: "M20 4.2a11.5 11.5 0 0 1 0 19.6a11.5 11.5 0 0 1 0-19.6z" }));
@@ -43,8 +44,11 @@ export function dial(name, label, llr) {
       s("path", { class: "track", d: arc(-reach, reach, 94) }),
       Math.abs(decades) > 0.02 && s("path", { class: "swept", d: arc(0, decades, 94) }),
       ticks,
-      s("path", { class: "needle", d: "M100 100V30", "--turn": `${(90 - (180 * angle(decades)) / Math.PI).toFixed(1)}deg` }), s("circle", { class: "hub", cx: 100, cy: 100, r: 6 }),
-      s("text", { x: 14, y: 111, class: "end" }, "other"), s("text", { x: 186, y: 111, class: "end", "text-anchor": "end" }, "same")),
+      s("path", { class: "needle", d: "M100 100V30",
+        "--turn": `${(90 - (180 * angle(decades)) / Math.PI).toFixed(1)}deg` }),
+        s("circle", { class: "hub", cx: 100, cy: 100, r: 6 }),
+      s("text", { x: 14, y: 111, class: "end" }, "other"), s("text", { x: 186, y: 111, class: "end",
+        "text-anchor": "end" }, "same")),
     h("figcaption", {}, h("b", {}, label), h("span", { class: "number" }, signed(llr)), h("small", {}, says)));
 }
 
@@ -56,7 +60,8 @@ export function plane(llrSpeaker, llrPhrase) {
   const here = llrSpeaker >= 0 ? (llrPhrase >= 0 ? "TC" : "TW") : llrPhrase >= 0 ? "IC" : "IW";
   const region = (kind, left, top) => s("g", { class: `region ${kind} ${kind === here ? "here" : ""}` },
     s("rect", { x: left, y: top, width: 140, height: 140 }),
-    s("text", { x: left + (left > 100 ? 131 : 9), y: top + (top > 100 ? 131 : 18), "text-anchor": left > 100 ? "end" : "start" }, kind));
+    s("text", { x: left + (left > 100 ? 131 : 9), y: top + (top > 100 ? 131 : 18),
+      "text-anchor": left > 100 ? "end" : "start" }, kind));
   return h("figure", { class: "plane" },
     s("svg", { viewBox: "-14 0 318 318", role: "img",
       "aria-label": `Plane of the two likelihood ratios: words ${signed(llrPhrase)} across, voice ${signed(llrSpeaker)} up. The point lies in ${here}, ${KINDS[here].text}.` },
@@ -65,7 +70,8 @@ export function plane(llrSpeaker, llrPhrase) {
       s("path", { class: "lead voice", d: `M150 ${y}H${x}` }), s("path", { class: "lead words", d: `M${x} 150V${y}` }),
       s("circle", { class: "halo", cx: x, cy: y, r: 13 }), s("circle", { class: "point", cx: x, cy: y, r: 6.5 }),
       s("text", { class: "name words", x: 150, y: 311, "text-anchor": "middle" }, "words →"),
-      s("text", { class: "name voice", x: 0, y: 150, "text-anchor": "middle", transform: "rotate(-90 0 150)" }, "voice →")),
+      s("text", { class: "name voice", x: 0, y: 150, "text-anchor": "middle", transform: "rotate(-90 0 150)" },
+        "voice →")),
     h("figcaption", {}, "Each region is one of four things that can have happened."));
 }
 
@@ -76,7 +82,8 @@ export function bars(posteriors) {
       const p = posteriors[kind] ?? 0;
       return h("li", {}, circles(kind, 34),
         h("span", { class: "what" }, h("abbr", { title: text }, kind), ` ${text}`),
-        h("span", { class: "number" }, p > 0.9995 && p < 1 ? "> 99.9 %" : p < 0.0005 && p > 0 ? "< 0.1 %" : percent(p, 1)),
+        h("span", { class: "number" }, p > 0.9995 && p < 1 ? "> 99.9 %" : p < 0.0005 && p > 0 ? "< 0.1 %" : percent(p,
+          1)),
         h("span", { class: `bar ${kind}`, "--share": p }, h("i")));
     }));
 }
@@ -87,14 +94,17 @@ export function scale(llr, threshold, lower, decision) {
   const x = (v) => 10 + (380 * (Math.max(-reach, Math.min(reach, v)) + reach)) / (2 * reach);
   const low = Math.min(lower ?? threshold, threshold);
   return h("figure", { class: `scale ${decision}` },
-    s("svg", { viewBox: "0 0 400 58", role: "img", "aria-label": `LLR ${signed(llr)}; accepted from ${signed(threshold)}` }, hatching(),
+    s("svg", { viewBox: "0 0 400 58", role: "img",
+      "aria-label": `LLR ${signed(llr)}; accepted from ${signed(threshold)}` }, hatching(),
       s("rect", { class: "no", x: 10, y: 26, width: x(low) - 10, height: 8 }),
       s("rect", { class: "maybe", x: x(low), y: 26, width: x(threshold) - x(low), height: 8 }),
       s("rect", { class: "yes", x: x(threshold), y: 26, width: 390 - x(threshold), height: 8 }),
       s("path", { class: "axis", d: `M${x(threshold)} 22V40` }),
-      s("text", { x: x(threshold), y: 53, "text-anchor": x(threshold) > 320 ? "end" : "middle" }, `accepted from ${signed(threshold)}`),
+      s("text", { x: x(threshold), y: 53, "text-anchor": x(threshold) > 320 ? "end" : "middle" },
+        `accepted from ${signed(threshold)}`),
       s("path", { class: "marker", d: `M${x(llr)} 24l-6 -10h12z` }),
-      s("text", { class: "value", x: x(llr), y: 10, "text-anchor": llr > 0.8 * reach ? "end" : llr < -0.8 * reach ? "start" : "middle" }, `LLR ${signed(llr)}`)));
+      s("text", { class: "value", x: x(llr), y: 10,
+        "text-anchor": llr > 0.8 * reach ? "end" : llr < -0.8 * reach ? "start" : "middle" }, `LLR ${signed(llr)}`)));
 }
 
 /** A picture that is drawn anew for every width, so that its letters stay legible on a phone. */
@@ -107,13 +117,15 @@ export function chart(title, note, paint, table) {
     hold.replaceChildren(paint(width));
   }).observe(hold);
   return h("figure", { class: "chart" }, h("h2", {}, title), hold, h("figcaption", {}, note),
-    table && h("details", {}, h("summary", {}, "The numbers"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, table)));
+    table && h("details", {}, h("summary", {}, "The numbers"), h("div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, table)));
 }
 
 export function table(head, rows, caption) {
   return h("table", {}, caption && h("caption", {}, caption),
     h("thead", {}, h("tr", {}, head.map((text) => h("th", { scope: "col" }, text)))),
-    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" }, cell))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, i) => h(i ? "td" : "th", i ? {} : { scope: "row" },
+      cell))))));
 }
 
 export const OUTCOMES = {
@@ -130,12 +142,15 @@ export const outcome = ({ decision, reason }) =>
 
 /** How a kind of decision is painted, wherever it appears. */
 export function swatch(kind) {
-  return s("svg", { class: "swatch", viewBox: "0 0 14 14", width: 14, height: 14, "aria-hidden": "true" }, hatching(), s("rect", { class: `mass ${kind}`, width: 14, height: 14, rx: 3 }));
+  return s("svg", { class: "swatch", viewBox: "0 0 14 14", width: 14, height: 14, "aria-hidden": "true" }, hatching(),
+    s("rect", { class: `mass ${kind}`, width: 14, height: 14, rx: 3 }));
 }
 
 function hatching() {
-  return s("defs", {}, s("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" },
-    s("rect", { class: "hatch-ground", width: 5, height: 5 }), s("rect", { class: "hatch-line", width: 2, height: 5 })));
+  return s("defs", {}, s("pattern", { id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse",
+    patternTransform: "rotate(45)" },
+    s("rect", { class: "hatch-ground", width: 5, height: 5 }), s("rect",
+      { class: "hatch-line", width: 2, height: 5 })));
 }
 
 /** Bars of counts on top of each other. columns: [{label, counts: {kind: n}}]; marks: [{at (in columns), text}]. */
@@ -145,18 +160,23 @@ export function stacked(width, columns, { marks = [], every = 1, label }) {
   const step = (width - left - 6) / columns.length;
   const y = (n) => top + (height - top - bottom) * (1 - n / most);
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, hatching(),
-    [0, most].map((n) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(n)}H${width}` }), s("text", { x: left - 6, y: y(n) + 4, "text-anchor": "end" }, n))),
+    [0, most].map((n) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(n)}H${width}` }),
+      s("text", { x: left - 6, y: y(n) + 4, "text-anchor": "end" }, n))),
     columns.map(({ label: name, counts }, i) => {
       let below = 0;
       const parts = Object.keys(OUTCOMES).filter((kind) => counts[kind]).map((kind) => {
-        const rect = s("rect", { class: `mass ${kind}`, x: left + i * step + step * 0.1, width: step * 0.8, y: y(below + counts[kind]), height: y(below) - y(below + counts[kind]) });
+        const rect = s("rect", { class: `mass ${kind}`, x: left + i * step + step * 0.1, width: step * 0.8,
+          y: y(below + counts[kind]), height: y(below) - y(below + counts[kind]) });
         below += counts[kind];
         return rect;
       });
-      return s("g", {}, parts, i % every === 0 && s("text", { x: left + (i + 0.5) * step, y: height - 7, "text-anchor": "middle" }, name));
+      return s("g", {}, parts, i % every === 0 && s("text", { x: left + (i + 0.5) * step, y: height - 7,
+        "text-anchor": "middle" }, name));
     }),
-    marks.map(({ at: place, text }) => s("g", { class: "mark" }, s("path", { d: `M${left + place * step} ${top - 6}V${height - bottom}` }),
-      s("text", { x: left + place * step + (place * step > width / 2 ? -5 : 5), y: top - 4, "text-anchor": place * step > width / 2 ? "end" : "start" }, text))));
+    marks.map(({ at: place, text }) => s("g", { class: "mark" }, s("path",
+      { d: `M${left + place * step} ${top - 6}V${height - bottom}` }),
+      s("text", { x: left + place * step + (place * step > width / 2 ? -5 : 5), y: top - 4,
+        "text-anchor": place * step > width / 2 ? "end" : "start" }, text))));
 }
 
 /** A line with a band. points: [{label, low, mid, high}]; level: a value to compare with. */
@@ -169,9 +189,11 @@ export function band(width, points, { level, levelText, label, every = 1 }) {
   const path = (pick) => points.map((point, i) => `${i ? "L" : "M"}${x(i)} ${y(point[pick])}`).join("");
   const back = points.map((point, i) => `L${x(i)} ${y(point.low)}`).reverse().join("");
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label },
-    [least, most].map((v) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(v)}H${width}` }), s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, v.toFixed(1)))),
+    [least, most].map((v) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(v)}H${width}` }),
+      s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, v.toFixed(1)))),
     s("path", { class: "spread", d: `${path("high")}${back}Z` }), s("path", { class: "line", d: path("mid") }),
     points.map(({ mid, label: name }, i) => s("g", {}, s("circle", { class: "dot", cx: x(i), cy: y(mid), r: 3.5 }),
       i % every === 0 && s("text", { x: x(i), y: height - 7, "text-anchor": "middle" }, name))),
-    level !== undefined && s("g", { class: "mark" }, s("path", { d: `M${left} ${y(level)}H${width}` }), s("text", { x: width - 4, y: y(level) - 5, "text-anchor": "end" }, levelText)));
+    level !== undefined && s("g", { class: "mark" }, s("path", { d: `M${left} ${y(level)}H${width}` }),
+      s("text", { x: width - 4, y: y(level) - 5, "text-anchor": "end" }, levelText)));
 }

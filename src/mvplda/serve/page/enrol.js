@@ -26,17 +26,22 @@ export async function enrolView(main, query) {
     leave?.();
     leave = null;
     const heading = h("h1", { tabindex: -1 }, title);
-    body.replaceChildren(h("ol", { class: "trail", "aria-label": "Steps" }, ["Consent", "Phrase", "Takes"].map((text, i) =>
-      h("li", { class: i < number ? "past" : "", "aria-current": i === number ? "step" : null }, text))), heading, ...content);
+    body.replaceChildren(h("ol", { class: "trail", "aria-label": "Steps" },
+      ["Consent", "Phrase", "Takes"].map((text, i) =>
+      h("li", { class: i < number ? "past" : "", "aria-current": i === number ? "step" : null }, text))), heading,
+        ...content);
     if (number) heading.focus();
   };
 
   function consent() {
     const box = h("input", { type: "checkbox", id: "agree", required: true });
-    step(0, "What is kept of you", h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(new Date().toISOString()); } },
+    step(0, "What is kept of you",
+      h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(new Date().toISOString()); } },
       h("ul", { class: "plain" }, CONSENT.map((text) => h("li", {}, text))),
-      h("p", { class: "check" }, box, h("label", { for: "agree" }, "I have read this and agree that my voice is used so.")),
-      h("p", { class: "row" }, h("button", { class: "primary" }, "Go on"), h("a", { class: "button quiet", href: "#/verify" }, "I would rather not"))));
+      h("p", { class: "check" }, box,
+        h("label", { for: "agree" }, "I have read this and agree that my voice is used so.")),
+      h("p", { class: "row" }, h("button", { class: "primary" }, "Go on"),
+        h("a", { class: "button quiet", href: "#/verify" }, "I would rather not"))));
   }
 
   async function phrase(at) {
@@ -45,9 +50,12 @@ export async function enrolView(main, query) {
     const name = h("input", { id: "name", required: true, maxlength: 60, autocomplete: "off", spellcheck: "false" });
     const own = h("p", { class: "field", hidden: known.length > 0 }, h("label", { for: "own" }, "Your own phrase"),
       h("input", { id: "own", minlength: 8, maxlength: 120, required: !known.length, "aria-describedby": "own-help" }),
-      h("small", { id: "own-help" }, "Four to six words, about two seconds of speech. It is no secret: the voice is what counts too."));
-    const choose = h("select", { id: "which", onchange: () => { own.hidden = choose.value !== OWN; own.querySelector("input").required = !own.hidden; } },
-      known.map(({ text, known: seen }) => h("option", { value: text }, text, seen === false ? " (new to the model)" : "")), h("option", { value: OWN }, "A phrase of my own …"));
+      h("small", { id: "own-help" },
+        "Four to six words, about two seconds of speech. It is no secret: the voice is what counts too."));
+    const choose = h("select",
+      { id: "which", onchange: () => { own.hidden = choose.value !== OWN; own.querySelector("input").required = !own.hidden; } },
+      known.map(({ text, known: seen }) => h("option", { value: text }, text,
+        seen === false ? " (new to the model)" : "")), h("option", { value: OWN }, "A phrase of my own …"));
     const problem = h("p", { class: "problem", role: "alert" });
     step(1, "Your name and your phrase", h("form", { class: "column", onsubmit: submit },
       h("p", { class: "field" }, h("label", { for: "name" }, "Name"), name),
@@ -57,7 +65,8 @@ export async function enrolView(main, query) {
       event.preventDefault();
       const text = own.hidden ? choose.value : own.querySelector("input").value.trim();
       try {
-        const made = await api.create({ userId: name.value.trim(), phrase: text, consent: { given: true, at, text: CONSENT.join(" ") } });
+        const made = await api.create({ userId: name.value.trim(), phrase: text,
+          consent: { given: true, at, text: CONSENT.join(" ") } });
         takes(made, text);
       } catch (error) {
         problem.textContent = error.message;
@@ -71,7 +80,8 @@ export async function enrolView(main, query) {
     let left = profile.remainingEnrollmentsCount ?? wanted;
     const list = h("ol", { class: "takes", "aria-label": "Takes" });
     const holder = h("div", {});
-    step(2, left ? "Say it three times" : "One more take", h("div", { class: "split takes-and-stage" }, holder, h("div", { class: "side" },
+    step(2, left ? "Say it three times" : "One more take", h("div", { class: "split takes-and-stage" }, holder,
+      h("div", { class: "side" },
       h("p", {}, "Speak as you would on any day. A little difference between the takes is good: it shows how much you vary."), list)));
     leave = () => holder.firstChild?.leave?.();
     refresh();
@@ -79,7 +89,8 @@ export async function enrolView(main, query) {
 
     function next() {
       const count = wanted - left + 1;
-      holder.replaceChildren(booth({ phrase: text, hint: left ? `Take ${count} of ${wanted}` : "One take more", onsound: add }));
+      holder.replaceChildren(booth({ phrase: text, hint: left ? `Take ${count} of ${wanted}` : "One take more",
+        onsound: add }));
     }
 
     async function add(sound, taken) {
@@ -110,13 +121,19 @@ export async function enrolView(main, query) {
     }
 
     function refresh(failed) {
-      const rows = done.map((entry, i) => h("li", { class: "take kept" }, h("span", { class: "nth" }, `Take ${i + 1}`), qualityList(entry.answer.quality, entry.answer),
-        h("p", { class: "row" }, entry.taken && h("button", { type: "button", class: "quiet small", onclick: () => play(entry.taken), "aria-label": `Play take ${i + 1}` }, "Play"),
-          h("button", { type: "button", class: "quiet small", onclick: () => redo(entry), "aria-label": `Redo take ${i + 1}` }, "Redo"))));
+      const rows = done.map((entry, i) => h("li", { class: "take kept" }, h("span", { class: "nth" }, `Take ${i + 1}`),
+        qualityList(entry.answer.quality, entry.answer),
+        h("p", { class: "row" }, entry.taken && h("button", { type: "button", class: "quiet small",
+          onclick: () => play(entry.taken), "aria-label": `Play take ${i + 1}` }, "Play"),
+          h("button", { type: "button", class: "quiet small", onclick: () => redo(entry),
+            "aria-label": `Redo take ${i + 1}` }, "Redo"))));
       if (failed) rows.push(h("li", { class: "take refused" }, h("span", { class: "nth" }, "Not kept"),
-        qualityList(failed.error.problem.quality, failed.error.problem), h("p", { class: "problem small" }, why(failed.error))));
+        qualityList(failed.error.problem.quality, failed.error.problem),
+          h("p", { class: "problem small" }, why(failed.error))));
       const open = Math.max(0, wanted - done.length - (failed ? 1 : 0));
-      rows.push(...Array.from({ length: Math.max(0, Math.min(open, left - (failed ? 1 : 0))) }, (_, i) => h("li", { class: "take open" }, h("span", { class: "nth" }, `Take ${done.length + i + 1 + (failed ? 1 : 0)}`))));
+      rows.push(...Array.from({ length: Math.max(0, Math.min(open, left - (failed ? 1 : 0))) },
+        (_, i) => h("li", { class: "take open" }, h("span", { class: "nth" },
+        `Take ${done.length + i + 1 + (failed ? 1 : 0)}`))));
       list.replaceChildren(...rows);
     }
 
@@ -124,7 +141,8 @@ export async function enrolView(main, query) {
       const title = h("h2", { tabindex: -1 }, `You are enrolled, ${profile.userId || "friend"}`);
       holder.replaceChildren(h("section", { class: "stage done" }, circles("TC", 132), title,
         h("p", {}, "From now on your voice and these words together are the key."), h("p", { class: "phrase" }, text),
-        h("p", { class: "row centre" }, h("a", { class: "button primary", href: `#/verify?who=${encodeURIComponent(profile.profileId)}` }, "Try it"))));
+        h("p", { class: "row centre" }, h("a", { class: "button primary",
+          href: `#/verify?who=${encodeURIComponent(profile.profileId)}` }, "Try it"))));
     }
   }
 
@@ -132,7 +150,8 @@ export async function enrolView(main, query) {
     step(1, "Enrol again", h("div", { class: "column" }, h("p", {}, old.state === "stale"
       ? "The model has changed since these takes, which say nothing to the new one. They are taken out, and the phrase is said anew."
       : "This profile was not used for so long that it has expired. Its takes are taken out, and the phrase is said anew."),
-    h("p", { class: "row" }, h("button", { type: "button", class: "primary", onclick: async () => takes(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Begin again"))));
+    h("p", { class: "row" }, h("button", { type: "button", class: "primary",
+      onclick: async () => takes(await api.reset(old.profileId), old.phrases?.[0] ?? "") }, "Begin again"))));
   }
 
   const again = query.get("who");

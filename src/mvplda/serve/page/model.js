@@ -7,10 +7,14 @@ import { h, oneIn, percent, signed } from "./dom.js";
 /** Misses at several rates of false acceptance; the line in use is marked. */
 export function pointsTable({ operatingPoints = [] }, threshold) {
   if (!operatingPoints.length) return h("p", {}, "The model carries no error rates: nothing is known of its misses.");
-  const rate = (value, pair) => [percent(value, 1), pair && h("small", {}, ` ${percent(pair[0], 1)} to ${percent(pair[1], 1)}`)];
-  const nearest = operatingPoints.reduce((a, b) => (Math.abs(b.threshold - threshold) < Math.abs(a.threshold - threshold) ? b : a));
-  return h("div", { class: "scroll wrap", tabindex: 0, role: "region", "aria-label": "Error rates" }, table(["wanted at most", "line", "FAR", "FRR"], operatingPoints.map((p) => [
-    p === nearest ? h("strong", {}, `${oneIn(p.wantedFar)} ◂`) : oneIn(p.wantedFar), signed(p.threshold), rate(p.far, p.farInterval), rate(p.frr, p.frrInterval)]),
+  const rate = (value, pair) => [percent(value, 1), pair && h("small", {},
+    ` ${percent(pair[0], 1)} to ${percent(pair[1], 1)}`)];
+  const nearest = operatingPoints.reduce((a,
+    b) => (Math.abs(b.threshold - threshold) < Math.abs(a.threshold - threshold) ? b : a));
+  return h("div", { class: "scroll wrap", tabindex: 0, role: "region", "aria-label": "Error rates" },
+    table(["wanted at most", "line", "FAR", "FRR"], operatingPoints.map((p) => [
+    p === nearest ? h("strong", {}, `${oneIn(p.wantedFar)} ◂`) : oneIn(p.wantedFar), signed(p.threshold),
+      rate(p.far, p.farInterval), rate(p.frr, p.frrInterval)]),
   "FAR: impostors who pass. FRR: rightful ones turned away. ◂ marks the line in use."));
 }
 
@@ -19,20 +23,28 @@ export async function modelView(main) {
   const { extractor = {}, calibration = {}, data = {} } = model;
   const views = Array.isArray(model.views) ? model.views.map((v) => v.name ?? v) : Object.keys(model.views ?? {});
   const facts = [
-    ["Version", model.modelVersion && h("code", {}, model.modelVersion)], ["Extractor", extractor.name], ["Fingerprint", extractor.fingerprint && h("code", {}, extractor.fingerprint)],
+    ["Version", model.modelVersion && h("code", {}, model.modelVersion)], ["Extractor", extractor.name],
+      ["Fingerprint", extractor.fingerprint && h("code", {}, extractor.fingerprint)],
     ["Views", views.join(", ")], ["Calibration", [calibration.method, calibration.basis].filter(Boolean).join(": ")],
     ["Prior", model.prior === undefined ? null : typeof model.prior === "object" ? JSON.stringify(model.prior) : percent(model.prior, 1)],
     ["Line", Number.isFinite(model.threshold) ? `accepted from an LLR of ${signed(model.threshold)}` : null],
-    ["Made from", data.name], ["People in the test", data.people], ["Trials", data.trialsByKind && Object.entries(data.trialsByKind).map(([kind, n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases], ["Licence of the data", data.licence],
+    ["Made from", data.name], ["People in the test", data.people], ["Trials",
+      data.trialsByKind && Object.entries(data.trialsByKind).map(([kind,
+      n]) => `${kind} ${n.toLocaleString("en-GB")}`).join(", ")], ["Known phrases", model.knownPhrases],
+      ["Licence of the data", data.licence],
   ].filter(([, value]) => value);
   main.append(h("h1", { tabindex: -1 }, "The model"),
-    h("p", { class: "lede" }, "One model knows two things of a recording: who spoke and what was said. It answers with likelihood ratios; costs and odds, or the share of impostors that you can bear, make a line of them."),
+    h("p", { class: "lede" },
+      "One model knows two things of a recording: who spoke and what was said. It answers with likelihood ratios; costs and odds, or the share of impostors that you can bear, make a line of them."),
     h("div", { class: "two" },
-      h("section", {}, h("h2", {}, "What it is"), h("dl", { class: "facts wide" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))),
+      h("section", {}, h("h2", {}, "What it is"), h("dl", { class: "facts wide" },
+        facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))),
       h("section", {}, h("h2", {}, "Where the line comes from"), pointsTable(model, model.threshold),
-        h("p", { class: "small" }, model.basis ?? `Measured on ${data.name ?? "the data of its calibration"}; intervals are of 95 %, over speakers. Other microphones, rooms and languages have other errors: calibrate with recordings of your own.`),
+        h("p", { class: "small" },
+          model.basis ?? `Measured on ${data.name ?? "the data of its calibration"}; intervals are of 95 %, over speakers. Other microphones, rooms and languages have other errors: calibrate with recordings of your own.`),
         h("h2", {}, "What it does not do"),
         h("p", {}, "It does not tell a living voice from a loudspeaker or from synthesis. Phrases chosen now make yesterday's recording useless; a countermeasure belongs in front where that is not enough."))),
-    h("details", {}, h("summary", {}, "The card as the server gives it"), h("pre", { tabindex: 0 }, JSON.stringify(model, null, 2))));
+    h("details", {}, h("summary", {}, "The card as the server gives it"),
+      h("pre", { tabindex: 0 }, JSON.stringify(model, null, 2))));
   return null;
 }

@@ -9,10 +9,12 @@ const HOUR = 3600e3;
 
 export async function operatorView(main) {
   const [records, model] = await Promise.all([api.decisions(), api.model()]);
-  const decisions = records.filter(({ decision }) => decision).map((r) => ({ ...r, time: Date.parse(r.at), kind: outcome(r) })).sort((a, b) => a.time - b.time);
+  const decisions = records.filter(({ decision }) => decision).map((r) => ({ ...r, time: Date.parse(r.at),
+    kind: outcome(r) })).sort((a, b) => a.time - b.time);
   main.append(h("h1", { tabindex: -1 }, "Operator"));
   if (!decisions.length) {
-    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {}, "Nothing was decided yet. Decisions appear here, without sound and without voices.")));
+    main.append(h("div", { class: "empty" }, circles(null, 120), h("p", {},
+      "Nothing was decided yet. Decisions appear here, without sound and without voices.")));
     return null;
   }
   const counts = tally(decisions);
@@ -20,9 +22,12 @@ export async function operatorView(main) {
   const threshold = model.threshold ?? scored.at(-1)?.threshold ?? 0;
   main.append(
     h("p", { class: "lede" }, `${decisions.length.toLocaleString("en-GB")} decisions since ${when(decisions[0].at)}.`),
-    h("ul", { class: "tiles" }, Object.entries(OUTCOMES).filter(([kind]) => kind !== "other" || counts.other).map(([kind, text]) =>
-      h("li", {}, swatch(kind), h("b", {}, percent((counts[kind] ?? 0) / decisions.length, 1)), h("span", {}, text), h("small", {}, counts[kind] ?? 0)))),
-    h("div", { class: "charts" }, overTime(decisions), histogram(scored, threshold), drift(scored, threshold), rates(model, threshold)),
+    h("ul", { class: "tiles" },
+      Object.entries(OUTCOMES).filter(([kind]) => kind !== "other" || counts.other).map(([kind, text]) =>
+      h("li", {}, swatch(kind), h("b", {}, percent((counts[kind] ?? 0) / decisions.length, 1)), h("span", {}, text),
+        h("small", {}, counts[kind] ?? 0)))),
+    h("div", { class: "charts" }, overTime(decisions), histogram(scored, threshold), drift(scored, threshold),
+      rates(model, threshold)),
     latest(decisions.slice(-12).reverse()));
   return null;
 }
@@ -33,7 +38,8 @@ function tally(list) {
   return counts;
 }
 
-const numbers = (columns, first) => table([first, ...Object.values(OUTCOMES)], columns.map(({ label, counts }) => [label, ...Object.keys(OUTCOMES).map((kind) => counts[kind] ?? 0)]));
+const numbers = (columns, first) => table([first, ...Object.values(OUTCOMES)],
+  columns.map(({ label, counts }) => [label, ...Object.keys(OUTCOMES).map((kind) => counts[kind] ?? 0)]));
 
 function overTime(decisions) {
   const span = decisions.at(-1).time - decisions[0].time;
@@ -41,21 +47,29 @@ function overTime(decisions) {
   const offset = new Date().getTimezoneOffset() * 60e3; // days begin at local midnight
   const slot = (time) => Math.floor((time - offset) / width);
   const first = slot(decisions[0].time), last = slot(decisions.at(-1).time);
-  const name = (k) => new Date(k * width + offset).toLocaleString("en-GB", width < 24 * HOUR ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" });
-  const columns = Array.from({ length: last - first + 1 }, (_, i) => ({ label: name(first + i), counts: tally(decisions.filter(({ time }) => slot(time) === first + i)) }));
-  return chart("Decisions over time", "Counts, by what was decided.", (w) => stacked(w, columns, { every: Math.max(1, Math.ceil((columns.length * 56) / w)), label: `Decisions over time, ${columns.length} bars` }), numbers(columns, "from"));
+  const name = (k) => new Date(k * width + offset).toLocaleString("en-GB",
+    width < 24 * HOUR ? { hour: "2-digit", minute: "2-digit" } : { day: "numeric", month: "short" });
+  const columns = Array.from({ length: last - first + 1 }, (_, i) => ({ label: name(first + i),
+    counts: tally(decisions.filter(({ time }) => slot(time) === first + i)) }));
+  return chart("Decisions over time", "Counts, by what was decided.", (w) => stacked(w, columns,
+    { every: Math.max(1, Math.ceil((columns.length * 56) / w)),
+    label: `Decisions over time, ${columns.length} bars` }), numbers(columns, "from"));
 }
 
 function histogram(scored, threshold) {
   const values = scored.map(({ llr }) => llr).sort((a, b) => a - b);
   if (!values.length) return null;
-  const low = Math.floor(Math.min(quantile(values, 0.01), threshold - 2)), high = Math.ceil(Math.max(quantile(values, 0.99), threshold + 2));
+  const low = Math.floor(Math.min(quantile(values, 0.01), threshold - 2)),
+    high = Math.ceil(Math.max(quantile(values, 0.99), threshold + 2));
   const bins = 24, width = (high - low) / bins;
   const bin = (llr) => Math.max(0, Math.min(bins - 1, Math.floor((llr - low) / width)));
-  const columns = Array.from({ length: bins }, (_, i) => ({ label: (low + i * width).toFixed(width < 1 ? 1 : 0), counts: {} }));
+  const columns = Array.from({ length: bins }, (_, i) => ({ label: (low + i * width).toFixed(width < 1 ? 1 : 0).replace("-", "−"),
+    counts: {} }));
   for (const { llr, kind } of scored) { const { counts } = columns[bin(llr)]; counts[kind] = (counts[kind] ?? 0) + 1; }
-  return chart("Scores", "LLRs of the attempts; what lies beyond the axis is in its last bars.", (w) => stacked(w, columns, {
-    every: Math.max(1, Math.ceil((bins * 44) / w)), label: "Histogram of likelihood ratios", marks: [{ at: (threshold - low) / width, text: "accepted from here" }] }), numbers(columns, "LLR from"));
+  return chart("Scores", "LLRs of the attempts; what lies beyond the axis is in its last bars.",
+    (w) => stacked(w, columns, {
+    every: Math.max(1, Math.ceil((bins * 44) / w)), label: "Histogram of likelihood ratios",
+      marks: [{ at: (threshold - low) / width, text: "accepted from here" }] }), numbers(columns, "LLR from"));
 }
 
 const quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.round(q * (sorted.length - 1))))];
@@ -76,19 +90,24 @@ export function shift(early, late) {
 
 function drift(scored, threshold) {
   const kept = scored.filter(({ kind }) => kind === "accept");
-  if (kept.length < 20) return h("figure", { class: "chart" }, h("h2", {}, "Drift"), h("figcaption", {}, `Drift is shown from 20 accepted attempts on; there are ${kept.length}.`));
+  if (kept.length < 20) return h("figure", { class: "chart" }, h("h2", {}, "Drift"),
+    h("figcaption", {}, `Drift is shown from 20 accepted attempts on; there are ${kept.length}.`));
   const groups = Math.min(12, Math.floor(kept.length / 5));
   const points = Array.from({ length: groups }, (_, g) => {
     const part = kept.slice(Math.floor((g * kept.length) / groups), Math.floor(((g + 1) * kept.length) / groups));
     const values = part.map(({ llr }) => llr).sort((a, b) => a - b);
-    return { label: new Date(part[0].time).toLocaleDateString("en-GB", { day: "numeric", month: "short" }), low: quantile(values, 0.25), mid: quantile(values, 0.5), high: quantile(values, 0.75) };
+    return { label: new Date(part[0].time).toLocaleDateString("en-GB", { day: "numeric", month: "short" }),
+      low: quantile(values, 0.25), mid: quantile(values, 0.5), high: quantile(values, 0.75) };
   });
   const half = Math.floor(kept.length / 2);
   const z = shift(kept.slice(0, half).map(({ llr }) => llr), kept.slice(half).map(({ llr }) => llr));
   const says = Math.abs(z) < 3 ? `The later half ranks like the earlier one (z ${signed(z)}): no drift seen.`
     : `The later half ranks ${z < 0 ? "lower" : "higher"} than the earlier one (z ${signed(z)}): look at microphones, rooms and the age of the profiles.`;
-  return chart("Drift", `Median and middle half of accepted LLRs, in equal groups. ${says}`, (w) => band(w, points, { level: threshold, levelText: "line", every: Math.ceil((groups * 56) / w), label: `Accepted scores over time. ${says}` }),
-    table(["from", "lower quarter", "median", "upper quarter"], points.map(({ label, low, mid, high }) => [label, low.toFixed(1), mid.toFixed(1), high.toFixed(1)])));
+  return chart("Drift", `Median and middle half of accepted LLRs, in equal groups. ${says}`,
+    (w) => band(w, points, { level: threshold, levelText: "line", every: Math.ceil((groups * 56) / w),
+    label: `Accepted scores over time. ${says}` }),
+    table(["from", "lower quarter", "median", "upper quarter"], points.map(({ label, low, mid, high }) => [label,
+      low.toFixed(1), mid.toFixed(1), high.toFixed(1)])));
 }
 
 function rates(model, threshold) {
@@ -97,9 +116,13 @@ function rates(model, threshold) {
 }
 
 function latest(decisions) {
-  return h("section", {}, h("h2", {}, "Latest"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Latest decisions" },
+  return h("section", {}, h("h2", {}, "Latest"), h("div", { class: "scroll", tabindex: 0, role: "region",
+    "aria-label": "Latest decisions" },
     table(["when", "decision", "LLR", "voice", "words", "result"], decisions.map((d) => [
-      new Date(d.time).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" }),
-      h("span", { class: "row tight" }, swatch(d.kind), OUTCOMES[d.kind] + (d.kind === "other" || (d.decision === "inconclusive" && d.reason) ? ` (${String(d.reason).replaceAll("_", " ")})` : "")),
-      ...[d.llr, d.llrSpeaker, d.llrPhrase].map((v) => (Number.isFinite(v) ? signed(v) : "–")), h("code", {}, String(d.resultId).slice(0, 8))]))));
+      new Date(d.time).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit",
+        second: "2-digit" }),
+      h("span", { class: "row tight" }, swatch(d.kind),
+        OUTCOMES[d.kind] + (d.kind === "other" || (d.decision === "inconclusive" && d.reason) ? ` (${String(d.reason).replaceAll("_", " ")})` : "")),
+      ...[d.llr, d.llrSpeaker, d.llrPhrase].map((v) => (Number.isFinite(v) ? signed(v) : "–")),
+        h("code", {}, String(d.resultId).slice(0, 8))]))));
 }

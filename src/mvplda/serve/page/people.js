@@ -5,7 +5,8 @@ import { circles } from "./draw.js";
 import { announce, confirm, h, when } from "./dom.js";
 
 const STATES = {
-  created: ["Not begun", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"], stale: ["Stale: the model changed", null],
+  created: ["Not begun", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
+    stale: ["Stale: the model changed", null],
   expired: ["Expired", "IW"], opted_out: ["Opted out", "IW"], deleted: ["Deleted", "IW"],
 };
 
@@ -17,7 +18,8 @@ export async function peopleView(main) {
 
   async function refresh(said) {
     const people = await api.profiles();
-    body.replaceChildren(people.length ? h("ul", { class: "people" }, people.map(person)) : h("div", { class: "empty" }, circles(null, 120),
+    body.replaceChildren(people.length ? h("ul", { class: "people" }, people.map(person)) : h("div",
+      { class: "empty" }, circles(null, 120),
       h("p", {}, "Nobody is here."), h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
     if (said) { announce(said); title.focus(); }
   }
@@ -40,16 +42,23 @@ export async function peopleView(main) {
       h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, state),
         p.phrases?.length > 0 && h("p", { class: "said" }, p.phrases.join(" · "))),
       h("dl", { class: "facts" },
-        h("dt", {}, "Takes"), h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),
+        h("dt", {}, "Takes"),
+          h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),
         h("dt", {}, "Speech"), h("dd", {}, `${(p.speechLength ?? 0).toFixed(1)} s`),
-        h("dt", {}, "Enrolled"), h("dd", {}, when(p.created)), h("dt", {}, "Last used"), h("dd", {}, when(p.lastUsed))),
+        h("dt", {}, "Since"), h("dd", {}, when(p.created)), h("dt", {}, "Last used"), h("dd", {}, when(p.lastUsed))),
       h("p", { class: "row actions" },
-        ["enrolled", "stale"].includes(p.state) && h("a", { class: "button quiet small", href: `#/verify?who=${who}`, "aria-label": `Verify ${name}` }, "Verify"),
-        !["opted_out", "enrolled"].includes(p.state) && h("a", { class: "button quiet small", href: `#/enrol?who=${who}`, "aria-label": `Enrol ${name}` }, "Enrol"),
+        ["enrolled", "stale"].includes(p.state) && h("a", { class: "button quiet small", href: `#/verify?who=${who}`,
+          "aria-label": `Verify ${name}` }, "Verify"),
+        !["opted_out", "enrolled"].includes(p.state) && h("a", { class: "button quiet small",
+          href: `#/enrol?who=${who}`, "aria-label": `Enrol ${name}` }, "Enrol"),
         p.state !== "opted_out" && h("button", { type: "button", class: "quiet small", "aria-label": `Opt ${name} out`,
-          onclick: () => act(`Opt ${name} out?`, "Their voice is erased at once, and the name stays as one who does not want to be verified by voice.", "Opt out", api.optOut, `${name} has opted out.`) }, "Opt out"),
+          onclick: () => act(`Opt ${name} out?`,
+            "Their voice is erased at once, and the name stays as one who does not want to be verified by voice.",
+            "Opt out", api.optOut, `${name} has opted out.`) }, "Opt out"),
         h("button", { type: "button", class: "quiet small", "aria-label": `Delete ${name}`,
-          onclick: () => act(`Delete ${name}?`, "Everything that was kept of this voice is erased at once. It cannot be brought back.", "Delete", api.remove, `${name} is deleted.`) }, "Delete")),
+          onclick: () => act(`Delete ${name}?`,
+            "Everything that was kept of this voice is erased at once. It cannot be brought back.", "Delete",
+            api.remove, `${name} is deleted.`) }, "Delete")),
       h("p", { class: "problem", role: "alert" }));
     return card;
   }

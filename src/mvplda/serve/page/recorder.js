@@ -34,6 +34,7 @@ export class Take {
     this.stream = await navigator.mediaDevices.getUserMedia({ audio });
     if (this.cancelled) { this.close(); return null; }
     this.context = new AudioContext();
+    await this.context.resume();
     await this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url));
     const tap = new AudioWorkletNode(this.context, "tap", { numberOfOutputs: 0 });
     this.context.createMediaStreamSource(this.stream).connect(tap);
@@ -88,7 +89,8 @@ function wav(blocks, rate) {
   const word = (at, text) => [...text].forEach((c, i) => view.setUint8(at + i, c.charCodeAt(0)));
   word(0, "RIFF"); view.setUint32(4, 36 + 2 * count, true); word(8, "WAVEfmt ");
   view.setUint32(16, 16, true); view.setUint16(20, 1, true); view.setUint16(22, 1, true);
-  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true); view.setUint16(32, 2, true); view.setUint16(34, 16, true);
+  view.setUint32(24, rate, true); view.setUint32(28, 2 * rate, true); view.setUint16(32, 2, true); view.setUint16(34,
+    16, true);
   word(36, "data"); view.setUint32(40, 2 * count, true);
   let at = 44;
   for (const block of blocks) for (const x of block) {

@@ -27,18 +27,22 @@ export async function openSettings(onclosed, why) {
   const found = (await navigator.mediaDevices?.enumerateDevices?.().catch(() => [])) ?? [];
   const microphones = found.filter(({ kind, deviceId }) => kind === "audioinput" && deviceId && deviceId !== "default");
   const choice = (id, label, options, value) => h("p", { class: "field" }, h("label", { for: id }, label),
-    h("select", { id }, options.map(([v, text]) => h("option", { value: v, selected: String(v) === String(value) }, text))));
+    h("select", { id }, options.map(([v, text]) => h("option", { value: v, selected: String(v) === String(value) },
+      text))));
   const dialog = h("dialog", { "aria-labelledby": "settings-title" },
     h("form", { method: "dialog" },
       h("h2", { id: "settings-title" }, "Settings"),
       why && h("p", { class: "problem", role: "alert" }, why),
       h("p", { class: "field" }, h("label", { for: "key" }, "API key"),
-        h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", value: key.get(), "aria-describedby": "key-help" }),
+        h("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", value: key.get(),
+          "aria-describedby": "key-help" }),
         h("small", { id: "key-help" }, "Only where the server wants one. It is forgotten when this tab is closed.")),
-      choice("device", "Microphone", [["", "The system's choice"], ...microphones.map((m, i) => [m.deviceId, m.label || `Microphone ${i + 1}`])], now.device),
+      choice("device", "Microphone", [["", "The system's choice"], ...microphones.map((m, i) => [m.deviceId,
+        m.label || `Microphone ${i + 1}`])], now.device),
       choice("count-in", "Count-in", [[0, "None"], [1, "One beat"], [3, "Three beats"]], now.countIn),
       choice("theme", "Colours", [["auto", "As the system has them"], ["light", "Light"], ["dark", "Dark"]], now.theme),
-      h("p", { class: "row end" }, h("button", { type: "button", class: "quiet", onclick: () => dialog.close("no") }, "Cancel"), h("button", { class: "primary", value: "yes" }, "Save"))));
+      h("p", { class: "row end" }, h("button", { type: "button", class: "quiet", onclick: () => dialog.close("no") },
+        "Cancel"), h("button", { class: "primary", value: "yes" }, "Save"))));
   dialog.addEventListener("close", () => {
     opened = false;
     const value = (id) => dialog.querySelector(`#${id}`).value;

@@ -8,20 +8,24 @@ import { SOUND_REASONS, booth, qualityList } from "./booth.js";
 /** Verdict: which circles are filled, a heading, a sentence. */
 export function verdict({ decision, reason }, name) {
   const says = {
-    wrong_phrase: ["TW", "Turned away: the words", `It sounds like ${name}, but these are not the words that were asked for.`],
+    wrong_phrase: ["TW", "Turned away: the words",
+      `It sounds like ${name}, but these are not the words that were asked for.`],
     wrong_speaker: ["IC", "Turned away: the voice", `The words are right, but this does not sound like ${name}.`],
     both: ["IW", "Turned away: voice and words", `Neither the voice nor the words are those of ${name}.`],
-    suspected_replay: ["IW", "Turned away: heard before", "This recording, or one almost like it, was heard before. Say it afresh."],
+    suspected_replay: ["IW", "Turned away: heard before",
+      "This recording, or one almost like it, was heard before. Say it afresh."],
     not_enrolled: [null, "Not enrolled yet", `${name} has not said the phrase often enough yet. Enrol first.`],
     expired: [null, "Expired", `${name}'s profile was not used for so long that it has expired. Enrol again.`],
     opted_out: [null, "Opted out", `${name} does not want to be verified by voice.`],
-    model_changed: [null, "The model has changed", `The model is another one since ${name} enrolled, so their profile says nothing now. Enrol again.`],
+    model_changed: [null, "The model has changed",
+      `The model is another one since ${name} enrolled, so their profile says nothing now. Enrol again.`],
   };
   const [fault, advice] = SOUND_REASONS[reason] ?? [];
   if (fault) return [null, `Inconclusive: ${fault}`, `${advice} Nothing was decided.`];
   if (decision === "accept") return ["TC", `Welcome, ${name}`, "The voice is yours, and the words are the right ones."];
   return says[reason] ?? (decision === "reject" ? ["IW", "Turned away", "The evidence is against you."]
-    : [null, "Inconclusive", "The evidence does not reach the line on either side. Nothing was decided: try once more."]);
+    : [null, "Inconclusive",
+      "The evidence does not reach the line on either side. Nothing was decided: try once more."]);
 }
 
 export async function verifyView(main, query) {
@@ -37,11 +41,19 @@ export async function verifyView(main, query) {
     return null;
   }
   let ticking = null, current = null;
-  const who = h("select", { id: "who", onchange: reset }, ready.map((p) => h("option", { value: p.profileId, selected: p.profileId === query.get("who") }, p.userId || p.profileId)));
-  const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"], [2, "Two phrases chosen now"], [3, "Three phrases chosen now"]].map(([n, text]) => h("option", { value: n }, text)));
-  const strict = h("select", { id: "strict", onchange: () => (costs.hidden = strict.value !== "costs") }, [["", "As the server is set"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar, `${oneIn(wantedFar)} impostors may pass`]), ["costs", "From costs and odds"]].map(([v, text]) => h("option", { value: v }, text)));
-  const number = (id, label, value) => h("p", { class: "field" }, h("label", { for: id }, label), h("input", { id, type: "number", min: 0, step: "any", value }));
-  const costs = h("div", { class: "costs", hidden: true }, number("prior", "How often it is really them (0 to 1)", 0.5), number("miss-cost", "Cost of turning them away", 1), number("alarm-cost", "Cost of letting another in", 10));
+  const who = h("select", { id: "who", onchange: reset }, ready.map((p) => h("option",
+    { value: p.profileId, selected: p.profileId === query.get("who") }, p.userId || p.profileId)));
+  const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"],
+    [2, "Two phrases chosen now"], [3, "Three phrases chosen now"]].map(([n, text]) => h("option", { value: n },
+    text)));
+  const strict = h("select", { id: "strict", onchange: () => (costs.hidden = strict.value !== "costs") },
+    [["", "As the server is set"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
+    `${oneIn(wantedFar)} impostors may pass`]), ["costs", "From costs and odds"]].map(([v, text]) => h("option",
+    { value: v }, text)));
+  const number = (id, label, value) => h("p", { class: "field" }, h("label", { for: id }, label),
+    h("input", { id, type: "number", min: 0, step: "any", value }));
+  const costs = h("div", { class: "costs", hidden: true }, number("prior", "How often it is really them (0 to 1)",
+    0.5), number("miss-cost", "Cost of turning them away", 1), number("alarm-cost", "Cost of letting another in", 10));
   const place = h("div", { class: "place" });
   const side = h("form", { class: "side", "aria-label": "Claim", onsubmit: (event) => event.preventDefault() },
     h("p", { class: "field" }, h("label", { for: "who" }, "I am"), who),
@@ -93,7 +105,9 @@ export async function verifyView(main, query) {
     tick();
     ticking = setInterval(tick, 1000);
     const sounds = [];
-    const next = () => stage(challenge.phrases[sounds.length], [count > 1 ? `Phrase ${sounds.length + 1} of ${count}, within ` : "Asked for once, within ", left], async (sound) => {
+    const next = () => stage(challenge.phrases[sounds.length],
+      [count > 1 ? `Phrase ${sounds.length + 1} of ${count}, within ` : "Asked for once, within ", left],
+      async (sound) => {
       sounds.push(sound);
       if (sounds.length < count) { next(); place.querySelector("button")?.focus(); return; }
       clearInterval(ticking);
@@ -109,7 +123,8 @@ export async function verifyView(main, query) {
 
   async function judge(sounds, fields) {
     if (strict.value === "costs") {
-      for (const [field, id] of [["prior", "prior"], ["missCost", "miss-cost"], ["falseAlarmCost", "alarm-cost"]]) fields[field] = costs.querySelector(`#${id}`).value;
+      for (const [field, id] of [["prior", "prior"], ["missCost", "miss-cost"],
+        ["falseAlarmCost", "alarm-cost"]]) fields[field] = costs.querySelector(`#${id}`).value;
     } else fields.far = strict.value;
     show(await api.verify(who.value, sounds, fields));
   }
@@ -120,18 +135,26 @@ export async function verifyView(main, query) {
     const [kind, heading, sentence] = verdict(answer, name());
     const title = h("h2", { tabindex: -1 }, heading);
     const has = (...names) => names.every((n) => Number.isFinite(answer[n]));
-    const again = h("p", { class: "row" }, h("button", { class: "primary", type: "button", onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Once more"),
-      answer.reason === "not_enrolled" || answer.reason === "model_changed" || answer.reason === "expired" ? h("a", { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(who.value)}` }, "Enrol") : null);
-    place.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision, "data-reason": answer.reason ?? "" },
+    const again = h("p", { class: "row" }, h("button", { class: "primary", type: "button",
+      onclick: () => { reset(); place.querySelector("button")?.focus(); } }, "Once more"),
+      answer.reason === "not_enrolled" || answer.reason === "model_changed" || answer.reason === "expired" ? h("a",
+        { class: "button quiet", href: `#/enrol?who=${encodeURIComponent(who.value)}` }, "Enrol") : null);
+    place.replaceChildren(h("article", { class: `result ${answer.decision}`, "data-decision": answer.decision,
+      "data-reason": answer.reason ?? "" },
       h("header", {}, circles(kind, 132), h("div", {}, title, h("p", {}, sentence), again)),
-      has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker), dial("words", "words", answer.llrPhrase)),
+      has("llrSpeaker", "llrPhrase") && h("div", { class: "dials" }, dial("voice", "voice", answer.llrSpeaker),
+        dial("words", "words", answer.llrPhrase)),
       h("div", { class: "pair" },
-        has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Where it lies"), plane(answer.llrSpeaker, answer.llrPhrase)),
+        has("llrSpeaker", "llrPhrase") && h("div", {}, h("h3", {}, "Where it lies"),
+          plane(answer.llrSpeaker, answer.llrPhrase)),
         h("div", {}, answer.posteriors && [h("h3", {}, "What probably happened"), bars(answer.posteriors)],
-          has("llr", "threshold") && [h("h3", {}, "The line"), scale(answer.llr, answer.threshold, answer.rejectThreshold, answer.decision)],
+          has("llr", "threshold") && [h("h3", {}, "The line"), scale(answer.llr, answer.threshold,
+            answer.rejectThreshold, answer.decision)],
           answer.operatingPoint && h("p", { class: "small" }, operating(answer.operatingPoint)))),
-      h("details", {}, h("summary", {}, "The recording and the record"), [answer.quality].flat().map((quality) => qualityList(quality)),
-        h("dl", { class: "facts" }, h("dt", {}, "Result"), h("dd", {}, h("code", {}, answer.resultId)), h("dt", {}, "Model"), h("dd", {}, h("code", {}, answer.modelVersion ?? "–"))))));
+      h("details", {}, h("summary", {}, "The recording and the record"),
+        [answer.quality].flat().map((quality) => qualityList(quality)),
+        h("dl", { class: "facts" }, h("dt", {}, "Result"), h("dd", {}, h("code", {}, answer.resultId)),
+          h("dt", {}, "Model"), h("dd", {}, h("code", {}, answer.modelVersion ?? "–"))))));
     announce(`${heading}. ${sentence}`);
     title.focus();
   }
@@ -140,10 +163,8 @@ export async function verifyView(main, query) {
   return stop;
 }
 
-function operating({ far, frr, interval, frrInterval }) {
-  const range = frrInterval ?? interval;
-  const parts = [];
-  if (far !== undefined && far !== null) parts.push(`At this line ${oneIn(far)} impostors would pass`);
-  if (frr !== undefined && frr !== null) parts.push(`${percent(frr, 1)} of rightful attempts would be turned away${range ? ` (95 % interval ${percent(range[0], 1)} to ${percent(range[1], 1)})` : ""}`);
-  return parts.length ? `${parts.join(", and ")}, by the data that the model was calibrated on.` : "";
+function operating({ far, farInterval, frr, frrInterval }) {
+  const range = ([low, high]) => `(95 % interval ${percent(low, 1)} to ${percent(high, 1)})`;
+  return `At this line ${percent(far, 1)} of the impostors pass ${range(farInterval)} and ${percent(frr, 1)} of the `
+    + `rightful are turned away ${range(frrInterval)}, in the data that its errors were measured on.`;
 }

@@ -23,6 +23,7 @@ from ...persistence import write_atomically
 from ...report import (
     INTERVAL,
     Report,
+    finding,
     fold_away,
     folder_beside,
     html_table,
@@ -35,6 +36,8 @@ from .systems import BEST, SystemScores
 from .task import Task
 
 NAME_WIDTH = 32
+HIGHLIGHTED = 5
+"""Lines of a DET plot that have a colour; the others are grey."""
 
 
 @dataclass(frozen=True)
@@ -119,16 +122,33 @@ class Results:
         columns = zip(cells, self._columns, strict=True)
         return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{max(6, len(heading))}}" for cell, heading in columns)
 
-    def claim(self) -> str:
-        """One system's errors as shares of another's, with intervals, one row a pair."""
-        if not self.comparisons:
-            return ""
+    def finding(self, chosen: str) -> str:
+        """The result in a sentence or two: what the chosen system reaches, and how much better that is."""
+        system = self[chosen]
+        total = system.cells(" % [{}, {}]", only="Total")[self.kinds.index("Total")]
+        text = f"{system.title.strip().capitalize()}: an equal error rate of {total if '%' in total else total + ' %'}"
+        for (ours, theirs), found in self.comparisons.items():
+            if ours == chosen and (test := found.tests["Total"]["eer"]).ratio > 0:
+                share = f"{test.ratio:.2f} [{test.ratio_low:.2f}, {test.ratio_high:.2f}]"
+                text += f", {share} of the errors of {self[theirs].title.strip()}"
+                break
+        return text + "."
+
+    def claims(self) -> tuple[str, list[list[str]]]:
+        """A heading, and rows of cells: one system's errors as shares of another's."""
         first = next(iter(self.comparisons.values()))
         rows = [["", *first.tests]]
         for (ours, theirs), found in self.comparisons.items():
             name = f"{self[ours].title.strip()} / {self[theirs].title.strip()}"
             rows.append([name, *(_ratio(tests["eer"]) for tests in found.tests.values())])
-        head = f"EER as a share of another system's, {100 * first.level:g} % intervals over speakers; + fewer, - more"
+        level = f"{100 * first.level:g}"
+        return f"EER as a share of another system's, {level} % intervals over speakers; + fewer, - more", rows
+
+    def claim(self) -> str:
+        """One system's errors as shares of another's, with intervals, one row a pair."""
+        if not self.comparisons:
+            return ""
+        head, rows = self.claims()
         return "\n".join([head, *aligned(rows)])
 
     def intervals_table(self) -> str:
@@ -136,14 +156,17 @@ class Results:
         rows = [[system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]] for system in self.systems]
         return "\n".join(aligned([["EER, %", *self.kinds], *rows]))
 
-    def groups_table(self) -> str:
-        """EER of every group, one row a system; nothing where there are no groups."""
-        parts = []
+    def by_group(self) -> dict[str, list[list[str]]]:
+        """EER of every group, one row a system, the head first; nothing where there are no groups."""
+        found = {}
         for group in dict.fromkeys(group for system in self.systems for group in system.groups):
             own = [replace(system, evaluation=system.groups[group]) for system in self.systems]
             rows = [[system.title, *system.cells()[: len(self.kinds)]] for system in own]
-            parts.append("\n".join(aligned([[f"EER, %, {group}", *self.kinds], *rows])))
-        return "\n\n".join(parts)
+            found[group] = [[f"EER, %, {group}", *self.kinds], *rows]
+        return found
+
+    def groups_table(self) -> str:
+        return "\n\n".join("\n".join(aligned(rows)) for rows in self.by_group().values())
 
     def markdown(self) -> str:
         """The table for a README."""
@@ -244,10 +267,10 @@ def write_experiment_page(
     if source:
         notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
-    claim = "".join(f"<pre>{html.escape(part)}</pre>" for part in (results.claim(), results.groups_table()) if part)
     body = (
-        f"<pre>{html.escape(results.summary)}</pre>"
-        f"<h2>Systems</h2>{_table(results)}{claim}{notes_list(notes)}"
+        f"{finding(results.finding(chosen), [results.systems[0].evaluation.target, *results.kinds])}"
+        f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
+        f"<h2>Systems</h2>{_table(results, chosen)}{_claim(results)}{_groups(results)}{notes_list(notes)}"
         f"{fold_away('The table as markdown', results.markdown())}"
         f"{fold_away('The configuration', to_toml(results.configuration))}"
         f"{first}<h2>{html.escape(results[chosen].title.strip())}, closely</h2>{second}"
@@ -312,18 +335,42 @@ def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: 
     for kind, mask in kinds.items():
         if kind != target:
             others |= mask
-    for i, system in enumerate(results.systems):
+    first = [BEST, *(name for pair in results.comparisons for name in pair)]
+    shown = sorted(results.systems, key=lambda s: (s.name not in first, s.evaluation["Total"]["eer"]))[:HIGHLIGHTED]
+    for system in results.systems:
         scores = scored[system.name].scores
         curve = ScoreCurve(scores[kinds[target]], {"Total": scores[others]})
-        colour = draw.SYSTEM_COLOURS[i % len(draw.SYSTEM_COLOURS)]
-        draw.det_curve(axes, curve, colour, system.title.strip(), 2.4 if system.name == BEST else 1.2)
+        place = next((i for i, one in enumerate(shown) if one is system), None)
+        if place is None:
+            draw.det_curve(axes, curve, "#BBBBBB", "", 0.8)
+        else:
+            draw.det_curve(axes, curve, draw.PALETTE[place], system.title.strip(), 2.4 if system.name == BEST else 1.4)
     draw.det_axes(axes)
-    axes.legend(fontsize="x-small", loc="upper right")
+    draw.legend_below(axes, 1, title="in grey: the others" if len(shown) < len(results.systems) else None)
 
 
-def _table(results: Results) -> str:
+def _claim(results: Results) -> str:
+    if not results.comparisons:
+        return ""
+    head, rows = results.claims()
+    said = f"<p>{html.escape(head)}.</p>"
+    return (
+        f"<h2>One against another</h2>{said}{html_table(rows[0], [[html.escape(c) for c in row] for row in rows[1:]])}"
+    )
+
+
+def _groups(results: Results) -> str:
+    parts = []
+    for group, rows in results.by_group().items():
+        shown = html_table(rows[0], [[html.escape(cell) for cell in row] for row in rows[1:]])
+        parts.append(f"<h2>{html.escape(group)}</h2>{shown}")
+    return "".join(parts)
+
+
+def _table(results: Results, chosen: str) -> str:
     rows = []
     for system in results.systems:
         note = f'<small class="interval">{html.escape(system.note)}</small>' if system.note else ""
         rows.append([html.escape(system.title.strip()) + note, *system.cells(INTERVAL), f"{system.seconds:.1f}"])
-    return html_table(["EER, %", *results._columns], rows)
+    best = [system.name for system in results.systems].index(chosen)
+    return html_table(["EER, %", *results._columns], rows, best)

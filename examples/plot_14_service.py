@@ -1,0 +1,84 @@
+"""
+The service in twenty lines
+===========================
+
+``mvplda serve`` is a program that other programs talk to: it keeps profiles, and answers whether a recording is of the
+right person *and* of the right phrase. Here it runs for a moment with a model of vectors that the script draws, and is
+asked about the four things that can happen. With sound instead of vectors the calls are the same.
+"""
+
+import atexit
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from mvplda import MultiviewPLDA, make_two_views
+
+folder = Path(tempfile.mkdtemp())
+X, labels, unseen = make_two_views(80, 6, 5, 250, (20, 5), held_out=4, random_state=1)
+words = np.array(["open the door", "close the door", "my voice is my key", "good morning", "seven apples", "let me in"])
+model = MultiviewPLDA({"speaker": 20, "phrase": 5})
+model.fit(X, {"speaker": labels["speaker"], "phrase": words[labels["phrase"]]}).save(folder / "model.safetensors")
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+command = [sys.executable, "-m", "mvplda", "serve", "--port", str(port), "--data", str(folder), "--model"]
+server = subprocess.Popen([*command, str(folder / "model.safetensors")], stderr=subprocess.DEVNULL)
+atexit.register(server.terminate)
+address = f"http://127.0.0.1:{port}"
+for _ in range(300):
+    try:
+        urlopen(f"{address}/v1/health").close()
+        break
+    except OSError:  # not yet
+        time.sleep(0.1)
+
+
+def call(path, body):
+    request = Request(address + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urlopen(request) as answer:
+        return json.load(answer)
+
+
+# %%
+# A person agrees, and is enrolled with three vectors of one phrase.
+
+vectors = {(who, what): unseen.enrol[18 * who + 3 * what :][:3] for who in range(4) for what in range(6)}
+tests = {(who, what): unseen.test[12 * who + 2 * what] for who in range(4) for what in range(6)}
+profile = call("/v1/profiles", {"userId": "ann", "phrase": words[0], "consent": {"given": True}})
+path = f"/v1/profiles/{profile['profileId']}"
+for vector in vectors[0, 0]:
+    enrolled = call(f"{path}/enrollments", {"vector": vector.tolist(), "phrase": words[0]})
+print(enrolled["state"], enrolled["enrollmentsCount"])
+
+# %%
+# Four visitors: Ann with her phrase, Ann with another, somebody else with the phrase, somebody else with another.
+
+visits = {"Ann, her phrase": (0, 0), "Ann, another": (0, 3), "Bob, her phrase": (1, 0), "Bob, another": (1, 3)}
+found = {}
+for name, visit in visits.items():
+    found[name] = call(f"{path}/verify", {"vector": tests[visit].tolist(), "phrase": words[0], "far": 0.05})
+    print(f"{name:16} {found[name]['decision']:12} {found[name]['reason']}")
+server.terminate()
+server.wait()
+
+fig, axes = plt.subplots(figsize=(9, 3.6), layout="constrained")
+start = np.zeros(4)
+for kind, colour in {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#BBBBBB"}.items():
+    part = np.array([answer["posteriors"][kind] for answer in found.values()])
+    axes.barh(list(found), part, left=start, color=colour, label=kind)
+    start += part
+for i, answer in enumerate(found.values()):
+    axes.text(1.02, i, f"{answer['decision']}, LLR {answer['llr']:+.1f}", va="center")
+axes.invert_yaxis()
+axes.set(xlim=(0, 1), xlabel="what the service holds probable")
+axes.legend(ncols=4, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1))
+plt.show()
