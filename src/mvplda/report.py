@@ -42,7 +42,7 @@ INK = "#102030"
 """The colour of text and axes; the page makes it the reader's text colour."""
 
 
-def kind_words(kind: str, views: tuple[str, str]) -> str:
+def kind_words(kind: str, views: Sequence[str]) -> str:
     """A kind of trials of two views in words: TW is "same speaker, other phrase"."""
     return f"{'same' if kind[0] == 'T' else 'other'} {views[0]}, {'same' if kind[1] == 'C' else 'other'} {views[1]}"
 
@@ -352,7 +352,8 @@ class Report:
         others = {kind: row["eer"] for kind, row in rows.items() if kind not in ("Total", "Equal") and row.n_nontargets}
         if len(others) > 1:
             hardest = max(others, key=lambda kind: others[kind])
-            words = f", {KIND_WORDS[hardest]}" if hardest in KIND_WORDS else ""
+            views = tuple(self.view_scores) or ("speaker", "phrase")
+            words = f", {kind_words(hardest, views)}" if hardest in KIND_COLOURS else ""
             text += f"; the hardest are {hardest}{words}: {100 * others[hardest]:.2f} %"
         return text + "."
 
@@ -438,9 +439,10 @@ def fold_away(summary: str, text: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
-def finding(text: str, kinds: Iterable[str]) -> str:
+def finding(text: str, kinds: Iterable[str], views: Sequence[str] = ("speaker", "phrase")) -> str:
     """What a page says first, and what its kinds of trials mean."""
-    known = "".join(f"<dt>{kind}</dt><dd>{KIND_WORDS[kind]}</dd>" for kind in KIND_WORDS if kind in kinds)
+    words = {kind: html.escape(kind_words(kind, views)) for kind in KIND_COLOURS if kind in kinds}
+    known = "".join(f"<dt>{kind}</dt><dd>{said}</dd>" for kind, said in words.items())
     return f'<p class="finding">{html.escape(text)}</p>' + (f'<dl class="kinds">{known}</dl>' if known else "")
 
 

@@ -268,7 +268,7 @@ def write_experiment_page(
         notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
     body = (
-        f"{finding(results.finding(chosen), [results.systems[0].evaluation.target, *results.kinds])}"
+        f"{finding(results.finding(chosen), [results.systems[0].evaluation.target, *results.kinds], task.views)}"
         f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
         f"<h2>Systems</h2>{_table(results, chosen)}{_claim(results)}{_groups(results)}{notes_list(notes)}"
         f"{fold_away('The table as markdown', results.markdown())}"
