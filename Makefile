@@ -1,4 +1,5 @@
 # make demo   the main job, end to end
+# make serve  a voice log-in to try, with synthetic people: the page opens in the browser
 # make test   lint, types and all tests
 # make quick  the tests without the slow ones
 # make test-oldest  the same, with the oldest versions of every dependency that pyproject.toml allows
@@ -15,7 +16,7 @@ OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
-.PHONY: demo test quick test-oldest lint bench docs dist clean
+.PHONY: demo serve test quick test-oldest lint bench docs dist clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +29,19 @@ $(OLDEST_STAMP): pyproject.toml constraints-oldest.txt
 	$(OLDEST)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
 	$(OLDEST)/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable ".[all]" --group test
 	touch $(OLDEST_STAMP)
+
+SERVE := .venv-serve
+SERVE_STAMP := $(SERVE)/.installed
+
+# without torch, so that it is there in a minute
+$(SERVE_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(SERVE)
+	$(SERVE)/bin/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(SERVE)/bin/python -m pip install --quiet --constraint constraints.txt --editable ".[serve,synthetic]"
+	touch $(SERVE_STAMP)
+
+serve: $(SERVE_STAMP)
+	$(SERVE)/bin/mvplda serve --people 4 --browse
 
 demo: $(STAMP)
 	$(BIN)/mvplda demo --output demo-output
@@ -59,4 +73,4 @@ dist: $(STAMP)
 	$(BIN)/python tests/wheel.py dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) demo-output dist docs/_build docs/gallery docs/reference
+	rm -rf $(VENV) $(OLDEST) $(SERVE) demo-output dist docs/_build docs/gallery docs/reference

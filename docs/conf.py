@@ -147,7 +147,7 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(lines) + "\n\n" + "\n".join(trees)
     source[0] = re.sub(r"\]\(\.\./(?:docs/)?CONTRIBUTING\.md", "](contributing.md", source[0])
     source[0] = re.sub(r"\]\(\.\./CHANGELOG\.md", "](whats-new.md", source[0])
-    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0])  # what lies in the repository only
+    source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0])  # what lies in the repository only
 
 
 def link_included(app: Any, path: Any, parent: str, source: list[str]) -> None:

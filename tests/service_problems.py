@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +65,22 @@ def make_world(seed: int = 0) -> World:
     return World(rng.normal(size=(60, 6)) @ both[:6], rng.normal(size=(9, 5)) @ both[6:11], rng)
 
 
-def make_model(world: World, secret: bytes = b"s" * 32, seed: int = 1, **about: Any) -> ServiceModel:
+def make_model(secret: bytes = b"s" * 32, seed: int = 1, **about: Any) -> ServiceModel:
     """Trained on 30 speakers and the first phrases; the other speakers and phrases are new to it."""
+    return ServiceModel(_bundle(seed), None, {**ABOUT, **about}, secret)
+
+
+@lru_cache
+def _bundle(seed: int) -> Bundle:
+    world = make_world()
     rows = [(s, p) for s in range(30) for p in range(len(WORDS)) for _ in range(3)]
     X = np.concatenate([world.say(s, p) for s, p in rows])
     labels = {"speaker": [str(s) for s, _ in rows], "phrase": [WORDS[p] for _, p in rows]}
-    scorer = MultiviewPLDA({"speaker": 6, "phrase": 3}, noise="full", max_iter=20, tol=0, random_state=seed)
+    scorer = MultiviewPLDA({"speaker": 6, "phrase": 3}, noise="full", max_iter=20 + seed, tol=0)
     bundle = Bundle(Pipeline([("length", LengthNormalisation())]), scorer, extractor="drawn")
     with np.errstate(all="ignore"):
         bundle.fit(X, labels)
-    return ServiceModel(bundle, None, {**ABOUT, **about}, secret)
+    return bundle
 
 
 class Clock:
@@ -129,23 +141,77 @@ class Bench:
         return name
 
 
-def databases() -> list[str]:
-    """Kinds of databases to test with; PostgreSQL where the environment names one."""
-    return ["sqlite", *(["postgresql"] if os.environ.get("MVPLDA_TEST_POSTGRES") else [])]
-
-
-def open_store(kind: str, folder: Path) -> Store:
-    if kind == "sqlite":
-        return Store(f"sqlite:///{folder / 'data.sqlite'}", f"sqlite:///{folder / 'keys.sqlite'}")
-    raise ValueError(kind)
+def sqlite_store(folder: Path) -> Store:
+    return Store(f"sqlite:///{folder / 'data.sqlite'}", f"sqlite:///{folder / 'keys.sqlite'}")
 
 
 @contextmanager
 def make_bench(store: Store, rules: Rules | None = None, door: Door | None = None, **options: Any) -> Iterator[Bench]:
     world, clock = make_world(), Clock()
-    model = options.pop("model", None) or make_model(world)
+    model = options.pop("model", None) or make_model()
     service = Service(store, Master(b"m" * 32, "test"), model, rules, clock)
     try:
         yield Bench(world, service, Calls(create_app(service, door or Door(open=True))), clock)
     finally:
         store.close()
+
+
+def write_model(folder: Path) -> Path:
+    """The drawn model as a file, with what stands beside it."""
+    place = folder / "drawn.safetensors"
+    _bundle(1).save(place)
+    place.with_suffix(".json").write_text(json.dumps(ABOUT), encoding="utf-8")
+    return place
+
+
+@contextmanager
+def running_server(folder: Path, *options: str, wait_s: float = 240.0, **environment: str) -> Iterator[Server]:
+    """``mvplda serve`` in a process of its own, on vectors of the drawn model."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = Server(folder, port, [*options, "--model", str(write_model(folder))], environment)
+    server.start(wait_s)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@dataclass
+class Server:
+    folder: Path
+    port: int
+    options: list[str]
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self, wait_s: float = 240.0) -> None:
+        command = [sys.executable, "-m", "mvplda", "serve", "--port", str(self.port), "--data", str(self.folder)]
+        environment = {**os.environ, **self.environment}
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen([*command, *self.options], env=environment, stdout=log, stderr=log)
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                if httpx.get(f"{self.url}/v1/ready", timeout=5).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            if time.monotonic() > until or self.process.poll() is not None:
+                raise RuntimeError((self.folder / "log").read_text()[-2000:])
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(30)

@@ -31,7 +31,8 @@ pytestmark = [
 ]
 PHRASE, OTHER = "my voice is my key", "turn the lights down"
 RATE = 16000
-OWNER, STRANGER = 1003, 1007
+ASKED = ("call my brother now", "what time is the train", "book a table for two")
+OWNER, STRANGER = 1001, 1004
 """Numbers of synthetic speakers that the small network has not met."""
 
 
@@ -83,11 +84,11 @@ class Door:
     voices: Voices
     microphone: Path
 
-    def hears(self, number: int, text: str, quiet_s: float = 0.8) -> None:
+    def hears(self, number: int, text: str, quiet_s: float = 1.5) -> None:
         """Put speech before the microphone: a moment of a quiet room, the phrase, and the room again."""
         said = self.voices.say(number, text)
         sound = np.concatenate([np.zeros(round(quiet_s * RATE)), said, np.zeros(8 * RATE)])
-        sound += self.voices.rng.normal(0, 0.001, len(sound))
+        sound += self.voices.rng.normal(0, 0.008, len(sound))  # as quiet as an office
         write(self.microphone, sound)
 
     def open(self, place: str) -> None:
@@ -134,13 +135,14 @@ def running(app: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The service with the small network, whatever else is on this machine."""
-    from mvplda.serve.model import DEFAULTS
+    from mvplda.serve.model import DEFAULTS, slug
     from mvplda.serve.starting import Setup, open_service
 
     folder, network = tmp_path_factory.mktemp("service"), DEFAULTS / "small.onnx"
-    if not network.is_file():
-        pytest.skip("the small network is not here")
-    return open_service(Setup(folder, model=DEFAULTS / "small.safetensors", extractors=(str(network),)))
+    found = open_service(Setup(folder, model=DEFAULTS / "small.safetensors", extractors=(str(network),)))
+    assert found.model is not None
+    found.model.texts = {slug(text): text for text in ASKED}  # what challenges are drawn from, of forty
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +215,7 @@ def claim(door: Door, owner: str) -> Callable[..., None]:
         door.page.select_option("#who", label=owner)
         if challenged:
             door.page.select_option("#mode", "1")
-            door.page.wait_for_selector("text=Asked for once")
+            door.page.wait_for_selector("text=Asked for once, within")
 
     return go
 
@@ -250,7 +252,7 @@ def test_a_replayed_challenge_is_turned_away(door: Door, claim: Callable[..., No
     door.hears(OWNER, asked)
     assert door.judged() == ("accept", "")
     door.page.click("text=Once more")
-    door.page.wait_for_selector("text=Asked for once")
+    door.page.wait_for_selector("text=Asked for once, within")
     assert door.page.inner_text(".phrase").strip("“”") != asked
     decision, reason = door.judged()  # the microphone still hears what it heard
     assert decision == "reject"
@@ -300,9 +302,8 @@ def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
 
 def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:
     from mvplda.serve import app
-    from mvplda.serve.starting import put_api_key
 
-    key = put_api_key(service.store, "clerk", "verify")
+    key = service.store.put_api_key("clerk", "verify")
     with running(app.create_app(service, app.Door())) as address:
         door.page.goto(address)
         door.page.wait_for_selector("text=wants an API key")

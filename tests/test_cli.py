@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
-from mvplda import MultiviewPLDA
+from mvplda import MultiviewPLDA, load, make_two_views
 from mvplda.cli import main
 from mvplda.speech.experiment.ablations import study_drawn
 
@@ -233,3 +233,28 @@ def test_every_page_of_help_says_what_its_options_are():
 def test_completion_is_printed_for_every_shell():
     for shell in ("bash", "zsh", "fish"):
         assert "_MVPLDA_COMPLETE" in run_here("completion", shell)[1]
+
+
+def test_labels_that_lie_beside_the_vectors_need_no_list(tmp_path):
+    """An .npz with the arrays X, speaker and phrase; the columns may have other names."""
+    X, labels = make_two_views(8, 3, 3, 6, (2, 1), random_state=0)
+    names = np.array([f"s{i}" for i in labels["speaker"]])
+    np.savez(tmp_path / "a.npz", X=X, speaker=names, phrase=labels["phrase"])
+    np.savez(tmp_path / "b.npz", X=X, who=names, phrase=labels["phrase"])
+    ranks = ["-v", "speaker=2", "-v", "phrase=1", "-q", "-o", str(tmp_path / "m.safetensors")]
+    for call in (["a.npz"], ["b.npz", "-l", "speaker=who"]):
+        found = CliRunner().invoke(main, ["train", str(tmp_path / call[0]), *call[1:], *ranks])
+        assert found.exit_code == 0, found.output
+        model = load(tmp_path / "m.safetensors").scorer
+        assert set(model.classes_["speaker"]) == set(names)
+        assert len(model.classes_["phrase"]) == 3
+    found = CliRunner().invoke(main, ["train", str(tmp_path / "b.npz"), *ranks])
+    assert found.exit_code == 2
+    assert "name the labels of speaker: --labels speaker=FILE, or a column of" in found.output
+    assert "which has who, phrase" in found.output
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    found = CliRunner().invoke(main, ["trian"])
+    assert found.exit_code == 2
+    assert "No such command 'trian'. Did you mean 'train'?" in found.output

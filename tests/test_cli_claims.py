@@ -16,7 +16,7 @@ from mvplda import MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.io.files import read_map
-from mvplda.io.scores import Scores, read_scores, write_scores
+from mvplda.io.trials import Scores, read_scores, write_scores
 
 
 @pytest.fixture(scope="module")

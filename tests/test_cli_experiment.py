@@ -84,7 +84,7 @@ def test_three_lines_from_kaldi_files_to_a_report(scored):
 def test_json_for_machines_and_equal_numbers_from_the_library(scored):
     from mvplda import load
     from mvplda.io.files import read_groups
-    from mvplda.io.scores import read_scores
+    from mvplda.io.trials import read_scores
     from mvplda.io.vectors import read_vectors
 
     about = json.loads(ok("evaluate", "scores", "--trials", "trials", "--json", folder=scored).stdout)

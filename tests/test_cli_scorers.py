@@ -11,7 +11,7 @@ from cli_files import fails, said_by, scoring, vector_files
 
 from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, load
 from mvplda.io.files import read_labels
-from mvplda.io.scores import read_scores
+from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
 from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import standard_chain

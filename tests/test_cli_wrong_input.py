@@ -196,3 +196,27 @@ def test_a_kind_of_one_speaker_leaves_the_table(tmp_path):
     ).out
     assert "TW too few speakers for a test" in said
     assert "IC +0.00 [+0.00, +0.00]" in said
+
+
+@pytest.mark.parametrize("command", ["train", "stats", "adapt"])
+def test_labels_that_no_view_uses(root, command):
+    extra = ["-l", f"channel={root / 'utt2spk'}", "-o", "new.safetensors"]
+    calls = {
+        "train": training(root),
+        "stats": ["stats", root / "x.npz", "-v", "speaker", "-l", f"speaker={root / 'utt2spk'}"],
+        "adapt": ["adapt", root / "model.safetensors", root / "x.npz"],
+    }
+    assert "--labels channel=...: no view uses it; the views are speaker" in fails(*calls[command], *extra, code=2)
+
+
+def test_labels_of_a_view_that_stand_twice(root):
+    twice = ["-l", f"speaker={root / 'utt2spk'}", "-l", f"speaker={root / 'utt2phrase'}"]
+    assert "speaker is given twice" in fails("stats", root / "x.npz", *twice, "-o", "new.safetensors", code=2)
+
+
+def test_errors_speak_of_options_and_commands(root):
+    stats = ["stats", root / "nan.npz", "-l", f"speaker={root / 'utt2spk'}", "-q", "-o", "new.safetensors"]
+    assert "leave them out with --on-error skip-vectors" in fails(*stats)
+    assert "--scheduler is for --engine dask" in fails(*stats, "--scheduler", "tcp://nowhere:1")
+    wrong = fails("calibrate", root / "scores", "--load", root / "model.safetensors", "-o", "-")
+    assert wrong.endswith("; `mvplda info` says what a file holds")

@@ -22,6 +22,7 @@ from mvplda.io import (
     EnrolmentList,
     Scores,
     Trials,
+    files,
     match,
     read_groups,
     read_labels,
@@ -37,6 +38,7 @@ from mvplda.io import (
     write_scores,
     write_trials,
 )
+from mvplda.io import trials as listed
 from mvplda.kinds import views_of
 
 MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]
@@ -216,7 +218,7 @@ def test_trials_of_two_views() -> None:
     test = {"speaker": ["s1", "s1", "s3"], "phrase": ["p1", "p2", "p2"]}
     trials = trials_from_labels(enrol, test, enrol_ids=["m1", "m2"])
     assert trials.kind is not None
-    assert trials.kind.reshape(2, 3).tolist() == [["TC", "TW", "IW"], ["IW", "IC", "IC"]]
+    assert np.asarray(trials.kind).reshape(2, 3).tolist() == [["TC", "TW", "IW"], ["IW", "IC", "IC"]]
     assert trials.enrol.tolist() == ["m1"] * 3 + ["m2"] * 3
     assert trials.test.tolist() == ["0", "1", "2"] * 2
     one = trials_from_labels({"s": [1, 2]}, {"s": [2]})
@@ -261,13 +263,13 @@ def test_a_sample_of_every_kind() -> None:
     rng = np.random.default_rng(0)
     sides = [{"s": rng.integers(0, 5, 40), "p": rng.integers(0, 3, 40)} for _ in range(2)]
     everything = trials_from_labels(*sides)
-    trials = trials_from_labels(*sides, sample=20, seed=1)
+    trials = trials_from_labels(*sides, sample=20, random_state=1)
     assert trials.counts == dict.fromkeys(everything.counts, 20)
     assert trials.duplicates == 0
     of_all = dict(zip(zip(everything.enrol, everything.test, strict=True), everything.kind, strict=True))  # type: ignore[arg-type]
     assert all(of_all[e, t] == k for e, t, k in zip(trials.enrol, trials.test, trials.kind, strict=True))  # type: ignore[arg-type]
-    same_trials(trials_from_labels(*sides, sample=20, seed=1), trials)
-    assert trials_from_labels(*sides, sample=20, seed=2).enrol.tolist() != trials.enrol.tolist()
+    same_trials(trials_from_labels(*sides, sample=20, random_state=1), trials)
+    assert trials_from_labels(*sides, sample=20, random_state=2).enrol.tolist() != trials.enrol.tolist()
     with pytest.raises(ParameterError, match="sample"):
         trials_from_labels(*sides, sample=0)
     with pytest.raises(LabelError, match="same views"):
@@ -439,3 +441,33 @@ def test_lists_that_are_not_there(tmp_path: Path, name: str) -> None:
         READERS[name](tmp_path)
     with pytest.raises(FileFormatError, match=r"list\.txt"):
         READERS[name](put(tmp_path, " \n\r\n"))
+
+
+def test_long_lists_hold_each_id_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that are read, matched and written in many blocks are what they are in one."""
+    rng = np.random.default_rng(0)
+    enrol, test = ([f"{side}{k}" for k in rng.integers(40, size=3000)] for side in "mt")
+    pairs = dict.fromkeys(zip(enrol, test, strict=True))
+    kinds = np.where(rng.random(len(pairs)) < 0.1, "target", "nontarget")
+    enrol, test = ([pair[side] for pair in pairs] for side in range(2))
+    trials = Trials(enrol, test, kinds)
+    scores = Scores(trials.enrol, trials.test, rng.standard_normal(len(trials)).astype(np.float32))
+    mixed = rng.permutation(len(trials))
+    for module, name in ((files, "TABLE_BYTES"), (files, "WRITTEN_ROWS"), (listed, "STRETCH")):
+        monkeypatch.setattr(module, name, 100)
+    for suffix in ("", ".csv", ".parquet"):
+        write_trials(tmp_path / f"trials{suffix}", trials)
+        found = read_trials(tmp_path / f"trials{suffix}")
+        same_trials(found, trials)
+        assert len(found.enrol.names) == len(found.test.names) == 40
+        write_scores(tmp_path / f"scores{suffix}", Scores(trials.enrol[mixed], trials.test[mixed], scores.score[mixed]))
+        read = read_scores(tmp_path / f"scores{suffix}")
+        np.testing.assert_array_equal(match(found, read).score.astype(np.float32), scores.score)
+    with (tmp_path / "trials").open("a") as file:
+        file.write("\nm1 t1 perhaps\n")
+    with pytest.raises(FileFormatError, match=rf"line {len(trials) + 2}: 'perhaps' is the kind"):
+        read_trials(tmp_path / "trials")
+    with (tmp_path / "trials").open("a") as file:
+        file.write("m1\n")
+    with pytest.raises(FileFormatError, match=rf"line {len(trials) + 3}: 1 field\(s\); expected 'enrol test'"):
+        read_trials(tmp_path / "trials")

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.kinds import Coded, as_masks
 from mvplda.metrics import act_dcf, cllr, eer, eer_by_kind, evaluate, min_cllr, min_dcf, speaker_intervals, trial_kinds
+from mvplda.metrics.intervals import speaker_codes
 
 
 def trials(seed=0, profiles=30, tests=40):
@@ -154,3 +156,28 @@ def test_tables():
     assert (float(rows[1]["eer_low"]), float(rows[1]["eer_high"])) == (found.low, found.high)
     assert rows[1]["act_dcf/default_low"] == ""
     assert rows[4]["eer_low"] == ""  # no interval of Equal was asked for
+
+
+def test_coded_text_is_the_array_that_it_stands_for() -> None:
+    text = np.array(["b", "a", "b", "cc"])
+    coded = Coded.of(text)
+    assert coded.names.tolist() == ["a", "b", "cc"]
+    assert coded.tolist() == list(coded) == text.tolist()
+    np.testing.assert_array_equal(coded, text)
+    np.testing.assert_array_equal(coded == "b", text == "b")
+    np.testing.assert_array_equal(coded == text, np.ones(4, dtype=bool))
+    np.testing.assert_array_equal(coded.isin(["a", "x"]), text == "a")
+    assert coded[1:3].used == ["a", "b"]
+    assert coded[3] == "cc"
+    assert coded.renamed(["x", "y", "x"]).tolist() == ["y", "x", "y", "x"]
+    masks = as_masks(coded, (4,))
+    assert {kind: mask.tolist() for kind, mask in masks.items()} == {
+        kind: mask.tolist() for kind, mask in as_masks(text, (4,)).items()
+    }
+
+
+def test_speakers_are_numbered_alike_in_every_form() -> None:
+    enrol, test = np.array(["ann", "bob", "ann"]), np.array(["bob", "bob", "cat"])
+    for one, other in ((enrol, test), (Coded.of(enrol), test), (Coded.of(enrol), Coded.of(test))):
+        first, second, count = speaker_codes(one, other, (3,))
+        assert (first.tolist(), second.tolist(), count) == ([0, 1, 0], [1, 3, 2], 3)

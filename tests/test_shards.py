@@ -141,7 +141,7 @@ def test_a_corrupt_shard_is_named_and_skipped_only_on_request(tmp_path: Path, wh
     with pytest.raises((FileFormatError, FileNotFoundError), match=f"part{where}.parquet"):
         gather(paths, views=VIEWS)
     with pytest.warns(MvpldaWarning, match=rf"1 of 4 shards were left out.*part{where}"):
-        found = gather(paths, views=VIEWS, on_bad_shard="skip")
+        found = gather(paths, views=VIEWS, on_error="skip-shards")
     assert [bad.path for bad in found.bad_shards] == [str(paths[where])]
     assert str(paths[where]) in found.describe()["bad shards"]
     close(whole([part for i, part in enumerate(parts) if i != where]), found.statistics)
@@ -163,10 +163,10 @@ def test_when_no_shard_can_be_used(tmp_path: Path) -> None:
     for i in range(2):
         (tmp_path / f"{i}.parquet").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"no shard could be used: .*0\.parquet"):
-        gather([tmp_path / "0.parquet", tmp_path / "1.parquet"], views=VIEWS, on_bad_shard="skip")
+        gather([tmp_path / "0.parquet", tmp_path / "1.parquet"], views=VIEWS, on_error="skip-shards")
     _, paths = shards_of(tmp_path, 2)
     with pytest.raises(DataError, match=r"none of the 2 shard\(s\).*'nowhere'"):
-        gather(paths, {"speaker": "nowhere"}, on_bad_shard="skip")
+        gather(paths, {"speaker": "nowhere"}, on_error="skip-shards")
 
 
 def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"part2.parquet: vectors of width 4; .*part0.parquet, have 6"):
         gather(paths, views=VIEWS)
     with pytest.warns(MvpldaWarning, match="left out"):
-        found = gather(paths, views=VIEWS, on_bad_shard="skip")
+        found = gather(paths, views=VIEWS, on_error="skip-shards")
     close(whole([parts[0], parts[1], parts[3]]), found.statistics)
 
 
@@ -190,7 +190,7 @@ def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: 
     with pytest.raises(DataError, match=r"part1.*: 3 of \d+ vectors hold NaN or infinity: row 5, 100, 101,"):
         gather(paths[1:], views=VIEWS, batch_bytes=BATCH)
     with pytest.warns(MvpldaWarning, match=r"4 vectors .* left out; the first is row 0 of .*part0"):
-        found = gather(paths, views=VIEWS, batch_bytes=BATCH, on_bad_rows="skip")
+        found = gather(paths, views=VIEWS, batch_bytes=BATCH, on_error="skip-vectors")
     assert [(r.bad_rows, r.named_rows) for r in found.shards] == [(1, (0,)), (3, (5, 100, 101)), (0, ())]
     good = [np.isfinite(x).all(axis=1) for x, _ in parts]
     kept = [(x[g], {k: v[g] for k, v in y.items()}) for g, (x, y) in zip(good, parts, strict=True)]
@@ -213,7 +213,7 @@ def test_null_vectors_are_bad_rows(tmp_path: Path, vectors: str) -> None:
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     with pytest.warns(MvpldaWarning, match="row 17"):
-        found = gather(tmp_path / "x.arrow", views=VIEWS, on_bad_rows="skip", batch_bytes=500)
+        found = gather(tmp_path / "x.arrow", views=VIEWS, on_error="skip-vectors", batch_bytes=500)
     good = np.arange(100) != 17
     close(whole([(X[good], {k: v[good] for k, v in labels.items()})]), found.statistics)
 
@@ -261,8 +261,7 @@ def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
         ({"views": "speaker"}, "list of names"),
         ({"views": []}, "list of names"),
         ({"second_moment": "none"}, "second_moment"),
-        ({"on_bad_rows": "ignore"}, "on_bad_rows is"),
-        ({"on_bad_shard": "ignore"}, "on_bad_shard is"),
+        ({"on_error": "ignore"}, "on_error is one of raise, skip-vectors, skip-shards, skip; got"),
         ({"engine": "magic"}, "engine is one of"),
         ({"scheduler": "tcp://nowhere:1"}, "scheduler= is for"),
         ({"workers": 0}, "at least 1"),
@@ -342,7 +341,7 @@ def test_what_changed_is_read_again(tmp_path: Path) -> None:
     for file in work.iterdir():
         file.write_bytes(file.read_bytes()[:-5])
     assert resumed() == [False] * 4, "damaged files are not believed"
-    assert resumed(on_bad_rows="skip", on_bad_shard="skip") == [True] * 4
+    assert resumed(on_error="skip") == [True] * 4
 
 
 @pytest.mark.filterwarnings("ignore::mvplda.exceptions.UnlabelledWarning")  # one in twenty has no label
@@ -362,9 +361,9 @@ def test_bad_rows_of_a_finished_shard_are_still_refused(tmp_path: Path) -> None:
     paths, _ = write_shards(tmp_path, parts)
     work = tmp_path / "work"
     with pytest.warns(MvpldaWarning, match="row 7"):
-        first = gather(paths, views=VIEWS, work_dir=work, on_bad_rows="skip")
+        first = gather(paths, views=VIEWS, work_dir=work, on_error="skip-vectors")
     with pytest.warns(MvpldaWarning, match="row 7"):
-        second = gather(paths, views=VIEWS, work_dir=work, on_bad_rows="skip")
+        second = gather(paths, views=VIEWS, work_dir=work, on_error="skip-vectors")
     assert all(report.resumed for report in second.shards)
     identical(first.statistics, second.statistics)
     with pytest.raises(DataError, match="row 7"):
@@ -379,7 +378,7 @@ def test_a_full_disk_is_not_a_bad_shard(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        gather(paths, views=VIEWS, work_dir=tmp_path / "work", on_bad_shard="skip")
+        gather(paths, views=VIEWS, work_dir=tmp_path / "work", on_error="skip-shards")
     assert list((tmp_path / "work").iterdir()) == []
 
 
@@ -486,7 +485,7 @@ def test_faults_in_a_piece(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"rows 200 to 299\): 1 of 100 vectors .*row 250"):
         gather(path, views=VIEWS, rows_per_shard=100)
     with pytest.warns(MvpldaWarning, match="2 vectors"):
-        found = gather(path, views=VIEWS, rows_per_shard=100, on_bad_rows="skip")
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip-vectors")
     assert [r.named_rows for r in found.shards if r.bad_rows] == [(250,), (699,)]
     good = np.isfinite(X[:, 0])
     close(whole([(X[good], {name: column[good] for name, column in labels.items()})]), found.statistics)
@@ -496,7 +495,7 @@ def test_faults_in_a_piece(tmp_path: Path) -> None:
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     with pytest.warns(MvpldaWarning, match="2 vectors"), pytest.warns(MvpldaWarning, match="1 of 9 shards"):
-        found = gather(path, views=VIEWS, rows_per_shard=100, on_bad_rows="skip", on_bad_shard="skip")
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip")
     assert [bad.path for bad in found.bad_shards] == [f"{path} (rows 500 to 599)"], "the others are used"
     path.write_bytes(b"noise")
     with pytest.raises(FileFormatError, match=r"x\.parquet"):
@@ -566,7 +565,7 @@ def test_batches_from_another_engine(tmp_path: Path) -> None:
     X[3] = np.nan
     with pytest.raises(DataError, match="first is row 3"):
         list(statistics_of_batches(table_of(X, labels).to_batches(), VIEWS))
-    [row] = statistics_of_batches(table_of(X, labels).to_batches(), VIEWS, on_bad_rows="skip")
+    [row] = statistics_of_batches(table_of(X, labels).to_batches(), VIEWS, on_error="skip")
     assert row["vectors"][0].as_py() == 19
     with pytest.raises(LabelError, match="no column 'who'"):
         list(statistics_of_batches(table_of(X, labels).to_batches(), VIEWS, labels={"speaker": "who"}))

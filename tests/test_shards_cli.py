@@ -89,11 +89,11 @@ def test_faults_are_one_line_and_what_is_left_out_is_listed(tmp_path: Path, shar
     done = run("stats", *paths, *ASKED, "-o", out, "-q", code=1)
     assert done.stderr.startswith(f"mvplda: {paths[1]}")
     assert done.stderr.count("\n") == 1
-    assert "row 4" in run("stats", *paths, *ASKED, "-o", out, "-q", "--on-bad-shard", "skip", code=0).stderr
+    assert "row 4" in run("stats", *paths, *ASKED, "-o", out, "-q", "--on-error", "skip-shards", code=0).stderr
     out.unlink()
     assert "row 4" in run("stats", paths[0], paths[2], *ASKED, "-o", out, "-q", code=1).stderr
     assert not out.exists()
-    done = run("stats", *paths, *ASKED, "-o", out, "--on-bad-shard", "skip", "--on-bad-rows", "skip")
+    done = run("stats", *paths, *ASKED, "-o", out, "--on-error", "skip")
     assert f"left out {paths[1]}" in done.stderr
     sources = load_with_sources(out)[1]
     assert list(sources["bad shards"]) == [str(paths[1])]
@@ -110,5 +110,5 @@ def test_wrong_calls(tmp_path: Path, shards: Any) -> None:
     rank = ("-v", "speaker=2", "-o", tmp_path / "m.safetensors")
     assert "hold no vectors" in run("train", out, *rank, "-l", "speaker=utt2spk", code=2).stderr
     assert "hold no vectors" in run("train", out, *rank, "--whiten", code=2).stderr
-    assert "name the labels" in run("train", paths[0], *rank, code=2).stderr
+    assert "name the labels" in run("train", paths[0], *rank, "-v", "channel=2", code=2).stderr
     assert "no view 'channel'" in run("train", out, "-v", "channel=2", "-o", tmp_path / "m.safetensors", code=1).stderr

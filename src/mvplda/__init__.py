@@ -21,6 +21,7 @@ from .exceptions import (
     NumericalError,
     ParameterError,
     RankCappedWarning,
+    ServiceError,
     UnidentifiableViewWarning,
     UnknownExtractorWarning,
     UnlabelledWarning,
@@ -33,6 +34,7 @@ __all__ = [
     "Accumulator",
     "Bundle",
     "CascadeScorer",
+    "Client",
     "Committee",
     "CosineScorer",
     "DataError",
@@ -52,6 +54,7 @@ __all__ = [
     "Question",
     "RankCappedWarning",
     "Scorer",
+    "ServiceError",
     "SufficientStatistics",
     "UnidentifiableViewWarning",
     "UnknownExtractorWarning",
@@ -73,6 +76,7 @@ if TYPE_CHECKING:
     from .persistence import load
     from .scoring.profiles import Profiles
     from .scoring.question import Question
+    from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
 
@@ -89,6 +93,7 @@ __getattr__, __dir__ = import_late(
         "persistence": ("load",),
         "scoring.profiles": ("Profiles",),
         "scoring.question": ("Question",),
+        "serve.client": ("Client",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),
     },

@@ -8,17 +8,20 @@ trials that agree in every view are the targets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import compress, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from .exceptions import DataError, LabelError
 
 Mask = NDArray[np.bool_]
+Kinds = Mapping[str, ArrayLike] | ArrayLike
+"""Masks by kind, the name of every trial's kind, or which trials are targets."""
 
 TARGETS = ("TC", "target")
 NONTARGETS = ("IW", "IC", "TW", "nontarget")
@@ -33,6 +36,70 @@ SPELLINGS = {
     **dict.fromkeys(("imp", "non", "non-target", "imposter", "impostor", "false", "0"), "nontarget"),
 }
 """What lists of trials write, in small letters, and the kind that they mean."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Text that repeats, such as the ids of millions of trials: a table of names, and its row for every entry.
+
+    NumPy takes it for the (n,) array of text that it stands for, and so do ``==``, ``[...]`` and `tolist`.
+
+    names : (k,) text, each once
+    codes : (n,) rows of `names`
+    """
+
+    names: NDArray[np.str_]
+    codes: NDArray[np.integer[Any]]
+
+    @classmethod
+    def of(cls, values: Any) -> Coded:
+        if isinstance(values, Coded):
+            return values
+        array = np.asarray(values, dtype=np.str_)
+        names, codes = np.unique(array, return_inverse=True)
+        return cls(names, codes.reshape(array.shape).astype(np.int32))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.codes.shape
+
+    @property
+    def dtype(self) -> np.dtype[np.str_]:
+        return self.names.dtype
+
+    @property
+    def used(self) -> list[str]:
+        """The names that occur."""
+        found: list[str] = self.names[np.bincount(self.codes, minlength=len(self.names)) > 0].tolist()
+        return found
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.names[self.codes].astype(dtype or self.dtype, copy=False))
+
+    def __getitem__(self, rows: Any) -> Any:
+        codes = self.codes[rows]
+        return Coded(self.names, codes) if np.ndim(codes) else self.names[codes]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tolist())
+
+    def __eq__(self, other: object) -> Any:
+        return self.isin([other]) if isinstance(other, str) else np.asarray(self) == np.asarray(other)
+
+    def tolist(self) -> list[str]:
+        return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
+
+    def isin(self, names: Iterable[str]) -> Mask:
+        """Which entries are one of these names."""
+        return np.asarray(np.isin(self.names, list(names))[self.codes])
+
+    def renamed(self, names: Sequence[str]) -> Coded:
+        """With another name in place of each; those that are called the same become one."""
+        table = Coded.of(names)
+        return Coded(table.names, table.codes[self.codes])
 
 
 def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
@@ -109,7 +176,7 @@ def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bo
     return kinds
 
 
-def _agreement(enrol: Any, test: Any, view: str, listed: bool) -> Mask:
+def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> Mask:
     enrol, test = np.asarray(enrol), np.asarray(test)
     if enrol.ndim != 1 or test.ndim != 1:
         raise LabelError(f"labels of view {view!r} must be flat lists; got shapes {enrol.shape} and {test.shape}")
@@ -123,10 +190,12 @@ def _agreement(enrol: Any, test: Any, view: str, listed: bool) -> Mask:
     return np.asarray(enrol == test if listed else enrol[:, None] == test[None, :], dtype=bool)
 
 
-def as_masks(kinds: Any, shape: tuple[int, ...]) -> dict[str, Mask]:
+def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
     """Masks by kind from masks, from the name of every trial's kind, or from ``is_target`` flags."""
     if isinstance(kinds, Mapping):
         masks = {str(kind): np.asarray(mask) for kind, mask in kinds.items()}
+    elif isinstance(kinds, Coded):
+        masks = {kind: kinds.isin([kind]) for kind in sorted(kinds.used)}
     else:
         array = np.asarray(kinds)
         if array.dtype == bool:
@@ -146,7 +215,7 @@ def as_masks(kinds: Any, shape: tuple[int, ...]) -> dict[str, Mask]:
     return masks
 
 
-def name_kinds(masks: Mapping[str, Any]) -> NDArray[np.str_]:
+def name_kinds(masks: Mapping[str, ArrayLike]) -> NDArray[np.str_]:
     """The kind of every trial by name, from masks such as `trial_kinds` makes.
 
     Examples
@@ -167,7 +236,7 @@ def name_kinds(masks: Mapping[str, Any]) -> NDArray[np.str_]:
     return names
 
 
-def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
+def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
     """The kind that is to be accepted: the one named, else TC, target, or same in every view."""
     shared = [kind for kind in kinds if kind not in (NOTHING_SAME, *NONTARGETS)]
     fullest = sorted(shared, key=lambda kind: -kind.count("+"))[:1]
@@ -180,7 +249,7 @@ def target_kind(kinds: Mapping[str, Any], target: str | None = None) -> str:
     return found[0]
 
 
-def ordered_kinds(kinds: Mapping[str, Any], target: str) -> list[str]:
+def ordered_kinds(kinds: Mapping[str, object], target: str) -> list[str]:
     """The kinds of non-targets in the order of a table: IW, IC, TW, then others as they come."""
     place = {kind: i for i, kind in enumerate(NONTARGETS)}
     return sorted((kind for kind in kinds if kind != target), key=lambda kind: place.get(kind, len(place)))

@@ -187,11 +187,12 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
                 os.chmod(part, stat.S_IMODE(path.stat().st_mode))
         yield temporary
         for part in temporary:
-            with part.open("rb") as file:
+            with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
         for part, path, copied in zip(temporary, paths, straight, strict=True):
             if str(path) == STANDARD:
-                sys.stdout.buffer.write(part.read_bytes())
+                with part.open("rb") as source:
+                    shutil.copyfileobj(source, sys.stdout.buffer)
                 sys.stdout.buffer.flush()
             elif copied:
                 with part.open("rb") as source, path.open("wb") as sink:

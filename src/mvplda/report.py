@@ -10,32 +10,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ._optional import need
+from ._typing import FloatArray
 from .exceptions import MissingExtraError, MissingPicturesWarning
 from .metrics import Evaluation, Intervals, ScoreCurve, bayes_error_rates
 from .persistence import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["Report", "write_report"]
 
 KIND_COLOURS = {"TC": "#0072B2", "TW": "#E69F00", "IC": "#D55E00", "IW": "#999999"}
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#999999")
 SYSTEM_COLOURS = (
-    "#BBBBBB",
-    "#56B4E9",
-    "#CC79A7",
-    "#E69F00",
-    "#D55E00",
-    "#88CCEE",
-    "#009E73",
-    "#DDCC77",
-    "#882255",
-    "#0072B2",
+    *("#BBBBBB", "#56B4E9", "#CC79A7", "#E69F00", "#D55E00"),
+    *("#88CCEE", "#009E73", "#DDCC77", "#882255", "#0072B2"),
 )
 DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 INK = "#102030"
@@ -47,7 +44,7 @@ def kind_words(kind: str, views: Sequence[str]) -> str:
     return f"{'same' if kind[0] == 'T' else 'other'} {views[0]}, {'same' if kind[1] == 'C' else 'other'} {views[1]}"
 
 
-def figure(width: float, height: float, panels: int = 1) -> tuple[Any, Any]:
+def figure(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
     """A figure that needs no display."""
     figures = need("matplotlib.figure")
     fig = figures.Figure(figsize=(width, height), layout="constrained")
@@ -55,9 +52,9 @@ def figure(width: float, height: float, panels: int = 1) -> tuple[Any, Any]:
 
 
 def scatter_of_kinds(
-    axes: Any,
-    first: NDArray[Any],
-    second: NDArray[Any],
+    axes: Axes,
+    first: FloatArray,
+    second: FloatArray,
     kinds: Mapping[str, NDArray[np.bool_]],
     names: tuple[str, str],
     points: int = 1500,
@@ -85,7 +82,7 @@ def scatter_of_kinds(
         handle.set_alpha(1)
 
 
-def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
+def bars_of_systems(axes: Axes, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
     """EER of every system, one group of bars a kind of trial, on a log axis; no error at all is a written 0."""
     width = 0.8 / len(table)
     axes.set_yscale("log")
@@ -103,7 +100,7 @@ def bars_of_systems(axes: Any, table: Mapping[str, Mapping[str, float]], columns
     axes.legend(fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
 
 
-def legend_below(axes: Any, columns: int, **options: Any) -> Any:
+def legend_below(axes: Axes, columns: int, **options: Any) -> Any:
     """A legend under the axes, where it covers no data."""
     where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
     return axes.legend(fontsize="small", ncols=columns, **where, **options)
@@ -114,7 +111,7 @@ def colour_of(kind: str, place: int = 0) -> str:
     return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
 
 
-def det_curve(axes: Any, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5) -> None:
+def det_curve(axes: Axes, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5) -> None:
     """Misses against false alarms, as far as there are both: an error that did not happen has no place on the axes.
 
     A curve ends in a square where a single error is left. How far it goes is a matter of how many
@@ -127,7 +124,7 @@ def det_curve(axes: Any, curve: ScoreCurve, colour: str, label: str, linewidth: 
     axes.plot(x[[0, -1][: len(x)]], y[[0, -1][: len(y)]], "s", color=colour, markersize=3.5)
 
 
-def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation) -> None:
+def det_curves(axes: Axes, scores: Mapping[str, FloatArray], result: Evaluation) -> None:
     """Misses against false alarms on probit axes, of the targets against every kind, with EER and minDCF."""
     curves = {kind: {kind: values} for kind, values in scores.items() if kind != result.target}
     curves["Total"] = {kind: values for kind, values in scores.items() if kind != result.target}
@@ -146,7 +143,7 @@ def det_curves(axes: Any, scores: Mapping[str, NDArray[Any]], result: Evaluation
     legend_below(axes, 2, title=f"against {curve.n_targets:,} targets", title_fontsize="small")
 
 
-def det_axes(axes: Any) -> None:
+def det_axes(axes: Axes) -> None:
     """Probit axes of misses against false alarms, both in percent."""
     ticks, span = ndtri(np.array(DET_TICKS)), ndtri(np.array([0.00005, 0.5]))
     labels = [f"{100 * t:g}" for t in DET_TICKS]
@@ -158,7 +155,7 @@ def det_axes(axes: Any) -> None:
     axes.grid(alpha=0.25)
 
 
-def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:
+def score_histograms(axes: Axes, scores: Mapping[str, FloatArray]) -> None:
     """Shares of the trials of every kind by score."""
     ends = np.array([np.quantile(values, [0.002, 0.998]) for values in scores.values()])
     bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
@@ -171,7 +168,7 @@ def score_histograms(axes: Any, scores: Mapping[str, NDArray[Any]]) -> None:
     legend_below(axes, 4)
 
 
-def bayes_error_plot(axes: Any, targets: NDArray[Any], others: NDArray[Any]) -> None:
+def bayes_error_plot(axes: Axes, targets: FloatArray, others: FloatArray) -> None:
     """Normalised Bayes error over the prior: the gap between the curves is poor calibration."""
     rates = bayes_error_rates(targets, others)
     actual, minimum = rates.normalised()
@@ -184,7 +181,7 @@ def bayes_error_plot(axes: Any, targets: NDArray[Any], others: NDArray[Any]) -> 
     legend_below(axes, 4)
 
 
-def variance_bars(axes: Any, shares: Mapping[str, float]) -> None:
+def variance_bars(axes: Axes, shares: Mapping[str, float]) -> None:
     """How much of the vectors' variance every view explains."""
     names = list(shares)[::-1]
     values = [100 * shares[name] for name in names]
@@ -194,7 +191,7 @@ def variance_bars(axes: Any, shares: Mapping[str, float]) -> None:
     axes.set(xlabel="share of the variance, %", xlim=(0, 1.18 * max(values)))
 
 
-def convergence_plot(axes: Any, log_likelihoods: NDArray[Any]) -> None:
+def convergence_plot(axes: Axes, log_likelihoods: FloatArray) -> None:
     """Log-likelihood by iteration of EM, less its last value."""
     ticker = need("matplotlib.ticker")
     axes.plot(
@@ -204,7 +201,7 @@ def convergence_plot(axes: Any, log_likelihoods: NDArray[Any]) -> None:
     axes.set(xlabel="iteration", ylabel="log-likelihood less the last one, nat")
 
 
-def training_plot(axes: Any, history: Sequence[Mapping[str, Any]]) -> None:
+def training_plot(axes: Axes, history: Sequence[Mapping[str, Any]]) -> None:
     """Loss of a network by epoch, and below it the errors on its own classes and on those held out, in per cent."""
     ticker = need("matplotlib.ticker")
     epochs = [record["epoch"] for record in history]
@@ -223,7 +220,7 @@ def training_plot(axes: Any, history: Sequence[Mapping[str, Any]]) -> None:
     axes.legend(lines, [line.get_label() for line in lines], fontsize="small")
 
 
-def scatter_of_classes(axes: Any, X: NDArray[Any], classes: NDArray[Any], most: int = 20) -> None:
+def scatter_of_classes(axes: Axes, X: NDArray[Any], classes: NDArray[Any], most: int = 20) -> None:
     """The first two principal components, coloured by class; of many classes, the first ones."""
     names = np.unique(classes)[:most]
     centred = X - X.mean(axis=0)
@@ -235,7 +232,7 @@ def scatter_of_classes(axes: Any, X: NDArray[Any], classes: NDArray[Any], most: 
     axes.set(xticks=[], yticks=[], xlabel=f"{len(names)} classes, first two principal components")
 
 
-def save_figure(fig: Any, path: str | Path) -> Path:
+def save_figure(fig: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
@@ -285,7 +282,7 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 INTERVAL = '<small class="interval">{} to {}</small>'
 """How a cell shows its interval."""
 
-Pictures = Mapping[str, tuple[str, Callable[[Any], None]]]
+Pictures = Mapping[str, tuple[str, "Callable[[Axes], None]"]]
 """Name -> caption, and how to draw."""
 
 
@@ -300,17 +297,17 @@ class Report:
 
     title: str
     result: Evaluation
-    scores: Mapping[str, NDArray[Any]]
+    scores: Mapping[str, FloatArray]
     intervals: Intervals | None = None
-    view_scores: Mapping[str, Mapping[str, NDArray[Any]]] = field(default_factory=dict)
+    view_scores: Mapping[str, Mapping[str, FloatArray]] = field(default_factory=dict)
     variance: Mapping[str, float] | None = None
-    log_likelihoods: NDArray[Any] | None = None
+    log_likelihoods: FloatArray | None = None
 
-    def pictures(self) -> dict[str, tuple[str, Callable[[Any], None]]]:
+    def pictures(self) -> dict[str, tuple[str, Callable[[Axes], None]]]:
         """Name, caption and how to draw, of every picture that there is data for."""
         target = self.scores[self.result.target]
         others = np.concatenate([v for k, v in self.scores.items() if k != self.result.target])
-        found: dict[str, tuple[str, Callable[[Any], None]]] = {
+        found: dict[str, tuple[str, Callable[[Axes], None]]] = {
             "det": (
                 "Detection error trade-off: misses against false alarms at every threshold, on probit axes. A curve "
                 "ends, in a square, where a single error is left: how far it goes tells how many trials there are.",
@@ -357,7 +354,7 @@ class Report:
             text += f"; the hardest are {hardest}{words}: {100 * others[hardest]:.2f} %"
         return text + "."
 
-    def _scatter(self, axes: Any) -> None:
+    def _scatter(self, axes: Axes) -> None:
         (first, a), (second, b) = ((view, _finite(scores)) for view, scores in self.view_scores.items())
         kinds = list(a)
         x, y = (np.concatenate([part[k] for k in kinds]) for part in (a, b))
@@ -365,7 +362,7 @@ class Report:
         scatter_of_kinds(axes, x, y, {k: names == k for k in kinds}, (first, second))
 
 
-def _finite(scores: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def _finite(scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
     """Scores for an axis: infinite ones at the ends of the others."""
     together = np.concatenate(list(scores.values()))
     ends = together[np.isfinite(together)] if np.isfinite(together).any() else np.zeros(1)
@@ -472,7 +469,7 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | N
     )
 
 
-def _render(paint: Callable[[Any], None]) -> tuple[str, bytes]:
+def _render(paint: Callable[[Axes], None]) -> tuple[str, bytes]:
     """A picture as SVG without a background, and as PNG on white."""
     matplotlib = need("matplotlib")
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)

@@ -52,7 +52,7 @@ def with_countermeasure(llr: ArrayLike, countermeasure: ArrayLike, spoof_prior: 
         raise DataError("scores or the countermeasure's ratios contain NaN")
     with np.errstate(divide="ignore"):
         ordinary, spoofed = np.log1p(-spoof_prior), np.log(spoof_prior)
-    return -np.logaddexp(ordinary - scores, spoofed + traces)
+    return np.asarray(-np.logaddexp(ordinary - scores, spoofed + traces), dtype=np.float64)
 
 
 @dataclass(frozen=True)

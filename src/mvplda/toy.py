@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._typing import Array
+from ._typing import Array, RandomState
 from .exceptions import ParameterError
 from .models.multiview import MultiviewPLDA
 
@@ -47,7 +47,7 @@ def make_two_views(
     ranks: tuple[int, int] = ...,
     *,
     held_out: None = None,
-    random_state: Any = ...,
+    random_state: RandomState = ...,
 ) -> tuple[Array, Labels]: ...
 
 
@@ -60,7 +60,7 @@ def make_two_views(
     ranks: tuple[int, int] = ...,
     *,
     held_out: int,
-    random_state: Any = ...,
+    random_state: RandomState = ...,
 ) -> tuple[Array, Labels, HeldOut]: ...
 
 
@@ -72,7 +72,7 @@ def make_two_views(
     ranks: tuple[int, int] = (20, 20),
     *,
     held_out: int | None = None,
-    random_state: Any = None,
+    random_state: RandomState = None,
 ) -> tuple[Array, Labels] | tuple[Array, Labels, HeldOut]:
     """Vectors of speakers who say phrases, drawn from a two-view model.
 
@@ -122,7 +122,9 @@ def make_two_views(
     return *part(~unseen), HeldOut(*part(enrol), ids, *part(test), truth)
 
 
-def known_model(random_state: Any = None, dimension: int = 100, ranks: tuple[int, int] = (20, 20)) -> MultiviewPLDA:
+def known_model(
+    random_state: RandomState = None, dimension: int = 100, ranks: tuple[int, int] = (20, 20)
+) -> MultiviewPLDA:
     """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
     rng = np.random.default_rng(random_state)
     sizes = {"speaker": (0.6, ranks[0]), "phrase": (1.0, ranks[1])}

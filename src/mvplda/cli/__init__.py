@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -45,6 +46,7 @@ COMMANDS = {
     "study": "experiment",
     "demo": "experiment",
     "serve": "serve",
+    "remote": "serve",
 }
 
 
@@ -59,6 +61,16 @@ class Tool(click.Group):
             return None
         command: click.Command = getattr(import_module(f".{COMMANDS[cmd_name]}", __name__), cmd_name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if near := get_close_matches(args[0], COMMANDS, 1):
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
@@ -77,12 +89,24 @@ class Tool(click.Group):
         except (MvpldaError, OSError, MemoryError) as error:
             if ctx.params.get("debug"):
                 raise
-            _end(error)
+            _end(error, options_of(self.get_command(ctx, str(ctx.invoked_subcommand))))
 
 
-def _end(error: Exception) -> NoReturn:
-    """One line on standard error, and exit code 1."""
+def options_of(command: click.Command | None) -> dict[str, str]:
+    """What the options of a command, and of those in a group, are called in the library, and how they are written."""
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    params = [] if command is None else [*command.params, *(param for one in inner for param in one.params)]
+    found = {str(param.name): param.opts[-1] for param in params if isinstance(param, click.Option)}
+    return {"second_moment": "--second-moment", **found}  # which mvplda stats has, and a later command may want
+
+
+def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
+    """One line on standard error, and exit code 1; what the library says of its arguments is said of the options."""
     text = str(error)
+    for name, option in (options or {}).items():
+        text = re.sub(rf"\b{name}='([\w-]+)'", rf"{option} \1", text)
+        text = re.sub(rf"\b{name}=(?=[\s.,;]|$)", option, text)
+    text = re.sub(r": use mvplda\.load( or \w+\.load)?", "; `mvplda info` says what a file holds", text)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, MemoryError):
@@ -142,6 +166,32 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         if not key or not sign or not rest:
             self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
         return key, rest
+
+
+class Written(click.ParamType):  # type: ignore[type-arg]
+    """A file that a command will write: whether it can be written is known before the work, not after it."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..persistence import check_writable
+
+        check_writable(value)
+        return str(value)
+
+
+def output_option(help: str) -> Callable[..., Any]:
+    """-o, a file that must be named."""
+    return click.option("-o", "--output", required=True, type=Written(), help=help)
+
+
+def labels_option(help: str) -> Callable[..., Any]:
+    """-l VIEW=FILE, as often as there are views."""
+    return click.option("-l", "--labels", multiple=True, type=KeyValue(), help=help)
+
+
+def seed_option(help: str) -> Callable[..., Any]:
+    return click.option("--seed", type=SEED, default=0, help=help)
 
 
 class Registered(click.ParamType):  # type: ignore[type-arg]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import SEED, KeyValue, Number, check_folder, load_bundle, once
+from . import KeyValue, Number, check_folder, load_bundle, once, seed_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..io.scores import Scores
-    from ..io.trials import Trials
+    from ..io.trials import Scores, Trials
+    from ..kinds import Coded
     from ..metrics import Evaluation, Intervals
     from ..report import Report
 
@@ -227,12 +227,7 @@ def threshold(
     default=1000,
     help="Draw the speakers this many times to test the differences; more make the tests steadier, and take longer.",
 )
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Draw the speakers with this seed; the same seed gives the same tests.",
-)
+@seed_option("Draw the speakers with this seed; the same seed gives the same tests.")
 @JSON
 def compare(
     systems: tuple[tuple[str, str], ...],
@@ -260,11 +255,13 @@ def compare(
     scored = {lead: values} | {name: matched(trials, file) for name, file in others}
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-    results = {name: metrics.evaluate(values, trials.kind, costs) for name, values in scored.items()}
-    intervals = {name: metrics.speaker_intervals(values, trials.kind, *sides, costs) for name, values in scored.items()}
+    results = {name: metrics.evaluate(values, trials.kinds, costs) for name, values in scored.items()}
+    intervals = {
+        name: metrics.speaker_intervals(values, trials.kinds, *sides, costs) for name, values in scored.items()
+    }
     names = list(scored)
     tests = {
-        other: metrics.compare_systems(scored[lead], scored[other], trials.kind, *sides, costs, **settings)
+        other: metrics.compare_systems(scored[lead], scored[other], trials.kinds, *sides, costs, **settings)
         for other in names[1:]
     }
     if as_json:
@@ -297,11 +294,11 @@ def _judge(
     """The evaluation of scores, and intervals where the speakers of the tests are known."""
     from .. import metrics
 
-    result = metrics.evaluate(values, trials.kind, **settings)
+    result = metrics.evaluate(values, trials.kinds, **settings)
     enrol, test = speakers
     if test is None:
         return result, None
-    return result, metrics.speaker_intervals(values, trials.kind, *speakers_of(trials, enrol, test), **settings)
+    return result, metrics.speaker_intervals(values, trials.kinds, *speakers_of(trials, enrol, test), **settings)
 
 
 def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
@@ -310,7 +307,7 @@ def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[T
     from ..io.trials import read_trials
 
     trials = read_trials(key)
-    if trials.kind is None or not all(trials.kind):
+    if trials.kind is None or "" in trials.kind.used:
         raise LabelError(f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW")
     return trials, matched(trials, scores, found)
 
@@ -320,7 +317,7 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
 
     scores : those of the file, where they were read before
     """
-    from ..io.scores import match, read_scores
+    from ..io.trials import match, read_scores
 
     found = match(trials, read_scores(path) if scores is None else scores)
     for count, what in ((found.duplicates, "repeat another"), (found.unused, "are of trials that are not in the list")):
@@ -329,27 +326,23 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
     return found.score
 
 
-def speakers_in(path: str, ids: NDArray[Any]) -> NDArray[Any]:
+def speakers_in(path: str, ids: Coded) -> Coded:
     """The speaker of every id, by a map."""
-    import numpy as np
-
     from ..exceptions import LabelError
     from ..io.files import read_map
 
     known = read_map(path)
-    missing = [name for name in ids.tolist() if name not in known]
+    missing = [name for name in ids.names.tolist() if name not in known]
     if missing:
-        raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(set(missing))} such ids)")
-    return np.asarray([known[name] for name in ids.tolist()])
+        raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(missing)} such ids)")
+    return ids.renamed([known[name] for name in ids.names.tolist()])
 
 
-def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[NDArray[Any], NDArray[Any]]:
+def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[Coded, Coded]:
     """Speaker of the model and of the test of every trial."""
-    import numpy as np
-
     models = trials.enrol if enrol is None else speakers_in(enrol, trials.enrol)
     tested = speakers_in(test, trials.test)
-    if enrol is None and not np.isin(models, tested).any():
+    if enrol is None and not models.isin(tested.used).any():
         click.echo(
             "mvplda: warning: no model is called like a speaker of the tests; if models are not speakers, "
             "give --enrol-speakers, or the intervals count too many",
@@ -381,7 +374,7 @@ def _page(
     kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
 
     def by_kind(scores: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        return {kind: scores[trials.kind == kind] for kind in kinds if (trials.kind == kind).any()}
+        return {kind: scores[trials.kinds == kind] for kind in kinds if (trials.kinds == kind).any()}
 
     extra: dict[str, Any] = {}
     if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none

@@ -196,7 +196,8 @@ What next (after `. .venv/bin/activate`, where make installed it):
   vectors from elsewhere        mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
   real speech                   mvplda experiment audiomnist AudioMNIST/   (a download of 1 GB)
   vectors of new recordings     mvplda jvector extract {output}/extractor.safetensors recordings/ -o vectors.npz
-  their scores                  mvplda score {output}/model.safetensors --help"""
+  their scores                  mvplda score {output}/model.safetensors --help
+  a voice log-in to try         make serve, or mvplda serve --people 4 --browse   (http://127.0.0.1:8765/)"""
 
 
 @click.command()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, Number, load_bundle, once, question_options
+from . import MODELS, Number, Written, load_bundle, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..bundle import Bundle
 
+AT_A_TIME = 2**22
+"""Trials of a list that are scored together."""
 FORMAT = click.option(
     "--format",
     "form",
@@ -69,8 +73,7 @@ def score(
     """
     import numpy as np
 
-    from ..io.scores import Scores, write_scores
-    from ..io.trials import read_trials
+    from ..io.trials import Scores, read_trials, write_scores
     from ..labels import base_columns
     from ..scoring.question import Question
 
@@ -90,17 +93,22 @@ def score(
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     names = {str(name) for name in enrolled.ids.tolist()}
-    missing = [name for name in dict.fromkeys(listed.enrol.tolist()) if name not in names]
+    missing = [name for name in listed.enrol.names.tolist() if name not in names]
     if missing:
         raise LabelError(
             f"{trials} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
             f"{len(names)} models, such as {str(enrolled.ids[0])!r}"
         )
-    rows = enrolled.number(listed.enrol)
-    columns = test_set.rows(listed.test)
+    rows = enrolled.number(listed.enrol.names)
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
-    needed, columns = np.unique(columns, return_inverse=True)
-    sides = (enrolled, system.enrol(test_set.X[needed]), np.stack([rows, columns.reshape(-1)], axis=1))
+    sides = (enrolled, system.enrol(test_set.select(listed.test.names).X))
+
+    def of_list(score: Callable[..., Any]) -> Scores:
+        """Scores of the list, of some of its trials at a time."""
+        stretches = (slice(start, start + AT_A_TIME) for start in range(0, len(listed), AT_A_TIME))
+        pairs = (np.stack([rows[listed.enrol.codes[s]], listed.test.codes[s]], axis=1) for s in stretches)
+        return Scores(listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs]))
+
     facts = once("--given", given)
     question = Question(same or None, facts or None, known=claims)
     options = {} if scoring == "exact" else {"scoring": scoring}
@@ -110,15 +118,12 @@ def score(
         click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
-        if calibrated and plain:
-            values = system.calibrated(sides[0], sides[1], pairs=sides[2])
-        else:
-            values = system.llr_trials(*sides, question, **options)
-        write_scores(output, Scores(listed.enrol, listed.test, np.asarray(values)), form)
+        answer = partial(system.llr_trials, question=question, **options)
+        write_scores(output, of_list(system.calibrated if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
-            alone = system.llr_trials(*sides, Question(view, others or None, known=claims), **options)
-            write_scores(path, Scores(listed.enrol, listed.test, np.asarray(alone)), form)
+            alone = partial(system.llr_trials, question=Question(view, others or None, known=claims), **options)
+            write_scores(path, of_list(alone), form)
 
 
 def check_scores_place(*paths: str, form: str | None) -> None:
@@ -223,9 +228,12 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     help="Read the speaker of every model id from this map: the calibration is then as sure as that many speakers "
     "allow, and says how many there were.",
 )
-@click.option("--save", "target", help="Write the calibration to this file.")
+@click.option("--save", "target", type=Written(), help="Write the calibration to this file.")
 @click.option(
-    "--into", "model", help="Save the calibration in this model file; `mvplda score` then applies it by itself."
+    "--into",
+    "model",
+    type=Written(),
+    help="Save the calibration in this model file; `mvplda score` then applies it by itself.",
 )
 @click.option("--load", "source", help="Apply this calibration, which --save wrote, in place of training one.")
 @click.option("-o", "--output", help="Write the calibrated SCORES to this file; - is standard output.")
@@ -251,8 +259,7 @@ def calibrate(
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
-    from ..io.scores import Scores, has_few_digits, read_scores, write_scores
-    from ..persistence import check_writable
+    from ..io.trials import Scores, has_few_digits, read_scores, write_scores
     from .evaluate import scored_trials, speakers_in
 
     if (key is None) == (source is None):
@@ -261,7 +268,6 @@ def calibrate(
         raise click.UsageError("--save and --into are for a calibration that is trained: give --trials, not --load")
     if target is None and output is None and model is None:
         raise click.UsageError("say what to write: --save, --into or --output")
-    check_writable(*(path for path in (target, model) if path is not None))
     if output is not None:
         check_scores_place(output, form=form)
     found = read_scores(scores)  # once: they may come through a pipe
@@ -270,7 +276,7 @@ def calibrate(
         kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
         settings = {} if method == "pav" else {"prior": prior}
         speakers = None if enrol_speakers is None else speakers_in(enrol_speakers, trials.enrol)
-        calibrator = kinds[method](**settings).fit(values, trials.kind, speakers=speakers)
+        calibrator = kinds[method](**settings).fit(values, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True)
         if target is not None:

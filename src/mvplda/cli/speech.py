@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from . import SEED, KeyValue, Number, Registered, once
+from . import SEED, Number, Registered, Written, labels_option, once, output_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,18 +66,13 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @jvector.command(epilog=SOURCE)
 @click.argument("source")
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (utterance id, class). Give one for "
-    "every view.",
+@labels_option(
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (utterance id, class). Give one for every view."
 )
 @click.option(
     "--pattern", help="Take the labels from the names under a folder, such as {speaker}/{phrase}_{session}.wav."
 )
-@click.option("-o", "--output", required=True, help="Write the extractor to this file.")
+@output_option("Write the extractor to this file.")
 @click.option(
     "--network",
     type=Registered("network", "speech.networks.NETWORKS"),
@@ -111,7 +106,9 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--patience", type=click.IntRange(min=1), help="Stop after so many epochs without a lower held-out error."
 )
 @click.option(
-    "--checkpoint", help="Write the state to this file every epoch; where it is there, the training goes on from it."
+    "--checkpoint",
+    type=Written(),
+    help="Write the state to this file every epoch; where it is there, the training goes on from it.",
 )
 @click.option(
     "--seed",
@@ -146,12 +143,10 @@ def train(
     from dataclasses import replace
 
     from ..io.files import read_labels
-    from ..persistence import check_writable
     from ..speech.experiment.configuration import read_configuration
     from ..speech.experiment.extraction import Variants
     from ..speech.networks import PaperNetwork, Pretraining, train
 
-    check_writable(output, *([] if changes["checkpoint"] is None else [changes["checkpoint"]]))
     wanted = {name: value for name, value in {**changes, "device": device}.items() if value is not None}
     settings = read_configuration(config, {"network": {} if network is None else {"kind": network}, "training": wanted})
     body, training = settings.network, settings.training
@@ -225,16 +220,14 @@ def extract(
 
 @jvector.command()
 @click.argument("extractor")
-@click.option("-o", "--output", required=True, help="Write the graph to this file, such as extractor.onnx.")
+@output_option("Write the graph to this file, such as extractor.onnx.")
 def export(extractor: str, output: str) -> None:
     """Write an extractor as an ONNX graph: frames and lengths in, vectors out.
 
     Example: mvplda jvector export extractor.safetensors -o extractor.onnx
     """
-    from ..persistence import check_writable
     from ..speech.networks import Extractor, export_onnx
 
-    check_writable(output)
     difference = export_onnx(Extractor.load(extractor), output)
     click.echo(f"wrote {output}; onnxruntime and torch differ by {difference:.1e} of the largest value", err=True)
 

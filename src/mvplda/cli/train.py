@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from . import MODELS, SEED, KeyValue, Number, Registered, load_bundle, once, warnings_as_lines
+from . import (
+    MODELS,
+    KeyValue,
+    Number,
+    Registered,
+    labels_option,
+    load_bundle,
+    once,
+    output_option,
+    seed_option,
+    warnings_as_lines,
+)
 from .score import enrolled_profiles, read_side
 
 
 @click.command()
 @click.argument("vectors")
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
-    "view; a vector that FILE does not list has no label in that view. Statistics have their own.",
+@labels_option(
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class); a vector that FILE does "
+    "not list has no label in that view. VIEW=COLUMN: take them from a column beside the vectors (an array of an .npz, "
+    "a column of a table).  [default: the column that is called like the view] Statistics have their own."
 )
 @click.option(
     "-v",
@@ -39,7 +48,7 @@ from .score import enrolled_profiles, read_side
     "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
 )
 @click.option("--no-centre", is_flag=True, help="Leave the mean of the training vectors in, for --model cosine.")
-@click.option("-o", "--output", required=True, help="Write the model to this file.")
+@output_option("Write the model to this file.")
 @click.option(
     "--noise",
     type=click.Choice(["diagonal", "full", "isotropic"]),
@@ -85,12 +94,7 @@ from .score import enrolled_profiles, read_side
     default="cllr",
     help="Choose an auto rank or shrinkage by the likelihood of held-out classes, or by the cost of their scores.",
 )
-@click.option(
-    "--seed",
-    type=SEED,
-    default=0,
-    help="Draw the start and the folds with this seed; the same seed gives the same model.",
-)
+@seed_option("Draw the start and the folds with this seed; the same seed gives the same model.")
 @click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor a summary; warnings are still shown.")
 def train(
     vectors: str,
@@ -117,8 +121,8 @@ def train(
     \b
     Examples:
       mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=100 -v phrase=20 -o model.safetensors
-      mvplda train x.npz -l speaker=utt2spk -l phrase=utt2phrase -v speaker=auto -v phrase=auto \\
-          -v speaker:phrase=auto --noise full --whiten --length-norm -o model.safetensors
+      mvplda train x.npz -v speaker=auto -v phrase=auto -v speaker:phrase=auto --noise full --whiten --length-norm \\
+          -o model.safetensors        (x.npz has the arrays X, speaker and phrase)
       mvplda train stats.safetensors -v speaker=100 -v channel=50 --algorithm variational -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
@@ -128,7 +132,6 @@ def train(
     from ..io.files import read_labels
     from ..io.vectors import read_vectors
     from ..models import SCORERS
-    from ..persistence import check_writable
     from ..preprocessing import standard_chain
     from ..statistics.record import holds_statistics, load_with_sources
 
@@ -151,7 +154,6 @@ def train(
         settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
-    check_writable(output)
     gathered = holds_statistics(vectors)
     if gathered and not hasattr(kind, "fit_statistics"):
         raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
@@ -159,8 +161,7 @@ def train(
         raise click.UsageError(
             "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
         )
-    if not gathered and kind.NEEDS_LABELS and not labels:
-        raise click.UsageError("name the labels: --labels speaker=utt2spk")
+    check_used(once("--labels", labels), ranks)
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -168,10 +169,13 @@ def train(
         model.fit_statistics(statistics)
         bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
-        data = read_vectors(vectors)
+        sources = once("--labels", labels)
+        table: Any = _columns_of(vectors, sources, ranks) if kind.NEEDS_LABELS else None
+        lists = {view: place for view, place in sources.items() if view not in (table or {})}
+        data = read_vectors(vectors, named=bool(lists))
         if len(data) < 2:
             raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
-        table = read_labels(once("--labels", labels), data.ids) if labels else None
+        table = table | read_labels(lists, data.ids) if kind.NEEDS_LABELS else None
         chain = None
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
@@ -191,6 +195,31 @@ def train(
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)
+
+
+def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> dict[str, Any]:
+    """Labels that lie beside the vectors, of views that have no list."""
+    from ..io.files import is_stream
+    from ..io.vectors import open_vectors, read_columns
+    from ..labels import base_columns
+
+    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(ranks)), *sources])}
+    columns = () if is_stream(path) else open_vectors(path).columns
+    missing = [view for view, place in places.items() if place not in columns and view not in sources]
+    if missing:
+        beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
+        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+    found = read_columns(path, [place for place in places.values() if place in columns])
+    return {view: found[place] for view, place in places.items() if place in found}
+
+
+def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
+    """Labels that no view uses are a slip of the pen."""
+    from ..labels import base_columns
+
+    unused = set(labels).difference(base_columns(tuple(views)))
+    if unused:
+        raise click.UsageError(f"--labels {min(unused)}=...: no view uses it; the views are {', '.join(views)}")
 
 
 LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algorithm": "algorithm"}
@@ -228,7 +257,7 @@ def _share(text: str) -> float:
 @click.argument("model")
 @click.argument("vectors")
 @click.option("--models", help=MODELS)
-@click.option("-o", "--output", required=True, help="Write the profiles to this file.")
+@output_option("Write the profiles to this file.")
 def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     """Make profiles of VECTORS with MODEL, to be scored later (mvplda score --profiles).
 
@@ -236,9 +265,7 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     Example:
       mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
     """
-    from ..persistence import check_writable
 
-    check_writable(output)
     profiles = enrolled_profiles(load_bundle(model), vectors, models, None, None)
     profiles.save(output)
     click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
@@ -247,21 +274,17 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.command()
 @click.argument("model")
 @click.argument("vectors")
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
+@labels_option(
+    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
     "model grow towards those of the vectors (CORAL+); with labels for every view a model of the new vectors is mixed "
-    "in.",
+    "in."
 )
 @click.option(
     "--weight",
     type=Number(0, 1),
     help="Go this share of the way to the new vectors.  [default: 0.5 with labels, 1 without]",
 )
-@click.option("-o", "--output", required=True, help="Write the adapted model to this file.")
+@output_option("Write the adapted model to this file.")
 def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:
     """Adapt MODEL to the domain of VECTORS.
 
@@ -273,11 +296,11 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
     from ..io.files import read_labels
-    from ..persistence import check_writable
 
-    check_writable(output)
     bundle = load_bundle(model)
     data = read_side(bundle, vectors)
+    if labels and hasattr(bundle.fitted_scorer, "views_"):
+        check_used(once("--labels", labels), bundle.fitted_scorer.views_)
     table = read_labels(once("--labels", labels), data.ids) if labels else None
     bundle.adapt(data.X, table, weight).save(output)
     click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
@@ -301,7 +324,7 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
     help="Make a cohort of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt)."
     "  [default: every vector is one of the cohort]",
 )
-@click.option("-o", "--output", required=True, help="Write the model with its cohort to this file.")
+@output_option("Write the model with its cohort to this file.")
 def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, output: str) -> None:
     """Let MODEL normalise its scores against a COHORT: vectors of people who are in no trial.
 
@@ -313,9 +336,7 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
       mvplda score normalised.safetensors --enrol enrol.scp --test test.scp --trials trials -o scores
     """
     from ..normalisation import ScoreNormaliser
-    from ..persistence import check_writable
 
-    check_writable(output)
     bundle = load_bundle(model)
     bundle.normaliser, bundle.calibrator = ScoreNormaliser(kind, top), None
     profiles = enrolled_profiles(bundle, cohort, models, None, None)
@@ -324,22 +345,13 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
     click.echo(f"wrote a model with a cohort of {len(profiles)} to {output}", err=True)
 
 
-Bad = click.Choice(["raise", "skip"])
-
-
 @click.command()
 @click.argument("shards", nargs=-1)
 @click.option(
     "-v", "--view", "views", multiple=True, help="Count classes of this view, or interaction such as speaker:phrase."
 )
-@click.option(
-    "-l",
-    "--labels",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.",
-)
-@click.option("-o", "--output", required=True, help="Write the statistics to this file.")
+@labels_option("VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.")
+@output_option("Write the statistics to this file.")
 @click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
 @click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
 @click.option(
@@ -350,10 +362,11 @@ Bad = click.Choice(["raise", "skip"])
 )
 @click.option("--missing", help="Take this label to mean that a vector has none.")
 @click.option(
-    "--on-bad-rows", type=Bad, default="raise", help="Stop at vectors that hold NaN or infinity, or leave them out."
-)
-@click.option(
-    "--on-bad-shard", type=Bad, default="raise", help="Stop at files that are damaged or do not fit, or leave them out."
+    "--on-error",
+    type=click.Choice(["raise", "skip-vectors", "skip-shards", "skip"]),
+    default="raise",
+    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity (skip-vectors), files "
+    "that are damaged or do not fit (skip-shards), or both (skip), and say so.",
 )
 @click.option("--work-dir", help="Keep finished shards in this folder, so that a killed run goes on from them.")
 @click.option(
@@ -404,11 +417,9 @@ def stats(
     """
     from ..distributed import gather
     from ..io.vectors import read_extractor
-    from ..persistence import check_writable
     from ..statistics import merge
     from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
-    check_writable(output)
     files = [*added, *(path for path in shards if holds_statistics(path))]
     rest = [path for path in shards if path not in files]
     if not files and not rest:
@@ -425,9 +436,11 @@ def stats(
         if rest:
             if not views and not labels:
                 raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
+            sources_of_labels = once("--labels", labels)
+            check_used(sources_of_labels, views or sources_of_labels)
             gathered = gather(
                 rest,
-                dict(labels),
+                sources_of_labels,
                 views or None,
                 origin=parts[0].origin if parts else None,
                 batch_bytes=batch_mib * 2**20,

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from .engines import Engine, map_reduce, one_thread_each
 from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of, some_twice
 
 T = TypeVar("T")
-OnBad = Literal["raise", "skip"]
+OnError = Literal["raise", "skip-vectors", "skip-shards", "skip"]
 NAMED_ROWS = 10
 BAD = (FileFormatError, DataError, LabelError, OSError)
 
@@ -46,8 +46,8 @@ class ShardJob:
     vectors, ids : columns of tables; default: by their usual names
     second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
     missing : a value that stands for "no label", besides None, NaN and null
-    on_bad_rows : ``"skip"`` leaves out vectors that hold NaN or infinity, and counts them
-    on_bad_shard : ``"skip"`` leaves out shards that cannot be used, and lists them
+    on_error : ``"raise"`` stops; ``"skip-vectors"`` leaves out vectors that hold NaN or infinity, and counts them;
+        ``"skip-shards"`` leaves out shards that cannot be used, and lists them; ``"skip"`` does both
     batch_bytes : of vectors; two batches are held a worker
     work_dir : folder where finished shards are kept, so that a run can be continued
     origin : (D,) point amid the data; default: the mean of the first batch of the first shard
@@ -59,8 +59,7 @@ class ShardJob:
     ids: str | None = None
     second_moment: SecondMoment = "full"
     missing: Any = None
-    on_bad_rows: OnBad = "raise"
-    on_bad_shard: OnBad = "raise"
+    on_error: OnError = "raise"
     batch_bytes: int = BATCH_BYTES
     work_dir: str | None = None
     origin: Array | None = None
@@ -70,13 +69,16 @@ class ShardJob:
         check_view_names(self.views)
         if self.second_moment not in ("full", "diagonal"):
             raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {self.second_moment!r}")
-        for name in ("on_bad_rows", "on_bad_shard"):
-            if getattr(self, name) not in ("raise", "skip"):
-                raise ParameterError(f"{name} is 'raise' or 'skip'; got {getattr(self, name)!r}")
+        if self.on_error not in get_args(OnError):
+            raise ParameterError(f"on_error is one of {', '.join(get_args(OnError))}; got {self.on_error!r}")
         if self.origin is not None:
             object.__setattr__(self, "origin", np.asarray(self.origin, dtype=np.float64))
         if self.work_dir is not None:
             object.__setattr__(self, "work_dir", os.path.abspath(self.work_dir))
+
+    def skips(self, what: str) -> bool:
+        """Whether vectors, or shards, that cannot be used are left out."""
+        return self.on_error in ("skip", f"skip-{what}")
 
 
 def gather(
@@ -174,14 +176,14 @@ def _with_origin(job: ShardJob, shards: Sequence[Piece]) -> ShardJob:
             batch = next((batch for batch in batches if batch.X.size), None)
             batches.close()  # type: ignore[attr-defined]
         except BAD as error:
-            if job.on_bad_shard == "raise":
+            if not job.skips("shards"):
                 raise
             reasons.append(str(error))
             continue
         if batch is not None:
             return replace(job, origin=common_origin(batch.X), origin_of=piece.path)
         reasons.append(f"{piece.path}: the file holds no vectors")
-        if job.on_bad_shard == "raise":
+        if not job.skips("shards"):
             break
     raise DataError(f"no shard could be used: {reasons[0]}")
 
@@ -298,7 +300,7 @@ def shard_result(job: ShardJob, piece: Piece) -> Partial:
     try:
         statistics, report, files, ids = read_shard(job, piece)
     except BAD as error:
-        if job.on_bad_shard == "raise":
+        if not job.skips("shards"):
             raise
         return Partial(None, (), (BadShard(str(piece), str(error)),))
     result = Partial(statistics, (report,), (), ids)
@@ -347,11 +349,11 @@ def read_shard(
                 check_once(path, np.array(names_of(piece, job.vectors, job.ids)), piece.start)
     except (DataError, LabelError, FileFormatError) as error:
         raise error if path in str(error) else type(error)(f"{path}: {error}") from error
-    if bad and job.on_bad_rows == "raise":
+    if bad and not job.skips("vectors"):
         which = ", ".join(map(str, named)) + (", ..." if bad > len(named) else "")
         raise DataError(
             f"{piece}: {bad} of {rows - piece.start} vectors hold NaN or infinity: row {which}, counted from 0. "
-            "Repair them, or leave them out with on_bad_rows='skip'"
+            "Repair them, or leave them out with on_error='skip-vectors'"
         )
     statistics = SufficientStatistics.of(sums, *classes.sorted()) if sums.n else None
     files = (*reader.files, *labels.files)
@@ -422,7 +424,7 @@ class Finished:
             shard = ShardReport(self.name, report["vectors"], report["bad_rows"], rows, unlisted)
         except (FileFormatError, KeyError, TypeError, ValueError, AttributeError):
             return None
-        if shard.bad_rows and self.job.on_bad_rows == "raise":
+        if shard.bad_rows and not self.job.skips("vectors"):
             return None
         return taken_up(Partial(statistics, (shard,), (), ids))
 
@@ -452,7 +454,7 @@ def _key(job: ShardJob, piece: Piece) -> str:
     shard = path if target is None else str(target.scp or target.ark)
     sources = dict(job.labels)
     lists = [label_file(path, name, sources.get(name)) for name in base_columns(job.views)]
-    settings = asdict(replace(job, origin=None, work_dir=None, origin_of="", on_bad_shard="raise", on_bad_rows="raise"))
+    settings = asdict(replace(job, origin=None, work_dir=None, origin_of="", on_error="raise"))
     digest = hashlib.sha256()
     parts = [identity(shard), piece.rows, [None if f is None else identity(str(f)) for f in lists], settings]
     digest.update(json.dumps(parts, default=repr, sort_keys=True).encode())

@@ -350,7 +350,7 @@ def statistics_of_batches(
     second_moment: SecondMoment = "full",
     missing: Any = None,
     origin: Any = None,
-    on_bad_rows: str = "raise",
+    on_error: str = "raise",
 ) -> Iterator[Any]:
     """One row with the statistics of all batches, as bytes; no row where there are no vectors.
 
@@ -374,8 +374,8 @@ def statistics_of_batches(
     {'speaker': array([2., 2.])}
     """
     arrow = need("pyarrow")
-    if on_bad_rows not in ("raise", "skip"):
-        raise ParameterError(f"on_bad_rows is 'raise' or 'skip'; got {on_bad_rows!r}")
+    if on_error not in ("raise", "skip"):
+        raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
     columns = {name: (labels or {}).get(name, name) for name in base_columns(views)}
     classes = GrowingClasses(views)
     sums: HostAccumulator | None = None
@@ -394,10 +394,10 @@ def statistics_of_batches(
         codes = {name: arrow_codes(name, batch.column(column), missing) for name, column in columns.items()}
         with one_thread_each():
             bad = sums.add(X, classes.number(codes), on_error="skip")
-        if len(bad) and on_bad_rows == "raise":
+        if len(bad) and on_error == "raise":
             raise DataError(
                 f"{len(bad)} vectors of a batch hold NaN or infinity, the first is row {rows + bad[0]} of this part: "
-                "repair them, or leave them out with on_bad_rows='skip'"
+                "repair them, or leave them out with on_error='skip'"
             )
         rows += batch.num_rows
     if sums is not None and sums.n:

@@ -3,19 +3,22 @@
 Models of other toolkits are read in `mvplda.io.plda`.
 """
 
-from .files import (
+from .files import read_groups, read_labels, read_map, write_groups, write_map
+from .trials import (
     EnrolmentList,
-    read_groups,
-    read_labels,
-    read_map,
+    Matched,
+    Scores,
+    Trials,
+    match,
     read_model_enrolment,
     read_rsr2015_enrolment,
+    read_scores,
     read_train_labels,
-    write_groups,
-    write_map,
+    read_trials,
+    trials_from_labels,
+    write_scores,
+    write_trials,
 )
-from .scores import Matched, Scores, match, read_scores, write_scores
-from .trials import Trials, read_trials, trials_from_labels, write_trials
 from .vectors import VectorSet, read_vectors, write_vectors
 
 __all__ = [

@@ -15,17 +15,18 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, compress, islice
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
-from .._typing import PathLike
+from .._typing import FloatArray, PathLike
 from ..exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
-from ..persistence import STANDARD, atomic_write, write_atomically
+from ..kinds import Coded
+from ..persistence import STANDARD, atomic_write
 
 GZIP = b"\x1f\x8b"
 
@@ -131,7 +132,7 @@ def _unpacking(path: PathLike) -> Iterator[None]:
         raise problem(path, f"the gzip file is truncated or damaged: {error}") from error
 
 
-# Text files of the field: read whole, split on ASCII whitespace, errors with file and line.
+# Text files of the field: split on ASCII whitespace, errors with file and line.
 #
 # Kaldi separates fields with ASCII blanks, so an id may hold any other character: a
 # no-break space or an ideographic space is part of it. Lines end in LF, CRLF or CR, a
@@ -142,17 +143,26 @@ Names = NDArray[np.str_]
 
 LONGEST_ID = 1000
 BLOCK_BYTES = 2**18
+TABLE_BYTES = 2**22
+"""What is read of a table at a time: ten times as much in memory, as fields."""
 BLANKS = " \t\n\r\v\f"
 MARK = b"\xef\xbb\xbf"
 """The byte order mark."""
 
 
-def read_lines(path: PathLike) -> list[bytes]:
-    """Lines of a UTF-8 text file without their ends; text that is no UTF-8 is an error."""
-    return split_lines(path, read_bytes(path))
+def line_blocks(source: OnDisk, size: int = BLOCK_BYTES) -> Iterator[tuple[int, list[bytes]]]:
+    """The lines of a UTF-8 text file without their ends, some at a time, and the number of the first of them."""
+    first = 1
+    with open(source.file, "rb") as file:
+        while block := file.read(size) + file.readline():
+            lines = split_lines(source.name, block, first)
+            if not lines[-1]:
+                lines.pop()  # what follows the last line end of the block
+            yield first, lines
+            first += len(lines)
 
 
-def split_lines(path: PathLike, data: bytes, first: int = 1) -> list[bytes]:
+def split_lines(path: PathLike, data: bytes, first: int) -> list[bytes]:
     """Lines of text that was read from a file, of which the first has this number."""
     if first == 1:
         data = data.removeprefix(MARK)
@@ -163,21 +173,19 @@ def split_lines(path: PathLike, data: bytes, first: int = 1) -> list[bytes]:
     except UnicodeDecodeError as error:
         fail(path, f"not UTF-8 text ({error.reason}): convert the file", first + data.count(b"\n", 0, error.start))
     if b"\0" in data:
-        line = first + data.count(b"\n", 0, data.index(b"\0"))
-        fail(path, "not a text file: it holds zero bytes", line)
+        fail(path, "not a text file: it holds zero bytes", first + data.count(b"\n", 0, data.index(b"\0")))
     return data.split(b"\n")
 
 
 def lines_of(source: OnDisk) -> Iterator[bytes]:
     """The lines of a text file one by one, for files that are not held in memory whole."""
-    number = 1
-    with open(source.file, "rb") as file:
-        while block := file.read(BLOCK_BYTES) + file.readline():
-            lines = split_lines(source.name, block, number)
-            if not lines[-1]:
-                lines.pop()  # what follows the last line end of the block
-            yield from lines
-            number += len(lines)
+    for _, lines in line_blocks(source):
+        yield from lines
+
+
+def read_lines(path: PathLike) -> list[bytes]:
+    """All lines of a text file."""
+    return list(lines_of(OnDisk(path)))
 
 
 def texts_of(lines: Iterable[bytes], count: int) -> list[str]:
@@ -186,51 +194,28 @@ def texts_of(lines: Iterable[bytes], count: int) -> list[str]:
     return b"\n".join(some).decode().split("\n") if some else []
 
 
-def filled_lines(path: PathLike, lines: Iterable[bytes], count: int) -> list[bytes]:
+def filled_lines(source: OnDisk, count: int) -> list[bytes]:
     """The first lines that are not blank."""
-    filled = list(islice((line for line in lines if line.strip()), count))
+    filled = list(islice((line for line in lines_of(source) if line.strip()), count))
     if not filled:
-        fail(path, "the file is empty")
+        fail(source.name, "the file is empty")
     return filled
 
 
-def fields_of(path: PathLike, lines: Iterable[bytes], widths: Sequence[int], expected: str) -> list[list[bytes]]:
-    """Fields of every line that is not blank; all lines have one of the widths, the same one.
-
-    Parameters
-    ----------
-    widths : numbers of fields that a line may have
-    expected : what a line should hold, for the error
-    """
-    rows = [line.split() for line in lines]
-    check_widths(path, rows, widths, expected)
-    return [row for row in rows if row]
-
-
-def check_widths(path: PathLike, rows: Sequence[Sequence[object]], widths: Sequence[int], expected: str) -> None:
-    """All rows that are not empty have the same number of fields, one of the widths; row i is line i + 1."""
-    found = set(map(len, rows)) - {0}
-    if not found:
-        fail(path, f"the file is empty; expected lines of {expected}")
-    if len(found) == 1 and found <= set(widths):
-        return
-    width = next((len(row) for row in rows if row), 0)
-    for number, row in enumerate(rows, 1):
-        if row and len(row) not in widths:
-            fail(path, f"{len(row)} field(s); expected {expected}", number)
-        if row and len(row) != width:
-            fail(path, f"{len(row)} field(s) where the lines before have {width}; expected {expected}", number)
-
-
-def line_of(lines: Sequence[bytes], entry: int) -> int:
+def line_of(source: OnDisk, entry: int) -> int:
     """Number of the line that holds an entry (from 0) when blank lines are passed over."""
-    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
-    return filled[entry]
+    filled = (number for number, line in enumerate(lines_of(source), 1) if line.strip())
+    return next(islice(filled, entry, None))
 
 
-def as_names(path: PathLike, fields: Iterable[bytes | str]) -> Names:
+def as_text(value: object) -> str:
+    """A field as text; of a table with types true is 1."""
+    return value.decode() if isinstance(value, bytes) else str(int(value) if isinstance(value, bool) else value)
+
+
+def as_names(path: PathLike, fields: Iterable[object]) -> Names:
     """Ids as an array of text; one that is absurdly long is an error."""
-    names = [field.decode() if isinstance(field, bytes) else field for field in fields]
+    names = list(map(as_text, fields))
     longest = max(map(len, names), default=0)
     if longest > LONGEST_ID:
         name = next(name for name in names if len(name) == longest)
@@ -261,7 +246,8 @@ def check_ids(names: Iterable[object]) -> list[str]:
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:
     """Write lines, all or nothing, or to standard output for ``-``."""
-    write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+    with atomic_write(path) as (part,), part.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:
@@ -275,7 +261,7 @@ def repeated(names: Iterable[object]) -> tuple[int, object | None]:
     return count, first
 
 
-# Tables with a header: CSV, tab-separated text and Parquet, as columns of text.
+# Tables: lines of fields, CSV, tab-separated text and Parquet, some rows at a time.
 
 
 ENROL = ("enrol", "enroll", "enrolment", "enrollment", "model", "modelid")
@@ -303,87 +289,166 @@ def needed(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
     return place
 
 
-def read_separated(
-    path: PathLike, separator: str | None, lines: Sequence[bytes] | None = None
-) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Header and columns of a text table; the separator is ``,``, a tab, or None for any blanks.
+class Columns(NamedTuple):
+    """The fields of some rows of a table by column, text as bytes or str, and the number of every row's line."""
 
-    lines : those of the file, where they were read before
+    fields: list[Sequence[Any]]
+    lines: Sequence[int]
+
+
+SEPARATORS = {"csv": ",", "nist": "\t", "tsv": "\t", "sdsv": None}
+"""Tables in text, by format: what stands between the fields; None: any blanks."""
+
+
+def column_blocks(source: OnDisk, widths: Sequence[int], expected: str) -> Iterator[Columns]:
+    """Fields between blanks by column, some rows at a time; all lines have one of the widths, the same one.
+
+    expected : what a line should hold, for errors
     """
-    lines = read_lines(path) if lines is None else lines
-    if separator == ",":
-        rows = _comma_rows(path, lines)
-    else:
-        tab = None if separator is None else separator.encode()
-        rows = [[field.decode() for field in line.split(tab)] if line.strip() else [] for line in lines]
-    header = next((row for row in rows if row), [])
-    if not header:
-        fail(path, "the file is empty; expected a header")
-    check_widths(path, rows, [len(header)], f"{len(header)} field(s), as in the header {', '.join(header)}")
-    filled = [row for row in rows if row][1:]
-    if not filled:
-        fail(path, "the file has a header and no lines")
-    return [name.strip() for name in header], list(zip(*filled, strict=True))
+    nothing = f"the file is empty; expected lines of {expected}"
+    return _columns(source, _row_blocks(source, None), widths, expected, nothing)
 
 
-def _comma_rows(path: PathLike, lines: Sequence[bytes]) -> list[list[str]]:
+def table_blocks(source: OnDisk, format: str) -> tuple[list[str], Iterator[Columns]]:
+    """The header of a table, ``parquet`` or one of `SEPARATORS`, and its columns, some rows at a time."""
+    if format == "parquet":
+        return _parquet_blocks(source)
+    blocks = _row_blocks(source, SEPARATORS[format])
+    for first, rows in blocks:
+        filled = next((place for place, row in enumerate(rows) if row), None)
+        if filled is not None:
+            header = list(map(as_text, rows[filled]))
+            rest = chain([(first + filled + 1, rows[filled + 1 :])], blocks)
+            expected = f"{len(header)} field(s), as in the header {', '.join(header)}"
+            found = _columns(source, rest, [len(header)], expected, "the file has a header and no lines")
+            return [name.strip() for name in header], found
+    fail(source.name, "the file is empty; expected a header")
+
+
+def read_table(path: PathLike, format: str) -> tuple[list[str], list[list[Any]]]:
+    """Header and columns of a whole table."""
+    header, blocks = table_blocks(OnDisk(path), format)
+    columns: list[list[Any]] = [[] for _ in header]
+    for block in blocks:
+        for column, fields in zip(columns, block.fields, strict=True):
+            column += [field.decode() if isinstance(field, bytes) else field for field in fields]
+    return header, columns
+
+
+def _columns(
+    source: OnDisk, blocks: Iterable[tuple[int, list[Any]]], widths: Sequence[int], expected: str, nothing: str
+) -> Iterator[Columns]:
+    width = 0
+    for first, rows in blocks:
+        filled = [row for row in rows if row]
+        if not filled:
+            continue
+        width = width or len(filled[0])
+        if width not in widths or set(map(len, filled)) != {width}:
+            for number, row in enumerate(rows, first):
+                if row and (width not in widths or len(row) != width):
+                    before = f" where the lines before have {width}" if len(row) in widths else ""
+                    fail(source.name, f"{len(row)} field(s){before}; expected {expected}", number)
+        numbers = range(first, first + len(rows))
+        yield Columns(
+            list(zip(*filled, strict=True)),
+            numbers if len(filled) == len(rows) else list(compress(numbers, rows)),
+        )
+    if not width:
+        fail(source.name, nothing)
+
+
+def _row_blocks(source: OnDisk, separator: str | None) -> Iterator[tuple[int, list[Any]]]:
+    """The fields of some lines, none where a line is blank, and the number of the first."""
+    blocks = line_blocks(source, TABLE_BYTES)
+    for first, lines in blocks:
+        if separator is None:
+            yield first, [line.split() for line in lines]
+        elif separator == ",":
+            if any(b'"' in line for line in lines):
+                lines = [*lines, *(line for _, more in blocks for line in more)]  # what is quoted may go on in the next
+            yield first, _comma_rows(source.name, lines, first)
+        else:
+            yield first, [line.decode().split(separator) if line.strip() else [] for line in lines]
+
+
+def _comma_rows(path: PathLike, lines: Sequence[bytes], first: int) -> list[list[str]]:
     if not any(b'"' in line for line in lines):
         return [[field.strip(" \t") for field in line.decode().split(",")] if line.strip() else [] for line in lines]
     reader = csv.reader(io.StringIO(b"\n".join(lines).decode()), strict=True, skipinitialspace=True)
     rows: list[list[str]] = []
     try:
         for row in reader:
-            rows.extend([[]] * (reader.line_num - 1 - len(rows)))  # a quoted line end: keep row i at line i + 1
+            rows.extend([[]] * (reader.line_num - 1 - len(rows)))  # a quoted line end: keep row i at line first + i
             rows.append(row)
     except csv.Error as error:
-        fail(path, f"not a table of comma-separated values: {error}", reader.line_num)
+        fail(path, f"not a table of comma-separated values: {error}", first - 1 + reader.line_num)
     return rows
 
 
-def read_parquet_columns(path: PathLike, data: bytes | None = None) -> tuple[list[str], list[Any]]:
-    """Header and columns of a Parquet table, as lists.
+def _parquet_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
+    parquet = need("pyarrow.parquet")
+    with wrap_reader_errors(source.name, "a Parquet file"):
+        file = parquet.ParquetFile(source.file, page_checksum_verification=True)
+        header = list(file.schema_arrow.names)
 
-    data : the bytes of the file, where they were read before
-    """
-    arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
-    data = read_bytes(path) if data is None else data
-    with wrap_reader_errors(path, "a Parquet file"):
-        table = parquet.ParquetFile(arrow.BufferReader(data), page_checksum_verification=True).read()
-        table.validate(full=True)
-        if table.num_rows == 0:
-            fail(path, "the table has no rows")
-        for name, column in zip(table.column_names, table.columns, strict=True):
-            if column.null_count:
-                fail(path, f"{column.null_count} value(s) of column {name!r} are null")
-        return list(table.column_names), [column.to_pylist() for column in table.columns]
+    def blocks() -> Iterator[Columns]:
+        rows = 0
+        with wrap_reader_errors(source.name, "a Parquet file"):
+            for batch in file.iter_batches():
+                batch.validate(full=True)
+                for name, column in zip(header, batch.columns, strict=True):
+                    if column.null_count:
+                        fail(source.name, f"{column.null_count} value(s) of column {name!r} are null")
+                fields = [column.to_pylist() for column in batch.columns]
+                yield Columns(fields, range(rows + 1, rows + 1 + batch.num_rows))
+                rows += batch.num_rows
+        if not rows:
+            fail(source.name, "the table has no rows")
+
+    return header, blocks()
+
+
+WRITTEN_ROWS = 2**18
+
+
+def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
+    """The entries of some columns side by side, as Python has them; text that is coded is spelled some at a time."""
+    for start in range(0, len(columns[0]), WRITTEN_ROWS):
+        some = (column[start : start + WRITTEN_ROWS] for column in columns)
+        yield from zip(*map(listed, some), strict=True)
+
+
+def listed(values: Any) -> Sequence[Any]:
+    """A column as Python has it; numbers of float32 become those that are written with the same digits, at most 9."""
+    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+        values = values.astype(np.str_).astype(np.float64)
+    found: Sequence[Any] = values if isinstance(values, (list, tuple)) else values.tolist()
+    return found
 
 
 def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None:
     """Write columns as ``csv``, ``tsv`` or ``parquet``, all or nothing."""
+    rows = rows_of(*columns.values())
     if format == "parquet":
         arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
-        table = arrow.table({k: arrow.array(_listed(v)) for k, v in columns.items()})
-        with atomic_write(path) as (part,):
-            parquet.write_table(table, part, write_page_checksum=True)
+
+        def table() -> Any:
+            some = list(islice(rows, WRITTEN_ROWS))
+            return arrow.table({name: [row[place] for row in some] for place, name in enumerate(columns)})
+
+        first = table()
+        with atomic_write(path) as (part,), parquet.ParquetWriter(part, first.schema, write_page_checksum=True) as file:
+            file.write_table(first)
+            while (more := table()).num_rows:
+                file.write_table(more)
         return
-    rows = zip(*(_texts(values) for values in columns.values()), strict=True)
+    texts = ([value if isinstance(value, str) else repr(value) for value in row] for row in rows)
     if format == "tsv":
-        write_text(path, ["\t".join(columns), *map("\t".join, rows)])
+        write_text(path, chain(["\t".join(columns)], map("\t".join, texts)))
         return
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
-    write_text(path, text.getvalue().split("\n")[:-1])
-
-
-def _listed(values: Names | Any) -> Any:
-    return values.tolist() if isinstance(values, np.ndarray) else list(values)
-
-
-def _texts(values: Any) -> list[str]:
-    listed = _listed(values)
-    return [value if isinstance(value, str) else repr(value) for value in listed]
+    with atomic_write(path) as (part,), part.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(chain([columns], texts))
 
 
 def suffix_format(path: PathLike) -> str | None:
@@ -391,8 +456,22 @@ def suffix_format(path: PathLike) -> str | None:
     return {".parquet": "parquet", ".csv": "csv"}.get(Path(str(path).removesuffix(".gz")).suffix.lower())
 
 
-def is_parquet(data: bytes) -> bool:
-    return data.startswith(b"PAR1")
+class Coder:
+    """Numbers text as it comes: four bytes an entry, and every name once."""
+
+    def __init__(self) -> None:
+        self.table: dict[Any, int] = {}
+        self.parts: list[NDArray[np.int32]] = []
+
+    def add(self, fields: Sequence[Any]) -> None:
+        for name in dict.fromkeys(fields):
+            self.table.setdefault(name, len(self.table))
+        self.parts.append(np.fromiter(map(self.table.__getitem__, fields), np.int32, len(fields)))
+
+    def result(self, path: PathLike) -> Coded:
+        codes = np.concatenate(self.parts)
+        self.parts.clear()
+        return Coded(as_names(path, self.table), codes)
 
 
 # Kaldi's lists: ``utt2spk`` and any ``utt2X``, ``spk2utt``, and labels from them.
@@ -491,123 +570,6 @@ def unlabelled(view: str, where: str, count: int, total: int, first: str) -> Unl
     )
 
 
-# Enrolment and training lists of SdSV/TdSV and RSR2015 part I.
-#
-# The formats, as public recipes for these corpora use them:
-#
-# ``model_enrollment.txt``
-#     A header, then blanks between the fields: model id, phrase id, the ids of the
-#     enrolment utterances. Where the header's second column is no ``phrase-id`` (the
-#     text-independent task), the utterances begin there.
-# ``train_labels.txt``
-#     A header ``train-file-id speaker-id phrase-id`` (the phrase may be absent), then
-#     the fields.
-# RSR2015 part I ``.trn``
-#     ``m051_003 male/m051/m051_01_003.sph,male/...``: the model, a blank or a comma, the
-#     utterances between commas. The phrase is what follows the last ``_`` of the model.
-#     Utterances are read without ``.sph`` and without ``male/`` or ``female/``, as in the
-#     ``.ndx`` lists of trials.
-
-
-SPEAKER = ("speakerid", "speaker", "spk", "spkid")
-PHRASE = ("phraseid", "phrase", "sentence", "sentenceid")
-UTTERANCE = ("trainfileid", "fileid", "utterance", "utt", "uttid", "segmentid", "id")
-
-
-@dataclass(frozen=True)
-class EnrolmentList:
-    """Which utterances make which model.
-
-    models : {model: its utterances}
-    phrases : {model: its phrase}, empty where the list has none
-    """
-
-    models: dict[str, tuple[str, ...]]
-    phrases: dict[str, str]
-
-    def __len__(self) -> int:
-        return len(self.models)
-
-    @property
-    def pairs(self) -> tuple[Names, Names]:
-        """Utterances and the model of each: what to select, and the ids for ``enrol(X, ids)``."""
-        utterances = [name for members in self.models.values() for name in members]
-        models = [model for model, members in self.models.items() for _ in members]
-        return np.array(utterances, dtype=np.str_), np.array(models, dtype=np.str_)
-
-
-def _enrolments(path: PathLike, entries: list[tuple[int, str, str | None, tuple[str, ...]]]) -> EnrolmentList:
-    if not entries:
-        fail(path, "the list has no models")
-    count, first = repeated(model for _, model, _, _ in entries)
-    if count:
-        line = [number for number, model, _, _ in entries if model == first][1]
-        fail(path, f"model {first!r} is listed again; {count} line(s) repeat a model", line)
-    for number, model, _, utterances in entries:
-        if not utterances:
-            fail(path, f"model {model!r} has no utterances", number)
-    as_names(path, (model for _, model, _, _ in entries))
-    phrases = {model: phrase for _, model, phrase, _ in entries if phrase is not None}
-    return EnrolmentList({model: utterances for _, model, _, utterances in entries}, phrases)
-
-
-def read_model_enrolment(path: PathLike) -> EnrolmentList:
-    """Read a ``model_enrollment.txt`` of SdSV or TdSV."""
-    entries: list[tuple[int, str, str | None, tuple[str, ...]]] = []
-    header: list[str] | None = None
-    for number, line in enumerate(read_lines(path), 1):
-        fields = [field.decode() for field in line.split()]
-        if not fields:
-            continue
-        if header is None:
-            header = fields
-            if column_of(header[:1], ("modelid", "model")) is None:
-                fail(path, f"expected a header 'model-id phrase-id ...'; got {line.decode()[:60]!r}", number)
-            phrase = column_of(header[1:2], PHRASE) is not None
-            continue
-        rest = fields[1:]
-        if phrase and not rest:
-            fail(path, f"model {fields[0]!r} stands alone; expected its phrase and utterances", number)
-        entries.append((number, fields[0], rest[0] if phrase else None, tuple(rest[1:] if phrase else rest)))
-    if header is None:
-        fail(path, "the file is empty; expected a header 'model-id phrase-id ...'")
-    return _enrolments(path, entries)
-
-
-def read_train_labels(path: PathLike) -> tuple[Names, dict[str, Names]]:
-    """Read a ``train_labels.txt``: ids, and {"speaker": labels, "phrase": labels} aligned with them."""
-    header, columns = read_separated(path, None)
-    utterance = needed(path, header, UTTERANCE)
-    ids = as_names(path, columns[utterance])
-    count, first = repeated(ids.tolist())
-    if count:
-        fail(path, f"{count} utterance(s) repeat an earlier one, the first is {first!r}")
-    labels = {"speaker": as_names(path, columns[needed(path, header, SPEAKER)])}
-    phrase = column_of(header, PHRASE)
-    if phrase is not None:
-        labels["phrase"] = as_names(path, columns[phrase])
-    return ids, labels
-
-
-def rsr2015_utterance(name: str) -> str:
-    """An RSR2015 file as the id of an utterance: ``male/m051/m051_01_003.sph`` is ``m051/m051_01_003``."""
-    return name.removesuffix(".sph").removeprefix("male/").removeprefix("female/")
-
-
-def read_rsr2015_enrolment(path: PathLike) -> EnrolmentList:
-    """Read a ``.trn`` of RSR2015 part I."""
-    entries: list[tuple[int, str, str | None, tuple[str, ...]]] = []
-    for number, line in enumerate(read_lines(path), 1):
-        fields = [field.decode() for field in line.replace(b",", b" ").split()]
-        if not fields:
-            continue
-        model = fields[0]
-        if "_" not in model or not model.rpartition("_")[2]:
-            fail(path, f"expected a model such as 'm051_003', speaker and phrase; got {model[:40]!r}", number)
-        entries.append((number, model, model.rpartition("_")[2], tuple(map(rsr2015_utterance, fields[1:]))))
-    return _enrolments(path, entries)
-
-
 # A file of vectors as batches, whatever its format: all of them together are the whole file.
 
 
@@ -659,7 +621,7 @@ def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
 # Vectors of single entries, as one array.
 
 
-Vectors = NDArray[np.floating[Any]]
+Vectors = FloatArray
 
 
 def stacked(path: PathLike, ids: Sequence[str], rows: Sequence[NDArray[Any]], width: int | None = None) -> Vectors:

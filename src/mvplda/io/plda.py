@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 from .._optional import need
@@ -188,7 +188,7 @@ class Transform(NamedTuple):
     psi: Array
 
 
-def model_of(path: PathLike, mean: Any, matrix: Any, psi: Any, view: str) -> PLDA:
+def model_of(path: PathLike, mean: ArrayLike, matrix: ArrayLike, psi: ArrayLike, view: str) -> PLDA:
     """The model with this transform; what does not fit together is an error that names the file."""
     m, A, p = (np.asarray(array, dtype=np.float64) for array in (mean, matrix, psi))
     D = m.size
@@ -209,7 +209,7 @@ def model_of(path: PathLike, mean: Any, matrix: Any, psi: Any, view: str) -> PLD
     return build(path, m, back[:, between] * np.sqrt(p[between]), back @ back.T, view)
 
 
-def build(path: PathLike, mean: Any, loading: Any, noise: Any, view: str) -> PLDA:
+def build(path: PathLike, mean: ArrayLike, loading: ArrayLike, noise: ArrayLike, view: str) -> PLDA:
     """The model with these parameters; an error about them names the file."""
     try:
         return PLDA.from_parameters(mean, {view: loading}, noise)

@@ -59,6 +59,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr, stdtrit
 
 from .._typing import Array
@@ -435,7 +436,7 @@ def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS, frr: It
     return [metric for family in METRICS for metric in family(points)]
 
 
-def min_dcf(targets: Any, nontargets: Any, cost: str | DetectionCost = "default") -> float:
+def min_dcf(targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default") -> float:
     """Least normalised detection cost over all thresholds.
 
     Examples
@@ -447,6 +448,6 @@ def min_dcf(targets: Any, nontargets: Any, cost: str | DetectionCost = "default"
     return MinDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))
 
 
-def act_dcf(targets: Any, nontargets: Any, cost: str | DetectionCost = "default") -> float:
+def act_dcf(targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default") -> float:
     """Normalised detection cost of log-likelihood ratios at Bayes' threshold."""
     return ActDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))

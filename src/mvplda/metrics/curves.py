@@ -17,19 +17,20 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtr
 
-from .._typing import Array
+from .._typing import Array, FloatArray
 from ..exceptions import DataError, ParameterError
+from ..kinds import Kinds
 
-Scores = NDArray[np.floating[Any]]
+Scores = FloatArray
 ROUNDING = 1e-12  # a rate that is more by less than this is no more
 STRETCH = 1 << 18  # targets pooled at a time, and scores turned to float64 at a time
 
 
-def as_scores(values: Any, name: str) -> Scores:
+def as_scores(values: ArrayLike, name: str) -> Scores:
     """A flat array, float32 or float64, with something in it and without NaN."""
     array: Scores = np.asarray(values).reshape(-1)
     if array.dtype not in (np.float32, np.float64):
@@ -58,7 +59,7 @@ def softplus_mean(scores: Scores, sign: float) -> float:
     return total / len(scores)
 
 
-def count_below(ordered: Scores, thresholds: Any, side: Any = "left") -> NDArray[np.intp]:
+def count_below(ordered: Scores, thresholds: ArrayLike, side: Any = "left") -> NDArray[np.intp]:
     """How many sorted scores lie below every threshold ("right": at or below it).
 
     A float64 threshold meets float32 scores as the next float32 that is not below
@@ -91,7 +92,7 @@ class Curve(ABC):
         """The convex hull of the ROC, ties pooled."""
 
     @abstractmethod
-    def rates(self, thresholds: Any) -> tuple[Array, Array]:
+    def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         """Miss and false-alarm rates when scores at or above a threshold are accepted."""
 
     @abstractmethod
@@ -158,7 +159,9 @@ class ScoreCurve(Curve):
     (0.125, (array(0.25), array(0.25)))
     """
 
-    def __init__(self, targets: Any, nontargets: Any, *, weights: Mapping[Any, float] | None = None) -> None:
+    weights: list[float]
+
+    def __init__(self, targets: ArrayLike, nontargets: Kinds, *, weights: Mapping[Any, float] | None = None) -> None:
         self.targets = sorted_scores(targets, "target")
         if isinstance(nontargets, Mapping):
             self.parts = [sorted_scores(part, f"non-target ({kind})") for kind, part in nontargets.items()]
@@ -240,7 +243,7 @@ class ScoreCurve(Curve):
             upto += weight * (lo + over)
         return below, upto
 
-    def rates(self, thresholds: Any) -> tuple[Array, Array]:
+    def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         miss = count_below(self.targets, thresholds) / len(self.targets)
         rejected = sum(w * count_below(part, thresholds) for w, part in zip(self.weights, self.parts, strict=True))
         return np.asarray(miss), np.asarray(1 - rejected / self._all_nontargets)
@@ -287,7 +290,7 @@ class ScoreCurve(Curve):
         return float((softplus_mean(self.targets, -1.0) + false) / (2 * np.log(2)))
 
 
-def sorted_scores(values: Any, name: str) -> Scores:
+def sorted_scores(values: ArrayLike, name: str) -> Scores:
     """A sorted copy; NaN, which sorts last, is an error."""
     ordered = np.sort(as_scores(values, name))
     if np.isnan(ordered[-1]):
@@ -295,7 +298,7 @@ def sorted_scores(values: Any, name: str) -> Scores:
     return ordered
 
 
-def eer(targets: Any, nontargets: Any) -> float:
+def eer(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Equal error rate: where the convex hull of the ROC meets miss = false alarm.
 
     Examples
@@ -307,7 +310,7 @@ def eer(targets: Any, nontargets: Any) -> float:
     return ScoreCurve(targets, nontargets).eer()
 
 
-def cllr(targets: Any, nontargets: Any) -> float:
+def cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Cost of log-likelihood ratios, in bits: 0 is perfect, 1 is saying nothing."""
     targets, nontargets = as_scores(targets, "target"), as_scores(nontargets, "non-target")
     reject_nan(targets, "target")
@@ -315,7 +318,7 @@ def cllr(targets: Any, nontargets: Any) -> float:
     return float((softplus_mean(targets, -1.0) + softplus_mean(nontargets, 1.0)) / (2 * np.log(2)))
 
 
-def min_cllr(targets: Any, nontargets: Any) -> float:
+def min_cllr(targets: ArrayLike, nontargets: ArrayLike) -> float:
     """Cllr after the best rising recalibration: what order alone is worth."""
     return ScoreCurve(targets, nontargets).min_cllr()
 
@@ -380,7 +383,7 @@ class Hull:
         share = -gap[i - 1] / (gap[i] - gap[i - 1])
         return float(miss[i - 1] + share * (miss[i] - miss[i - 1]))
 
-    def least(self, miss_weight: Any, false_alarm_weight: Any) -> tuple[Array, Any]:
+    def least(self, miss_weight: ArrayLike, false_alarm_weight: ArrayLike) -> tuple[Array, Any]:
         """Least of miss_weight miss + false_alarm_weight false_alarm, and the corner where it is reached.
 
         A linear cost is least at a corner of the hull, so nothing else need be tried.
@@ -426,7 +429,9 @@ class BayesErrorRates:
         return self.actual / self.default, self.minimum / self.default
 
 
-def bayes_error_rates(targets: Any, nontargets: Any, log_odds_grid: Any = None) -> BayesErrorRates:
+def bayes_error_rates(
+    targets: ArrayLike, nontargets: ArrayLike, log_odds_grid: ArrayLike | None = None
+) -> BayesErrorRates:
     """Actual, least and default Bayes error over a grid of prior log-odds (-10 to 10 unless given).
 
     Examples

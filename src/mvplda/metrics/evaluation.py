@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
-from ..kinds import Mask, as_masks, ordered_kinds, target_kind
+from ..kinds import Kinds, Mask, as_masks, ordered_kinds, target_kind
 from .catalogue import ERRORS, FARS, Metric, metrics_of
 from .curves import ScoreCurve, Scores, as_scores, eer, reject_nan
 
@@ -175,7 +176,7 @@ def kind_weights(sizes: Mapping[str, int], equal: bool) -> dict[str, float]:
     return {kind: 1 / len(present) if equal else size / total for kind, size in present.items()}
 
 
-def split_by_kind(scores: Any, kinds: Any, target: str | None = None) -> tuple[str, Scores, dict[str, Scores]]:
+def split_by_kind(scores: ArrayLike, kinds: Kinds, target: str | None = None) -> tuple[str, Scores, dict[str, Scores]]:
     """The name of the target kind, its scores, and the scores of the other kinds, IW, IC, TW first."""
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
@@ -191,7 +192,7 @@ def split_by_kind(scores: Any, kinds: Any, target: str | None = None) -> tuple[s
     return chosen, targets, {kind: parts.get(kind, empty) for kind in others}
 
 
-def eer_by_kind(scores: Any, kinds: Mapping[str, Mask]) -> dict[str, float]:
+def eer_by_kind(scores: ArrayLike, kinds: Mapping[str, Mask]) -> dict[str, float]:
     """EER of the targets (TC) against every other kind, and against all of them (Total)."""
     scores = np.asarray(scores)
     target = target_kind(kinds)
@@ -202,8 +203,8 @@ def eer_by_kind(scores: Any, kinds: Mapping[str, Mask]) -> dict[str, float]:
 
 
 def evaluate(
-    scores: Any,
-    kinds: Any,
+    scores: ArrayLike,
+    kinds: Kinds,
     costs: Costs = ("default",),
     *,
     far: Iterable[float] = FARS,

@@ -29,14 +29,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 from .._progress import Progress
-from .._typing import Array
+from .._typing import Array, RandomState
 from ..costs import Costs
 from ..exceptions import DataError, LabelError, ParameterError
-from ..kinds import Mask, as_masks
+from ..kinds import Coded, Kinds, Mask, as_masks
 from .catalogue import COARSEST, FARS, Interval, Metric, metrics_of
 from .curves import ROUNDING, Curve, Hull, Scores, count_below, pool
 from .evaluation import EQUAL, TOTAL, split_by_kind
@@ -129,10 +129,10 @@ def _row(trials: WeightedTrials, metrics: Sequence[Metric], kept: Array, level: 
 
 
 def speaker_intervals(
-    scores: Any,
-    kinds: Any,
-    enrol_speakers: Any,
-    test_speakers: Any,
+    scores: ArrayLike,
+    kinds: Kinds,
+    enrol_speakers: ArrayLike,
+    test_speakers: ArrayLike,
     costs: Costs = ("default",),
     *,
     far: Iterable[float] = FARS,
@@ -184,14 +184,14 @@ def speaker_intervals(
 # Trials that are sorted once, and weighed many times.
 
 
-def speaker_codes(enrol: Any, test: Any, shape: tuple[int, ...]) -> tuple[Codes, Codes, int]:
+def speaker_codes(enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...]) -> tuple[Codes, Codes, int]:
     """Numbers of the two speakers of every trial, and how many speakers there are.
 
     Labels are one a trial, or, for a matrix of scores, one a row and one a column. Where
     the two are the same person the second number is that of a speaker drawn exactly once,
     so that the weight is always the product of two multiplicities.
     """
-    sides = [np.asarray(enrol), np.asarray(test)]
+    sides = [side if isinstance(side, Coded) else np.asarray(side) for side in (enrol, test)]
     wanted = [shape[:1], shape[1:]] if len(shape) == 2 else [shape, shape]
     for side, labels, axis in zip(("enrol", "test"), sides, wanted, strict=True):
         if labels.shape not in (shape, axis):
@@ -202,10 +202,13 @@ def speaker_codes(enrol: Any, test: Any, shape: tuple[int, ...]) -> tuple[Codes,
         raise LabelError(
             f"speakers must have one type on both sides; got {sides[0].dtype} (enrol) and {sides[1].dtype} (test)"
         )
-    names, codes = np.unique(np.concatenate([side.reshape(-1) for side in sides]), return_inverse=True)
-    numbers: Codes = codes.astype(np.int32)
-    first: Codes = numbers[: sides[0].size].reshape(sides[0].shape)
-    second: Codes = numbers[sides[0].size :].reshape(sides[1].shape)
+    tables = [side.names if isinstance(side, Coded) else side.reshape(-1) for side in sides]
+    names, codes = np.unique(np.concatenate(tables), return_inverse=True)
+    numbers = np.split(codes.astype(np.int32), [len(tables[0])])
+    first, second = (
+        number[side.codes] if isinstance(side, Coded) else number.reshape(side.shape)
+        for number, side in zip(numbers, sides, strict=True)
+    )
     if first.shape != shape:
         first = np.broadcast_to(first[:, None], shape)
     if second.shape != shape:
@@ -285,7 +288,7 @@ class WeightedCurve(Curve):
         points = self.trials.target_points, self.trials.nontarget_points
         return Hull(*pool(self.targets_below[points[0]], self.nontargets_below[points[1]]))
 
-    def rates(self, thresholds: Any) -> tuple[Array, Array]:
+    def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         miss = self.targets_below[count_below(self.targets, thresholds)] / self.all_targets
         rejected = self.nontargets_below[count_below(self.parts[0], thresholds)]
         return np.asarray(miss), np.asarray(1 - rejected / self.all_nontargets)
@@ -326,8 +329,8 @@ def _mean(weights: Array, cost: Array, total: float) -> float:
 
 
 def weighted_trials(
-    scores: Any,
-    kinds: Any,
+    scores: ArrayLike,
+    kinds: Kinds,
     speakers: tuple[Codes, Codes],
     target: str | None,
     equal_weights: bool,
@@ -443,7 +446,7 @@ def _draw(
     metrics: Sequence[Metric],
     n_speakers: int,
     n_resamples: int,
-    random_state: Any,
+    random_state: RandomState,
     verbose: bool,
 ) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
     """Estimates and replicates of every system, all systems on the same resamples; NaN of what is not known."""
@@ -501,11 +504,11 @@ def _ratios(a: Array, b: Array) -> Array:
 
 
 def compare_systems(
-    scores_a: Any,
-    scores_b: Any,
-    kinds: Any,
-    enrol_speakers: Any,
-    test_speakers: Any,
+    scores_a: ArrayLike,
+    scores_b: ArrayLike,
+    kinds: Kinds,
+    enrol_speakers: ArrayLike,
+    test_speakers: ArrayLike,
     costs: Costs = ("default",),
     *,
     far: Iterable[float] = FARS,
@@ -515,7 +518,7 @@ def compare_systems(
     weights: Mapping[str, float] | None = None,
     n_resamples: int = 1000,
     level: float = 0.95,
-    random_state: Any = None,
+    random_state: RandomState = None,
     verbose: bool = False,
 ) -> Comparison:
     """Whether system A beats system B on the same trials.

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._typing import IntArray
-from ..backend import dtype_name, empty, is_torch
+from ..backend import cast, dtype_name, empty, is_torch, namespace
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
@@ -136,7 +136,8 @@ class LatentModel(BaseScorer):
             matrix = fill(one, empty(one.shape, np.float64, one.reference))
             log_ratios[name] = matrix + (np.log(weight) if weight > 0 else -np.inf)
         total = log_sum([m + 0 for m in log_ratios.values()])
-        return {name: _exp(matrix - total, dtype) for name, matrix in log_ratios.items()}
+        shares = {name: namespace(matrix).exp(matrix - total) for name, matrix in log_ratios.items()}
+        return {name: cast(share, np.dtype(dtype).name) for name, share in shares.items()}
 
     def identify(
         self,
@@ -292,9 +293,3 @@ _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
 def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[str]:
     """Base views in which the classes of both sides have names."""
     return [view for view in tests.labels if view in profiles.labels or view in question.known_views]
-
-
-def _exp(matrix: Any, dtype: DTypeLike) -> Any:
-    if is_torch(matrix):
-        return matrix.exp().to(getattr(__import__("torch"), np.dtype(dtype).name))
-    return np.exp(matrix).astype(dtype)

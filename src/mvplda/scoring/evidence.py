@@ -130,11 +130,7 @@ def pair_term(N_e: Array, N_t: Array, keep_e: Index, keep_t: Index) -> PairTerm:
     own_t, k_t = log_evidence_matrix(kept_t)
     root = cholesky(2 * joint, lower=True)
     return PairTerm(  # (V3)
-        M_e @ root,
-        M_t @ root,
-        M_e @ (joint - own_e) @ M_e.T,
-        M_t @ (joint - own_t) @ M_t.T,
-        k_joint - k_e - k_t,
+        M_e @ root, M_t @ root, M_e @ (joint - own_e) @ M_e.T, M_t @ (joint - own_t) @ M_t.T, k_joint - k_e - k_t
     )
 
 

@@ -185,10 +185,7 @@ def _check_view(view: str, base: Sequence[str], where: str) -> None:
 
 
 def hypothesis_weights(
-    possible: Sequence[Hypothesis],
-    base: Sequence[str],
-    priors: Any,
-    facts: Iterable[str] = (),
+    possible: Sequence[Hypothesis], base: Sequence[str], priors: Any, facts: Iterable[str] = ()
 ) -> dict[Hypothesis, float]:
     """The priors that are named, by hypothesis."""
     weights: dict[Hypothesis, float] = {}

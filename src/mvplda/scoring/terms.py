@@ -368,11 +368,7 @@ class Comparison:
         return Terms(factors(sides[0]), factors(sides[1]))
 
     def _apart(
-        self,
-        enrol: _Kind,
-        test: _Kind,
-        apart: list[tuple[float, World]],
-        halves: list[tuple[_Half, _Half]],
+        self, enrol: _Kind, test: _Kind, apart: list[tuple[float, World]], halves: list[tuple[_Half, _Half]]
     ) -> tuple[_Half, _Half] | float:
         """Worlds in which the sides share nothing: one number, or one for every test."""
         if test.extra(apart[0][1].reading) is None:
@@ -420,10 +416,7 @@ class Comparison:
 
     def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> DTypeLike:
         """The dtype asked for, or float64 where float32 would lose too much; what float64 loses is an error."""
-        for which, side, group, number in (
-            ("enrolled", self.enrol, enrol, 0),
-            ("test", self.test, test, 1),
-        ):
+        for which, side, group, number in (("enrolled", self.enrol, enrol, 0), ("test", self.test, test, 1)):
             for pair in halves:
                 if not pair[number].size <= FLOAT64_TERMS:
                     sizes = pair[number].sizes()

@@ -26,7 +26,7 @@ from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
@@ -34,18 +34,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import MvpldaError
 from .audio import Heard
-from .keys import Caller, key_hash
+from .keys import Caller
 from .service import Ask, Problem, Service
-from .store import answers, api_keys
+from .store import answers
 from .watch import Metrics
 
 log = logging.getLogger("mvplda.serve")
 PAGE_FOLDER = Path(__file__).with_name("page")
 LOCAL = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "media-src 'self' blob:; connect-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -126,6 +125,12 @@ class Asked(Body):
     candidates: list[str] | None = Field(None, max_length=10_000)
     top: int = Field(5, ge=1, le=100)
     priorNone: float = Field(0.5, gt=0, lt=1)
+
+    @field_validator("candidates", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """A form or a query has them divided by commas."""
+        return value.split(",") if isinstance(value, str) else value
 
     def ask(self) -> Ask:
         return Ask(
@@ -208,6 +213,19 @@ VERDICT = {
     "llrSpeaker": 4.2,
     "llrPhrase": -4.0,
     "operatingPoint": {"far": 0.004, "farInterval": [0.002, 0.008], "frr": 0.03, "frrInterval": [0.02, 0.05]},
+    "quality": QUALITY,
+    "modelVersion": "campplus-words-1a2b3c4d5e6f",
+    "notice": None,
+}
+RANKED = {
+    "resultId": "5e1f0c9f3a7d4b61a1b2c3d4e5f60718",
+    "candidates": [
+        {"profileId": "0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70", "userId": "ann", "llr": 5.9, "probability": 0.97},
+        {"profileId": "7a1b2c3d4e5f60718293a4b5c6d7e8f9", "userId": "bob", "llr": -1.2, "probability": 0.0008},
+    ],
+    "noneOfThem": 0.03,
+    "profilesCount": 12,
+    "reason": None,
     "quality": QUALITY,
     "modelVersion": "campplus-words-1a2b3c4d5e6f",
     "notice": None,
@@ -297,8 +315,8 @@ class Guard:
                 own = {**HEADERS, "X-Request-Id": request_id}
                 if scope["path"] in DOCS:
                     own.pop("Content-Security-Policy")
-                if scope["path"].startswith("/v1"):
-                    own["Cache-Control"] = "no-store"
+                # the page's files are asked for anew, so that those of two versions never meet
+                own["Cache-Control"] = "no-store" if scope["path"].startswith("/v1") else "no-cache"
                 if self.door.tls:
                     own["Strict-Transport-Security"] = "max-age=31536000"
                 message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in own.items())]
@@ -362,12 +380,6 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
             raise Problem(503, "busy", "too many recordings are waiting: come back in a moment", wait=1)
         return await to_thread.run_sync(lambda: work(*arguments), limiter=limiter if heavy else plain)
 
-    def find_caller(key: str) -> Caller | None:
-        with service.store.read() as connection:
-            query = sa.select(api_keys.c.name, api_keys.c.role).where(api_keys.c.hash == key_hash(key))
-            row = connection.execute(query).first()
-        return None if row is None else Caller(row[0], row[1])
-
     def asks(role: str) -> Any:
         async def caller(
             request: Request,
@@ -377,7 +389,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
             key = x_api_key or (authorization or "").removeprefix("Bearer ").strip()
             found = Caller("local", "admin") if door.open and not key else None
             if key:
-                found = await do(find_caller, key)
+                found = await do(service.store.find_caller, key)
             if found is None:
                 wait = service.key_rates.wait(f"nobody {request.client.host if request.client else ''}")
                 if wait:
@@ -639,6 +651,20 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
             return JSONResponse(found)
 
         return await once(request, caller, work)
+
+    @app.post(
+        "/v1/identify",
+        tags=["decisions"],
+        openapi_extra=SOUND,
+        responses={200: answered("Ranked", RANKED)} | problems(400, 401, 403, 413, 415, 422, 429, 503),
+    )
+    async def identify(request: Request, caller: Caller = Verifier) -> Response:
+        """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
+        heard, asked = await sound(request)
+        if len(heard) != 1:
+            raise Problem(422, "recordings", "send one recording a call")
+        arguments = (heard[0], asked.candidates, asked.top, asked.priorNone, caller)
+        return JSONResponse(await do(service.identify, *arguments, heavy=True))
 
     @app.post("/v1/challenges", tags=["decisions"], status_code=201, responses=known | problems(400))
     async def challenge(body: NewChallenge, caller: Caller = Verifier) -> Response:

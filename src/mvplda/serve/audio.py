@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..exceptions import AudioError, NumericalError
 from ..extractors.quality import SHIFT_S, Quality, QualitySettings, frame_levels, is_speech, measure
+from ..extractors.sound import read_sound
 
 REASONS = {"short": "not_enough_speech", "quiet": "too_quiet", "tone": "no_speech", "noise": "no_speech"} | {
     "clipped": "clipped",
@@ -108,18 +109,3 @@ def plain(quality: Quality) -> dict[str, Any]:
         "bandwidthHz": round(quality.bandwidth_hz),
         "warnings": list(quality.warnings),
     }
-
-
-def read_sound(data: bytes, rate: int, *, longest_s: float) -> tuple[NDArray[Any], int]:
-    import tempfile
-
-    from ..extractors.sound import segments
-
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        parts = segments(file.name, rate, longest_s)
-        first = next(parts)
-        if next(parts, None) is not None:
-            raise AudioError("it is too long")
-        return first, rate

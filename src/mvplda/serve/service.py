@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,13 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sqlalchemy.engine import Connection
 
 from ..exceptions import DataError, ParameterError
 from .audio import SENTENCES, Heard, Limits, hear
 from .decisions import Odds, Point, choose_point, odds, reason_of
+from .index import Index
 from .keys import Caller, Master, Rates, Vault
 from .model import Cell, ServiceModel, slug
 from .store import Store, audit, challenges, enrollments, marks, phrases, profiles, templates
@@ -29,8 +30,8 @@ DAY = 86400.0
 NEAR = 0.99995
 """Cosine of two vectors from which on the second recording is a copy of the first: two takes of one phrase stay below
 0.99, and what another codec makes of one recording lies above."""
-KEPT_MARKS = 1000
-PAGE = 100
+MARKS_DAYS = 90.0
+"""So long sound that was heard is remembered, to know it again."""
 
 
 class Problem(Exception):
@@ -53,7 +54,7 @@ class Rules:
     key_rate, profile_rate : calls a minute of a key, and attempts a minute on a profile
     keep_vectors : whether vectors are kept, so that a new model can be enrolled with them
     least_llr : an enrolment whose voice or words are less likely than this is refused
-    far : wanted share of false acceptances, where a call says nothing
+    far : wanted share of false acceptances, where a call says nothing; None: what the model says, or 0.01
     """
 
     required: int = 3
@@ -66,7 +67,7 @@ class Rules:
     profile_rate: float = 60.0
     keep_vectors: bool = True
     least_llr: float = -1.0
-    far: float = 0.01
+    far: float | None = None
     audio: Limits = field(default_factory=Limits)
 
 
@@ -102,7 +103,7 @@ class Service:
         self.store, self.model, self.rules, self.clock = store, model, rules or Rules(), clock
         self.vault = Vault(master)
         self.key_rates, self.profile_rates = Rates(self.rules.key_rate), Rates(self.rules.profile_rate)
-        self._extracting = threading.Lock()
+        self.index = None if model is None else Index(store, self.vault, model, clock)
         mark = store.remember("master", master.derived("check").hex())
         if mark != master.derived("check").hex():
             raise ParameterError("the master key is another one than that which this database was made with")
@@ -364,6 +365,59 @@ class Service:
         log.info("verify", extra={"resultId": result, "decision": decision, "reason": reason, "profile": name})
         return said
 
+    def identify(
+        self, heard: Heard, candidates: Sequence[str] | None, top: int, prior_none: float, caller: Caller
+    ) -> dict[str, Any]:
+        """Whose voice is it, whatever was said; and how likely is it nobody's?"""
+        model, result = self._model(), secrets.token_hex(16)
+        ranked: list[dict[str, Any]] = []
+        none, count, reason = 1.0, 0, heard.reason
+        if reason is None:
+            share = model.prepare(self._vector(heard)[None])[0]
+            ids, llrs = self._index().scores(share)
+            if candidates is not None:
+                keep = np.isin(ids, list(candidates))
+                ids, llrs = ids[keep], llrs[keep]
+            count = len(ids)
+            best = np.argsort(-llrs, kind="stable")[:top] if count <= 4 * top else np.argpartition(-llrs, top)[:top]
+            llrs = llrs.astype(np.float64)
+            people = []
+            for place in best.tolist():
+                name = str(ids[place])
+                with self.store.read() as connection:
+                    row = self._row(connection, name)
+                    cells = self._cells(connection, name, self._data_key(name))
+                # all of it, of these few: the words may be the same, which the quick score takes no notice of
+                llrs[place] = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt).llr_speaker
+                people.append((place, row))
+            logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
+            posterior = np.exp(logs - logsumexp(logs))
+            none = float(posterior[-1])
+            for place, row in sorted(people, key=lambda pair: -llrs[pair[0]]):
+                ranked.append(
+                    {
+                        "profileId": row["id"],
+                        "userId": row["user_id"],
+                        "llr": float(llrs[place]),
+                        "probability": float(posterior[place]),
+                    }
+                )
+        said = {
+            "resultId": result,
+            "candidates": ranked,
+            "noneOfThem": none,
+            "profilesCount": count,
+            "reason": reason,
+            "quality": heard.quality,
+            "modelVersion": model.version,
+            "notice": model.about.get("notice"),
+        }
+        first = {"profileId": ranked[0]["profileId"], "llr": ranked[0]["llr"]} if ranked else {}
+        detail = {"noneOfThem": none, "profilesCount": count, "best": first, "reason": reason}
+        with self.store.write() as connection:
+            self._note(connection, caller, "identify", None, result, detail)
+        return said
+
     def challenge(self, name: str, count: int, caller: Caller) -> dict[str, Any]:
         """Phrases drawn at random of those that the profile enrolled and those that the model knows."""
         now = self.clock()
@@ -459,9 +513,19 @@ class Service:
         return {
             "threshold": point.threshold,
             "rejectThreshold": point.reject,
-            "far": self.rules.far,
+            "far": self.far,
             "prior": point.prior,
         }
+
+    def count(self, state: str | None = None) -> int:
+        """How many profiles there are, or of those, how many in a state."""
+        query = sa.select(sa.func.count()).select_from(profiles).where(profiles.c.state != "deleted")
+        if state == "stale":
+            query = query.where(profiles.c.model != self._model().store_version)
+        elif state is not None:
+            query = query.where(profiles.c.state == state)
+        with self.store.read() as connection:
+            return int(connection.execute(query).scalar_one())
 
     # -- inside ----------------------------------------------------------------------
 
@@ -474,16 +538,27 @@ class Service:
     def heard_vector(self, vector: Any) -> Heard:
         model = self._model()
         try:
-            array = np.asarray(vector, dtype=np.float32)
+            array = np.asarray(vector, dtype=np.float64)
             model.prepare(array[None])
         except (DataError, ValueError, TypeError, OverflowError) as error:
             raise Problem(422, "vector", f"a vector is a list of {model.width} finite numbers: {error}") from error
-        return Heard(array)
+        return Heard(array.astype(np.float32))
 
     def _model(self) -> ServiceModel:
         if self.model is None:
             raise Problem(503, "no-model", "no model is loaded", wait=30)
         return self.model
+
+    def _index(self) -> Index:
+        self._model()
+        assert self.index is not None
+        return self.index
+
+    @property
+    def far(self) -> float:
+        """The share of false acceptances that is wanted where a call says nothing."""
+        own = None if self.model is None else self.model.about.get("far")
+        return float(self.rules.far or own or 0.01)
 
     def _known(self) -> set[str]:
         return set(self.model.phrases) if self.model is not None and self.model.known else set()
@@ -677,6 +752,8 @@ class Service:
         mark = self.vault.mark(name, heard.digest)
         here = (marks.c.profile == name) & (marks.c.mark == mark)
         if connection.execute(sa.select(marks.c.at).where(here)).first() is None:
+            old = (marks.c.profile == name) & (marks.c.at < self.clock() - MARKS_DAYS * DAY)
+            connection.execute(marks.delete().where(old))
             connection.execute(marks.insert().values(profile=name, mark=mark, at=self.clock()))
 
     def _refused(self, reason: str, heard: Heard, **more: Any) -> Problem:
@@ -685,7 +762,7 @@ class Service:
 
     def _point(self, ask: Ask) -> Point:
         model = self.model
-        far = self.rules.far if ask.far is None and ask.prior is None else ask.far
+        far = self.far if ask.far is None and ask.prior is None else ask.far
         try:
             return choose_point(
                 None if model is None else model.errors,

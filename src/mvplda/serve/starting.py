@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import logging
 import os
 import sys
-from dataclasses import dataclass, field
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..exceptions import ParameterError
 from .app import Door, create_app
-from .keys import ROLES, Master, key_hash, new_api_key
+from .audio import Limits
+from .keys import ROLES, Master
 from .model import ServiceModel, load_model
 from .service import Rules, Service
-from .store import Store, api_keys
+from .store import SCHEMA, Store
 from .watch import JsonLines
 
 API_KEYS = "MVPLDA_API_KEYS"
 """Name in the environment: NAME:ROLE:KEY, several divided by blanks."""
+SETUP = "MVPLDA_SETUP"
+"""Name in the environment by which processes of one service learn what they are."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +44,23 @@ class Setup:
     model: Path | None = None
     extractors: tuple[str, ...] = ()
     rules: Rules = field(default_factory=Rules)
-    threads: int = 1
 
 
 def open_store(setup: Setup) -> Store:
-    if setup.database is not None:
-        return Store(setup.database, setup.key_database)
     setup.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    keys = setup.key_database or f"sqlite:///{setup.folder / 'keys.sqlite'}"
-    return Store(f"sqlite:///{setup.folder / 'mvplda.sqlite'}", keys)
+    if setup.database is not None:
+        store = Store(setup.database, setup.key_database)
+    else:
+        keys = setup.key_database or f"sqlite:///{setup.folder / 'keys.sqlite'}"
+        store = Store(f"sqlite:///{setup.folder / 'mvplda.sqlite'}", keys)
+    for entry in os.environ.get(API_KEYS, "").split():
+        name, role, key = [*entry.split(":", 2), "", ""][:3]
+        if role not in ROLES or len(key) < 16:
+            raise ParameterError(
+                f"{API_KEYS} holds NAME:ROLE:KEY, with a role of {', '.join(ROLES)} and a key of 16 characters or more"
+            )
+        store.put_api_key(name, role, key)
+    return store
 
 
 def open_master(setup: Setup) -> Master:
@@ -52,44 +68,56 @@ def open_master(setup: Setup) -> Master:
     return Master.find(setup.folder if local else None)
 
 
-def open_model(setup: Setup, master: Master) -> ServiceModel:
-    return load_model(setup.model, setup.extractors or None, master.derived("rotation"), threads=setup.threads)
-
-
-def open_service(setup: Setup, model: ServiceModel | None = None) -> Service:
+def open_service(setup: Setup) -> Service:
     master = open_master(setup)
-    store = open_store(setup)
-    keys_from_environment(store)
-    return Service(store, master, model or open_model(setup, master), setup.rules)
+    model = load_model(setup.model, setup.extractors or None, master.derived("rotation"))
+    return Service(open_store(setup), master, model, setup.rules)
 
 
-def keys_from_environment(store: Store) -> None:
-    for entry in os.environ.get(API_KEYS, "").split():
-        name, role, key = [*entry.split(":", 2), "", ""][:3]
-        if role not in ROLES or len(key) < 16:
-            raise ParameterError(
-                f"{API_KEYS} holds NAME:ROLE:KEY with roles {', '.join(ROLES)} and keys of 16 and more"
-            )
-        put_api_key(store, name, role, key)
+def run(
+    service: Service, setup: Setup, door: Door, host: str, port: int, workers: int = 1, browse: str | None = None
+) -> None:
+    """Serve until told to stop; requests that have begun are finished first."""
+    import uvicorn
+
+    if browse is not None:
+        threading.Timer(1.5, webbrowser.open, [browse]).start()
+    options: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "timeout_graceful_shutdown": 20,
+        "timeout_keep_alive": 15,
+        "limit_concurrency": 1024,
+    }
+    if workers == 1:
+        log_to_standard_error()
+        uvicorn.run(create_app(service, door), **options)
+        service.store.close()
+        return
+    service.store.close()
+    plain = {**asdict(setup), "folder": str(setup.folder), "model": setup.model and str(setup.model)}
+    os.environ[SETUP] = json.dumps({"setup": plain, "door": asdict(door)})
+    if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
+        options["timeout_worker_healthcheck"] = 60  # one that is busy with its model is not dead
+    uvicorn.run("mvplda.serve.starting:from_environment", factory=True, workers=workers, **options)
 
 
-def put_api_key(store: Store, name: str, role: str, key: str | None = None) -> str:
-    """Keep the hash of a key, in place of one of the same name; the key itself is shown once."""
-    import time
-
-    key = key or new_api_key()
-    with store.write() as connection:
-        connection.execute(api_keys.delete().where(api_keys.c.name == name))
-        connection.execute(api_keys.insert().values(hash=key_hash(key), name=name, role=role, created=time.time()))
-    return key
-
-
-def api_key_names(store: Store) -> list[tuple[str, str]]:
-    with store.read() as connection:
-        return [(row.name, row.role) for row in connection.execute(api_keys.select().order_by(api_keys.c.name))]
+def from_environment() -> Any:
+    """The application of one of several processes."""
+    found = json.loads(os.environ[SETUP])
+    values, door = found["setup"], found["door"]
+    rules = Rules(**{**values["rules"], "audio": Limits(**values["rules"]["audio"])})
+    places = {"folder": Path(values["folder"]), "model": values["model"] and Path(values["model"])}
+    setup = Setup(**{**values, **places, "extractors": tuple(values["extractors"]), "rules": rules})
+    log_to_standard_error()
+    return create_app(open_service(setup), Door(**{**door, "hosts": tuple(door["hosts"])}))
 
 
 def log_to_standard_error(level: int = logging.INFO) -> None:
+    """Lines of JSON, of the service and of what runs it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):
@@ -98,21 +126,38 @@ def log_to_standard_error(level: int = logging.INFO) -> None:
         logger.setLevel(level)
 
 
-def run(service: Service, door: Door, host: str, port: int, **options: Any) -> None:
-    """Serve until told to stop; requests that have begun are finished first."""
-    import uvicorn
+def say_what_is_in_order(setup: Setup, say: Callable[[str], Any]) -> int:
+    """Look at everything that a service needs, a line each; the exit code, 1 where something is wrong."""
+    wrong = False
 
-    app = create_app(service, door)
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=20,
-        timeout_keep_alive=15,
-        limit_concurrency=512,
-        h11_max_incomplete_event_size=32768,
-        **options,
-    )
+    def look(what: str, at: Callable[[], str]) -> None:
+        nonlocal wrong
+        try:
+            say(f"ok       {what}: {at()}")
+        except Exception as error:
+            wrong = True
+            say(f"WRONG    {what}: {' '.join(str(error).split())}")
+
+    def master() -> str:
+        where = open_master(setup).where
+        return where if where == "environment" else f"{where} (better from outside: MVPLDA_MASTER_KEY)"
+
+    def database() -> str:
+        store = open_store(setup)
+        store.ping()
+        names = store.key_names()
+        apart = "apart" if store.key_engine is not store.engine else "in the same database, and so in its back-ups"
+        return f"{store.engine.dialect.name}, tables of version {SCHEMA}, {len(names)} API keys; data keys are {apart}"
+
+    def model() -> str:
+        found: ServiceModel = load_model(setup.model, setup.extractors or None, open_master(setup).derived("rotation"))
+        notice = found.about.get("notice")
+        return f"{found.version} with {found.extractor_name or 'no extractor'}" + (f". {notice}" if notice else "")
+
+    def together() -> str:
+        service = open_service(setup)
+        return f"{service.count()} profiles, {service.count('stale')} of them stale"
+
+    for what, at in (("master key", master), ("database", database), ("model", model), ("service", together)):
+        look(what, at)
+    return int(wrong)

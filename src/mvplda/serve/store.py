@@ -14,6 +14,7 @@ from typing import Any
 
 from .._optional import need
 from ..exceptions import FileFormatError, ParameterError
+from .keys import Caller, key_hash, new_api_key
 
 need("sqlalchemy")
 
@@ -204,6 +205,31 @@ class Store:
         self.engine.dispose()
         self.key_engine.dispose()
 
+    # -- keys of callers -----------------------------------------------------
+
+    def put_api_key(self, name: str, role: str, key: str | None = None) -> str:
+        """Keep the hash of a key, in place of one of the same name; the key itself is not kept."""
+        key = key or new_api_key()
+        row = {"hash": key_hash(key), "name": name, "role": role, "created": time.time()}
+        with self.write() as connection:
+            connection.execute(api_keys.delete().where(api_keys.c.name == name))
+            connection.execute(api_keys.insert().values(**row))
+        return key
+
+    def drop_api_key(self, name: str) -> bool:
+        with self.write() as connection:
+            return bool(connection.execute(api_keys.delete().where(api_keys.c.name == name)).rowcount)
+
+    def key_names(self) -> list[str]:
+        with self.read() as connection:
+            return list(connection.execute(sa.select(api_keys.c.name).order_by(api_keys.c.name)).scalars())
+
+    def find_caller(self, key: str) -> Caller | None:
+        with self.read() as connection:
+            query = sa.select(api_keys.c.name, api_keys.c.role).where(api_keys.c.hash == key_hash(key))
+            row = connection.execute(query).first()
+        return None if row is None else Caller(row[0], row[1])
+
     # -- data keys -----------------------------------------------------------
 
     def put_key(self, profile: str, wrapped: bytes) -> None:
@@ -219,9 +245,13 @@ class Store:
         with begin(self.key_engine) as connection:
             connection.execute(data_keys.delete().where(data_keys.c.profile == profile))
 
-    def all_keys(self) -> dict[str, bytes]:
+    def some_keys(self, names: list[str] | None = None) -> dict[str, bytes]:
+        """Wrapped keys of some profiles, or of all."""
+        query = sa.select(data_keys)
+        if names is not None and len(names) <= 500:
+            query = query.where(data_keys.c.profile.in_(names))
         with self.key_engine.connect() as connection:
-            return {row[0]: bytes(row[1]) for row in connection.execute(sa.select(data_keys))}
+            return {row[0]: bytes(row[1]) for row in connection.execute(query)}
 
     # -- back-up -------------------------------------------------------------
 
@@ -243,7 +273,7 @@ class Store:
 
     def restore(self, path: Path) -> int:
         """Put the rows of a back-up into tables that are empty; people whose keys were destroyed since are left out."""
-        keys = set(self.all_keys())
+        keys = set(self.some_keys())
         count = 0
         with path.open(encoding="utf-8") as file, self.write() as connection:
             head = json.loads(file.readline())

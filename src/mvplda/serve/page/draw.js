@@ -158,6 +158,7 @@ export function stacked(width, columns, { marks = [], every = 1, label }) {
   const height = 190, left = 30, bottom = 24, top = 18;
   const most = Math.max(1, ...columns.map(({ counts }) => Object.values(counts).reduce((a, b) => a + b, 0)));
   const step = (width - left - 6) / columns.length;
+  const thick = Math.min(0.8 * step, 44);
   const y = (n) => top + (height - top - bottom) * (1 - n / most);
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label }, hatching(),
     [0, most].map((n) => s("g", {}, s("path", { class: "grid", d: `M${left} ${y(n)}H${width}` }),
@@ -165,7 +166,7 @@ export function stacked(width, columns, { marks = [], every = 1, label }) {
     columns.map(({ label: name, counts }, i) => {
       let below = 0;
       const parts = Object.keys(OUTCOMES).filter((kind) => counts[kind]).map((kind) => {
-        const rect = s("rect", { class: `mass ${kind}`, x: left + i * step + step * 0.1, width: step * 0.8,
+        const rect = s("rect", { class: `mass ${kind}`, x: left + (i + 0.5) * step - thick / 2, width: thick,
           y: y(below + counts[kind]), height: y(below) - y(below + counts[kind]) });
         below += counts[kind];
         return rect;

@@ -23,7 +23,7 @@ export class Take {
     this.blocks = [];
     this.spoken = 0;
     this.silent = 0;
-    this.floor = 0;
+    this.levels = [];
     this.listening = false;
   }
 
@@ -56,19 +56,24 @@ export class Take {
   hear(block) {
     const { db, peak } = measured(block);
     this.blocks.push(block);
+    if (db > QUIET_DB) this.levels.push(db); // drivers begin with zeros, which are no room
     if (!this.listening) {
-      this.floor = this.floor ? Math.min(this.floor, db) : db;
       this.blocks = this.blocks.slice(-PRE_ROLL);
       this.onlevel?.({ db, peak, elapsed: 0 });
       return;
     }
-    this.floor = this.floor ? Math.min(db, this.floor + 0.05) : db; // a rising floor follows a noisier room
-    const speech = db > Math.max(LEAST_SPEECH_DB, this.floor + SPEECH_OVER_FLOOR_DB);
+    const speech = db > Math.max(LEAST_SPEECH_DB, this.floor() + SPEECH_OVER_FLOOR_DB);
     this.spoken += speech;
     this.silent = speech ? 0 : this.silent + 1;
     const elapsed = (this.blocks.length - PRE_ROLL) * 0.02;
     this.onlevel?.({ db, peak, elapsed: elapsed / this.longest });
     if ((this.spoken > 12 && this.silent * 0.02 > this.pause) || elapsed > this.longest) this.stop();
+  }
+
+  /** The room: what a tenth of the last four seconds lies below. */
+  floor() {
+    const sorted = this.levels.slice(-200).sort((a, b) => a - b);
+    return sorted[Math.floor(sorted.length / 10)] ?? QUIET_DB;
   }
 
   stop() { this.listening && this.finish?.(); }

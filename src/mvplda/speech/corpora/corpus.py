@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.files import BLANKS, check_ids
-from ...io.trials import Trials
+from ...io.trials import Trials, rows_in
 from ...kinds import patterns
 from ..features.reading import Clip
 
@@ -141,10 +141,11 @@ class Corpus:
         protocol = self.protocol
         if protocol.trials is not None:
             mask = np.zeros((len(protocol.enrol), len(protocol.test)), dtype=bool)
-            model = {name: row for row, name in enumerate(protocol.enrol)}
-            column = {name: k for k, name in enumerate(self.ids[protocol.test].tolist())}
-            trials = protocol.trials
-            mask[[model[m] for m in trials.enrol.tolist()], [column[t] for t in trials.test.tolist()]] = True
+            sides = (
+                (protocol.trials.enrol, list(protocol.enrol)),
+                (protocol.trials.test, self.ids[protocol.test].tolist()),
+            )
+            mask[tuple(rows_in(side.names, names)[side.codes] for side, names in sides)] = True
             return mask
         if protocol.groups is None:
             return None
@@ -198,8 +199,7 @@ class Corpus:
         enrol = {name: members for name, members in enrol.items() if len(members)}
         trials = old.trials
         if trials is not None:
-            there = np.isin(trials.enrol, list(enrol)) & np.isin(trials.test, self.ids[kept])
-            trials = trials[np.flatnonzero(there)]
+            trials = trials[trials.enrol.isin(enrol) & trials.test.isin(self.ids[kept].tolist())]
         protocol = Protocol(
             place[old.train][keep[old.train]],
             enrol,
@@ -246,7 +246,7 @@ def _cells(columns: list[StringArray], number: int) -> IntArray:
 
 def _check_trials(name: str, trials: Trials, models: list[str], tests: list[str]) -> None:
     for what, wanted, there in (("enrolment", trials.enrol, models), ("test", trials.test, tests)):
-        missing = sorted(set(wanted.tolist()) - set(there))  # sets, for lists of trials have millions of rows
+        missing = sorted(set(wanted.used) - set(there))
         if missing:
             raise DataError(f"{name}: the trials name {len(missing)} {what}(s) that are not there: {named(missing)}")
 

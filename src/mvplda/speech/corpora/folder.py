@@ -13,7 +13,8 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.files import column_of, fail, plain, read_groups, read_map, read_parquet_columns, read_separated
+from ...io.files import column_of, fail, plain, read_groups, read_map
+from ...io.files import read_table as read_columns
 from ...io.trials import Trials, read_trials
 from ...io.vectors import read_vectors
 from ..features.reading import Clip
@@ -186,7 +187,8 @@ def match_files(
     if odd and (on_error == "raise" or not fitting):
         raise DataError(
             f"{what}: {len(odd)} of {len(files)} names under {root} do not fit {shown}: {named(odd)}. Change the "
-            "pattern, move them, or pass over them with on_error='skip'"
+            "pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"'), move them, or pass over them with "
+            "on_error='skip' (--on-error skip)"
         )
     if odd:
         log.warning("%s: passed over %d of %d names that do not fit: %s", what, len(odd), len(files), named(odd))
@@ -279,13 +281,10 @@ def read_table(
 
 
 def _read(path: Path) -> tuple[list[str], list[Any]]:
-    kind = path.suffix.lower()
-    if kind == ".parquet":
-        return read_parquet_columns(path)
-    if kind not in (".csv", ".tsv", ".txt"):
+    format = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}.get(path.suffix.lower())
+    if format is None:
         raise DataError(f"{path}: a table of utterances is a .csv, .tsv, .txt (tabs) or .parquet file")
-    header, columns = read_separated(path, "," if kind == ".csv" else "\t")
-    return header, list(columns)
+    return read_columns(path, format)
 
 
 def _text(column: Any) -> StringArray:

@@ -147,7 +147,7 @@ def listed_protocol(
         raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
     place = {name: row for row, name in enumerate(ids.tolist())}
     wanted = {str(name) for members in models.values() for name in members}
-    wanted |= set() if trials is None else set(trials.test.tolist())
+    wanted |= set() if trials is None else set(trials.test.used)
     missing = sorted(wanted - set(place))
     if missing and on_error == "raise":
         raise DataError(
@@ -160,7 +160,7 @@ def listed_protocol(
     rest = np.ones(len(ids), dtype=bool)
     rest[np.concatenate([np.zeros(0, np.int64), *enrol.values()])] = False
     if trials is not None:
-        test = np.array(sorted({place[name] for name in trials.test.tolist()}), dtype=np.int64)
+        test = np.array(sorted(place[name] for name in trials.test.used), dtype=np.int64)
         rest[test] = False
         train = np.flatnonzero(rest) if train is None else train
     elif train is None:
@@ -183,9 +183,9 @@ def _without(
     kept = {model: members for model, members in left.items() if members}
     lost = 0
     if trials is not None:
-        whole = np.isin(trials.enrol, list(kept)) & ~np.isin(trials.test, list(missing))
+        whole = trials.enrol.isin(kept) & ~trials.test.isin(missing)
         lost = int((~whole).sum())
-        trials = trials[np.flatnonzero(whole)]
+        trials = trials[whole]
     log.warning(
         "left out: %d listed utterance(s) that are not there (%s), %d enrolment(s) and %d trial(s)",
         len(missing),

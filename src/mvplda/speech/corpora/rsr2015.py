@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
-from ...io.files import read_rsr2015_enrolment, rsr2015_utterance
-from ...io.trials import Trials, read_trials
+from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from .corpus import Corpus, Protocol, StringArray, enrolments, named, register_corpus
 from .folder import Found, match_files
 from .protocol import listed_protocol
@@ -96,8 +95,9 @@ def rsr2015(
         for file in lists[0]:
             models.update(read_rsr2015_enrolment(file).models)
         parts = [read_trials(file, "rsr2015") for file in lists[1]]
-        enrol, test = (np.concatenate([getattr(part, side) for part in parts]) for side in ("enrol", "test"))
-        trials = Trials(enrol, test, np.concatenate([part.kind for part in parts if part.kind is not None]))
+        columns = ("enrol", "test", "kind")
+        enrol, test, kind = (np.concatenate([getattr(part, column) for part in parts]) for column in columns)
+        trials = Trials(enrol, test, kind)
         if phrases < PHRASES:
             models, trials = _of_phrases(models, trials, phrases)
         protocol = listed_protocol(ids, models, trials, train=np.flatnonzero(train), groups=genders, on_error=on_error)
@@ -158,9 +158,8 @@ def _of_phrases(
 ) -> tuple[dict[str, tuple[str, ...]], Trials]:
     """The enrolments and trials of the first phrases; models and utterances end in the phrase's number."""
     models = {name: members for name, members in models.items() if int(name.rpartition("_")[2]) <= phrases}
-    used = {name for name in set(trials.test.tolist()) if int(name.rpartition("_")[2]) <= phrases}
-    sides = zip(trials.enrol.tolist(), trials.test.tolist(), strict=True)
-    return models, trials[[k for k, (model, test) in enumerate(sides) if model in models and test in used]]
+    used = [name for name in trials.test.used if int(name.rpartition("_")[2]) <= phrases]
+    return models, trials[trials.enrol.isin(models) & trials.test.isin(used)]
 
 
 def _sets(

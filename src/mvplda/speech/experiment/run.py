@@ -21,7 +21,7 @@ from .configuration import Configuration, write_configuration
 from .extraction import Variants, Vectors, extract_corpus_features, extract_everything, train_extractor
 from .results import Results, SystemResult, write_experiment_page
 from .systems import BEST, COMPARED, BackendSettings, System, SystemScores, run_system, systems_named
-from .task import Task
+from .task import Task, compared_views
 
 Say = Callable[[str], None]
 NAMED = 20
@@ -64,6 +64,7 @@ def run_experiment(
     output.mkdir(parents=True, exist_ok=True)
     write_configuration(output / "configuration.toml", configuration)
     say(corpus.summary() + "\n")
+    compared_views(corpus)  # before a network is trained
     found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, verbose, say)
     notes = [f"{name}: {reason}" for name, reason in found.skipped]
     if notes:

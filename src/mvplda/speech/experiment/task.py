@@ -20,6 +20,18 @@ if TYPE_CHECKING:
     from .extraction import Extra
 
 
+def compared_views(corpus: Corpus) -> tuple[str, ...]:
+    """The views in which an enrolment is of one class: two or more."""
+    labels = corpus.model_labels()
+    views = tuple(view for view in corpus.views if view in labels)
+    if len(views) < 2:
+        raise LabelError(
+            f"{corpus.name}: an experiment needs two views in which an enrolment is of one class, "
+            f"such as speaker and phrase; there is only {list(views)}. To compare voices alone: mvplda verify"
+        )
+    return views
+
+
 @dataclass(frozen=True)
 class Task:
     """Vectors of a corpus, sorted by what the protocol does with them.
@@ -67,12 +79,7 @@ class Task:
         """
         protocol = corpus.protocol
         labels = corpus.model_labels()
-        views = tuple(view for view in corpus.views if view in labels)
-        if len(views) < 2:
-            raise LabelError(
-                f"{corpus.name}: an experiment needs two views in which an enrolment is of one class, "
-                f"such as speaker and phrase; there is only {list(views)}"
-            )
+        views = compared_views(corpus)
 
         def rows(which: NDArray[np.int64]) -> NDArray[Any]:
             return vectors.X[vectors.rows(corpus.ids[which])]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..._optional import need
+from ..._typing import FloatArray
 from ...exceptions import DataError, ParameterError
 from ..settings import Count, Rule, Settings, Tagged, between
 
@@ -30,7 +31,7 @@ class Around:
     """What a step may know beside the samples: their rate, and other utterances for babble."""
 
     rate: int = 16000
-    others: Sequence[NDArray[Any]] = ()
+    others: Sequence[FloatArray] = ()
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,12 @@ class Recipe(Settings):
 
 
 def augment(
-    samples: NDArray[Any],
+    samples: FloatArray,
     recipe: Recipe,
     rng: np.random.Generator,
     *,
     rate: int = 16000,
-    others: Sequence[NDArray[Any]] = (),
+    others: Sequence[FloatArray] = (),
 ) -> NDArray[np.float32]:
     """Samples as another recording of the same speech.
 
@@ -204,7 +205,7 @@ def coloured_noise(length: int, exponent: float, rng: np.random.Generator) -> Wa
     return np.fft.irfft(np.fft.rfft(rng.standard_normal(size)) * shape, size)[:length]
 
 
-def babble(length: int, voices: int, others: Sequence[NDArray[Any]], rng: np.random.Generator) -> Wave:
+def babble(length: int, voices: int, others: Sequence[FloatArray], rng: np.random.Generator) -> Wave:
     """Other utterances at once, each from a random place, round and round, at the same power."""
     loud = [np.asarray(other, dtype=np.float64) for other in others if np.any(other)]
     if not loud:

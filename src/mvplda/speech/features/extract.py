@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ..._progress import Progress
+from ..._typing import FloatArray
 from ...backend import cores
 from ...distributed.engines import ordered_map
 from ...exceptions import AudioError, DataError, ParameterError
@@ -111,7 +112,7 @@ def extract_features(
 
     shelf, keys = _shelf(store, settings, augment, names, places)
     kept = store.find(shelf, (key for key in keys if key)) if store else {}
-    frames: list[NDArray[Any] | None] = [None] * len(names)
+    frames: list[FloatArray | None] = [None] * len(names)
     for row, key in enumerate(keys):
         if key in kept:
             frames[row] = kept[key].astype(dtype)
@@ -148,7 +149,7 @@ def extract_features(
 
 def _gathered(
     names: list[str],
-    frames: list[NDArray[Any] | None],
+    frames: list[FloatArray | None],
     skipped: dict[int, str],
     notes: dict[int, str],
     settings: FeatureSettings,

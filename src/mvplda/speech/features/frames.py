@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._optional import need
+from ..._typing import FloatArray
 from ...exceptions import AudioError, DataError, ParameterError
 from ..settings import Rule, Settings, Whole, between
 
@@ -191,7 +192,7 @@ CONSTANT = 1e-4
 """Columns with a smaller standard deviation are constant, but for rounding."""
 
 
-def features(samples: NDArray[Any], settings: FeatureSettings | None = None) -> Frames:
+def features(samples: FloatArray, settings: FeatureSettings | None = None) -> Frames:
     """Frames of an utterance.
 
     Parameters
@@ -216,7 +217,7 @@ def features(samples: NDArray[Any], settings: FeatureSettings | None = None) -> 
     return features_and_note(samples, settings or FeatureSettings())[0]
 
 
-def features_and_note(samples: NDArray[Any], settings: FeatureSettings) -> tuple[Frames, str | None]:
+def features_and_note(samples: FloatArray, settings: FeatureSettings) -> tuple[Frames, str | None]:
     """Frames, and a word on what is odd about them."""
     samples = np.asarray(samples)
     if samples.ndim != 1:
@@ -239,7 +240,7 @@ def features_and_note(samples: NDArray[Any], settings: FeatureSettings) -> tuple
     return normalised(frames, settings), note
 
 
-def levelled(samples: NDArray[Any], settings: FeatureSettings) -> NDArray[np.float32]:
+def levelled(samples: FloatArray, settings: FeatureSettings) -> NDArray[np.float32]:
     """Samples without their mean, at Kaldi's scale and at one level for all utterances."""
     wide = np.asarray(samples, dtype=np.float64)
     if not np.isfinite(wide).all():
@@ -306,7 +307,7 @@ def with_deltas(static: NDArray[Any], order: int = 2, window: int = 2) -> Frames
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
-def normalised(frames: NDArray[Any], settings: FeatureSettings) -> Frames:
+def normalised(frames: FloatArray, settings: FeatureSettings) -> Frames:
     """Mean 0, and variance 1 where asked, of every column over the utterance; constant columns become 0."""
     if settings.normalisation == "none":
         return np.asarray(frames, dtype=np.float32)
@@ -318,7 +319,7 @@ def normalised(frames: NDArray[Any], settings: FeatureSettings) -> Frames:
     return np.asarray(wide, dtype=np.float32)
 
 
-def stack(frames: NDArray[Any], left: int = 5, right: int = 5) -> NDArray[Any]:
+def stack(frames: FloatArray, left: int = 5, right: int = 5) -> NDArray[Any]:
     """(T, (left + 1 + right) * D): every frame between its neighbours, the edges repeated.
 
     Examples

@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..._typing import FloatArray
 from ...exceptions import DataError, FileFormatError, ParameterError
 from ...persistence import pack, read_metadata, unpack, write_atomically
 from .frames import FeatureSettings
@@ -36,7 +38,7 @@ class FeatureSet:
     """
 
     ids: NDArray[Any]
-    frames: NDArray[Any]
+    frames: FloatArray
     offsets: NDArray[np.int64]
     settings: FeatureSettings | None = None
 
@@ -54,7 +56,7 @@ class FeatureSet:
     def from_utterances(
         cls,
         ids: Sequence[Any] | NDArray[Any],
-        utterances: Iterable[NDArray[Any]],
+        utterances: Iterable[FloatArray],
         settings: FeatureSettings | None = None,
     ) -> Self:
         """Join the frames (T, D) of utterances, one array each."""
@@ -82,22 +84,18 @@ class FeatureSet:
         widths = sorted({features.dimension for features in sets})
         if len(widths) > 1:
             raise DataError(f"feature sets of one width can be joined; these have {widths}")
-        first = sets[0].settings
-        return cls(
-            np.concatenate([features.ids for features in sets]),
-            np.concatenate([features.frames for features in sets]),
-            np.concatenate([[0], np.cumsum(np.concatenate([features.lengths for features in sets]))]).astype(np.int64),
-            first if all(features.settings == first for features in sets) else None,
-        )
+        ids, first = np.concatenate([features.ids for features in sets]), sets[0].settings
+        settings = first if all(features.settings == first for features in sets) else None
+        return cls.from_utterances(ids, chain.from_iterable(sets), settings)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, i: int) -> NDArray[Any]:
+    def __getitem__(self, i: int) -> FloatArray:
         i = range(len(self))[i]
         return self.frames[self.offsets[i] : self.offsets[i + 1]]
 
-    def __iter__(self) -> Iterator[NDArray[Any]]:
+    def __iter__(self) -> Iterator[FloatArray]:
         return (self[i] for i in range(len(self)))
 
     @property
@@ -178,7 +176,7 @@ class FeatureCache:
 
         A file is read again only if its size or its time of change is another than before.
         """
-        known = self._known_hashes()
+        known = self._hashes = self._read_hashes() if self._hashes is None else self._hashes
         fresh: dict[str, list[Any]] = {}
 
         def look(path: str) -> str | None:
@@ -206,11 +204,13 @@ class FeatureCache:
     def find(self, settings_key: str, keys: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Frames of those utterances that are there."""
         wanted, found = set(keys), dict[str, NDArray[np.float32]]()
-        for path in sorted(self._shards(settings_key)):
+        for path in sorted((self.folder / settings_key).glob("*.safetensors")):
             try:
                 here = wanted.intersection(_keys_of(read_metadata(path)))
                 if here:
-                    found.update({key: frames for key, frames in _read_shard(path).items() if key in here})
+                    tensors, about = unpack(path, CACHE_FORMAT, "shard")
+                    shard = FeatureSet(np.array(about["keys"]), tensors["frames"], tensors["offsets"])
+                    found.update({key: part for key, part in zip(about["keys"], shard, strict=True) if key in here})
             except FileNotFoundError:  # another process removed it
                 continue
             except FileFormatError as error:
@@ -223,22 +223,11 @@ class FeatureCache:
         if not frames:
             return
         keys = sorted(frames)
-        parts = [frames[key] for key in keys]
-        tensors: dict[str, NDArray[Any]] = {
-            "frames": np.ascontiguousarray(np.concatenate(parts), dtype=np.float32),
-            "offsets": np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
-        }
         folder = self.folder / settings_key
         folder.mkdir(parents=True, exist_ok=True)
+        shard = FeatureSet.from_utterances(keys, (frames[key].astype(np.float32) for key in keys))
+        tensors = {"frames": np.ascontiguousarray(shard.frames), "offsets": shard.offsets}
         write_atomically(folder / f"{_digest(keys)}.safetensors", pack(CACHE_FORMAT, "shard", tensors, {"keys": keys}))
-
-    def _shards(self, settings_key: str) -> list[Path]:
-        return list((self.folder / settings_key).glob("*.safetensors"))
-
-    def _known_hashes(self) -> dict[str, list[Any]]:
-        if self._hashes is None:
-            self._hashes = self._read_hashes()
-        return self._hashes
 
     def _read_hashes(self) -> dict[str, list[Any]]:
         try:
@@ -264,9 +253,3 @@ def _keys_of(metadata: Mapping[str, str]) -> list[str]:
         return [str(key) for key in json.loads(metadata["shard"])["keys"]]
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"it is no shard of features: {error}") from error
-
-
-def _read_shard(path: Path) -> dict[str, NDArray[np.float32]]:
-    tensors, about = unpack(path, CACHE_FORMAT, "shard")
-    frames, offsets = tensors["frames"], tensors["offsets"]
-    return {key: frames[offsets[i] : offsets[i + 1]] for i, key in enumerate(about["keys"])}

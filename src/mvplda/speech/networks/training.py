@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._progress import Progress
-from ..._typing import IntArray
+from ..._typing import FloatArray, IntArray
 from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ...metrics import eer
 from ...persistence import write_atomically
@@ -350,7 +350,7 @@ MOST = 2000
 REDUCED = 100
 
 
-def cosine_scores(X: NDArray[Any]) -> NDArray[np.float64]:
+def cosine_scores(X: FloatArray) -> NDArray[np.float64]:
     """(n, n) cosines of the centred vectors."""
     centred = np.asarray(X, dtype=np.float64)
     centred = centred - centred.mean(axis=0)
@@ -358,7 +358,7 @@ def cosine_scores(X: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(centred @ centred.T)
 
 
-def plda_scores(X: NDArray[Any], X_train: NDArray[Any], codes: IntArray) -> NDArray[np.float64]:
+def plda_scores(X: FloatArray, X_train: FloatArray, codes: IntArray) -> NDArray[np.float64]:
     """(n, n) likelihood ratios of PLDA with the cell as its class, trained on the network's own vectors."""
     from ...models.multiview import PLDA
     from ...preprocessing import standard_chain
@@ -376,7 +376,7 @@ def plda_scores(X: NDArray[Any], X_train: NDArray[Any], codes: IntArray) -> NDAr
     return np.asarray(model.llr(model.enrol(side, np.arange(len(side))), side), dtype=np.float64)
 
 
-def held_out_eer(scores: NDArray[Any], codes: IntArray, view: int) -> float:
+def held_out_eer(scores: FloatArray, codes: IntArray, view: int) -> float:
     """EER of one view, the others shared: same cell against another class of the view only.
 
     Where no two vectors share all other views, every pair counts. NaN where there are no

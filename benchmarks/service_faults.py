@@ -1,0 +1,142 @@
+"""Kill the service at random moments during enrolments, start it again, and look whether what it acknowledged is there.
+
+``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 200]``. Enrolments are vectors of a drawn
+model, four clients at once; after about `each` of them the process gets SIGKILL and starts anew. In the end every
+enrolment that was answered with 201 must be counted, every profile's sum must be the sum of its enrolments, and nothing
+may be half there. One that was not answered may be there or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+import service_postgres
+from service_problems import Server, make_world, running_server
+
+from mvplda import Client, ServiceError
+from mvplda.serve.starting import Setup, open_service
+
+CLIENTS = 4
+
+
+def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, Any]:
+    """Enrol until so many are acknowledged, with kills in between; what the clients know in the end."""
+    rng = random.Random(seed)
+    world, lock = make_world(), threading.Lock()
+    vectors = world.say(40, 0, 1000)
+    acknowledged: dict[str, list[int]] = {}
+    tried: dict[str, int] = {}
+    total, kills, stop = 0, 0, threading.Event()
+
+    def work(number: int) -> None:
+        nonlocal total
+        client, turn, profile = Client(server.url, timeout=10), number, None
+        while not stop.is_set():
+            try:
+                if profile is None or tried[profile] >= 45:
+                    profile = client.create(f"client {number}", "open the door", consent="yes")["profileId"]
+                    with lock:
+                        tried[profile], acknowledged[profile] = 0, []
+                with lock:
+                    tried[profile] += 1
+                turn += CLIENTS
+                found = client.enrol(profile, vector=vectors[turn % len(vectors)])
+                with lock:
+                    acknowledged[profile].append(found["enrollmentId"])
+                    total += 1
+                    if total >= count:
+                        stop.set()
+            except ServiceError as error:
+                if error.status not in (0, 429, 500, 503):
+                    raise
+                time.sleep(0.02)
+            except (ConnectionError, OSError, json.JSONDecodeError):
+                time.sleep(0.02)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    while not stop.is_set():
+        goal = total + rng.randint(each // 2, each * 3 // 2)
+        while total < goal and not stop.is_set():
+            time.sleep(0.005)
+        time.sleep(rng.random() * 0.02)
+        if not stop.is_set():
+            server.kill()
+            kills += 1
+            server.start(120)
+    for thread in threads:
+        thread.join()
+    return {"acknowledged": acknowledged, "tried": tried, "kills": kills, "total": total}
+
+
+def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
+    """Compare what is stored with what clients know; raises where anything is amiss."""
+    import sqlalchemy as sa
+
+    from mvplda.serve.store import enrollments
+
+    service = open_service(setup)
+    extra = 0
+    for profile, numbers in found["acknowledged"].items():
+        key = service._data_key(profile)
+        with service.store.read() as connection:
+            row = service._row(connection, profile)
+            cells = service._cells(connection, profile, key)
+            kept = connection.execute(sa.select(enrollments).where(enrollments.c.profile == profile)).mappings().all()
+        there = {e["number"] for e in kept}
+        assert set(numbers) <= there, f"lost: {set(numbers) - there}"
+        assert len(there) == row["enrollments"] == sum(cell.count for cell in cells), "half there"
+        shares = [
+            np.frombuffer(service.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"), "<i8") for e in kept
+        ]
+        if shares:
+            assert (np.sum(shares, axis=0) == cells[0].total).all(), "a sum that is not that of its enrolments"
+        extra += len(there) - len(set(numbers))
+        assert extra <= sum(found["tried"].values())
+    service.store.close()
+    return {"acknowledged": found["total"], "there but not acknowledged": extra, "kills": found["kills"]}
+
+
+def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
+    options = [] if database is None else ["--database", database]
+    environment = {} if database is None else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
+    with running_server(folder, *options, wait_s=120, **environment) as server:
+        found = hammer(server, count, each)
+    if database is not None:
+        import os
+
+        os.environ.update(environment)
+    return examine(Setup(folder, database, model=folder / "drawn.safetensors"), found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=10_000, help="enrolments that are acknowledged")
+    parser.add_argument("--each", type=int, default=200, help="about so many between two kills")
+    parser.add_argument("--kind", choices=["sqlite", "postgresql"], default="sqlite")
+    chosen = parser.parse_args()
+    began = time.time()
+    with tempfile.TemporaryDirectory() as folder, service_postgres.running() as postgres:
+        database = None
+        if chosen.kind == "postgresql":
+            if postgres is None:
+                sys.exit("there is no PostgreSQL here")
+            database = postgres.new_database()
+        print(chosen.kind, run(chosen.n, chosen.each, database, Path(folder)), f"{time.time() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Who of all is it? Every enrolled voice in memory, kept up with the database, and asked in one product."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import sqlalchemy as sa
+
+from .._typing import Array
+from ..scoring.profiles import Profiles
+from .keys import Vault
+from .model import PHRASE, SPEAKER, Cell, ServiceModel
+from .store import Store, profiles, templates
+
+OVERLAP_S = 5.0
+"""Clocks of hosts differ, and transactions end after they begin: changes of the last seconds are read once more."""
+BATCH = 20_000
+LATEST = 2000
+"""Changed profiles that stand beside the many before these are made anew; at most a tenth of them."""
+
+
+class Index:
+    """Profiles as the model scores them; changes of other processes are seen at the next question."""
+
+    def __init__(self, store: Store, vault: Vault, model: ServiceModel, clock: Callable[[], float]) -> None:
+        self.store, self.vault, self.model, self.clock = store, vault, model, clock
+        self._lock = threading.Lock()
+        self._seen = 0.0
+        self._versions: dict[str, int] = {}
+        self._many: Profiles | None = None
+        self._rows: dict[str, int] = {}
+        self._alive = np.zeros(0, dtype=bool)
+        self._latest: dict[str, list[Cell]] = {}
+        self._few: Profiles | None = None
+
+    def scores(self, share: Array) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all enrolled profiles, and the calibrated LLR that each is of this voice, whatever was said."""
+        with self._lock:
+            self._refresh()
+            parts = [(self._many, self._alive), (self._few, None)]
+        test = self.model.profiles([[Cell("", np.asarray(share), 1)]], False)
+        calibration = self.model.calibrations.get("enrolled")
+        factor, offset = (1.0, 0.0) if calibration is None else (calibration.factor, calibration.offsets[1])
+        ids, found = [np.empty(0, dtype=np.str_)], [np.empty(0)]
+        for side, alive in parts:
+            if side is None or not len(side):
+                continue
+            llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
+            keep = slice(None) if alive is None or alive.all() else alive
+            ids.append(side.ids[keep])
+            found.append(factor * llrs[keep] + offset)
+        return np.concatenate(ids), np.concatenate(found)
+
+    def _refresh(self) -> None:
+        with self.store.read() as connection:
+            columns = (profiles.c.id, profiles.c.state, profiles.c.version, profiles.c.model, profiles.c.updated)
+            rows = connection.execute(sa.select(*columns).where(profiles.c.updated >= self._seen - OVERLAP_S)).all()
+        changed = [row for row in rows if self._versions.get(row.id) != row.version]
+        if not changed:
+            return
+        enrolled = [r.id for r in changed if r.state == "enrolled" and r.model == self.model.store_version]
+        cells = self._read(enrolled)
+        for row in changed:
+            self._versions[row.id] = row.version
+            self._latest.pop(row.id, None)
+            if row.id in self._rows:
+                self._alive[self._rows.pop(row.id)] = False
+            if row.id in cells:
+                self._latest[row.id] = cells[row.id]
+        self._seen = max(self._seen, *(row.updated for row in changed))
+        self._few = self._made(self._latest)
+        if len(self._latest) > min(LATEST, max(50, len(self._rows) // 10)):
+            self._join()
+
+    def _made(self, cells: Mapping[str, list[Cell]]) -> Profiles | None:
+        return self.model.profiles(list(cells.values()), False, list(cells)) if cells else None
+
+    def _join(self) -> None:
+        sides = [self._few] if self._many is None else [self._many[self._alive], self._few]
+        parts = [side for side in sides if side is not None and len(side)]
+        if parts:
+            joined = {
+                name: np.concatenate([getattr(p, name) for p in parts]) for name in ("ids", "counts", "y", "weights")
+            }
+            self._many = replace(parts[0], **joined, owner=np.arange(len(joined["ids"])), kept={})
+            self._rows = {name: row for row, name in enumerate(self._many.ids.tolist())}
+            self._alive = np.ones(len(self._many), dtype=bool)
+        self._latest, self._few = {}, None
+
+    def _read(self, names: list[str]) -> dict[str, list[Cell]]:
+        keys = self.store.some_keys(names)
+        found: dict[str, list[Cell]] = {}
+        with self.store.read() as connection:
+            for start in range(0, len(names), BATCH):
+                some = names[start : start + BATCH]
+                wide = (templates.c.profile >= min(some)) & (templates.c.profile <= max(some))
+                where = templates.c.profile.in_(some) if len(some) <= 500 else wide
+                wanted = set(some)
+                for row in connection.execute(sa.select(templates).where(where)):
+                    if row.profile in wanted and row.profile in keys:
+                        key = self.vault.unwrap(keys[row.profile], row.profile)
+                        data = self.vault.open(key, bytes(row.total), f"{row.profile} {row.phrase}")
+                        cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row.count)
+                        found.setdefault(row.profile, []).append(cell)
+        return found
