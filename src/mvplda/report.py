@@ -217,7 +217,7 @@ def training_plot(axes: Axes, history: Sequence[Mapping[str, Any]]) -> None:
         held = [100 * record["held_out_eer"] for record in history]
         right.plot(epochs, held, "^-", color="#D55E00", markersize=4, label="EER of classes held out")
     lines = [line for one in (axes, right) for line in one.get_lines()]
-    axes.legend(lines, [line.get_label() for line in lines], fontsize="small")
+    axes.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
 
 
 def scatter_of_classes(axes: Axes, X: NDArray[Any], classes: NDArray[Any], most: int = 20) -> None:

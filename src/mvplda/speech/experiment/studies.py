@@ -212,7 +212,7 @@ def _systems(
     if not ask_both:
         return full, alone, {}
     ask: dict[str, Any] = {"same": list(asked)}
-    claimed = {"known": {ignore: labels[ignore][tests]}}
+    claimed: dict[str, Any] = {"known": {ignore: labels[ignore][tests]}}
     together = {
         "cosine": cosine,
         f"PLDA of {verify} and {ignore}": pairs.llr(Z, Z),
