@@ -28,11 +28,11 @@ CORPORA = {
 RAW = {"cosine-plain": "cosine, plain", "plda-cell-raw": "PLDA by cell", "jplda-printed-raw": "jPLDA as printed",
        "jplda-exact-raw": "jPLDA exact"}  # fmt: skip
 REDUCED = {"cosine": "cosine, centred", "plda-cell": "PLDA by cell", "jplda-printed": "jPLDA as printed",
-           "jplda-exact": "jPLDA exact", "jplda-interaction": "with interaction", "plda-tuned": "PLDA, tuned as best",
-           "best": "best"}  # fmt: skip
+           "jplda-exact": "jPLDA exact", "jplda-interaction": "with interaction", "plda-tuned": "PLDA, tuned",
+           "jplda-tuned": "jPLDA, tuned"}  # fmt: skip
 PAIRS = (("jplda-printed-raw", "plda-cell-raw"), ("jplda-exact-raw", "plda-cell-raw"), ("jplda-printed", "plda-cell"),
-         ("jplda-exact", "plda-cell"), ("jplda-interaction", "jplda-exact"), ("best", "plda-tuned"),
-         ("best", "plda-cell"))  # fmt: skip
+         ("jplda-exact", "plda-cell"), ("jplda-interaction", "jplda-exact"), ("jplda-tuned", "plda-tuned"),
+         ("jplda-tuned", "plda-cell"))  # fmt: skip
 
 
 def stored() -> dict[str, dict[str, Any]]:

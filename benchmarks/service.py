@@ -194,6 +194,24 @@ def _resident(pid: int) -> float:
     return round(next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024, 1)
 
 
+def table(found: dict[str, Any]) -> str:
+    """Everything that was measured, in Markdown; faults are written by benchmarks/service_faults.py."""
+    load = " to ".join(f"{value:.1f}" for value in found["load before and after"])
+    lines = [f"Measured on {os.cpu_count()} cores that others used at the same time (load average {load}).", ""]
+    for name, rows in found.items():
+        several = rows if isinstance(rows, list) else [rows] if isinstance(rows, dict) else []
+        if several and isinstance(several[0], dict):
+            lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
+            for row in several:
+                cells = [
+                    f"{v:.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v)
+                    for v in row.values()
+                ]
+                lines.append("| " + " | ".join(cells) + " |")
+            lines.append("")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=Path("results/service"))
@@ -209,11 +227,13 @@ def main() -> None:
         "identify": identification,
         "soak": lambda: soak(chosen.minutes),
     }
+    before = os.getloadavg()[0]
     for name, part in parts.items():
         if chosen.only in (None, name):
             found[name] = part()
-    found["load before and after"] = os.getloadavg()
+    found["load before and after"] = [before, os.getloadavg()[0]]
     place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (chosen.output / "table.md").write_text(table(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,10 @@ class CorpusCommand(click.Command):
     "Only the corpus vectors needs it.",
 )
 @click.option(
-    "--vectors", help="Judge these vectors of the corpus (scp, npz, parquet ...), and train no network for others."
+    "--vectors",
+    multiple=True,
+    help="Judge these vectors of the corpus (scp, npz, parquet ...), and train no network for others. Several files "
+    "are several extractors' vectors, side by side: best has experts of each.",
 )
 @click.option(
     "-x",
@@ -97,7 +100,7 @@ def experiment(
     config: Path | None,
     changes: tuple[tuple[str, str], ...],
     labels: tuple[tuple[str, str], ...],
-    vectors: str | None,
+    vectors: tuple[str, ...],
     extractor: tuple[str, ...],
     systems: tuple[str, ...],
     cache: Path | None,
@@ -131,9 +134,9 @@ def experiment(
         raise click.UsageError("vectors need labels: -l speaker=utt2spk -l phrase=utt2phrase")
     if corpus != "vectors" and labels:
         raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
-    if corpus == "vectors" and (vectors is not None or extractor):
+    if corpus == "vectors" and (vectors or extractor):
         raise click.UsageError("the corpus vectors has its vectors in ROOT: leave out --vectors and --extractor")
-    if vectors is not None and extractor:
+    if vectors and extractor:
         raise click.UsageError("--vectors are ready, --extractor makes them: give one of the two")
     if recipe is not None and config is not None:
         raise click.UsageError("give a recipe or a configuration file, not both")
@@ -157,7 +160,7 @@ def experiment(
     if "verbose" in CORPORA[corpus].options:
         options.setdefault("verbose", not quiet)
     if corpus == "vectors":
-        vectors, options["labels"] = str(root), once("--labels", labels)
+        vectors, options["labels"] = (str(root),), once("--labels", labels)
     try:
         loaded = load_corpus(corpus, root, **options)
     except MvpldaError:
@@ -169,7 +172,7 @@ def experiment(
         loaded,
         settings,
         output,
-        vectors=vectors,
+        vectors=vectors or None,
         extractor=extractor or None,
         cache=cache or output / "features",
         workers=workers,

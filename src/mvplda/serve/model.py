@@ -141,7 +141,7 @@ class ServiceModel:
         found = self.scorer.enrol(means, owner, labels)
         place = np.arange(len(flat))
         if labelled:  # cells are sorted by label within a profile
-            place = np.lexsort(([cell.phrase for cell in flat], owner))
+            place = np.lexsort((np.array([cell.phrase for cell in flat]), owner))
         weights = counts[place]
         own_counts = np.bincount(owner, weights=counts).astype(np.int64)
         return replace(found, ids=names, y=found.y * weights[:, None], weights=weights, counts=own_counts)
@@ -168,7 +168,7 @@ class ServiceModel:
         rates = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001]
         table = []
         for far in rates if self.errors is not None else []:
-            threshold = max(-math.log(far), self.errors.threshold_of(far)) if self.errors is not None else math.inf
+            threshold = self.errors.threshold_of(far) if self.errors is not None else math.inf
             if self.errors is not None and threshold <= self.most:
                 table.append({"wantedFar": far, "threshold": threshold, **self.errors.at(threshold)})
         return {
