@@ -262,7 +262,7 @@ def write_experiment_page(
     chosen = BEST if BEST in scored else results.systems[-1].name
     closely = _closely(results[chosen], scored[chosen], task)
     first, written = write_pictures(pictures, folder)
-    second, more = write_pictures({**closely.pictures(), **latent_spaces(scored[chosen], task)}, folder)
+    second, more = write_pictures({**closely.pictures(), **latent_spaces(scored, task)}, folder)
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
     if source:
         notes.append(f"Data: {source}.")
@@ -300,12 +300,17 @@ def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     )
 
 
-def latent_spaces(scored: SystemScores, task: Task) -> dict[str, tuple[str, Any]]:
-    """Tests as their vectors have them and as each view's latents have them, coloured by class of that view."""
-    model = scored.model.scorer
-    if not hasattr(model, "views_") or not hasattr(model, "transform"):
+def latent_spaces(scored: Mapping[str, SystemScores], task: Task) -> dict[str, tuple[str, Any]]:
+    """Tests as their vectors have them and as each view's latents have them, coloured by class of that view.
+
+    Of the last system that is a single model of all views; a committee has no latents of its own.
+    """
+    bundles = (found.model for found in reversed(list(scored.values())))
+    bundle = next((b for b in bundles if set(task.views) <= set(getattr(b.scorer, "views_", ()))
+                   and hasattr(b.scorer, "transform")), None)  # fmt: skip
+    if bundle is None:
         return {}
-    X = scored.model.prepare(task.test)
+    model, X = bundle.scorer, bundle.prepare(task.test)
     ends = np.cumsum([0, *model.views_.values()])
     means = np.split(model.transform(X), ends[1:-1], axis=1)
     found: dict[str, tuple[str, Any]] = {}
