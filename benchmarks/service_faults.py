@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +131,10 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, help="folder of results to add to")
     chosen = parser.parse_args()
     began = time.time()
-    with tempfile.TemporaryDirectory() as folder, service_postgres.running() as postgres:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         database = None
         if chosen.kind == "postgresql":
+            postgres = stack.enter_context(service_postgres.running())
             if postgres is None:
                 sys.exit("there is no PostgreSQL here")
             database = postgres.new_database()

@@ -174,8 +174,8 @@ def running_server(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     server = Server(folder, port, [*options, "--model", str(write_model(folder))], environment or {})
-    server.start(wait_s)
     try:
+        server.start(wait_s)
         yield server
     finally:
         server.stop()

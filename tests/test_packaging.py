@@ -74,3 +74,11 @@ def test_actions_are_pinned_by_hash() -> None:
     ]
     assert used
     assert [name for name in used if len(name.partition("@")[2]) != 40] == []
+
+
+def test_every_data_file_is_packaged() -> None:
+    package = ROOT / "src" / "mvplda"
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["mvplda"]
+    packaged = {path for pattern in patterns for path in package.glob(pattern)}
+    inside = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in inside if path.suffix != ".py"} - packaged == set()

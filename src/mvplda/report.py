@@ -102,8 +102,8 @@ def bars_of_systems(axes: Axes, table: Mapping[str, Mapping[str, float]], column
 
 def legend_below(axes: Axes, columns: int, **options: Any) -> Any:
     """A legend under the axes, where it covers no data."""
-    where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
-    return axes.legend(fontsize="small", ncols=columns, **where, **options)
+    options |= {"loc": "upper center", "bbox_to_anchor": (0.5, -0.13), "frameon": False}
+    return axes.legend(fontsize="small", ncols=columns, **options)
 
 
 def colour_of(kind: str, place: int = 0) -> str:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import logsumexp
 
 from .._typing import Array
 from ..costs import log_odds, threshold_from_costs
@@ -47,15 +46,15 @@ def odds(evidence: Sequence[float] | Array, doubt: float, prior: float = 0.5, sp
     """
     log_odds(prior)  # which refuses what is no prior
     logs = np.asarray(evidence, dtype=np.float64)
-    logs = np.logaddexp(math.log1p(-doubt) + logs - logsumexp(logs), math.log(doubt / 4))
+    logs = np.logaddexp(math.log1p(-doubt) + logs - np.logaddexp.reduce(logs), math.log(doubt / 4))
     names: tuple[str, ...] = KINDS
     if spoof_llr is not None:
         names, logs = (*KINDS, SPOOF), np.append(logs, logs[0] + spoof_llr)
     tc, tw, ic, iw = logs[:4]
     weights = np.log([prior, *[(1 - prior) / (len(names) - 1)] * (len(names) - 1)])
-    posterior = np.exp(logs + weights - logsumexp(logs + weights))
+    posterior = np.exp(logs + weights - np.logaddexp.reduce(logs + weights))
     return Odds(
-        float(tc - logsumexp(logs[1:]) + math.log(len(names) - 1)),
+        float(tc - np.logaddexp.reduce(logs[1:]) + math.log(len(names) - 1)),
         float(np.logaddexp(tc, tw) - np.logaddexp(ic, iw)),
         float(np.logaddexp(tc, ic) - np.logaddexp(tw, iw)),
         {name: float(p) for name, p in zip(names, posterior, strict=True)},

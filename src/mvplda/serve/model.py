@@ -120,13 +120,17 @@ class ServiceModel:
 
     def prepare(self, vectors: Any) -> NDArray[np.int64]:
         """(n, D) raw vectors -> what is summed and stored: preprocessed, rotated, in whole numbers."""
+        prepared = np.asarray(self.bundle.prepare(self.checked(vectors)), dtype=np.float64)
+        return np.rint(prepared @ self.turn.T / UNIT).astype(np.int64)
+
+    def checked(self, vectors: Any) -> Array:
+        """(n, D) raw vectors, if they can be such."""
         X = np.asarray(vectors, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != self.width or not np.isfinite(X).all() or not X.any(axis=1).all():
             raise DataError(f"a vector has {self.width} finite numbers, not all of them 0; got shape {X.shape}")
         if np.abs(X).max() > 1e6:
             raise DataError("a number of the vector is beyond a million: this is no vector of the extractor")
-        prepared = np.asarray(self.bundle.prepare(X), dtype=np.float64)
-        return np.rint(prepared @ self.turn.T / UNIT).astype(np.int64)
+        return X
 
     def profiles(self, cells: Sequence[Sequence[Cell]], labelled: bool, ids: Sequence[str] | None = None) -> Profiles:
         """Profiles of stored sums; without labels, all cells of a profile are one."""

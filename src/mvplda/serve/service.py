@@ -540,8 +540,7 @@ class Service:
     def heard_vector(self, vector: Any) -> Heard:
         model = self._model()
         try:
-            array = np.asarray(vector, dtype=np.float64)
-            model.prepare(array[None])
+            array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0]
         except (DataError, ValueError, TypeError, OverflowError) as error:
             raise Problem(422, "vector", f"a vector is a list of {model.width} finite numbers: {error}") from error
         return Heard(array.astype(np.float32))

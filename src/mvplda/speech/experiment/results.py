@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ... import report as draw
 from ...metrics import Comparison, Evaluation, Intervals, PairedTest, ScoreCurve
 from ...metrics.evaluation import aligned, markdown_rows
+from ...models.experts import scorer_of
 from ...persistence import write_atomically
 from ...report import (
     INTERVAL,
@@ -283,6 +284,7 @@ def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     kinds = {kind: mask for kind, mask in task.kinds.items() if mask.any()}
     scores = {kind: scored.scores[mask] for kind, mask in kinds.items()}
     fitted = scored.model.scorer
+    model = scorer_of(next(iter(getattr(fitted, "experts_", {"": fitted}).values())))  # of a committee, the first
     single: dict[str, dict[str, NDArray[Any]]] = {}
     if set(task.views) <= set(getattr(fitted, "views_", ())) and len(task.views) == 2:
         profiles = scored.model.enrol(task.enrol, task.enrol_ids)
@@ -295,7 +297,7 @@ def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
         scores,
         result.intervals,
         single if len(kinds) == 4 else {},
-        variance=getattr(fitted, "explained_variance_ratio_", None),
+        variance=getattr(model, "explained_variance_ratio_", None),
         log_likelihoods=getattr(fitted, "log_likelihoods_", None),
     )
 
