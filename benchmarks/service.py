@@ -97,7 +97,7 @@ def load(bodies: list[tuple[str, str, bytes]], clients: int, seconds: float) -> 
     for thread in threads:
         thread.join()
     took = time.perf_counter() - began
-    found = {"clients": clients, "a_second": len(times) / took, "failed": len(wrong)}
+    found = {"clients": clients, "a_second": len(times) / took, "failed": len(wrong), "seconds": took}
     return {**found, "p50_ms": 1e3 * float(np.quantile(times, 0.5)), "p99_ms": 1e3 * float(np.quantile(times, 0.99))}
 
 
@@ -128,7 +128,10 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
             }
             for kind, bodies in kinds.items():
                 for clients in (1, 16, 64):
+                    before = _cpu_s(process.pid)
                     found = {"from": kind, **load(bodies, clients, seconds)}
+                    done = max(1, round(found["a_second"] * found.pop("seconds")))
+                    found["cpu_ms"] = 1e3 * (_cpu_s(process.pid) - before) / done
                     print(found, flush=True)
                     rows.append(found)
         finally:
@@ -189,9 +192,33 @@ def soak(minutes: float) -> dict[str, Any]:
     }
 
 
+def _cpu_s(pid: int) -> float:
+    """Processor time of the server: what a busy machine does not change."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _resident(pid: int) -> float:
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return round(next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024, 1)
+
+
+def table(found: dict[str, Any]) -> str:
+    """Everything that was measured, in Markdown; faults are written by benchmarks/service_faults.py."""
+    load = " to ".join(f"{value:.1f}" for value in found["load before and after"])
+    lines = [f"Measured on {os.cpu_count()} cores that others used at the same time (load average {load}).", ""]
+    for name, rows in found.items():
+        several = rows if isinstance(rows, list) else [rows] if isinstance(rows, dict) else []
+        if several and isinstance(several[0], dict):
+            lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
+            for row in several:
+                cells = [
+                    f"{v:.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v)
+                    for v in row.values()
+                ]
+                lines.append("| " + " | ".join(cells) + " |")
+            lines.append("")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -209,11 +236,13 @@ def main() -> None:
         "identify": identification,
         "soak": lambda: soak(chosen.minutes),
     }
+    before = os.getloadavg()[0]
     for name, part in parts.items():
         if chosen.only in (None, name):
             found[name] = part()
-    found["load before and after"] = os.getloadavg()
+    found["load before and after"] = [before, os.getloadavg()[0]]
     place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    (chosen.output / "table.md").write_text(table(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -208,15 +208,16 @@ def prompted_trials(
     speaker, phrase, session = table.speaker[out], table.phrase[out], table.session[out]
     known = [p for p in np.unique(phrase) if p in model.phrases]
     said, truth = [], []
-    for kind in range(4):
-        for _ in range(each):
-            own, asked, other = rng.choice(known, 3, replace=False)
-            who, stranger = rng.choice(np.unique(speaker), 2, replace=False)
-            enrolled = (speaker == who) & (phrase == own) & (session < session.max())
-            heard = (speaker == (who if kind < 2 else stranger)) & (phrase == (asked if kind in (0, 2) else other))
-            test = X[heard & (session == session.max())][0]
+    while len(truth) < 4 * each:
+        kind = len(truth) % 4
+        own, asked, other = rng.choice(known, 3, replace=False)
+        who, stranger = rng.choice(np.unique(speaker), 2, replace=False)
+        enrolled = (speaker == who) & (phrase == own) & (session < session.max())
+        heard = (speaker == (who if kind < 2 else stranger)) & (phrase == (asked if kind in (0, 2) else other))
+        tests = X[heard & (session == session.max())]
+        if len(tests) and enrolled.any():  # not everybody says everything
             cells = [Cell(own, X[enrolled].sum(axis=0), int(enrolled.sum()))]
-            said.append(model.evidence(cells, [Cell(asked, test, 1)], True))
+            said.append(model.evidence(cells, [Cell(asked, tests[0], 1)], True))
             truth.append(kind)
     return np.array(said), np.array(truth)
 

@@ -89,6 +89,14 @@ sphinx_gallery_conf = {
     "default_thumb_file": str(HERE / "model.svg"),
 }
 
+FORMULAS = {  # objects that are mathematics, and the section that derives them
+    "mvplda.MultiviewPLDA": "1. Words and model",
+    "mvplda.PLDA": "1. Words and model",
+    "mvplda.SufficientStatistics": "2. Statistics",
+    "mvplda.Accumulator": "2. Statistics",
+    "mvplda.Profiles": "9. Verification",
+    "mvplda.Question": "9. Verification",
+}
 NOT_OURS = "BaseEstimator,TransformerMixin,Exception,dict,Mapping,tuple,object"
 REFERENCE = HERE / "reference"
 
@@ -124,6 +132,8 @@ def write_reference(app: Any) -> None:
         else:
             body = f".. py:data:: {name}\n\n   {api_page.first_sentence(importlib.import_module(place), name)}.\n"
         text = f"{name}\n{'=' * len(name)}\n\n.. currentmodule:: {place}\n\n{body}"
+        if page in FORMULAS:
+            text += f"\n.. seealso:: :doc:`The mathematics </math>`, section {FORMULAS[page]}\n"
         text += f"\n.. minigallery:: {page}\n   :add-heading: Examples that use it\n"
         target = REFERENCE / f"{page}.rst"
         if not target.exists() or target.read_text(encoding="utf-8") != text:
@@ -147,7 +157,7 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(lines) + "\n\n" + "\n".join(trees)
     source[0] = re.sub(r"\]\(\.\./(?:docs/)?CONTRIBUTING\.md", "](contributing.md", source[0])
     source[0] = re.sub(r"\]\(\.\./CHANGELOG\.md", "](whats-new.md", source[0])
-    source[0] = re.sub(r"\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0])  # what lies in the repository only
+    source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0])  # what lies in the repository only
 
 
 def link_included(app: Any, path: Any, parent: str, source: list[str]) -> None:

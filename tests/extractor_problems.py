@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mvplda.extractors.network import golden_signal
+from mvplda.extractors.sound import golden_signal
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed, which makes the networks of these tests")
 soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed, which reads and writes sound")

@@ -131,6 +131,7 @@ class Bench:
     service: Service
     calls: Calls
     clock: Clock
+    model: ServiceModel
 
     def person(self, speaker: int, phrase: int = 0, text: str = "open the door") -> str:
         """A profile that is enrolled."""
@@ -151,7 +152,7 @@ def make_bench(store: Store, rules: Rules | None = None, door: Door | None = Non
     model = options.pop("model", None) or make_model()
     service = Service(store, Master(b"m" * 32, "test"), model, rules, clock)
     try:
-        yield Bench(world, service, Calls(create_app(service, door or Door(open=True))), clock)
+        yield Bench(world, service, Calls(create_app(service, door or Door(open=True))), clock, model)
     finally:
         store.close()
 
@@ -165,14 +166,16 @@ def write_model(folder: Path) -> Path:
 
 
 @contextmanager
-def running_server(folder: Path, *options: str, wait_s: float = 240.0, **environment: str) -> Iterator[Server]:
+def running_server(
+    folder: Path, *options: str, wait_s: float = 240.0, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
     """``mvplda serve`` in a process of its own, on vectors of the drawn model."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = Server(folder, port, [*options, "--model", str(write_model(folder))], environment)
-    server.start(wait_s)
+    server = Server(folder, port, [*options, "--model", str(write_model(folder))], environment or {})
     try:
+        server.start(wait_s)
         yield server
     finally:
         server.stop()
@@ -184,7 +187,7 @@ class Server:
     port: int
     options: list[str]
     environment: dict[str, str]
-    process: subprocess.Popen[bytes] | None = None
+    process: Any = None
 
     @property
     def url(self) -> str:
@@ -207,11 +210,9 @@ class Server:
             time.sleep(0.1)
 
     def kill(self) -> None:
-        assert self.process is not None
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> int:
-        assert self.process is not None
         self.process.terminate()
         return self.process.wait(30)

@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
-from mvplda import MultiviewPLDA
+from mvplda import MultiviewPLDA, load, make_two_views
 from mvplda.cli import main
-from mvplda.speech.experiment.studies import KINDS, run
+from mvplda.speech.experiment.ablations import study_drawn
 
 
 def mvplda(*arguments):
@@ -31,16 +31,17 @@ def test_help_imports_nothing_heavy():
 
 
 @pytest.mark.slow
-def test_demo_prints_a_table_in_which_exact_wins(tmp_path):
+def test_drawn_vectors_make_a_table_in_which_exact_wins(tmp_path):
     lines: list[str] = []
-    table = run(tmp_path, random_state=1, say=lines.append)
-    assert set(table["cosine"]) == set(KINDS)
-    exact = table["exact EM, exact score"]["Total"]
-    assert exact < 0.75 * table["PLDA, class = cell, rank 40"]["Total"]
-    assert exact < 0.3 * table["the paper as printed"]["Total"]
-    assert exact < 1.3 * table["true parameters"]["Total"]
-    assert any(line.startswith("exact EM") for line in lines)
+    results = study_drawn(tmp_path, resamples=0, random_state=1, say=lines.append)
+    total = {system.name: system.evaluation["Total"]["eer"] for system in results.systems}
+    assert total["jplda-exact-raw"] < 0.75 * total["plda-cell-raw"]
+    assert total["jplda-exact-raw"] < 0.3 * total["jplda-printed-raw"]
+    assert total["jplda-exact-raw"] < 1.3 * total["truth"]
+    assert any(line.startswith("jPLDA exact, raw") for line in lines)
+    assert "true parameters" in (tmp_path / "table.txt").read_text()
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
+    assert (tmp_path / "latent.png").stat().st_size > 10_000
     about = json.loads(mvplda("info", "--json", tmp_path / "model.safetensors").stdout)
     assert about["views"] == {"speaker": 20, "phrase": 19}
     assert "speaker: 20" in mvplda("info", tmp_path / "model.safetensors").stdout
@@ -232,3 +233,44 @@ def test_every_page_of_help_says_what_its_options_are():
 def test_completion_is_printed_for_every_shell():
     for shell in ("bash", "zsh", "fish"):
         assert "_MVPLDA_COMPLETE" in run_here("completion", shell)[1]
+
+
+def test_labels_that_lie_beside_the_vectors_need_no_list(tmp_path):
+    """An .npz with the arrays X, speaker and phrase; the columns may have other names."""
+    X, labels = make_two_views(8, 3, 3, 6, (2, 1), random_state=0)
+    names = np.array([f"s{i}" for i in labels["speaker"]])
+    np.savez(tmp_path / "a.npz", X=X, speaker=names, phrase=labels["phrase"])
+    np.savez(tmp_path / "b.npz", X=X, who=names, phrase=labels["phrase"])
+    ranks = ["-v", "speaker=2", "-v", "phrase=1", "-q", "-o", str(tmp_path / "m.safetensors")]
+    for call in (["a.npz"], ["b.npz", "-l", "speaker=who"]):
+        found = CliRunner().invoke(main, ["train", str(tmp_path / call[0]), *call[1:], *ranks])
+        assert found.exit_code == 0, found.output
+        model = load(tmp_path / "m.safetensors").scorer
+        assert set(model.classes_["speaker"]) == set(names)
+        assert len(model.classes_["phrase"]) == 3
+    found = CliRunner().invoke(main, ["train", str(tmp_path / "b.npz"), *ranks])
+    assert found.exit_code == 2
+    assert "name the labels of speaker: --labels speaker=FILE, or a column of" in found.output
+    assert "which has who, phrase" in found.output
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    found = CliRunner().invoke(main, ["trian"])
+    assert found.exit_code == 2
+    assert "No such command 'trian'. Did you mean 'train'?" in found.output
+
+
+def test_a_free_port_is_said(tmp_path, monkeypatch):
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    from mvplda.serve import starting
+
+    asked: list = []
+    monkeypatch.setattr(starting, "run", lambda *arguments: asked.extend(arguments))
+    X, labels = make_two_views(8, 3, 3, 6, (2, 1), random_state=0)
+    MultiviewPLDA({"speaker": 2, "phrase": 1}).fit(X, labels).save(tmp_path / "m.safetensors")
+    words = ["serve", "--port", "0", "--data", tmp_path / "data", "--model", tmp_path / "m.safetensors"]
+    found = CliRunner().invoke(main, [str(word) for word in words])
+    assert found.exit_code == 0, found.output
+    assert f"http://127.0.0.1:{asked[4]}/" in found.output
+    assert asked[4] > 0

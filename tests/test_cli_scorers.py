@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_files import fails, said_by, scoring, vector_files
+from problems import there
 
-from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, load
+from mvplda import PLDA, Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, load, make_committee
 from mvplda.io.files import read_labels
 from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
 from mvplda.normalisation import ScoreNormaliser
-from mvplda.preprocessing import standard_chain
+from mvplda.preprocessing import standard_chain, unit_chain
 
 FIT: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "random_state": 0}
 SPEED = ["--iterations", "6", "--tolerance", "0", "-q"]
@@ -184,3 +185,35 @@ def test_auto_ranks_save_the_model_that_was_found(root):
     views = ["-v", "speaker=auto", "-v", "phrase=2"]
     train(root, "auto", *label(root, "speaker", "phrase"), *views, "--folds", "2", *SPEED)
     assert type(load(root / "auto").scorer) is MultiviewPLDA
+
+
+def test_a_prior(root, data):
+    X, labels = data
+    train(root, "prior", *label(root, "speaker", "phrase"), "--prior", "0.6", *SPEED)
+    model = MultiviewPLDA(
+        {"speaker": None, "phrase": None, "speaker:phrase": None}, prior="isotropic", prior_strength=0.6, **FIT
+    )
+    expected = Bundle(unit_chain(), model).fit(X, labels)
+    assert scores_of(root, "prior") == pytest.approx(listed(expected, X), rel=1e-4, abs=1e-4)
+    ranked = ["train", root / "x.npz", *label(root, "speaker"), "-v", "speaker=3", "-o", root / "no"]
+    assert "leave ranks" in fails(*ranked, "--prior", "auto", code=2)
+    assert "from 0 to 1" in fails(
+        "train", root / "x.npz", *label(root, "speaker"), "--prior", "2", "-o", root / "no", code=2
+    )
+
+
+def test_a_committee_with_the_cosine_in_it(root, data):
+    X, labels = data
+    options = ["--fuse", "--block", "voice=4", "--block", "words=2", "--enrolment", "2"]
+    said = said_by("train", root / "x.npz", *label(root, "speaker", "phrase"), *options, "-o", root / "fused", code=0)
+    assert "words, cosine: " in said.err
+    expected = make_committee({"voice": 4, "words": 2}, ["speaker", "phrase"], cosine=True, enrolment=2)
+    bundle = Bundle(None, expected.fit(X, labels), calibrator=expected.calibrator_)
+    assert load(root / "fused").calibrator.intercept_ == pytest.approx(there(expected.calibrator_).intercept_)
+    pairs = np.asarray([(i, j) for i in range(40) for j in range(40)])
+    calibrated = bundle.calibrated(bundle.enrol(X[:40]), bundle.enrol(X[100:140]), pairs=pairs)
+    assert scores_of(root, "fused") == pytest.approx(calibrated, rel=1e-4, abs=1e-4)
+    many = ["train", root / "x.npz", *label(root, "speaker", "phrase"), "-o", root / "no"]
+    assert "chooses by itself: leave out --view" in fails(*many, "--fuse", "-v", "speaker=3", code=2)
+    assert "columns together" in fails(*many, "--fuse", "--block", "voice=4", code=2)
+    assert "are for --fuse" in fails(*many, "--block", "voice=4", code=2)

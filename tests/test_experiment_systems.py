@@ -20,6 +20,7 @@ from mvplda.models.baselines import CascadeScorer
 from mvplda.preprocessing import standard_chain
 from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.systems import (
+    ALONE,
     PAPERS,
     SYSTEMS,
     BackendSettings,
@@ -33,7 +34,7 @@ from mvplda.speech.experiment.task import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-AVERAGED = tuple(f"{system.name}{vectors}" for system in PAPERS for vectors in ("", "-raw"))
+AVERAGED = tuple(f"{system.name}{vectors}" for system in (*PAPERS, ALONE) for vectors in ("", "-raw"))
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +87,18 @@ def test_rows_are_enrolments_in_their_order(task, scored, name):
     found = scored[name]
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
-        question: dict[str, Any] = {"scoring": "paper"} if "printed" in name else {}
-        if name in ("jplda-known", "best"):
+        question: dict[str, Any] = (
+            dict(SYSTEMS[name].question(task)) if name.startswith(("jplda-printed", "jplda-alone")) else {}
+        )
+        if name in ("jplda-known", "jplda-tuned", "best"):
             question["known"] = {"phrase": task.model_labels["phrase"][i : i + 1]}
         own = task.enrol[task.enrol_ids == i]
-        ask = found.model.llr if name == "best" or found.model.calibrator is None else found.model.calibrated
+        ask = found.model.llr if name == "jplda-tuned" or found.model.calibrator is None else found.model.calibrated
         options = {"method": "average"} if name in AVERAGED else {}
         alone = np.asarray(ask(found.model.enrol(own, np.zeros(len(own)), **options), task.test, **question))[0]
-        if name == "best":  # calibrated for the known phrase, the model's own calibration is for the plain question
+        if (
+            name == "jplda-tuned"
+        ):  # calibrated for the known phrase, the model's own calibration is for the plain question
             slope, shift = np.polyfit(alone, found.scores[i], 1)
             assert slope > 0
             alone = slope * alone + shift
@@ -181,7 +186,9 @@ def test_three_views_go_through_every_system():
             scores = run_system(system, task, SMALL).scores
             assert np.isfinite(scores).all(), name
             errors[name] = evaluate(scores, task.kinds)["Total"]["eer"]
-    assert set(SYSTEMS) - set(errors) == {"jplda-printed", "jplda-printed-raw"}
+    assert set(SYSTEMS) - set(errors) == {
+        f"jplda-{name}{vectors}" for name in ("printed", "alone") for vectors in ("", "-raw")
+    }
     assert errors["jplda-exact"] < 0.8 * errors["cosine"]
 
 
@@ -193,7 +200,8 @@ def test_a_handful_of_vectors_is_enough_for_all_of_them():
         scores = run_system(system, task, BackendSettings()).scores
         assert np.isfinite(scores).all(), name
     assert run_system(SYSTEMS["jplda-exact"], task, BackendSettings()).note == "ranks 2 + 1"
-    assert run_system(SYSTEMS["best"], task, BackendSettings()).note == "ranks 2 + 1 + 5, shrinkage 0.05"
+    assert run_system(SYSTEMS["best"], task, BackendSettings()).note == "2 experts"
+    assert run_system(SYSTEMS["jplda-tuned"], task, BackendSettings()).note == "ranks 2 + 1 + 5, shrinkage 0.05"
 
 
 def by_hand(task, held, share):
@@ -220,7 +228,7 @@ def by_hand(task, held, share):
     return cllr(llrs[targets], llrs[~targets])
 
 
-def test_best_is_chosen_by_trials_of_training_speakers_held_out():
+def test_a_tuned_system_is_chosen_by_trials_of_training_speakers_held_out():
     task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
     held = np.unique(task.train_labels["speaker"])[[1, 4, 8]].tolist()
     task = replace(task, unseen=np.isin(task.train_labels["speaker"], held))
@@ -229,7 +237,7 @@ def test_best_is_chosen_by_trials_of_training_speakers_held_out():
     assert not set(inner.train_labels["speaker"]) & set(held)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tuned = tune(task, SMALL.shrinkages, lambda some, share: SYSTEMS["best"].fit(some, SMALL, share), claims)
+        tuned = tune(task, SMALL.shrinkages, lambda some, share: SYSTEMS["jplda-tuned"].fit(some, SMALL, share), claims)
         for share, cost in tuned.development.items():
             assert cost == pytest.approx(by_hand(task, held, share), rel=1e-3)
     assert tuned.shrinkage == min(tuned.development, key=tuned.development.__getitem__)
@@ -239,7 +247,7 @@ def test_best_is_chosen_by_trials_of_training_speakers_held_out():
 def test_few_speakers_of_a_calibration_are_said():
     task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
     with pytest.warns(FewSpeakersWarning, match=r"rests on 2 speaker\(s\)"):
-        found = run_system(SYSTEMS["best"], task, SMALL)
+        found = run_system(SYSTEMS["jplda-tuned"], task, SMALL)
     assert found.note.endswith("calibrated on 2 speakers")
     assert found.model.calibrator.n_speakers_ == 2
 
@@ -256,7 +264,7 @@ def test_the_tests_have_no_say_in_what_is_chosen():
     task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
     blind = replace(task, test=task.test[::-1] + 3, test_labels={v: c[::-1] for v, c in task.test_labels.items()})
     one, other = (run_system(SYSTEMS["best"], t, SMALL) for t in (task, blind))
-    np.testing.assert_array_equal(one.model.scorer.noise_, other.model.scorer.noise_)
+    assert one.model.scorer.factors_ == other.model.scorer.factors_
     assert one.note == other.note
     np.testing.assert_array_equal(
         one.model.calibrator.transform([0.0, 1.0]), other.model.calibrator.transform([0.0, 1.0])
@@ -321,10 +329,26 @@ def test_names_and_sizes():
     usual, paper = ([s.name for s in systems_named(names)] for names in ((), ("paper",)))
     assert not [name for name in usual if name.endswith(("-raw", "-plain"))]
     assert paper[:4] == ["cosine-plain", "cosine", "plda-cell-raw", "plda-cell"]
-    assert set(paper) | set(usual) == set(SYSTEMS)
+    assert set(paper) | set(usual) | {"jplda-tuned"} == set(SYSTEMS)
     assert len(systems_named(("paper", "cascade"))) == len(paper) + 1
     with pytest.raises(ParameterError, match=r"no system 'worst'; there are cosine-plain, .* and the group paper"):
         systems_named(("worst",))
     for wrong in ({"paper_rank": 0}, {"shrinkages": ()}, {"shrinkages": (-0.1,)}, {"components": -1}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             BackendSettings(**wrong)
+
+
+def test_other_voices_train_best_only_where_held_out_speakers_are_the_better_for_it():
+    task = drawn_task({"speaker": 18, "phrase": 4}, noise=1.0)
+    n, speaker = len(task.train), task.train_labels["speaker"].astype(str)
+    copies = {"speaker": np.char.add(speaker, "@1.1"), "phrase": task.train_labels["phrase"]}
+    rubbish = np.random.default_rng(0).normal(scale=5.0, size=task.train.shape).astype(np.float32)
+    more = replace(
+        task,
+        train=np.concatenate([task.train, rubbish]),
+        train_labels={view: np.concatenate([task.train_labels[view], copies[view]]) for view in task.views},
+        people=np.concatenate([speaker, speaker]),
+        recorded=np.arange(2 * n) < n,
+    )
+    plain, other = (run_system(SYSTEMS["best"], t, SMALL) for t in (task, more))
+    np.testing.assert_allclose(other.scores, plain.scores)

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
-from experiment_problems import drawn, in_groups
+from experiment_problems import drawn, drawn_task, in_groups
 from problems import there
 
 from mvplda.exceptions import DataError, LabelError
 from mvplda.io.trials import Trials
-from mvplda.io.vectors import VectorSet
+from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.speech.corpora.folder import corpus_of_vectors
-from mvplda.speech.experiment.extraction import Extra
+from mvplda.speech.experiment.configuration import Configuration
+from mvplda.speech.experiment.extraction import Extra, other_voices
+from mvplda.speech.experiment.run import _vectors
 from mvplda.speech.experiment.task import Task
+from mvplda.speech.features.reading import Clip
 
 CLASSES = {"speaker": 9, "phrase": 3}
+
+
+def test_trials_are_fair_of_recordings_of_people_that_the_extractor_has_not_met():
+    task = drawn_task({"speaker": 6, "phrase": 2})
+    people = task.train_labels["speaker"]
+    copies = np.arange(len(people)) % 2 == 1
+    assert task.fair.all()
+    np.testing.assert_array_equal(replace(task, recorded=~copies).fair, ~copies)
+    met = people == people[0]
+    np.testing.assert_array_equal(replace(task, unseen=~met, recorded=~copies).fair, ~met & ~copies)
+    assert replace(task, unseen=np.zeros(len(people), dtype=bool)).fair.all()  # it has met everybody
 
 
 def test_every_vector_goes_where_its_id_goes():
@@ -118,3 +135,40 @@ def test_what_cannot_be_asked_is_refused():
     one, few = drawn({"speaker": 3, "phrase": 1}, training=2)
     with pytest.raises(DataError, match="no non-target"):
         _ = Task.of(one, few).kinds
+
+
+def test_files_of_vectors_stand_side_by_side_of_unit_length_each(tmp_path):
+    corpus, vectors = drawn(CLASSES, training=6)
+    write_vectors(tmp_path / "a.npz", vectors)
+    write_vectors(tmp_path / "b.npz", VectorSet(vectors.ids[::-1], 7 * vectors.X[::-1, :3]))
+    options: list[Any] = [None, None, None, "raise", False, lambda text: None]
+    found = _vectors(corpus, Configuration(), tmp_path, [tmp_path / "a.npz", tmp_path / "b.npz"], *options)
+    assert list(there(found.blocks).values()) == [vectors.X.shape[1], 3]
+    x = vectors.X[vectors.rows(corpus.ids)]
+    expected = [x / np.linalg.norm(x, axis=1)[:, None], x[:, :3] / np.linalg.norm(x[:, :3], axis=1)[:, None]]
+    np.testing.assert_allclose(found.everything.X, np.hstack(expected), rtol=1e-5)
+    assert Task.of(corpus, found.everything, blocks=found.blocks).blocks == found.blocks
+
+
+class Echo:
+    """An extractor whose vector is how many samples there were, and their mean square."""
+
+    name, dimension, rate = "echo", 2, 8000
+
+    def __call__(self, samples, rate):
+        assert rate == self.rate
+        return np.asarray([len(samples), np.square(samples).mean()], dtype=np.float32)
+
+
+def test_utterances_at_other_speeds_are_other_speakers(tmp_path):
+    soundfile = pytest.importorskip("soundfile")
+    corpus, _ = drawn({"speaker": 3, "phrase": 2}, training=2)
+    soundfile.write(tmp_path / "tone.wav", np.sin(np.arange(8000) / 5), 8000)
+    corpus = replace(corpus, clips=[Clip(tmp_path / "tone.wav")] * len(corpus))
+    rows = corpus.protocol.train[:3]
+    extra = other_voices(corpus, rows, Echo(), (0.8, 1.25))
+    np.testing.assert_allclose(extra.vectors.X[:, 0], np.repeat([10000, 6400], 3), atol=2)
+    own = corpus.labels["speaker"][rows].astype(str).tolist()
+    assert extra.labels["speaker"].tolist() == [f"{s}@0.8" for s in own] + [f"{s}@1.25" for s in own]
+    assert extra.people.tolist() == own * 2
+    assert extra.labels["phrase"].tolist() == corpus.labels["phrase"][rows].tolist() * 2

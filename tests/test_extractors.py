@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from extractor_problems import RATE, network, voice, write
+from extractor_problems import RATE, network, soundfile, voice, write
 
 import mvplda
 from mvplda.exceptions import AudioError, DataError, FetchError, FileFormatError, NumericalError, ParameterError
 from mvplda.extractors import Extractor, JointExtractor, families, read_recipe, to_toml
-from mvplda.extractors.frontends import make_frames
-from mvplda.extractors.network import OnnxExtractor, frame_numbers, golden_signal
+from mvplda.extractors.frontends import cached_file, make_frames
+from mvplda.extractors.network import OnnxExtractor, frame_numbers
 from mvplda.extractors.recipe import recipe_from
-from mvplda.extractors.weights import NAMES, cached_file, get_weights
+from mvplda.extractors.sound import golden_signal
+from mvplda.extractors.weights import NAMES, get_weights
 
 load_extractor: Any = mvplda.load_extractor  # recipes and golden numbers are those of ONNX files only
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -243,11 +244,37 @@ def test_nemos_frames_are_those_of_another_implementation(seconds):
     assert not theirs[len(ours) :].any()
 
 
-def test_speechbrains_filters_are_symmetric_and_floored():
-    recipe = families()["speechbrain-ecapa"]
-    frames = make_frames(voice(1.0), replace(recipe, features=replace(recipe.features, normalisation="none")))
-    assert frames.shape == (101, 80)
-    assert frames.max() - frames.min() <= 80.0 + 1e-4
+@pytest.mark.slow  # librosa compiles itself first
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_resemblyzers_frames_are_those_of_librosa(seconds):
+    librosa = pytest.importorskip("librosa", reason="librosa is not installed, whose frames are compared with")
+    samples = voice(seconds)
+    theirs = librosa.feature.melspectrogram(y=samples, sr=RATE, n_fft=400, hop_length=160, n_mels=40).T
+    ours = make_frames(samples, families()["resemblyzer"])
+    np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6 * theirs.max())  # theirs are made in float32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_speechbrains_frames_are_those_of_its_definition(seconds):
+    """Its filter banks as its documentation defines them, on librosa's transform: a periodic Hamming window of 25 ms
+    every 10 ms, centred, zeros outside; triangles between the 82 places that are equally far apart in mel, each as
+    wide above its centre as it is below; ten logarithms of ten, at least 1e-10 and 80 dB below the loudest; less the
+    mean over time."""
+    librosa = pytest.importorskip("librosa", reason="librosa is not installed, whose transform is used")
+    samples = voice(seconds)
+    spectrum = librosa.stft(
+        samples.astype(np.float64), n_fft=400, hop_length=160, win_length=400, window="hamming", pad_mode="constant"
+    )
+    hz = librosa.mel_frequencies(82, fmin=0.0, fmax=8000.0, htk=True)
+    bank = np.zeros((201, 80))
+    for k in range(80):
+        centre, width = hz[k + 1], hz[k + 1] - hz[k]
+        for b, f in enumerate(np.linspace(0, 8000, 201)):
+            bank[b, k] = max(0.0, 1 - abs(f - centre) / width)
+    decibels = librosa.power_to_db((np.abs(spectrum) ** 2).T @ bank, ref=1.0, amin=1e-10, top_db=80.0)
+    theirs = decibels - decibels.mean(axis=0)
+    np.testing.assert_allclose(make_frames(samples, families()["speechbrain-ecapa"]), theirs, atol=1e-3)
 
 
 # Vectors.
@@ -317,6 +344,56 @@ def test_a_long_file_is_the_mean_of_its_parts_by_speech(tmp_path):
     expected = np.average([part.vector for part in parts], axis=0, weights=weights)
     np.testing.assert_allclose(cut(file), expected, atol=1e-5)
     assert cut.utterance(file).quality.duration_s == pytest.approx(4.0)  # a silent part says nothing
+
+
+def test_sounds_of_one_length_go_together_and_none_is_padded(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    seconds = [1.0, 1.2, 1.0, 0.7, 1.2, 1.0]
+    files = [write(tmp_path / f"{i}.wav", voice(s, 1 + 0.05 * i)) for i, s in enumerate(seconds)]
+    bad = write(tmp_path / "bad.wav", voice(0.05))
+    alone = extractor.extract(files)
+    seen: list = []
+    run = extractor._run
+    extractor._run = lambda frames: seen.append(frames.shape[:2]) or run(frames)
+    extractor.waits_s = 240.0  # as on a GPU
+    found = extractor.extract_all([files[0], bad, *files[1:]], on_error="skip")
+    np.testing.assert_allclose(found.X, alone, atol=1e-6)
+    assert found.rows == [0, 2, 3, 4, 5, 6]
+    assert sorted(seen) == [(1, 68), (2, 118), (3, 98)]
+
+
+@pytest.mark.slow
+def test_a_long_file_needs_no_more_memory_than_a_short_one(tmp_path):
+    import tracemalloc
+
+    import av
+
+    extractor = load_extractor(network(tmp_path / "model.onnx", inputs=("waveform",), output="embedding", samples=True))
+    minute = np.tile(voice(6.0), 10)
+
+    def peak(minutes: int, suffix: str) -> float:
+        file = tmp_path / f"{minutes}{suffix}"
+        if suffix == ".flac":
+            with soundfile.SoundFile(file, "w", RATE, 1) as out:
+                for _ in range(minutes):
+                    out.write(minute)
+        else:
+            with av.open(str(file), "w") as out:
+                stream = out.add_stream("pcm_s16le", rate=RATE, layout="mono")
+                for _ in range(minutes):
+                    frame = av.AudioFrame.from_ndarray((minute * 32767).astype(np.int16)[None], "s16", "mono")
+                    frame.sample_rate = RATE
+                    out.mux(stream.encode(frame))
+        tracemalloc.start()
+        try:
+            assert extractor.utterance(file).quality.duration_s == pytest.approx(60 * minutes, rel=1e-3)
+            return tracemalloc.get_traced_memory()[1] / 2**20
+        finally:
+            tracemalloc.stop()
+
+    for suffix in (".flac", ".mka"):
+        peak(1, suffix)  # what is imported
+        assert peak(12, suffix) < 1.1 * peak(2, suffix)  # the sound has 46 MiB and 8
 
 
 def test_extractors_side_by_side_weigh_the_same(tmp_path):

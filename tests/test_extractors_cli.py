@@ -206,6 +206,12 @@ def test_a_model_of_two_views_tells_who_and_what(place):
     told = json.loads(run(*words).stdout)
     assert set(told["probabilities"]) == {"speaker and phrase", "speaker", "phrase", "nothing"}
     assert sum(told["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    said = run(*words[:-1]).stdout
+    assert said.startswith(("The same speaker and phrase", "Not the same speaker and phrase", "Nothing can be decided"))
+    assert "the same speaker only: " in said
+    assert told["views"] == ["speaker", "phrase"]
+    assert "voice" not in said.partition(":")[0]
+    assert json.loads(run(*words, "--same", "speaker").stdout)["views"] == ["speaker"]
     known = json.loads(run(*words, "--phrase", "p1").stdout)
     asked = json.loads(run(*words, "--same", "speaker").stdout)
     assert len({told["llr"], known["llr"], asked["llr"]}) == 3

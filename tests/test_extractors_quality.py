@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from extractor_problems import RATE, network, soundfile, voice, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mvplda.exceptions import AudioError
-from mvplda.extractors import QualitySettings, load_extractor, measure
+from mvplda.exceptions import AudioError, FetchError, ParameterError
+from mvplda.extractors import QualitySettings, activity, load_extractor, measure
+from mvplda.extractors.frontends import cached_file
 from mvplda.extractors.quality import measure_parts
 
 T = np.arange(3 * RATE) / RATE
@@ -35,6 +38,8 @@ def test_a_good_recording_has_no_warning_and_the_right_numbers():
         ("clipped", np.clip(20 * voice(3.0), -0.9, 0.9)),
         ("quiet", 2e-4 * voice(3.0) / np.abs(voice(3.0)).max()),
         ("short", voice(0.5)),
+        ("damaged", np.frombuffer(b"\0" + (voice(3.0) * 32767).astype("<i2").tobytes()[:-1], "<i2") / 32768),
+        ("damaged", np.where(np.arange(3 * RATE) % 9000 == 4000, 0.9, voice(3.0))),
         ("noisy", voice(3.0) + 0.8 * np.abs(voice(3.0)).max() * NOISE),
     ],
 )
@@ -69,6 +74,51 @@ def test_parts_are_measured_as_a_whole_and_copies_are_known():
 def test_nothing_is_an_error():
     with pytest.raises(AudioError, match="empty"):
         measure(np.empty(0), RATE)
+
+
+def test_too_little_speech_is_an_error_where_a_least_is_asked_for(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    files = [write(tmp_path / f"{seconds}.wav", voice(seconds)) for seconds in (0.5, 3.0)]
+    settings = QualitySettings(least_speech_s=1.0)
+    with pytest.raises(AudioError, match=r"0\.5\.wav: the sound holds 0\.\d\d s of speech, at least 1 s are wanted"):
+        extractor.extract_all(files, settings=settings)
+    assert extractor.extract_all(files, settings=settings, on_error="skip").rows == [1]
+
+
+def test_without_silero_the_error_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    activity._loaded.cache_clear()
+    with pytest.raises(FetchError, match="mvplda extractor get silero"):
+        measure(voice(), RATE, QualitySettings(activity="silero"))
+    with pytest.raises(ParameterError, match="'energy' or 'silero'"):
+        QualitySettings(activity="loudness")  # type: ignore[arg-type]
+
+
+def test_silero_hears_speech_and_only_that():
+    try:
+        cached_file("silero")
+    except FetchError as error:
+        pytest.skip(str(error))
+    file = Path(__file__).resolve().parents[2] / "shared" / "data" / "audiomnist" / "03.flac"
+    if not file.is_file():
+        pytest.skip(f"there is no {file}")
+    activity._loaded.cache_clear()
+    spoken, _ = soundfile.read(file, 5 * RATE, dtype="float32")
+    settings = QualitySettings(activity="silero")
+    pause = 1e-4 * np.random.default_rng(0).normal(size=3 * RATE)
+    knocks = np.where(np.arange(3 * RATE) % RATE < 4000, 5 * NOISE, 1e-3 * NOISE)
+    one = measure(spoken, RATE, settings)
+    assert 2.5 < one.speech_s < 5
+    assert one.usable
+    assert measure(np.concatenate([pause, spoken, pause]), RATE, settings).speech_s == pytest.approx(
+        one.speech_s, abs=0.3
+    )
+    assert measure(spoken / 30, RATE, settings).speech_s == one.speech_s
+    for samples in (NOISE, 0.3 * np.sin(2 * np.pi * 440 * T), knocks):
+        found = measure(samples, RATE, settings)
+        assert "speechless" in found.warnings
+        assert not found.usable
+    assert measure(knocks, RATE).usable  # to the eyes of energy
 
 
 def test_the_quality_comes_with_every_vector(tmp_path):

@@ -155,6 +155,16 @@ def test_a_header_that_promises_more_than_memory_is_an_error(tmp_path):
         read_audio(file)
 
 
+def test_a_damaged_rate_does_not_make_hours_of_a_second(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    file = write(tmp_path / "a.wav", voice(0.2), 16)
+    for read in (extractor, read_sound):
+        with pytest.raises(AudioError, match=r"a\.wav has 16 samples a second, and a voice needs 4000"):
+            read(file)
+    with pytest.raises(AudioError, match="16 samples a second"):
+        extractor(voice(1.0), 16)
+
+
 def test_empty_silent_and_senseless_bytes_are_errors(decoder):
     for data, why in (
         (b"", "is empty"),

@@ -32,3 +32,16 @@ def test_nothing_is_inline() -> None:
     for name, text in FILES.items():
         assert "innerHTML" not in text, name
         assert not re.search(r"\beval\(|new Function\(", text), name
+
+
+def test_the_page_is_asked_for_anew_and_takes_nothing_from_elsewhere(tmp_path: Path) -> None:
+    problems = pytest.importorskip("service_problems", reason="the service's extra is not installed")
+    with problems.make_bench(problems.sqlite_store(tmp_path)) as bench:
+        answers = [bench.calls("GET", path) for path in ("/", "/app.js", "/worklet.js", "/style.css")]
+        kinds = [answer.headers["content-type"].partition(";")[0] for answer in answers]
+        assert kinds == ["text/html", "text/javascript", "text/javascript", "text/css"]
+        for answer in answers:
+            assert answer.headers["cache-control"] == "no-cache"
+            policy = answer.headers["content-security-policy"]
+            assert set(re.findall(r"-src ([^;]+)", policy)) == {"'none'", "'self'"}
+        assert bench.calls("GET", "/v1/health").headers["cache-control"] == "no-store"

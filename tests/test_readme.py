@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import tomllib
 from collections import defaultdict
@@ -18,16 +19,32 @@ SOURCE = ROOT / "src" / "mvplda"
 
 
 @pytest.mark.slow
-def test_python_blocks_run_as_printed(tmp_path, monkeypatch):
+def test_the_tour_runs_as_printed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    text = (DOCS / "tour.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len(blocks) >= 3
     names: dict = {}
     for block in blocks:
-        exec(compile(block, str(README), "exec"), names)
+        exec(compile(block, "tour.md", "exec"), names)
     shares = names["model"].explained_variance_ratio_
-    printed = re.search(r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", README.read_text())
+    printed = re.search(r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", text)
     assert [f"{share:.2f}" for share in shares.values()] == list(there(printed).groups())
+
+
+@pytest.mark.parametrize("page", [README, DOCS / "tutorial.md"], ids=lambda page: page.name)
+def test_sessions_print_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    session = "\n".join(re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
+    assert len(test.examples) > 10
+    said: list[str] = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+def test_the_readme_is_short():
+    assert len(README.read_text(encoding="utf-8").splitlines()) < 150
 
 
 def tags_in_code() -> dict[str, set[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def server(tmp_path_factory):
         yield found
 
 
-def run(*arguments: str, code: int = 0) -> str:
+def run(*arguments: Any, code: int = 0) -> str:
     result = CliRunner().invoke(main, [str(a) for a in arguments])
     assert result.exit_code == code, (result.output, result.exception)
     return result.output

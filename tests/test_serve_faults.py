@@ -54,12 +54,15 @@ def test_what_was_acknowledged_survives_kill(kind, tmp_path, request, monkeypatc
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_processes_lose_no_update(kind, tmp_path, request):
     key = {"MVPLDA_MASTER_KEY": base64.b64encode(b"k" * 32).decode()}
-    options = []
+    options: list[str] = []
     if kind == "postgresql":
         options = ["--database", request.getfixturevalue("postgres").new_database()]
     (tmp_path / "more").mkdir()
     shared = [*options] if options else ["--database", f"sqlite:///{tmp_path / 'shared.sqlite'}"]
-    with running_server(tmp_path, *shared, **key) as one, running_server(tmp_path / "more", *shared, **key) as two:
+    with (
+        running_server(tmp_path, *shared, environment=key) as one,
+        running_server(tmp_path / "more", *shared, environment=key) as two,
+    ):
         clients = [Client(server.url) for server in (one, two)]
         ann = clients[0].create("ann", "open the door", consent="yes")["profileId"]
         vectors = make_world().say(40, 0, 20)
@@ -182,7 +185,8 @@ def test_schemathesis_finds_no_server_error(tmp_path):
     schemathesis = pytest.importorskip("schemathesis")
     rules = Rules(key_rate=float("inf"), profile_rate=float("inf"), lock_after=10**9)
     with make_bench(sqlite_store(tmp_path), rules) as bench:
-        name, seen = bench.person(40), []
+        name = bench.person(40)
+        seen: list[int] = []
 
         def check(case):
             if "profile_id" in (case.path_parameters or {}) and len(seen) % 2:

@@ -7,21 +7,22 @@ import io
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("fastapi")
 
-from service_problems import Calls, make_bench, make_model, make_world, sqlite_store
+from service_problems import ERRORS, Calls, make_bench, make_model, make_world, sqlite_store
 
 from mvplda import load_extractor
 from mvplda.exceptions import FileFormatError, ParameterError
 from mvplda.serve.app import Door, create_app
 from mvplda.serve.audio import Limits, hear
-from mvplda.serve.decisions import KINDS, choose_point, odds
+from mvplda.serve.decisions import KINDS, Errors, choose_point, odds
 from mvplda.serve.keys import MASTER, Master, Rates, Vault, rotation
-from mvplda.serve.model import DEFAULTS, Cell
+from mvplda.serve.model import DEFAULTS, Cell, load_model
 from mvplda.serve.service import Service
 from mvplda.serve.watch import JsonLines, Metrics
 
@@ -80,7 +81,7 @@ def test_no_voice_lies_in_the_open(tmp_path):
         name = bench.calls.create()
         vector = bench.world.say(40, 0)[0]
         bench.calls.enrol(name, vector)
-        share = bench.service.model.prepare(vector[None].astype(np.float32))[0]
+        share = bench.model.prepare(vector[None].astype(np.float32))[0]
     files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert name.encode() in files
     for numbers in (vector.astype("<f4"), vector.astype("<f8"), share.astype("<i8")):
@@ -162,10 +163,32 @@ def test_odds_are_no_surer_than_the_doubt_allows():
 
 def test_a_share_of_false_acceptances_is_what_was_measured_or_what_a_calibrated_llr_promises():
     errors = make_model().errors
-    assert choose_point(errors, 9.0, far=0.05).threshold == pytest.approx(-np.log(0.05))
-    crowded = type(errors)(errors.thresholds, np.full((5, 3), 0.2), errors.frr, 30, {})
+    assert errors is not None
+    assert choose_point(errors, 9.0, far=0.05).threshold == 2.0  # measured, with its interval
+    assert choose_point(errors, 9.0, far=0.002).threshold == pytest.approx(-np.log(0.002))  # too few people to show it
+    kind = Errors.from_dict({**ERRORS, "byKind": {"TW": {"far": [0.9, 0.3, 0.08, 0.01, 0.001]}}})
+    assert choose_point(kind, 9.0, far=0.05).threshold == 4.0  # that kind passes more often
+    crowded = replace(errors, far=np.full((5, 3), 0.2))
     with pytest.raises(ParameterError, match="cannot promise"):
         choose_point(crowded, 9.0, far=0.05)
+
+
+def test_without_extractors_in_the_cache_the_small_network_listens_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    model = load_model(None, None, b"")
+    assert model.extractor.name.startswith("small-")
+    assert model.about["demoNetwork"]
+    assert "protects nothing" in model.describe()["notice"]
+    assert model.describe()["operatingPoints"]
+
+
+@pytest.mark.parametrize("name", ["small", "campplus-words"])
+def test_default_models_are_small_and_say_what_they_rest_on(name):
+    place = DEFAULTS / f"{name}.safetensors"
+    assert place.stat().st_size < 2**20
+    about = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+    assert set(about) >= {"calibration", "doubt", "errors", "data", "basis", "notice"}
+    assert about["data"]["licence"]
 
 
 # -- sound ---------------------------------------------------------------------------------
@@ -215,6 +238,8 @@ def test_the_gate_says_why(extractor, data, reason):
 def test_sound_that_passes_is_a_vector_with_its_quality(extractor):
     found = hear(extractor, wav(speechlike()), Limits())
     assert found.reason is None
+    assert found.vector is not None
+    assert found.quality is not None
     assert found.vector.shape == (extractor.dimension,)
     assert found.quality["speechS"] > 0.6
     assert "digest" not in found.quality

@@ -110,5 +110,5 @@ def test_wrong_calls(tmp_path: Path, shards: Any) -> None:
     rank = ("-v", "speaker=2", "-o", tmp_path / "m.safetensors")
     assert "hold no vectors" in run("train", out, *rank, "-l", "speaker=utt2spk", code=2).stderr
     assert "hold no vectors" in run("train", out, *rank, "--whiten", code=2).stderr
-    assert "name the labels" in run("train", paths[0], *rank, code=2).stderr
+    assert "name the labels" in run("train", paths[0], *rank, "-v", "channel=2", code=2).stderr
     assert "no view 'channel'" in run("train", out, "-v", "channel=2", "-o", tmp_path / "m.safetensors", code=1).stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
 
@@ -32,18 +31,6 @@ def test_assets_from_elsewhere_are_found(tmp_path):
 def test_the_built_site_loads_nothing_from_elsewhere():
     assert list(BUILT.rglob("*.html"))
     assert foreign_assets(BUILT) == []
-
-
-@pytest.mark.parametrize("page", ["docs/tutorial.md"])
-def test_sessions_print_what_the_page_says(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    text = (ROOT / page).read_text(encoding="utf-8")
-    session = "\n".join(re.findall(r"```pycon\n(.*?)```", text, flags=re.DOTALL))
-    test = doctest.DocTestParser().get_doctest(session, {}, page, page, 0)
-    assert len(test.examples) > 10
-    said: list[str] = []
-    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
-    assert not said, "".join(said)
 
 
 @pytest.mark.parametrize("page", ["decisions.md", "interoperability.md"])

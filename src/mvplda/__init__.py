@@ -62,11 +62,12 @@ __all__ = [
     "__version__",
     "load",
     "load_extractor",
+    "make_committee",
     "make_two_views",
 ]
 
 if TYPE_CHECKING:
-    from .bundle import Bundle
+    from .bundle import Bundle, make_committee
     from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.experts import Committee
@@ -83,7 +84,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = import_late(
     __name__,
     {
-        "bundle": ("Bundle",),
+        "bundle": ("Bundle", "make_committee"),
         "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.experts": ("Committee",),

@@ -187,7 +187,7 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
                 os.chmod(part, stat.S_IMODE(path.stat().st_mode))
         yield temporary
         for part in temporary:
-            with part.open("rb") as file:
+            with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
         for part, path, copied in zip(temporary, paths, straight, strict=True):
             if str(path) == STANDARD:

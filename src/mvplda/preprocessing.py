@@ -27,7 +27,16 @@ from .labels import encode_labels, label_columns
 from .persistence import Persistent
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
-__all__ = ["LDA", "Centring", "LengthNormalisation", "Reduction", "Whitening", "standard_chain"]
+__all__ = [
+    "LDA",
+    "Centring",
+    "LengthNormalisation",
+    "RectifiedRoot",
+    "Reduction",
+    "Whitening",
+    "standard_chain",
+    "unit_chain",
+]
 
 
 class Step(Persistent, TransformerMixin, BaseEstimator):
@@ -261,6 +270,28 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
         return np.asarray(X * (wanted / np.where(norms > 0, norms, 1)))
 
 
+class RectifiedRoot(OneToOneFeatureMixin, Step):
+    """Square root of vectors that are never negative, such as those of a rectified layer; others stay as they are.
+
+    What a rectifier leaves is skewed, with a long tail: large numbers rule its angles. Roots are about as
+    symmetric as a Gaussian model would have them.
+
+    Attributes
+    ----------
+    rectified_ : bool, whether no training vector has a negative number
+    """
+
+    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "rectified_")
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        self.rectified_ = bool(self._new(X).min() >= 0)
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        X = self._seen(X)
+        return np.asarray(np.sign(X) * np.sqrt(np.abs(X))) if self.rectified_ else X
+
+
 class LDA(_Affine):
     """Linear discriminant analysis: the directions in which classes differ most, within-class white.
 
@@ -342,6 +373,15 @@ class LDA(_Affine):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def unit_chain(dim: int | None = None) -> Pipeline:
+    """What an isotropic prior wants: roots of rectified vectors, centred, unit length; not whitened.
+
+    dim : principal components to keep, which turns the vectors and shortens them, no more; None: all
+    """
+    kept = [] if dim is None else [("reduce", Reduction(dim))]
+    return Pipeline([("root", RectifiedRoot()), ("centre", Centring()), *kept, ("length", LengthNormalisation("unit"))])
 
 
 def _variances(centred: Array) -> Array:

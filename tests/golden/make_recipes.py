@@ -11,9 +11,10 @@ from pathlib import Path
 import mvplda.extractors
 from mvplda.exceptions import FetchError
 from mvplda.extractors import families
-from mvplda.extractors.frontends import make_frames
-from mvplda.extractors.network import OnnxExtractor, frame_numbers, golden_signal
-from mvplda.extractors.weights import NAMES, cached_file
+from mvplda.extractors.frontends import cached_file, make_frames
+from mvplda.extractors.network import OnnxExtractor, frame_numbers
+from mvplda.extractors.sound import golden_signal
+from mvplda.extractors.weights import NAMES
 
 FOLDER = Path(mvplda.extractors.__file__).parent / "recipes"
 

@@ -54,6 +54,16 @@ def extractor_option(required: bool = True) -> Callable[[Any], Any]:
     )
 
 
+def activity_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--activity",
+        type=click.Choice(["energy", "silero"]),
+        default="energy",
+        help="Tell speech from the rest by energy, or by the network that `mvplda extractor get silero` fetches; it "
+        "counts for quality and net speech, not for vectors.",
+    )(command)
+
+
 def _loaded(extractors: Sequence[str]) -> SoundExtractor:
     from ..extractors import load_extractor
 
@@ -86,6 +96,7 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     campplus-signed   the same as 3D-Speaker publishes it: fewer errors
     resemblyzer       voices: smaller and older; needs mvplda[onnx]
     words             what was said
+    silero            which stretches of a sound are speech, for --activity silero
 
     \b
     Examples:
@@ -155,6 +166,13 @@ def check(file: str, write: bool) -> None:
     default="raise",
     help="Stop at a recording that cannot be used, or name it and go on without it.",
 )
+@click.option(
+    "--min-speech",
+    type=Number(min=0),
+    default=0.0,
+    help="Count a recording with less net speech than this, in seconds, among those that cannot be used.",
+)
+@activity_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Work in so many processes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown.")
 def extract(
@@ -163,6 +181,8 @@ def extract(
     output: str,
     quality_file: str | None,
     on_error: Any,
+    min_speech: float,
+    activity: Any,
     workers: int,
     quiet: bool,
 ) -> None:
@@ -178,6 +198,7 @@ def extract(
     import numpy as np
 
     from ..exceptions import DataError
+    from ..extractors import QualitySettings
     from ..io.vectors import VectorSet, check_vectors_writable, write_vectors
     from ..persistence import check_writable, write_atomically
 
@@ -186,7 +207,10 @@ def extract(
         check_writable(quality_file)
     listed = _listed(sources)
     network = _loaded(extractors)
-    found = network.extract_all(list(listed.values()), on_error=on_error, progress=not quiet, workers=workers)
+    settings = QualitySettings(activity=activity, least_speech_s=min_speech)
+    found = network.extract_all(
+        list(listed.values()), on_error=on_error, progress=not quiet, workers=workers, settings=settings
+    )
     for path, reason in found.skipped:
         click.echo(f"mvplda: skipped {path}: {reason}", err=True)
     if not found.rows:
@@ -251,7 +275,8 @@ def _warn(qualities: dict[str, Quality]) -> None:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a file.")
-def quality(files: tuple[str, ...], as_json: bool) -> None:
+@activity_option
+def quality(files: tuple[str, ...], as_json: bool, activity: Any) -> None:
     """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth, copies of each other.
 
     A file that cannot be used is named on standard error, and the command ends with 1.
@@ -262,18 +287,19 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
       mvplda quality recordings/ --json
     """
     from ..exceptions import AudioError
+    from ..extractors import QualitySettings
     from ..extractors.extractor import LONGEST_S
     from ..extractors.quality import measure_parts
     from ..extractors.sound import segments
 
-    paths = _recordings(files)
+    paths, settings = _recordings(files), QualitySettings(activity=activity)
     seen: dict[str, str] = {}
     failed = False
     if not as_json:
         click.echo(f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file")
     for path in paths:
         try:
-            found = measure_parts(segments(paths[path], 16000, LONGEST_S), 16000)
+            found = measure_parts(segments(paths[path], 16000, LONGEST_S), 16000, settings)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True
@@ -297,6 +323,7 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
     for option in (
+        activity_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
         click.option("--false-alarm-cost", type=Number(min=0), default=1.0, help="What accepting another voice costs."),
         click.option("--miss-cost", type=Number(min=0), default=1.0, help="What rejecting the right voice costs."),
@@ -341,8 +368,10 @@ def _recordings(sources: Sequence[str]) -> dict[str, str | Clip]:
     return found
 
 
-def _side(network: SoundExtractor, sources: Sequence[str]) -> Extracted:
-    return network.extract_all(list(_recordings(sources).values()))
+def _side(network: SoundExtractor, sources: Sequence[str], activity: Any) -> Extracted:
+    from ..extractors import QualitySettings
+
+    return network.extract_all(list(_recordings(sources).values()), settings=QualitySettings(activity=activity))
 
 
 @click.command(cls=Answering)
@@ -371,6 +400,7 @@ def verify(
     miss_cost: float,
     false_alarm_cost: float,
     as_json: bool,
+    activity: Any,
 ) -> None:
     """Say whether ONE and OTHER are the same voice: sound files, or folders of several.
 
@@ -394,10 +424,10 @@ def verify(
         raise click.UsageError("--phrase is for a model that knows phrases: add --model")
     network = _loaded(extractors)
     limits = Limits.of(far, prior, miss_cost, false_alarm_cost)
-    test = _side(network, [one])
+    test = _side(network, [one], activity)
     if book is None:
         assert other is not None
-        known = _side(network, [other])
+        known = _side(network, [other], activity)
     else:
         voices = ProfileBook(book)
         voices.check(network)
@@ -411,12 +441,12 @@ def verify(
     if phrase is not None:
         options["known"] = {"phrase": [phrase]}
     decision = compare(network, known, test, model=_model(model), limits=limits, options=options)
-    views = same or (network.views if model is None else ())
     if as_json:
         click.echo(
             json.dumps(
                 {
                     "verdict": decision.verdict,
+                    "views": list(decision.views),
                     "llr": decision.llr,
                     "accept_at": limits.accept,
                     "reject_at": limits.reject,
@@ -433,12 +463,12 @@ def verify(
             )
         )
     else:
-        click.echo(decision.sentence(views or ("speaker",)))
+        click.echo(decision.sentence())
         click.echo(
             f"Accepted from {limits.accept:+.2f}, rejected up to {limits.reject:+.2f}. It rests on {decision.basis}."
         )
         for name, p in (decision.probabilities or {}).items():
-            click.echo(f"  same in {name}: {100 * p:.2f} %")
+            click.echo(f"  the same {name}{'' if ' and ' in name or name == 'nothing' else ' only'}: {100 * p:.2f} %")
         for reason in decision.reasons:
             click.echo(f"Mind: {reason}.")
     sys.exit({"accept": 0, "reject": 1, "inconclusive": 2}[decision.verdict])
@@ -462,6 +492,7 @@ def identify(
     miss_cost: float,
     false_alarm_cost: float,
     as_json: bool,
+    activity: Any,
 ) -> None:
     """Say whose voice TEST is, among enrolled profiles.
 
@@ -481,11 +512,11 @@ def identify(
     if voices.vectors is None:
         raise DataError(f"there is no file of profiles {book}: make one with mvplda profiles add")
     voices.check(network)
-    heard = _side(network, [test])
+    heard = _side(network, [test], activity)
     options = {"same": list(same)} if same else {}
     names = list(voices.counts())
     speech = sum(quality.speech_s for quality in heard.qualities)
-    llrs, basis, _, _ = score(
+    llrs, basis, *_ = score(
         network, voices.vectors.X, voices.owners, heard.X, speech, model=_model(model), options=options
     )
     order = sorted(range(len(names)), key=lambda row: -llrs[row])
@@ -531,7 +562,10 @@ def profiles() -> None:
     default=1.0,
     help="Refuse recordings that hold less speech than this together, in seconds: a profile of a word is nobody's.",
 )
-def add(file: str, name: str, recordings: tuple[str, ...], extractors: tuple[str, ...], min_speech: float) -> None:
+@activity_option
+def add(
+    file: str, name: str, recordings: tuple[str, ...], extractors: tuple[str, ...], min_speech: float, activity: Any
+) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
     Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav -x campplus
@@ -546,7 +580,7 @@ def add(file: str, name: str, recordings: tuple[str, ...], extractors: tuple[str
     if book.vectors is not None:
         book.check(network)
     listed = _recordings(recordings)
-    found = network.extract_all(list(listed.values()))
+    found = _side(network, recordings, activity)
     qualities = dict(zip(listed, found.qualities, strict=True))
     bad = [path for path, quality in qualities.items() if not quality.usable]
     if bad:
@@ -559,7 +593,7 @@ def add(file: str, name: str, recordings: tuple[str, ...], extractors: tuple[str
         )
     book.add(name, network, found)
     _warn(qualities)
-    click.echo(f"{name}: {book.counts()[name]} recordings in {file}", err=True)
+    click.echo(f"{name}: {book.counts()[name]} recording(s) in {file}", err=True)
 
 
 @profiles.command()
@@ -572,7 +606,7 @@ def remove(file: str, name: str) -> None:
     """
     from ..extractors.verdict import ProfileBook
 
-    click.echo(f"{name}: {ProfileBook(file).remove(name)} recordings taken out of {file}", err=True)
+    click.echo(f"{name}: {ProfileBook(file).remove(name)} recording(s) taken out of {file}", err=True)
 
 
 @profiles.command("list")

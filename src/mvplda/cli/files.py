@@ -58,9 +58,11 @@ def _shown(value: Any) -> str:
 def _about_vectors(file: str) -> dict[str, Any]:
     import numpy as np
 
-    from ..io.vectors import read_vectors
+    from ..io.files import is_stream
+    from ..io.vectors import open_vectors, read_vectors
 
     vectors = read_vectors(file)
+    columns = [] if is_stream(file) else [name for name in open_vectors(file).columns if name != "ids"]
     lengths = np.linalg.norm(vectors.X, axis=1)
     return {
         "kind": "vectors",
@@ -68,6 +70,7 @@ def _about_vectors(file: str) -> dict[str, Any]:
         "dimension": vectors.dimension,
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
+        **({"columns": columns} if columns else {}),
         "length": {"least": float(lengths.min()), "median": float(np.median(lengths)), "most": float(lengths.max())},
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,9 @@ def serve(
 
         enrol_people(service, people, data / "people", click.echo)
     notice = None if service.model is None else service.model.about.get("notice")
+    if port == 0:
+        with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+            port = free.getsockname()[1]
     address = f"http://{host}:{port}/"
     click.echo(f"mvplda serves at {address}" + (f"\n{notice}" if notice else ""), err=True)
     run(service, setup, Door(open=not keys, hosts=hostname, tls=tls), host, port, workers, address if browse else None)

@@ -26,8 +26,9 @@ from .score import enrolled_profiles, read_side
 @click.command()
 @click.argument("vectors")
 @labels_option(
-    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
-    "view; a vector that FILE does not list has no label in that view. Statistics have their own."
+    "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class); a vector that FILE does "
+    "not list has no label in that view. VIEW=COLUMN: take them from a column beside the vectors (an array of an .npz, "
+    "a column of a table).  [default: the column that is called like the view] Statistics have their own."
 )
 @click.option(
     "-v",
@@ -36,7 +37,8 @@ from .score import enrolled_profiles, read_side
     multiple=True,
     type=KeyValue(),
     help="VIEW=RANK: model this view with so many dimensions, or choose them on held-out classes with VIEW=auto. "
-    "A:B is the interaction of A and B and needs no labels of its own.",
+    "A:B is the interaction of A and B and needs no labels of its own. With --prior a rank is full, and the views that "
+    "have labels and their interaction are modelled if none is named.",
 )
 @click.option(
     "--model",
@@ -45,6 +47,33 @@ from .score import enrolled_profiles, read_side
     default="multiview",
     help="Train this kind of model: multiview models all views together; plda models one view; cascade has a PLDA for "
     "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
+)
+@click.option(
+    "--fuse",
+    is_flag=True,
+    help="Train a committee: for the vectors of every extractor two models of all views under the isotropic prior, and "
+    "the cosine, weighed and calibrated by classes that are held out. For few classes and vectors of strong networks; "
+    "it needs labels, the first of those whose classes will be new, and nothing else.",
+)
+@click.option(
+    "--block",
+    "blocks",
+    multiple=True,
+    type=KeyValue(),
+    help="NAME=WIDTH: so many columns are this extractor's, where VECTORS are several extractors' side by side, in "
+    "their order. For --fuse.",
+)
+@click.option(
+    "--enrolment",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Weigh the experts of --fuse by trials whose profiles are of so many vectors, as yours will be.",
+)
+@click.option(
+    "--prior",
+    metavar="STRENGTH",
+    help="Draw all covariances towards isotropic ones, for few classes: 0 does not, 1 ranks like the cosine, and "
+    "auto lets held-out classes choose. Vectors are centred and scaled to unit length, unless you say how.",
 )
 @click.option("--no-centre", is_flag=True, help="Leave the mean of the training vectors in, for --model cosine.")
 @output_option("Write the model to this file.")
@@ -100,6 +129,10 @@ def train(
     labels: tuple[tuple[str, str], ...],
     views: tuple[tuple[str, str], ...],
     name: str,
+    fuse: bool,
+    blocks: tuple[tuple[str, str], ...],
+    enrolment: int,
+    prior: str | None,
     no_centre: bool,
     output: str,
     shrinkage: str | None,
@@ -120,9 +153,12 @@ def train(
     \b
     Examples:
       mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=100 -v phrase=20 -o model.safetensors
-      mvplda train x.npz -l speaker=utt2spk -l phrase=utt2phrase -v speaker=auto -v phrase=auto \\
-          -v speaker:phrase=auto --noise full --whiten --length-norm -o model.safetensors
+      mvplda train x.npz -v speaker=auto -v phrase=auto -v speaker:phrase=auto --noise full --whiten --length-norm \\
+          -o model.safetensors        (x.npz has the arrays X, speaker and phrase)
       mvplda train stats.safetensors -v speaker=100 -v channel=50 --algorithm variational -o model.safetensors
+      mvplda train vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --fuse --block campplus=192 --block words=288 \\
+          --enrolment 3 -o model.safetensors
+      mvplda train campplus.npz -l speaker=utt2spk -l phrase=utt2phrase --prior auto -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
@@ -131,11 +167,24 @@ def train(
     from ..io.files import read_labels
     from ..io.vectors import read_vectors
     from ..models import SCORERS
-    from ..preprocessing import standard_chain
+    from ..preprocessing import standard_chain, unit_chain
     from ..statistics.record import holds_statistics, load_with_sources
 
     kind = SCORERS[name]
+    if fuse:
+        _train_committee(vectors, labels, blocks, enrolment, output, quiet)
+        return
+    if blocks or _given("enrolment"):
+        raise click.UsageError("--block and --enrolment are for --fuse")
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
+    if prior is not None:
+        if name != "multiview" or any(isinstance(rank, int) for rank in ranks.values()) or _given("noise", "shrinkage"):
+            raise click.UsageError(
+                "--prior is for multiview, makes every rank full and the noise with it: leave ranks, --noise and "
+                "--shrinkage out, or name views as VIEW=auto"
+            )
+        own = [view for view, _ in labels]
+        ranks = dict.fromkeys(ranks or ([*own, ":".join(own)] if len(own) > 1 else own))
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and name != "multiview":
         raise click.UsageError(f"--model {name} has its ranks and shrinkage from you: auto is for multiview")
@@ -144,6 +193,11 @@ def train(
     share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
     settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
     settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
+    if prior is not None:
+        settings |= {
+            "prior": "isotropic",
+            "prior_strength": prior if prior == "auto" else _share(prior, "--prior", one=True),
+        }
     if no_centre and name != "cosine":
         raise click.UsageError("--no-centre is for --model cosine")
     if not kind.NEEDS_LABELS:
@@ -160,8 +214,6 @@ def train(
         raise click.UsageError(
             "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
         )
-    if not gathered and kind.NEEDS_LABELS and not labels:
-        raise click.UsageError("name the labels: --labels speaker=utt2spk")
     check_used(once("--labels", labels), ranks)
     model: Any
     if gathered:
@@ -170,14 +222,19 @@ def train(
         model.fit_statistics(statistics)
         bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
-        data = read_vectors(vectors)
+        sources = once("--labels", labels)
+        table: Any = _columns_of(vectors, sources, ranks) if kind.NEEDS_LABELS else None
+        lists = {view: place for view, place in sources.items() if view not in (table or {})}
+        data = read_vectors(vectors, named=bool(lists))
         if len(data) < 2:
             raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
-        table = read_labels(once("--labels", labels), data.ids) if labels else None
+        table = table | read_labels(lists, data.ids) if kind.NEEDS_LABELS else None
         chain = None
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
             chain = standard_chain(reduce, whitening=whitening, length="sqrt" if length_norm else None)
+        elif prior is not None:
+            chain = unit_chain()
         X = data.X if chain is None else chain.fit_transform(data.X, table)
         if automatic:
             from ..models.search import MultiviewPLDACV
@@ -193,6 +250,63 @@ def train(
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)
+
+
+def _train_committee(
+    vectors: str,
+    labels: tuple[tuple[str, str], ...],
+    blocks: tuple[tuple[str, str], ...],
+    enrolment: int,
+    output: str,
+    quiet: bool,
+) -> None:
+    from ..bundle import Bundle, make_committee
+    from ..io.files import read_labels
+    from ..io.vectors import read_vectors
+
+    foreign = _given("views", "name", "prior", "no_centre", "shrinkage", "reduce", "whiten", "length_norm", *LIBRARY)
+    if foreign:
+        raise click.UsageError(f"--fuse chooses by itself: leave out {', '.join(foreign)}")
+    if not labels:
+        raise click.UsageError("name the labels: --labels speaker=utt2spk --labels phrase=utt2phrase")
+    sources = once("--labels", labels)
+    beside = _columns_of(vectors, sources, dict.fromkeys(sources))
+    lists = {view: place for view, place in sources.items() if view not in beside}
+    data = read_vectors(vectors, named=bool(lists))
+    found = beside | read_labels(lists, data.ids)
+    table = {view: found[view] for view in sources}
+    named = once("--block", blocks)
+    for name, width in named.items():
+        if not width.isdigit() or int(width) < 1:
+            raise click.BadParameter(
+                f"a width is a positive whole number; got {width!r} for {name}", param_hint="--block"
+            )
+    sizes = {name: int(width) for name, width in named.items()} or {"vectors": int(data.X.shape[1])}
+    if sum(sizes.values()) != data.X.shape[1]:
+        raise click.UsageError(f"the blocks have {sum(sizes.values())} columns together, the vectors {data.X.shape[1]}")
+    committee = make_committee(sizes, list(table), cosine=True, enrolment=enrolment).fit(data.X, table)
+    Bundle(None, committee, calibrator=committee.calibrator_, extractor=data.extractor).save(output)
+    if not quiet:
+        for expert, factors in committee.factors_.items():
+            click.echo(f"{expert}: " + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()), err=True)
+        if committee.calibrator_ is None:
+            click.echo("too few classes to hold any out: experts are added up as they are, not calibrated", err=True)
+
+
+def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> dict[str, Any]:
+    """Labels that lie beside the vectors, of views that have no list."""
+    from ..io.files import is_stream
+    from ..io.vectors import open_vectors, read_columns
+    from ..labels import base_columns
+
+    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(ranks)), *sources])}
+    columns = () if is_stream(path) else open_vectors(path).columns
+    missing = [view for view, place in places.items() if place not in columns and view not in sources]
+    if missing:
+        beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
+        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+    found = read_columns(path, [place for place in places.values() if place in columns])
+    return {view: found[place] for view, place in places.items() if place in found}
 
 
 def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
@@ -223,15 +337,14 @@ def _rank(text: str) -> int | str:
     return int(text)
 
 
-def _share(text: str) -> float:
+def _share(text: str, option: str = "--shrinkage", *, one: bool = False) -> float:
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < 1:
-        raise click.BadParameter(
-            f"expected a number from 0 to below 1, or auto; got {text!r}", param_hint="--shrinkage"
-        )
+    if not (0 <= value < 1 or (one and value == 1)):
+        end = "1" if one else "below 1"
+        raise click.BadParameter(f"expected a number from 0 to {end}, or auto; got {text!r}", param_hint=option)
     return value
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
 LONGEST_S = 30.0
 """Seconds that are read at once: vectors of voices gain nothing from more, and memory stays small."""
+TOGETHER = 32
+"""Recordings whose parts may wait for others of their length."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,8 @@ class SoundExtractor(ABC):
 
     rate: int
     segment_s: float = LONGEST_S
+    waits_s: float = 0.0
+    """Seconds of sound that wait for others of their length, to go through the network together."""
 
     @property
     @abstractmethod
@@ -98,6 +102,14 @@ class SoundExtractor(ABC):
     def embed(self, samples: Sound) -> Vector:
         """The vector of samples of one channel at the extractor's rate."""
 
+    def ready(self, samples: Sound) -> Any:
+        """What `vectors` makes vectors of; whatever is wrong with the samples is an error here."""
+        return self.embed(samples)
+
+    def vectors(self, ready: list[Any]) -> list[Vector]:
+        """Vectors of several sounds, those of one length at once."""
+        return ready
+
     def __call__(self, source: Source, rate: int | None = None) -> Vector:
         """The vector (dimension,) of a file, or of samples whose full scale is 1 and their rate."""
         return self.utterance(source, rate).vector
@@ -108,28 +120,7 @@ class SoundExtractor(ABC):
         A sound longer than the extractor takes at once is cut into equal parts; their vectors are
         averaged, each counting for the speech that is in it.
         """
-        total = np.zeros(self.dimension)
-        weight = 0.0
-
-        def each() -> Iterator[Sound]:
-            nonlocal weight
-            for part in segments(source, self.rate, self.segment_s, rate):
-                speech = float(is_speech(frame_levels(part, self.rate), settings).sum()) or 1e-3
-                total[:] += speech * self.embed(part)
-                weight += speech
-                yield part
-
-        try:
-            quality = measure_parts(each(), self.rate, settings)
-        except AudioError as error:
-            if isinstance(source, (str, os.PathLike)) and str(source) not in str(error):
-                raise AudioError(f"{source}: {error}") from error
-            raise
-        vector = np.asarray(total / weight, dtype=np.float32)
-        if not np.isfinite(vector).all() or not vector.any():
-            where = f" of {source}" if isinstance(source, (str, os.PathLike)) else ""
-            raise NumericalError(f"{self.name} gave a vector{where} that is zero or not finite")
-        return Utterance(vector, quality)
+        return Waiting(self).heard(source, rate, settings)()
 
     def extract(self, sources: Sequence[Source], *, progress: bool = False, workers: int = 1) -> Vector:
         """(n, dimension) vectors of files; one that cannot be used is an error. `extract_all` skips them instead."""
@@ -142,6 +133,7 @@ class SoundExtractor(ABC):
         on_error: OnError = "raise",
         progress: bool = False,
         workers: int = 1,
+        settings: QualitySettings | None = None,
     ) -> Extracted:
         """Vectors and qualities of files.
 
@@ -149,12 +141,13 @@ class SoundExtractor(ABC):
         ----------
         on_error : stop at a file that cannot be used, or leave it out and say so in the result
         workers : processes; only an extractor that was loaded from a file can work in several
+        settings : when a recording is warned of, or has too little speech to be used
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
         line = Progress("vectors", len(sources)) if progress else None
         done: list[tuple[int, Utterance | str]] = []
-        for found in self._each(list(enumerate(sources)), on_error, workers):
+        for found in self._each(list(enumerate(sources)), on_error, workers, settings):
             done.append(found)
             if line is not None and (len(done) % 50 == 0 or len(done) == len(sources)):
                 line.step(len(done))
@@ -167,12 +160,11 @@ class SoundExtractor(ABC):
         )
 
     def _each(
-        self, items: list[tuple[int, Source]], on_error: OnError, workers: int
+        self, items: list[tuple[int, Source]], on_error: OnError, workers: int, settings: QualitySettings | None
     ) -> Iterator[tuple[int, Utterance | str]]:
         place = self._place()
         if workers <= 1 or len(items) < 2:
-            for item in items:
-                yield _one(self, on_error, item)
+            yield from _some(self, on_error, settings, items)
             return
         if place is None:
             raise ParameterError(f"{self.name} was not loaded from a file: it works in one process, workers=1")
@@ -182,7 +174,7 @@ class SoundExtractor(ABC):
         step = max(1, min(32, len(items) // (4 * workers)))
         shares = [items[i : i + step] for i in range(0, len(items), step)]
         map_reduce(
-            partial(_share, place, self.fingerprint, on_error),
+            partial(_share, place, self.fingerprint, on_error, settings),
             shares,
             _join,
             engine="processes",
@@ -197,21 +189,90 @@ class SoundExtractor(ABC):
         return None
 
 
-def _one(extractor: SoundExtractor, on_error: OnError, item: tuple[int, Source]) -> tuple[int, Utterance | str]:
-    row, source = item
-    try:
-        return row, extractor.utterance(source)
-    except (AudioError, NumericalError, OSError) as error:
-        if on_error == "raise":
+class Waiting:
+    """Parts of recordings that wait for others of their length; a few at most, however long the recordings are."""
+
+    def __init__(self, extractor: SoundExtractor) -> None:
+        self.extractor = extractor
+        self._parts: list[tuple[NDArray[np.float64], float, Any]] = []
+        self._seconds = 0.0
+
+    def heard(self, source: Source, rate: int | None, settings: QualitySettings | None) -> Callable[[], Utterance]:
+        """Read and measure a recording; what comes back gives its vector."""
+        extractor = self.extractor
+        total = np.zeros(extractor.dimension)
+        weight = 0.0
+
+        def each() -> Iterator[Sound]:
+            nonlocal weight
+            for part in segments(source, extractor.rate, extractor.segment_s, rate):
+                speech = float(is_speech(frame_levels(part, extractor.rate), settings).sum()) or 1e-3
+                self._parts.append((total, speech, extractor.ready(part)))
+                self._seconds += len(part) / extractor.rate
+                if self._seconds > extractor.waits_s:
+                    self.flush()
+                weight += speech
+                yield part
+
+        named = isinstance(source, (str, os.PathLike))
+        try:
+            quality = measure_parts(each(), extractor.rate, settings)
+        except AudioError as error:
+            self._parts = [part for part in self._parts if part[0] is not total]
+            if named and str(source) not in str(error):
+                raise AudioError(f"{source}: {error}") from error
             raise
-        return row, str(error)
+
+        def finished() -> Utterance:
+            self.flush()
+            vector = np.asarray(total / weight, dtype=np.float32)
+            if not np.isfinite(vector).all() or not vector.any():
+                where = f" of {source}" if named else ""
+                raise NumericalError(f"{extractor.name} gave a vector{where} that is zero or not finite")
+            return Utterance(vector, quality)
+
+        return finished
+
+    def flush(self) -> None:
+        """Vectors of all that wait, added to their recordings."""
+        found = self.extractor.vectors([ready for _, _, ready in self._parts])
+        for (total, speech, _), vector in zip(self._parts, found, strict=True):
+            total += speech * vector
+        self._parts, self._seconds = [], 0.0
+
+
+def _some(
+    extractor: SoundExtractor, on_error: OnError, settings: QualitySettings | None, items: list[tuple[int, Source]]
+) -> Iterator[tuple[int, Utterance | str]]:
+    """A few recordings together, in their order."""
+    for start in range(0, len(items), TOGETHER):
+        waiting = Waiting(extractor)
+        heard: list[tuple[int, Callable[[], Utterance] | str]] = []
+        for row, source in items[start : start + TOGETHER]:
+            try:
+                heard.append((row, waiting.heard(source, None, settings)))
+            except (AudioError, NumericalError, OSError) as error:
+                if on_error == "raise":
+                    raise
+                heard.append((row, str(error)))
+        for row, found in heard:
+            try:
+                yield row, found if isinstance(found, str) else found()
+            except NumericalError as error:
+                if on_error == "raise":
+                    raise
+                yield row, str(error)
 
 
 def _share(
-    place: str, fingerprint: str, on_error: OnError, items: list[tuple[int, Source]]
+    place: str,
+    fingerprint: str,
+    on_error: OnError,
+    settings: QualitySettings | None,
+    items: list[tuple[int, Source]],
 ) -> list[tuple[int, Utterance | str]]:
     extractor = _loaded(place, fingerprint)
-    return [_one(extractor, on_error, item) for item in items]
+    return list(_some(extractor, on_error, settings, items))
 
 
 def _join(parts: list[list[tuple[int, Utterance | str]]]) -> list[tuple[int, Utterance | str]]:
@@ -240,6 +301,7 @@ class JointExtractor(SoundExtractor):
         self.parts = list(parts)
         self.rate = rates.pop()
         self.segment_s = min(part.segment_s for part in parts)
+        self.waits_s = max(part.waits_s for part in parts)
 
     @property
     def name(self) -> str:
@@ -258,8 +320,15 @@ class JointExtractor(SoundExtractor):
         return tuple(dict.fromkeys(view for part in self.parts for view in part.views))
 
     def embed(self, samples: Sound) -> Vector:
-        vectors = [part.embed(samples) for part in self.parts]
-        return np.concatenate([vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors])
+        return self.vectors([self.ready(samples)])[0]
+
+    def ready(self, samples: Sound) -> Any:
+        return [part.ready(samples) for part in self.parts]
+
+    def vectors(self, ready: list[Any]) -> list[Vector]:
+        found = [part.vectors([one[i] for one in ready]) for i, part in enumerate(self.parts)]
+        unit = [[vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in each] for each in found]
+        return [np.concatenate(parts) for parts in zip(*unit, strict=True)]
 
     def _place(self) -> str | None:
         places = [part._place() for part in self.parts]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
-from ..exceptions import AudioError
+from ..exceptions import AudioError, FetchError, FileFormatError
 from .recipe import Features, Recipe
 
 Frames = NDArray[np.float32]
@@ -129,3 +132,37 @@ def _speechbrain_filters(rate: int, length: int, settings: Features) -> NDArray[
     edges = 700 * (10 ** (np.linspace(low, high, settings.bins + 2) / 2595) - 1)
     slope = (np.fft.rfftfreq(length, 1 / rate)[:, None] - edges[1:-1]) / np.diff(edges)[:-1]
     return np.asarray(np.maximum(0, np.minimum(1 + slope, 1 - slope)))
+
+
+def open_session(path: str | os.PathLike[str], threads: int) -> Any:
+    """An ONNX file in onnxruntime, on a GPU where it has one."""
+    runtime = need("onnxruntime")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    wanted = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in runtime.get_available_providers()]
+    try:
+        return runtime.InferenceSession(str(path), options, providers=wanted)
+    except Exception as error:  # onnxruntime has no base class of its own for them
+        raise FileFormatError(f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}") from error
+
+
+def cache_folder() -> Path:
+    """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
+    given = os.environ.get("MVPLDA_CACHE")
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "mvplda"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).expanduser() / "mvplda"
+
+
+def cached_file(name: str) -> Path:
+    """The file of a fetched extractor; one that was not fetched is an error that says how."""
+    place = cache_folder() / "extractors" / name / f"{name}.onnx"
+    if not place.is_file():
+        raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
+    return place

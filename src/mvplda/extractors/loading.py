@@ -8,9 +8,10 @@ from pathlib import Path
 
 from ..exceptions import FileFormatError
 from .extractor import JOINED, JointExtractor, SoundExtractor
+from .frontends import cached_file
 from .network import OnnxExtractor
 from .own import OwnExtractor
-from .weights import NAMES, cached_file
+from .weights import NAMES
 
 
 def load_extractor(

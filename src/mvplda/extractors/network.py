@@ -6,24 +6,21 @@ import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._optional import need
 from ..exceptions import AudioError, FileFormatError, NumericalError
 from .extractor import SoundExtractor, Vector
-from .frontends import SHIFT_S, make_frames, normalised
+from .frontends import SHIFT_S, make_frames, normalised, open_session
 from .quality import frame_levels, is_speech
 from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
-from .sound import Sound
+from .sound import Sound, golden_signal
 
-GOLDEN_S = 2.4
 AT_ONCE = 32
-"""Windows that the network sees at once."""
+"""Windows, or sounds of one length, that the network sees at once."""
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
@@ -54,7 +51,8 @@ class OnnxExtractor(SoundExtractor):
     def __init__(self, path: str | os.PathLike[str], recipe: Recipe | None = None, threads: int = 1) -> None:
         self.path = Path(path)
         self._threads = threads
-        self._session = _open(self.path, threads)
+        self._session = open_session(self.path, threads)
+        self.waits_s = 240.0 if "CUDAExecutionProvider" in self._session.get_providers() else 0.0
         self._inputs = [Port(i.name, tuple(i.shape)) for i in self._session.get_inputs()]
         self._outputs = [Port(o.name, tuple(o.shape)) for o in self._session.get_outputs()]
         given = recipe or self._understood()
@@ -62,7 +60,7 @@ class OnnxExtractor(SoundExtractor):
         self.rate, self.segment_s = self.recipe.rate, self.recipe.samples.segment_s
         self._graph = None
         if self.recipe.features.kind == "graph":
-            self._graph = _open(self.path.parent / self.recipe.features.file, threads)
+            self._graph = open_session(self.path.parent / self.recipe.features.file, threads)
         self._hash = self._weights_hash()
         self._dimension = len(self.embed(golden_signal(self.rate)))
 
@@ -83,23 +81,45 @@ class OnnxExtractor(SoundExtractor):
         return self.recipe.views
 
     def embed(self, samples: Sound) -> Vector:
+        return self.vectors([self.ready(samples)])[0]
+
+    def ready(self, samples: Sound) -> NDArray[np.float32]:
+        """(windows, time, bins) frames as the network gets them, or (1, n) samples."""
         samples = self._prepared(samples)
         windows = self.recipe.windows
         if self.recipe.features.kind == "samples":
-            vectors = self._run(samples[None] * np.float32(self.recipe.samples.scale))
-        elif windows.pool == "mean":
+            return samples[None] * np.float32(self.recipe.samples.scale)
+        if windows.pool == "none":
+            return self.frames(samples)[None]
+        if windows.pool == "mean":
             shift = round(SHIFT_S * self.rate)
             starts = _partials(len(samples), shift, windows.frames, windows.step, windows.coverage)
             whole = max(len(samples), (starts[-1] + windows.frames) * shift)
             frames = self.frames(np.pad(samples, (0, whole - len(samples))))
-            vectors = self._of_windows(frames, starts)
-        elif windows.pool == "thirds":
+        else:
             frames = self.frames(samples)
             starts = _thirds(len(frames), windows.frames, windows.step)
-            each = self._of_windows(frames, starts)
-            vectors = each.reshape(3, -1, each.shape[1]).mean(axis=1).reshape(1, -1)
-        else:
-            vectors = self._run(self.frames(samples)[None])
+        return np.stack([frames[start : start + windows.frames] for start in starts])
+
+    def vectors(self, ready: list[Any]) -> list[Vector]:
+        """Inputs of one length go through the network together, a few at a time; none is padded to another's length.
+
+        Only on a GPU: a processor gains nothing, and alone a sound has the same bits whatever else there is.
+        """
+        lengths: dict[object, list[int]] = {}
+        for i, one in enumerate(ready):
+            lengths.setdefault(one.shape[1:] if self.waits_s else i, []).append(i)
+        found: dict[int, Vector] = {}
+        for alike in lengths.values():
+            rows = np.concatenate([ready[i] for i in alike])
+            made = np.concatenate([self._run(rows[k : k + AT_ONCE]) for k in range(0, len(rows), AT_ONCE)])
+            bounds = np.cumsum([len(ready[i]) for i in alike])[:-1]
+            found |= {i: self._pooled(each) for i, each in zip(alike, np.split(made, bounds), strict=True)}
+        return [found[i] for i in range(len(ready))]
+
+    def _pooled(self, vectors: NDArray[np.float32]) -> Vector:
+        if self.recipe.windows.pool == "thirds":
+            vectors = vectors.reshape(3, -1, vectors.shape[1]).mean(axis=1).reshape(1, -1)
         vector = vectors.mean(axis=0, dtype=np.float64)
         if self.recipe.output.rectify:
             vector = np.maximum(vector, 0)
@@ -173,12 +193,6 @@ class OnnxExtractor(SoundExtractor):
                 f"{settings.shortest_s:g} s"
             )
         return _padded(_levelled(samples, settings.level, settings.level_value), round(settings.pad_s * self.rate))
-
-    def _of_windows(self, frames: NDArray[np.float32], starts: list[int]) -> NDArray[np.float32]:
-        """Vectors of windows, a few at a time, so that a long sound needs no more memory than a short one."""
-        windows = [frames[start : start + self.recipe.windows.frames] for start in starts]
-        parts = [self._run(np.stack(windows[i : i + AT_ONCE])) for i in range(0, len(windows), AT_ONCE)]
-        return np.concatenate(parts)
 
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """(batch, dimension) of frames (batch, time, bins), or of samples (batch, n)."""
@@ -313,21 +327,6 @@ def _from_metadata(recipe: Recipe, metadata: Mapping[str, str], path: Path) -> R
     return replace(recipe, samples=samples, features=features, rate=rate, golden=recipe.golden if same else Golden())
 
 
-def _open(path: Path, threads: int) -> Any:
-    runtime = need("onnxruntime")
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    wanted = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in runtime.get_available_providers()]
-    try:
-        return runtime.InferenceSession(str(path), options, providers=wanted)
-    except Exception as error:  # onnxruntime has no base class of its own for them
-        raise FileFormatError(f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}") from error
-
-
 def _levelled(samples: Sound, level: str, value: float) -> Sound:
     if level == "none":
         return samples
@@ -368,29 +367,6 @@ def _thirds(n: int, frames: int, step: int) -> list[int]:
         raise AudioError(f"the sound is too short: {n} frames, a window has {frames}")
     count = -(-((n - frames) // step + 1) // 3) * 3
     return [int(start) for start in np.linspace(0, n - frames, count)]
-
-
-@lru_cache(maxsize=4)
-def golden_signal(rate: int = 16000) -> Sound:
-    """A made voice of 2.4 s: pulses of a moving pitch through three resonances, in syllables, over a little noise."""
-    t = np.arange(round(GOLDEN_S * rate)) / rate
-    pitch = 120 + 25 * np.sin(2 * np.pi * 0.7 * t) - 15 * t
-    phase = 2 * np.pi * np.cumsum(pitch) / rate
-    voice = np.zeros_like(t)
-    for harmonic in range(1, 31):
-        hz = harmonic * pitch
-        gain = sum(
-            height / (1 + ((hz - centre * (1 + 0.12 * np.sin(2 * np.pi * speed * t))) / width) ** 2)
-            for centre, width, height, speed in ((550, 120, 1.0, 1.1), (1500, 180, 0.5, 1.7), (2600, 250, 0.25, 0.6))
-        )
-        voice += np.where(hz < 0.45 * rate, gain, 0.0) * np.sin(harmonic * phase)
-    syllables = np.clip(np.sin(2 * np.pi * 2.2 * t), 0, None) ** 0.5
-    numbers = np.arange(1, len(t) + 1, dtype=np.uint64)
-    mixed = (numbers * np.uint64(2654435761) ^ (numbers * np.uint64(40503) >> np.uint64(7))) % np.uint64(65536)
-    signal = 0.05 * voice * syllables + 2e-3 * (mixed.astype(np.float64) / 32768 - 1)
-    rounded = signal.astype(np.float32)
-    rounded.setflags(write=False)
-    return rounded
 
 
 def frame_numbers(frames: NDArray[np.float32]) -> tuple[float, ...]:

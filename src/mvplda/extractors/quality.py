@@ -5,20 +5,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import AudioError, DataError
+from ..exceptions import AudioError, DataError, ParameterError
+from .activity import silero_speech
 
+Activity = Literal["energy", "silero"]
 FRAME_S, SHIFT_S = 0.025, 0.010
+LEAST_SPEECH_S = 0.1
+"""Less that silero hears is none: a click has as much."""
 FULL_SCALE = 0.999
 """Of the loudest sample; from here on a sample may be cut off, for converters and codecs round a little."""
 LEAST_LIMIT = 0.1
 """Quieter sound has so few levels that equal neighbours mean nothing."""
 DIGITAL_ZERO_DB = -120.0
 SPECTRUM = 512
+LOUD, CREST = 0.35, 12.0
+"""Deviation of samples over 32 ms that only a vowel reaches; and a peak above the deviation that no voice has."""
 FFT_FRAMES = 4000
 """Spectra that the long-term spectrum is the mean of; more of a long file are passed over evenly."""
 
@@ -38,6 +44,11 @@ class QualitySettings:
         it by 20 to 40 dB
     tone : a share of the energy in a band of 100 Hz, above which a steady sound is a "tone", else it is "noise"
     speech_below_peak_db : frames further below the loudest are no speech
+    broken : so many windows (32 ms) that no voice makes are "damaged": white noise near full scale, as bytes that were
+        taken for samples give, or single samples far above all around them. Of 1,200 whole recordings none has one
+    activity : what tells speech: the "energy" of frames, which takes any sound that comes and goes for speech, or
+        "silero", a network that ``mvplda extractor get silero`` fetches. Vectors do not depend on it
+    least_speech_s : less net speech is an error, not a warning
     """
 
     speech_s: float = 1.0
@@ -48,6 +59,13 @@ class QualitySettings:
     steady_db: float = 4.0
     tone: float = 0.8
     speech_below_peak_db: float = 30.0
+    broken: int = 2
+    activity: Activity = "energy"
+    least_speech_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.activity not in ("energy", "silero"):
+            raise ParameterError(f"activity is 'energy' or 'silero'; got {self.activity!r}")
 
 
 @dataclass(frozen=True)
@@ -56,12 +74,12 @@ class Quality:
 
     Attributes
     ----------
-    duration_s, speech_s : its length, and that of its speech by energy
+    duration_s, speech_s : its length, and that of the speech in it
     peak_db, level_db : the loudest sample, and the mean power of the speech, below full scale
     clipped : share of samples in flat tops at the limit
     snr_db : speech against what lies between; None where nothing lies between
     bandwidth_hz : where the spectrum ends
-    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise
+    warnings : names of what is wrong: short, quiet, clipped, noisy, narrow, tone, noise, damaged, speechless
     digest : of the samples: equal for copies under other names
     """
 
@@ -78,7 +96,7 @@ class Quality:
     @property
     def usable(self) -> bool:
         """Whether there is speech in it that a decision could rest on."""
-        return not {"tone", "noise", "quiet"} & set(self.warnings)
+        return not {"tone", "noise", "quiet", "speechless"} & set(self.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -100,7 +118,7 @@ def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None =
 def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of a recording that comes in parts."""
     settings = settings or QualitySettings()
-    levels, peaks, lengths, flat = [], [], [], 0
+    levels, peaks, lengths, heard, flat, broken = [], [], [], [], 0, 0
     spectra = np.zeros(SPECTRUM // 2 + 1)
     digest = hashlib.sha256(f"{rate}".encode())
     for part in parts:
@@ -109,13 +127,18 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         peaks.append(float(np.abs(samples).max(initial=0.0)))
         flat += _flat_tops(samples)
         levels.append(frame_levels(samples, rate))
-        spectra += _spectrum(samples)
+        if settings.activity == "silero":
+            middles = round(SHIFT_S * rate) * np.arange(len(levels[-1])) + round(FRAME_S * rate) // 2
+            heard.append(silero_speech(samples, rate, middles))
+        spectrum, unlike_speech = _spectrum(samples)
+        spectra += spectrum
+        broken += unlike_speech
         digest.update(np.round(samples * 32768).astype("<i4").tobytes())
     total = sum(lengths)
     if not total:
         raise AudioError("the sound is empty: there are no samples")
     level = np.concatenate(levels)
-    speech = is_speech(level, settings)
+    speech = np.concatenate(heard) if heard else is_speech(level, settings)
     steady = len(level) >= 20 and np.subtract(*np.percentile(level, [95, 5])) < settings.steady_db
     found = Quality(
         duration_s=total / rate,
@@ -127,6 +150,10 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         bandwidth_hz=_bandwidth(spectra, rate),
         digest=digest.hexdigest(),
     )
+    if found.speech_s < settings.least_speech_s:
+        raise AudioError(
+            f"the sound holds {found.speech_s:.2f} s of speech, at least {settings.least_speech_s:g} s are wanted"
+        )
     band = max(1, round(100 / (rate / SPECTRUM)))
     concentrated = np.convolve(spectra, np.ones(2 * band + 1), "same").max() / max(spectra.sum(), 1e-300)
     names = {
@@ -137,6 +164,8 @@ def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySet
         "short": found.speech_s < settings.speech_s,
         "noisy": found.snr_db is not None and found.snr_db < settings.snr_db,
         "narrow": found.bandwidth_hz < settings.bandwidth_hz,
+        "damaged": broken >= settings.broken,
+        "speechless": bool(heard) and found.speech_s < LEAST_SPEECH_S,
     }
     return Quality(**{**asdict(found), "warnings": tuple(name for name, wrong in names.items() if wrong)})
 
@@ -172,14 +201,21 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
     return int((np.append(both, False) | np.append(False, both)).sum())
 
 
-def _spectrum(samples: NDArray[np.float32]) -> NDArray[np.float64]:
+def _spectrum(samples: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
+    """Power by frequency, and how many windows are as no voice makes them."""
     if len(samples) < SPECTRUM:
         samples = np.pad(samples, (0, SPECTRUM - len(samples)))
     windows = np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
     windows = windows[:: max(1, len(windows) // FFT_FRAMES)]
     power = np.abs(np.fft.rfft(windows * np.hanning(SPECTRUM + 1)[:-1])) ** 2
     power[:, 0] = 0  # a constant is no sound
-    return np.asarray(power.sum(axis=0))
+    rest = power[:, 1:] + 1e-20
+    flatness = np.exp(np.log(rest).mean(axis=1)) / rest.mean(axis=1)  # of white noise 0.56
+    level = np.sqrt(np.mean(np.square(windows, dtype=np.float64), axis=1)) + 1e-12
+    top = np.abs(windows).max(axis=1)
+    noise = (flatness > 0.4) & (level > LOUD)
+    clicks = (flatness > 0.3) & (top > CREST * level) & (top > 0.5 * np.abs(samples).max())
+    return np.asarray(power.sum(axis=0)), int((noise | clicks).sum())
 
 
 def _bandwidth(spectrum: NDArray[np.float64], rate: int) -> float:

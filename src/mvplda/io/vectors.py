@@ -134,8 +134,13 @@ def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = N
     return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
 
 
-def read_vectors(path: PathLike) -> VectorSet:
+def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
     """Read vectors and ids; the suffix or a Kaldi prefix names the format, of a stream its first bytes.
+
+    Parameters
+    ----------
+    path : file, or ``-``
+    named : False takes row numbers for ids, whether the file has any or not
 
     Raises
     ------
@@ -146,9 +151,9 @@ def read_vectors(path: PathLike) -> VectorSet:
     ids: list[str] = []
     parts: list[NDArray[Any]] = []
     width = 0
-    for batch in open_vectors(path).batches(WHOLE, (), True):
+    for batch in open_vectors(path).batches(WHOLE, (), named):
         found = batch.X.shape[1]
-        names = list(batch.ids or ())
+        names = list(batch.ids or ()) if named else [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
         if found and width and found != width:
             fail(path, f"the vector of {names[0]!r} has width {found}; those before have {width}")
         width = width or found
@@ -159,6 +164,18 @@ def read_vectors(path: PathLike) -> VectorSet:
     parts = [X if X.shape[1] else np.full((len(X), width), np.nan) for X in parts]  # vectors that are null
     vectors = checked(path, ids, parts[0] if len(parts) == 1 else np.concatenate(parts))
     return replace(vectors, extractor=read_extractor(path))
+
+
+def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Those of some columns that stand beside the vectors in a file: arrays of an .npz, columns of a table."""
+    reader = open_vectors(path)
+    there = [name for name in names if name in reader.columns]
+    parts: dict[str, list[Any]] = {name: [] for name in there}
+    for batch in reader.batches(WHOLE, there, False) if there else ():
+        for name in there:
+            values = batch.columns[name]
+            parts[name] += values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
+    return {name: np.array([*values, None], dtype=object)[:-1] for name, values in parts.items()}
 
 
 def read_extractor(path: PathLike) -> str | None:

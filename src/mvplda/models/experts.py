@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,13 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray
 from ..backend import as_vectors
-from ..exceptions import DataError, LabelError, ParameterError
+from ..calibration import LinearCalibrator
+from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..labels import base_columns, encode_labels, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.evidence import log_sum
-from ..scoring.profiles import Profiles
-from ..scoring.question import Hypothesis, Question, make_question, possible_hypotheses
-from .scorer import MatrixScorer
+from ..scoring.profiles import Profiles, enrolled_names
+from ..scoring.question import Hypothesis, Question, Ratio, make_question, possible_hypotheses
+from ..scoring.wide import can_be_wide, wide_evidence
+from .baselines import CascadeScorer
+from .scorer import Identification, MatrixScorer
 
 TRIALS = 20_000
 """Of every kind in every fold, so many held-out trials are enough to weigh experts by."""
@@ -28,7 +33,13 @@ TRIALS = 20_000
 TESTS = 2000
 """Of every fold, so many held-out vectors are tests."""
 
-Factors = Mapping[str, float] | Literal["learnt"] | None
+TOGETHER = "together"
+"""Names the factor of what an expert says of several views at once, beyond what it says of each."""
+
+LEAST_HELD_OUT = 4
+"""People in a fold: between fewer, hardly any trial is of two voices."""
+
+Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
 
 class Committee(MatrixScorer, BaseEstimator):
@@ -36,12 +47,13 @@ class Committee(MatrixScorer, BaseEstimator):
 
     Every expert says how likely a hypothesis is, against "nothing is shared"; what the experts say is multiplied
     by their factors and added up, and a question is answered by the sum. A network of voices and one of words are
-    two experts: the second may speak of the phrase alone, and then says nothing about who spoke.
+    two experts. An expert has a factor for every view that it speaks of, and one for what it says of several views
+    together beyond that: a network of words may be believed about the phrase and hardly about the speaker.
 
     Experts that hear the same thing say it twice, and each is too sure of itself where it was trained on few classes.
-    Their factors, and a constant a hypothesis, are therefore learnt from classes that were held out, by logistic
-    regression over hypotheses: the likelihood ratios are calibrated by it. A scorer that knows no views, such as the
-    cosine, may be among the experts: its score counts for hypotheses that share all the views it speaks of.
+    Factors are therefore learnt from classes that were held out, by logistic regression over hypotheses: the
+    likelihood ratios are calibrated by it. A scorer that knows no views, such as the cosine, may be among the experts:
+    its score, made a likelihood ratio on the same trials, counts for hypotheses that share all the views it speaks of.
 
     Parameters
     ----------
@@ -51,7 +63,7 @@ class Committee(MatrixScorer, BaseEstimator):
         Columns of a vector that an expert sees; those that are not named see all of them.
     speaks_of : dict of {name: views} or None
         Views that an expert may speak of; those that are not named speak of all.
-    factors : "learnt", dict of {name: factor} or None
+    factors : "learnt", dict of {name: factor, or {view or "together": factor}}, or None
         None, and too few classes to hold any out: 1 for experts with views, 0 for others.
     known : sequence of str
         Views whose class is known when questions are asked (``known=``): factors are learnt for such trials.
@@ -64,8 +76,10 @@ class Committee(MatrixScorer, BaseEstimator):
     ----------
     experts_ : dict of {name: fitted scorer}
     views_ : dict of {view: 0}, the base views that hypotheses are made of
-    factors_ : dict of {name: factor}
-    offsets_ : dict of {hypothesis: constant}
+    factors_ : dict of {name: {view or "together": factor}}
+    lines_ : dict of {name: (slope, intercept)} that make likelihood ratios of scores of experts without views
+    cost_ : mean of -log posterior(truth) over the held-out trials, all hypotheses alike; infinite without any
+    calibrator_ : `LinearCalibrator` of the question "same in every view?", from the held-out trials; None without any
 
     Examples
     --------
@@ -85,6 +99,8 @@ class Committee(MatrixScorer, BaseEstimator):
     >>> committee.llr(np.hstack([voice, words])[:3], np.hstack([voice, words])[:5], same="speaker").shape
     (3, 5)
     """
+
+    calibrator_: LinearCalibrator | None
 
     def __init__(
         self,
@@ -107,10 +123,17 @@ class Committee(MatrixScorer, BaseEstimator):
 
     # -- training ------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit every expert to its columns, and learn their factors from classes that were held out."""
-        if not self.experts:
-            raise ParameterError("a committee needs at least one expert")
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, trials: Any = None) -> Self:
+        """Fit every expert to its columns, and learn their factors from classes that were held out.
+
+        Parameters
+        ----------
+        X, y : vectors, and labels of every view
+        groups : (n,) people who are held out together; None: the classes of the first view
+        trials : (n,) bool, vectors of which held-out trials may be made: those of people that no extractor was
+            trained on, where there are such, and of recordings. None: all
+        """
+        self._check_settings()
         if y is None:
             raise LabelError("a committee requires y to be passed, but the target y is None: give labels of every view")
         vectors = as_vectors(X)
@@ -119,34 +142,97 @@ class Committee(MatrixScorer, BaseEstimator):
         for name, expert in self.experts_.items():
             expert.fit(self._see(name, vectors), labels)
         self._find_views(tuple(labels))
-        self.factors_ = {name: 1.0 if views_of(e) is not None else 0.0 for name, e in self.experts_.items()}
-        self.offsets_ = dict.fromkeys(possible_hypotheses(tuple(self.views_), {}), 0.0)
+        self.lines_ = {name: (1.0, 0.0) for name in self.experts_ if views_of(self.experts_[name]) is None}
+        given: dict[str, Any] = {}
+        if isinstance(self.factors, Mapping):
+            given = {name: self.factors[name] for name in self._named(self.factors, "factors")}
+        self.factors_ = {}
+        for name in self.experts_:
+            one = given.get(name, 0.0 if name in self.lines_ else 1.0)
+            told = one if isinstance(one, Mapping) else dict.fromkeys(self._parts_of(name), one)
+            unknown = [part for part in told if part not in self._parts_of(name)]
+            if unknown:
+                raise ParameterError(
+                    f"factors of {name!r} name {unknown[0]!r}; it has factors for {list(self._parts_of(name))}"
+                )
+            self.factors_[name] = {part: float(told.get(part, 1.0)) for part in self._parts_of(name)}
+        self.calibrator_, self.cost_ = None, float("inf")
         if self.factors == "learnt":
-            self._learn(vectors, labels)
-        elif self.factors is not None:
-            self.factors_ |= {name: float(self.factors[name]) for name in self._named(self.factors, "factors")}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MvpldaWarning)  # few people, or scores apart: the factors allow for it
+                self._learn(vectors, labels, groups, trials)
         return self
 
-    def _learn(self, X: Array, labels: dict[str, NDArray[Any]]) -> None:
-        said, truth = [], []
-        for training, trials in _held_out(X, labels, tuple(self.views_), self.folds, self.enrolment):
+    def _check_settings(self) -> None:
+        if not self.experts:
+            raise ParameterError("a committee needs at least one expert")
+        for name, expert in self.experts.items():
+            scorer = getattr(expert, "scorer", expert)
+            if isinstance(scorer, (Committee, CascadeScorer)):
+                raise ParameterError(f"expert {name!r} is a {type(scorer).__name__}: make its parts the experts")
+            if getattr(expert, "normaliser", None) is not None:
+                raise ParameterError(f"expert {name!r} has a normaliser, which would play no part: leave it out")
+        for what, least in (("folds", 2), ("enrolment", 1)):
+            value = getattr(self, what)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
+        if isinstance(self.factors, str) and self.factors != "learnt":
+            raise ParameterError(f"factors is 'learnt', a dict of them or None; got {self.factors!r}")
+        for name, told in self.factors.items() if isinstance(self.factors, Mapping) else ():
+            for factor in told.values() if isinstance(told, Mapping) else (told,):
+                if not (np.isfinite(factor) and factor >= 0):
+                    raise ParameterError(f"a factor is a number of at least 0; got {factor!r} for {name!r}")
+
+    def _parts_of(self, name: str) -> tuple[str, ...]:
+        """What an expert has factors for."""
+        may = self._may(name)
+        return (*may, TOGETHER) if len(may) > 1 else may
+
+    def _may(self, name: str) -> tuple[str, ...]:
+        """Views that an expert speaks of."""
+        views = views_of(self.experts_[name])
+        own = tuple(self.views_) if views is None else base_columns(tuple(views))
+        allowed = _names((self.speaks_of or {}).get(name, own))
+        return tuple(v for v in self.views_ if v in own and v in allowed)
+
+    def _learn(self, X: Array, labels: dict[str, NDArray[Any]], groups: Any, eligible: Any) -> None:
+        every = possible_hypotheses(tuple(self.views_), {})
+        said: dict[str, list[Array]] = {name: [] for name in self.experts_}
+        truth, stands_for, people = [], [], []
+        for training, trials in _held_out(X, labels, self, groups, eligible):
             fold = clone(self).set_params(factors=None)
             fold.fit(X[training], {view: column[training] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
-            claims = {view: labels[view][trials.enrol[trials.first]] for view in self.known}
-            question = Question(known=claims or None)
-            evidence = fold._evidence(profiles, fold.enrol(X[trials.test]), question, list(self.offsets_))
-            for number, rows in enumerate(trials.chosen):
-                said.append(
-                    np.stack([np.stack([e[h].ravel()[rows] for h in self.offsets_], 1) for e in evidence.values()], 2)
-                )
-                truth.append(np.full(len(rows), number))
+            claims = {view: labels[view][trials.enrol[trials.first]] for view in _names(self.known)}
+            evidence = fold._evidence(profiles, fold.enrol(X[trials.test]), Question(known=claims or None), every)
+            rows = np.concatenate(trials.chosen)
+            for name, own in evidence.items():
+                said[name].append(np.stack([own[h].ravel()[rows] for h in every]))
+            truth += [np.full(len(some), number) for number, some in enumerate(trials.chosen)]
+            stands_for += [np.full(len(some), w) for some, w in zip(trials.chosen, trials.stands_for, strict=True)]
+            people.append(labels[next(iter(self.views_))][trials.enrol[trials.first]][rows // len(trials.test)])
         kinds = np.concatenate(truth) if truth else np.empty(0, dtype=np.int64)
         if len(np.unique(kinds)) < 2:
             return
-        factors, offsets = weigh_experts(np.concatenate(said), kinds)
-        self.factors_ = dict(zip(self.experts_, factors.tolist(), strict=True))
-        self.offsets_ = dict(zip(self.offsets_, offsets.tolist(), strict=True))
+        found = {name: dict(zip(every, np.concatenate(parts, axis=1), strict=True)) for name, parts in said.items()}
+        for name in self.lines_:
+            full = next(h for h in every if set(self._may(name)) <= set(h))
+            same = np.isin(kinds, [i for i, h in enumerate(every) if set(self._may(name)) <= set(h)])
+            line = LinearCalibrator().fit(found[name][full], same)
+            self.lines_[name] = (float(line.slopes_[0]), line.intercept_)
+            for h in every:
+                if set(self._may(name)) <= set(h):
+                    found[name][h] = line.transform(found[name][full])
+        places = [(name, part) for name in self.experts_ for part in self._parts_of(name)]
+        parts = np.stack([np.stack([_part(found[n], h, p) for h in every], axis=1) for n, p in places], axis=2)
+        factors, self.cost_ = weigh_experts(parts, kinds)
+        for (name, part), factor in zip(places, factors.tolist(), strict=True):
+            self.factors_[name][part] = factor
+        terms = parts @ factors
+        llrs = terms[:, 0] - np.logaddexp.reduce(terms[:, 1:], axis=1) + np.log(len(every) - 1)
+        same, weights = kinds == 0, np.concatenate(stands_for)
+        mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
+        self.calibrator_ = LinearCalibrator()._fit(llrs[:, None], same, mass, np.concatenate(people))
 
     def _adopt(self, experts: dict[str, Any], width: int) -> None:
         self.experts_, self.width_ = experts, width
@@ -166,9 +252,12 @@ class Committee(MatrixScorer, BaseEstimator):
         every = {view for views in found for view in views}
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         for name in self._named(self.speaks_of, "speaks_of"):
-            unknown = [view for view in (self.speaks_of or {})[name] if view not in self.views_]
+            unknown = [view for view in _names((self.speaks_of or {})[name]) if view not in self.views_]
             if unknown:
                 raise ParameterError(f"expert {name!r} speaks of {unknown[0]!r}; there are {list(self.views_)}")
+        unknown = [view for view in _names(self.known) if view not in self.views_]
+        if unknown:
+            raise ParameterError(f"known names {unknown[0]!r}; there are {list(self.views_)}")
 
     # -- profiles ------------------------------------------------------------
 
@@ -209,11 +298,37 @@ class Committee(MatrixScorer, BaseEstimator):
 
     # -- scoring ---------------------------------------------------------------
 
+    def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> NDArray[Any]:
+        """Scores (profiles, tests), as `MultiviewPLDA.llr`."""
+        return super().llr(*self._claimed(enrol, test, question, options), **options)
+
+    def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any) -> Any:
+        """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
+        enrol, test, question = self._claimed(enrol, test, question, options)
+        return super().llr_trials(enrol, test, pairs, question, **options)
+
+    def identify(self, profiles: Any, test: Any, question: Question | None = None, **options: Any) -> Identification:
+        """The `top` profiles of every test, best first, without ever holding the whole matrix."""
+        return super().identify(*self._claimed(profiles, test, question, options), **options)
+
+    def _claimed(
+        self, enrol: Any, test: Any, question: Question | None, options: dict[str, Any]
+    ) -> tuple[Profiles, Any, Question]:
+        """The sides and the question, which is taken out of `options`; claims are labels of the profiles from here."""
+        names = [field.name for field in fields(Question) if field.name in options]
+        question = make_question(question, {name: options.pop(name) for name in names})
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        if not isinstance(question.known, Mapping):
+            return profiles, test, question
+        labels = {view: enrolled_names(profiles, view, claims) for view, claims in question.known.items()}
+        claimed = replace(profiles, labels=profiles.labels | labels, kept={})
+        return claimed, test, replace(question, known=tuple(labels))
+
     def hypotheses(
         self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
     ) -> dict[Hypothesis, NDArray[Any]]:
         """Posterior probability of every hypothesis, as `MultiviewPLDA.hypotheses`."""
-        question = make_question(question, asked)
+        enrol, test, question = self._claimed(enrol, test, question, asked)
         profiles, tests = self._sides(enrol, test)
         weights = question.alternatives(self.views_, _labelled(profiles, tests, question))
         terms = self._terms(profiles, tests, question, list(weights))
@@ -246,11 +361,15 @@ class Committee(MatrixScorer, BaseEstimator):
         hypotheses: list[Hypothesis],
         pairs: IntArray | None = None,
     ) -> dict[Hypothesis, Array]:
-        evidence = self._evidence(enrol, test, question, hypotheses, pairs)
-        terms = {}
-        for h in hypotheses:
-            added = sum(self.factors_[name] * said[h] for name, said in evidence.items())
-            terms[h] = np.asarray(added + self.offsets_.get(h, 0.0))  # (V10)
+        wanted = list(dict.fromkeys([*hypotheses, *((view,) for h in hypotheses for view in h)]))
+        evidence = self._evidence(enrol, test, question, wanted, pairs)
+        shape = (len(enrol), len(test)) if pairs is None else (len(pairs),)
+        terms = {h: np.zeros(shape) for h in hypotheses}
+        for name, factors in self.factors_.items():
+            for h in hypotheses:
+                for part, factor in factors.items():
+                    if factor and (part in h or (part == TOGETHER and len(h) > 1)):
+                        terms[h] += factor * _part(evidence[name], h, part)  # (V10)
         return terms
 
     def _evidence(
@@ -261,29 +380,44 @@ class Committee(MatrixScorer, BaseEstimator):
         hypotheses: list[Hypothesis],
         pairs: IntArray | None = None,
     ) -> dict[str, dict[Hypothesis, Array]]:
-        """What every expert says of every hypothesis, relative to the last, in which nothing is shared."""
+        """What every expert says of every hypothesis, relative to that in which nothing is shared."""
         labelled = _labelled(enrol, test, question)
+        claimed = [v for v in labelled if question.same is not None and v in question.same]
         tests = dict(self._parts(test))
         found: dict[str, dict[Hypothesis, Array]] = {}
         shape = (len(enrol), len(test)) if pairs is None else (len(pairs),)
         for name, profiles in self._parts(enrol):
             scorer = scorer_of(self.experts_[name])
             views = views_of(self.experts_[name])
-            own = tuple(self.views_) if views is None else base_columns(tuple(views))
-            may = [v for v in (self.speaks_of or {}).get(name, own) if v in own]
-            said: dict[Hypothesis, Array] = {}
+            may = tuple(v for v in self._may(name) if v not in labelled or v in claimed)
+            own = () if views is None else base_columns(tuple(views))
+            known = _known_to(question, own)
+            said: dict[Hypothesis, Array] = {(): np.zeros(shape)}
+
+            def ask(same: Hypothesis, other: Hypothesis, own: Any = own, known: Any = known, **sides: Any) -> Array:
+                """log N(same) - log N(other), where views that neither names are different."""
+                apart = {v: "different" for v in own if v not in same and v not in labelled}
+                return _ask(question=Question(same, apart, {same: 1.0, other: 1.0}, known), pairs=pairs, **sides)
+
+            sides = {"scorer": scorer, "enrol": profiles, "test": tests[name]}
+            if views is not None and known and not labelled:
+                said |= _quickly(scorer, profiles, tests[name], may, Question(known=known), hypotheses, pairs)
             for h in hypotheses:
-                shared = tuple(v for v in own if v in h and v in may)
-                complete = bool(may) and len(shared) == len([v for v in may if v not in labelled])
-                if not shared or (views is None and not complete):
-                    said[h] = np.zeros(shape)
-                elif views is None:
-                    said[h] = _ask(scorer, profiles, tests[name], pairs, Question())
-                else:
-                    apart = {v: "different" for v in own if v not in shared and v not in labelled}
-                    one = Question(shared, apart, {shared: 1.0, (): 1.0}, _known_to(question, own))
-                    said[h] = _ask(scorer, profiles, tests[name], pairs, one)
-            found[name] = said
+                shared = tuple(v for v in may if v in h)
+                if shared in said:
+                    continue
+                if views is None:
+                    slope, intercept = self.lines_[name]
+                    all_shared = shared == may
+                    score = _ask(question=Question(), pairs=pairs, **sides) if all_shared else np.zeros(shape)
+                    said[shared] = slope * score + intercept if all_shared else score
+                elif set(claimed) & set(may) <= set(shared):
+                    said[shared] = ask(shared, (), **sides)
+                else:  # a claim that is false can only be one side of a ratio
+                    if may not in said:
+                        said[may] = ask(may, (), **sides)
+                    said[shared] = said[may] - ask(may, shared, **sides)
+            found[name] = {h: said[tuple(v for v in may if v in h)] for h in hypotheses}
         return found
 
     # -- files -----------------------------------------------------------------
@@ -295,15 +429,19 @@ class Committee(MatrixScorer, BaseEstimator):
             name: put_part(arrays, f"expert/{i}", expert, Persistent)
             for i, (name, expert) in enumerate(self.experts_.items())
         }
+        spoken = None if self.speaks_of is None else {name: list(_names(v)) for name, v in self.speaks_of.items()}
         values = {
             "experts": experts,
             "columns": None if self.columns is None else {name: list(c) for name, c in self.columns.items()},
-            "speaks_of": None if self.speaks_of is None else {name: list(v) for name, v in self.speaks_of.items()},
-            "settings": {"known": list(self.known), "enrolment": self.enrolment, "folds": self.folds},
+            "speaks_of": spoken,
+            "settings": {"known": list(_names(self.known)), "enrolment": self.enrolment, "folds": self.folds},
             "views": list(self.views_),
             "width": self.width_,
             "factors": self.factors_,
-            "offsets": [[list(h), offset] for h, offset in self.offsets_.items()],
+            "lines": {name: list(line) for name, line in self.lines_.items()},
+            "calibrator": None
+            if self.calibrator_ is None
+            else put_part(arrays, "calibrator", self.calibrator_, Persistent),
         }
         return arrays, values
 
@@ -317,8 +455,10 @@ class Committee(MatrixScorer, BaseEstimator):
         committee = cls(experts, columns=columns, speaks_of=values["speaks_of"], **values["settings"])
         committee._adopt(experts, int(values["width"]))
         committee.views_ = dict.fromkeys(values["views"], 0)
-        committee.factors_ = {name: float(values["factors"][name]) for name in experts}
-        committee.offsets_ = {tuple(h): float(offset) for h, offset in values["offsets"]}
+        committee.factors_ = {n: {part: float(f) for part, f in values["factors"][n].items()} for n in experts}
+        committee.lines_ = {name: (float(a), float(b)) for name, (a, b) in values["lines"].items()}
+        about, committee.cost_ = values["calibrator"], float("inf")
+        committee.calibrator_ = None if about is None else get_part(arrays, "calibrator", about, Persistent)
         return committee
 
     def describe(self) -> dict[str, Any]:
@@ -329,6 +469,11 @@ class Committee(MatrixScorer, BaseEstimator):
             "experts": {name: expert.describe() for name, expert in self.experts_.items()},
             "factors": self.factors_,
         }
+
+
+def _names(views: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of views, of which one may stand alone."""
+    return (views,) if isinstance(views, str) else tuple(views)
 
 
 def scorer_of(expert: Any) -> Any:
@@ -358,21 +503,46 @@ def _ask(scorer: Any, enrol: Profiles, test: Profiles, pairs: IntArray | None, q
     return np.asarray(scorer.llr_trials(enrol, test, pairs, question, dtype=np.float64))
 
 
-def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, Array]:
-    """Factors of experts and offsets of hypotheses that cost held-out trials least; the last offset is 0.
+def _quickly(
+    scorer: Any,
+    enrol: Profiles,
+    test: Profiles,
+    may: tuple[str, ...],
+    question: Question,
+    hypotheses: list[Hypothesis],
+    pairs: IntArray | None,
+) -> dict[Hypothesis, Array]:
+    """Evidence of a model of full rank with one known view; nothing where it takes the long way."""
+    wanted = [h for h in dict.fromkeys(tuple(v for v in may if v in h) for h in hypotheses) if h]
+    ratio = Ratio(dict(scorer.views_), dict.fromkeys(wanted, 0.0), {(): 0.0})
+    comparison = scorer._put(ratio, enrol, test, question, "exact", np.float64)
+    if not can_be_wide(comparison):
+        return {}
+    return wide_evidence(comparison, wanted, paired=pairs is not None)
 
-    said : (n, hypotheses, experts) evidence; truth : (n,) number of the true hypothesis. All hypotheses that occur
-    weigh the same. The cost, the mean of -log posterior(truth), is convex in both.
+
+def _part(said: Mapping[Hypothesis, Array], h: Hypothesis, part: str) -> Array:
+    """What an expert says of one view under a hypothesis, or of its views together beyond that."""
+    if part != TOGETHER:
+        return said[(part,)] if part in h else np.zeros_like(said[h])
+    return said[h] - sum((said[(view,)] for view in h), np.zeros_like(said[h]))
+
+
+def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
+    """Factors that cost held-out trials least, and what they cost.
+
+    said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
+    hypotheses that occur weigh the same. The cost, the mean of -log posterior(truth), is convex. There is no constant:
+    it would serve the people who were held out, whom an extractor may have met, and no others.
     """
-    n, n_hypotheses, n_experts = said.shape
+    n, n_hypotheses, n_parts = said.shape
     mass = (1.0 / np.maximum(np.bincount(truth, minlength=n_hypotheses), 1))[truth]
     mass /= mass.sum()
     scale = np.maximum(np.sqrt(np.einsum("nhe,nhe->e", said, said) / n), 1e-12)
     rows = np.arange(n)
 
     def cost(theta: Array) -> tuple[float, Array]:
-        factors, offsets = theta[:n_experts] / scale, np.append(theta[n_experts:], 0.0)
-        logs = said @ factors + offsets
+        logs = said @ (theta / scale)
         logs -= logs.max(axis=1, keepdims=True)
         posterior = np.exp(logs)
         total = posterior.sum(axis=1)
@@ -380,14 +550,12 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, Array]:
         posterior /= total[:, None]
         posterior[rows, truth] -= 1.0
         posterior *= mass[:, None]
-        slope = np.einsum("nhe,nh->e", said, posterior) / scale
-        small = 1e-6 * theta[:n_experts]  # keeps factors finite where all trials are told apart
-        return value + 0.5 * float(small @ theta[:n_experts]), np.append(slope + small, posterior[:, :-1].sum(axis=0))
+        small = 1e-6 * theta  # keeps factors finite where all trials are told apart
+        return value + 0.5 * float(small @ theta), np.einsum("nhe,nh->e", said, posterior) / scale + small
 
-    bounds = [(0.0, None)] * n_experts + [(-50.0, 50.0)] * (n_hypotheses - 1)
-    start = np.append(0.3 * scale, np.zeros(n_hypotheses - 1))
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
-    return found.x[:n_experts] / scale, np.append(found.x[n_experts:], 0.0)
+    bounds = [(0.0, None)] * n_parts
+    found = minimize(cost, 0.3 * scale, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
+    return np.asarray(found.x / scale), float(found.fun)
 
 
 @dataclass(frozen=True)
@@ -396,6 +564,7 @@ class _Trials:
 
     first : place of every profile's first vector among those enrolled
     chosen : per hypothesis, places in the (profiles, tests) matrix
+    stands_for : how many trials one that was chosen stands for
     """
 
     enrol: IntArray
@@ -403,39 +572,48 @@ class _Trials:
     first: IntArray
     test: IntArray
     chosen: list[IntArray]
+    stands_for: list[float]
 
 
 def _held_out(
-    X: Array, labels: dict[str, NDArray[Any]], views: tuple[str, ...], folds: int, enrolment: int
+    X: Array, labels: dict[str, NDArray[Any]], committee: Committee, groups: Any, eligible: Any
 ) -> Iterator[tuple[NDArray[np.bool_], _Trials]]:
-    """Training rows and trials of every fold of the first view's classes; none where they are too few."""
+    """Training rows and trials of every fold of people; none where these are too few."""
+    views = tuple(committee.views_)
     table = encode_labels({view: labels[view] for view in views}, views)
     codes = np.stack([table.codes[view] for view in views], axis=1)
-    n_classes = len(table.classes[views[0]])
-    if n_classes < 2 * folds:
+    people = codes[:, 0] if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1].reshape(-1)
+    may_try = np.ones(len(X), dtype=bool) if eligible is None else np.asarray(eligible, dtype=bool)
+    met = np.unique(people[may_try])
+    if len(met) < LEAST_HELD_OUT:  # nobody whom the extractor has not met: then the others must do
+        met = np.unique(people)
+    folds = min(committee.folds, len(met) // LEAST_HELD_OUT)
+    if len(np.unique(people)) < 2 * LEAST_HELD_OUT:
         return
     rng = np.random.default_rng(0)
-    dealt = rng.permutation(n_classes) % folds
+    fold_of = np.full(people.max() + 1, -1)
+    fold_of[met] = rng.permutation(len(met)) % folds
     for f in range(folds):
-        out = np.flatnonzero(dealt[codes[:, 0]] == f)
+        held = fold_of[people] == f
+        out = np.flatnonzero(held & may_try) if (held & may_try).any() else np.flatnonzero(held)
         cell = np.unique(codes[out], axis=0, return_inverse=True)[1].reshape(-1)
         order = np.argsort(cell, kind="stable")
         place = np.empty(len(out), dtype=np.int64)
         starts = np.flatnonzero(np.append(True, np.diff(cell[order]) > 0))
         place[order] = np.arange(len(out)) - np.repeat(starts, np.diff(np.append(starts, len(out))))
         size = np.bincount(cell)[cell]
-        enrols = (place < np.minimum(enrolment, size // 2)) & (size > 1)
+        enrols = (place < np.minimum(committee.enrolment, size // 2)) & (size > 1)
         rows = out[enrols][np.argsort(cell[enrols], kind="stable")]
         names = np.sort(cell[enrols])
         tests = np.sort(rng.permutation(out[~enrols])[:TESTS])
         first = np.flatnonzero(np.append(True, np.diff(names) > 0)) if len(names) else names
         ids = np.cumsum(np.append(0, np.diff(names) > 0)) if len(names) else names
         equal = [np.equal.outer(codes[rows[first], k], codes[tests, k]) for k in range(len(views))]
-        chosen = []
+        chosen, stands_for = [], []
         for h in possible_hypotheses(views, {}):
             mask = np.logical_and.reduce([e if v in h else ~e for v, e in zip(views, equal, strict=True)])
-            chosen.append(np.sort(rng.permutation(np.flatnonzero(mask))[:TRIALS]))
-        training = np.ones(len(X), dtype=bool)
-        training[out] = False
+            there = np.flatnonzero(mask)
+            chosen.append(np.sort(rng.permutation(there)[:TRIALS]))
+            stands_for.append(len(there) / max(1, len(chosen[-1])))
         if len(rows) and len(tests):
-            yield training, _Trials(rows, ids, first, tests, chosen)
+            yield ~held, _Trials(rows, ids, first, tests, chosen, stands_for)

@@ -27,7 +27,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -43,9 +43,8 @@ log = logging.getLogger("mvplda.serve")
 PAGE_FOLDER = Path(__file__).with_name("page")
 LOCAL = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "media-src 'self' blob:; connect-src 'self'; worker-src 'self' blob:; manifest-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -241,11 +240,15 @@ REFUSAL = {
 }
 
 
-def answered(description: str, example: Any = None) -> dict[str, Any]:
-    return {"description": description, "content": {"application/json": {"example": example}} if example else {}}
+Responses = dict[int | str, dict[str, Any]]
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def answered(status: int, description: str, example: Any = None) -> Responses:
+    content = {"application/json": {"example": example}} if example else {}
+    return {status: {"description": description, "content": content}}
+
+
+def problems(*statuses: int) -> Responses:
     content = {"application/problem+json": {"example": REFUSAL}}
     return {status: {"description": TITLES.get(status, "Problem"), "content": content} for status in statuses}
 
@@ -316,8 +319,8 @@ class Guard:
                 own = {**HEADERS, "X-Request-Id": request_id}
                 if scope["path"] in DOCS:
                     own.pop("Content-Security-Policy")
-                if scope["path"].startswith("/v1"):
-                    own["Cache-Control"] = "no-store"
+                # the page's files are asked for anew, so that those of two versions never meet
+                own["Cache-Control"] = "no-store" if scope["path"].startswith("/v1") else "no-cache"
                 if self.door.tls:
                     own["Strict-Transport-Security"] = "max-age=31536000"
                 message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in own.items())]
@@ -345,7 +348,7 @@ class Guard:
     def _refused(self, scope: Scope) -> Problem | None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         length = headers.get(b"content-length", "0")
-        if length.isdigit() and int(length) > self.door.most_bytes:
+        if length.isascii() and length.isdigit() and int(length) > self.door.most_bytes:
             return Problem(413, "too-large", f"a body has at most {self.door.most_bytes} bytes")
         host = headers.get(b"host", "")
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
@@ -419,7 +422,10 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
                 raise Problem(422, "json", "the body is a JSON object")
             fields |= body
         elif kind == "multipart/form-data":
-            form = await request.form(max_files=5, max_fields=20, max_part_size=door.most_bytes)
+            try:
+                form = await request.form(max_files=5, max_fields=20)
+            except (ValueError, KeyError) as error:  # of the parser; what starlette says itself passes
+                raise Problem(400, "form", f"the form cannot be read: {error}") from error
             for name, value in form.multi_items():
                 if isinstance(value, str):
                     fields[name] = value
@@ -537,7 +543,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         return found
 
     @app.put(
-        "/v1/phrases/{phrase_id}", tags=["phrases"], responses={201: answered("Created")} | problems(401, 403, 422, 429)
+        "/v1/phrases/{phrase_id}", tags=["phrases"], responses=answered(201, "Created") | problems(401, 403, 422, 429)
     )
     async def put_phrase(phrase_id: str, body: NewPhrase, caller: Caller = Admin) -> Response:
         """Put a phrase on the list; its id is its words, in small letters, with hyphens."""
@@ -554,7 +560,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         "/v1/profiles",
         tags=["profiles"],
         status_code=201,
-        responses={201: answered("Created", {**PROFILE, "state": "created"})} | problems(400, 401, 403, 409, 422, 429),
+        responses=answered(201, "Created", {**PROFILE, "state": "created"}) | problems(400, 401, 403, 409, 422, 429),
     )
     async def create(request: Request, body: NewProfile, caller: Caller = Enroller) -> Response:
         """Make a profile of a person who has agreed to it."""
@@ -568,7 +574,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
     @app.get(
         "/v1/profiles",
         tags=["profiles"],
-        responses={200: answered("A page", {"items": [PROFILE], "next": None})} | problems(401, 403, 422, 429),
+        responses=answered(200, "A page", {"items": [PROFILE], "next": None}) | problems(401, 403, 422, 429),
     )
     async def get_profiles(
         caller: Caller = Verifier,
@@ -577,12 +583,12 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         userId: Annotated[str | None, Query(max_length=200)] = None,
     ) -> dict[str, Any]:
         """All profiles, page by page; never a vector."""
-        found: dict[str, Any] = await do(service.list, top, after, userId)
+        found: dict[str, Any] = await do(service.list_profiles, top, after, userId)
         return found
 
     known = problems(401, 403, 404, 409, 410, 422, 429)
 
-    @app.get("/v1/profiles/{profile_id}", tags=["profiles"], responses={200: answered("It", PROFILE)} | known)
+    @app.get("/v1/profiles/{profile_id}", tags=["profiles"], responses=answered(200, "It", PROFILE) | known)
     async def get_profile(profile_id: str, caller: Caller = Verifier) -> Response:
         """State, counts and times of a profile; never a vector."""
         return profile_answer(await do(service.get, profile_id))
@@ -592,7 +598,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         tags=["profiles"],
         status_code=201,
         openapi_extra=SOUND,
-        responses={201: answered("Added", {"enrollmentId": 1, **PROFILE, "quality": QUALITY, "phraseLlr": 4.0})}
+        responses=answered(201, "Added", {"enrollmentId": 1, **PROFILE, "quality": QUALITY, "phraseLlr": 4.0})
         | known
         | problems(400, 413, 415, 503),
     )
@@ -640,7 +646,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         "/v1/profiles/{profile_id}/verify",
         tags=["decisions"],
         openapi_extra=SOUND,
-        responses={200: answered("Decided", VERDICT)} | known | problems(400, 413, 415, 503),
+        responses=answered(200, "Decided", VERDICT) | known | problems(400, 413, 415, 503),
     )
     async def verify(request: Request, profile_id: str, caller: Caller = Verifier) -> Response:
         """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
@@ -657,7 +663,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         "/v1/identify",
         tags=["decisions"],
         openapi_extra=SOUND,
-        responses={200: answered("Ranked", RANKED)} | problems(400, 401, 403, 413, 415, 422, 429, 503),
+        responses=answered(200, "Ranked", RANKED) | problems(400, 401, 403, 413, 415, 422, 429, 503),
     )
     async def identify(request: Request, caller: Caller = Verifier) -> Response:
         """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
@@ -685,7 +691,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
         found: dict[str, Any] = await do(service.list_audit, top, after, profileId, resultId, action)
         return found
 
-    app.add_exception_handler(Problem, lambda request, error: problem(error, request.url.path))  # type: ignore[arg-type]
+    app.add_exception_handler(Problem, lambda request, error: problem(error, request.url.path))
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(MvpldaError, _unexpected)
@@ -728,6 +734,8 @@ async def _invalid(request: Request, error: Any) -> Response:
 
 
 async def _database(request: Request, error: Any) -> Response:
+    if isinstance(error, DataError):
+        return problem(Problem(422, "fields", "a value has characters that cannot be stored"), request.url.path)
     text = str(getattr(error, "orig", error))
     log.error("database", extra={"error_text": text})
     if "full" in text or "No space" in text:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import logsumexp
 
 from .._typing import Array
 from ..costs import log_odds, threshold_from_costs
@@ -47,15 +46,15 @@ def odds(evidence: Sequence[float] | Array, doubt: float, prior: float = 0.5, sp
     """
     log_odds(prior)  # which refuses what is no prior
     logs = np.asarray(evidence, dtype=np.float64)
-    logs = np.logaddexp(math.log1p(-doubt) + logs - logsumexp(logs), math.log(doubt / 4))
+    logs = np.logaddexp(math.log1p(-doubt) + logs - np.logaddexp.reduce(logs), math.log(doubt / 4))
     names: tuple[str, ...] = KINDS
     if spoof_llr is not None:
         names, logs = (*KINDS, SPOOF), np.append(logs, logs[0] + spoof_llr)
     tc, tw, ic, iw = logs[:4]
     weights = np.log([prior, *[(1 - prior) / (len(names) - 1)] * (len(names) - 1)])
-    posterior = np.exp(logs + weights - logsumexp(logs + weights))
+    posterior = np.exp(logs + weights - np.logaddexp.reduce(logs + weights))
     return Odds(
-        float(tc - logsumexp(logs[1:]) + math.log(len(names) - 1)),
+        float(tc - np.logaddexp.reduce(logs[1:]) + math.log(len(names) - 1)),
         float(np.logaddexp(tc, tw) - np.logaddexp(ic, iw)),
         float(np.logaddexp(tc, ic) - np.logaddexp(tw, iw)),
         {name: float(p) for name, p in zip(names, posterior, strict=True)},
@@ -82,6 +81,7 @@ class Errors:
     thresholds : (T,) ascending
     far, frr : (T, 3) share of impostors accepted and of owners rejected: estimate, lower and upper end of 95 %
     people, trials : how many the figures rest on
+    worst : (T,) the share accepted of that kind of impostors who pass most often
     """
 
     thresholds: Array
@@ -89,15 +89,18 @@ class Errors:
     frr: Array
     people: int
     trials: dict[str, int]
+    worst: Array
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Errors:
         arrays = {name: np.asarray(values[name], dtype=np.float64) for name in ("thresholds", "far", "frr")}
-        return cls(**arrays, people=int(values["people"]), trials=dict(values["trials"]))
+        kinds = [kind["far"] for kind in values.get("byKind", {}).values()] or [arrays["far"][:, 0]]
+        worst = np.max(np.asarray(kinds, dtype=np.float64), axis=0)
+        return cls(**arrays, people=int(values["people"]), trials=dict(values["trials"]), worst=worst)
 
     def at(self, threshold: float) -> dict[str, Any]:
         """The operating point, as the service says it."""
-        row = int(np.clip(np.searchsorted(self.thresholds, threshold + 1e-9) - 1, 0, len(self.thresholds) - 1))
+        row = self._row(threshold)
         said: dict[str, Any] = {}
         for name, table in (("far", self.far), ("frr", self.frr)):
             said[name] = float(table[row, 0])
@@ -105,9 +108,19 @@ class Errors:
         return said
 
     def threshold_of(self, far: float) -> float:
-        """The lowest threshold at which the share of impostors was measured to be no larger."""
-        good = np.flatnonzero(self.far[:, 0] <= far)
-        return float(self.thresholds[good[0]]) if len(good) else math.inf
+        """The lowest threshold at which no larger a share of impostors was measured, of no kind, interval included.
+
+        Where the people are too few to show it: that of a calibrated LLR, which exceeds t for at most exp(-t) of the
+        impostors, unless more than that were measured.
+        """
+        good = np.flatnonzero((self.far[:, 2] <= far) & (self.worst <= far))
+        if len(good):
+            return float(self.thresholds[good[0]])
+        row = self._row(-math.log(far))
+        return -math.log(far) if max(self.far[row, 0], self.worst[row]) <= far else math.inf
+
+    def _row(self, threshold: float) -> int:
+        return int(np.clip(np.searchsorted(self.thresholds, threshold + 1e-9) - 1, 0, len(self.thresholds) - 1))
 
 
 def choose_point(
@@ -121,9 +134,6 @@ def choose_point(
 ) -> Point:
     """From the false acceptances that one can bear, or from a prior and costs, to thresholds.
 
-    An LLR that is calibrated exceeds t for at most exp(-t) of the impostors; where more than that were measured, the
-    measured threshold holds.
-
     most : the largest LLR that the model gives
     """
     if far is not None and prior is not None:
@@ -134,7 +144,7 @@ def choose_point(
     wanted = 0.01 if far is None else far
     if not 0 < wanted < 1:
         raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {wanted}")
-    threshold = max(-math.log(wanted), 0.0 if errors is None else errors.threshold_of(wanted))
+    threshold = -math.log(wanted) if errors is None else errors.threshold_of(wanted)
     if threshold > most:
         raise ParameterError(
             f"this model cannot promise a share of false acceptances of {wanted:g}: its data allow no LLR above "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -82,7 +83,7 @@ class Index:
         sides = [self._few] if self._many is None else [self._many[self._alive], self._few]
         parts = [side for side in sides if side is not None and len(side)]
         if parts:
-            joined = {
+            joined: dict[str, Any] = {
                 name: np.concatenate([getattr(p, name) for p in parts]) for name in ("ids", "counts", "y", "weights")
             }
             self._many = replace(parts[0], **joined, owner=np.arange(len(joined["ids"])), kept={})
@@ -103,6 +104,6 @@ class Index:
                     if row.profile in wanted and row.profile in keys:
                         key = self.vault.unwrap(keys[row.profile], row.profile)
                         data = self.vault.open(key, bytes(row.total), f"{row.profile} {row.phrase}")
-                        cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row.count)
+                        cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
                         found.setdefault(row.profile, []).append(cell)
         return found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._typing import Array
 from ..bundle import Bundle
-from ..exceptions import DataError, FileFormatError, ParameterError, UnknownClassWarning
+from ..exceptions import DataError, FetchError, FileFormatError, ParameterError, UnknownClassWarning
 from ..models.multiview import MultiviewPLDA
 from ..persistence import fingerprint, load
 from ..scoring.profiles import Profiles
@@ -120,13 +120,17 @@ class ServiceModel:
 
     def prepare(self, vectors: Any) -> NDArray[np.int64]:
         """(n, D) raw vectors -> what is summed and stored: preprocessed, rotated, in whole numbers."""
+        prepared = np.asarray(self.bundle.prepare(self.checked(vectors)), dtype=np.float64)
+        return np.rint(prepared @ self.turn.T / UNIT).astype(np.int64)
+
+    def checked(self, vectors: Any) -> Array:
+        """(n, D) raw vectors, if they can be such."""
         X = np.asarray(vectors, dtype=np.float64)
         if X.ndim != 2 or X.shape[1] != self.width or not np.isfinite(X).all() or not X.any(axis=1).all():
             raise DataError(f"a vector has {self.width} finite numbers, not all of them 0; got shape {X.shape}")
         if np.abs(X).max() > 1e6:
             raise DataError("a number of the vector is beyond a million: this is no vector of the extractor")
-        prepared = np.asarray(self.bundle.prepare(X), dtype=np.float64)
-        return np.rint(prepared @ self.turn.T / UNIT).astype(np.int64)
+        return X
 
     def profiles(self, cells: Sequence[Sequence[Cell]], labelled: bool, ids: Sequence[str] | None = None) -> Profiles:
         """Profiles of stored sums; without labels, all cells of a profile are one."""
@@ -141,7 +145,7 @@ class ServiceModel:
         found = self.scorer.enrol(means, owner, labels)
         place = np.arange(len(flat))
         if labelled:  # cells are sorted by label within a profile
-            place = np.lexsort(([cell.phrase for cell in flat], owner))
+            place = np.lexsort((np.array([cell.phrase for cell in flat]), owner))
         weights = counts[place]
         own_counts = np.bincount(owner, weights=counts).astype(np.int64)
         return replace(found, ids=names, y=found.y * weights[:, None], weights=weights, counts=own_counts)
@@ -168,7 +172,7 @@ class ServiceModel:
         rates = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001]
         table = []
         for far in rates if self.errors is not None else []:
-            threshold = max(-math.log(far), self.errors.threshold_of(far)) if self.errors is not None else math.inf
+            threshold = self.errors.threshold_of(far) if self.errors is not None else math.inf
             if self.errors is not None and threshold <= self.most:
                 table.append({"wantedFar": far, "threshold": threshold, **self.errors.at(threshold)})
         return {
@@ -236,7 +240,7 @@ def load_model(
     place = DEFAULTS / "campplus-words.safetensors"
     try:
         extractor = load_extractor(["campplus", "words"], threads=threads)
-    except OSError:
+    except (OSError, FetchError, ParameterError):  # they were not fetched
         place = DEFAULTS / "small.safetensors"
         extractor = load_extractor(DEFAULTS / "small.onnx", threads=threads)
     return ServiceModel(_bundle(place), extractor, _about(place), secret)

@@ -27,7 +27,7 @@ def enrol_people(service: Service, count: int, folder: Path, say: Callable[[str]
     caller = Caller("synthetic people", "admin")
     names = [NAMES[k % len(NAMES)] + (f" {k // len(NAMES) + 1}" if k >= len(NAMES) else "") for k in range(count)]
     users = [f"{name} (synthetic)" for name in names]
-    missing = [k for k, user in enumerate(users) if not service.list(1, None, user)["items"]]
+    missing = [k for k, user in enumerate(users) if not service.list_profiles(1, None, user)["items"]]
     if not missing:
         return []
     options: dict[str, Any] = {
@@ -39,6 +39,8 @@ def enrol_people(service: Service, count: int, folder: Path, say: Callable[[str]
     corpus = load_corpus("synthetic", folder / f"voices-{max(count, 2)}", **options)
     speakers, phrases = (np.asarray(corpus.labels[view]) for view in ("speaker", "phrase"))
     write = need("soundfile").write
+    assert corpus.clips is not None
+    assert corpus.sessions is not None
     made = []
     for k in missing:
         own = np.flatnonzero(speakers == np.unique(speakers)[k])

@@ -148,7 +148,7 @@ class Service:
         with self.store.read() as connection:
             return self._said(self._row(connection, name))
 
-    def list(self, top: int, after: str | None, user: str | None = None) -> dict[str, Any]:
+    def list_profiles(self, top: int, after: str | None, user: str | None = None) -> dict[str, Any]:
         query = sa.select(profiles).where(profiles.c.state != "deleted").order_by(profiles.c.id).limit(top + 1)
         if after:
             query = query.where(profiles.c.id > after)
@@ -331,7 +331,9 @@ class Service:
             row = self._row(connection, name, lock=True)
             self._check_lock(row)
             wanted = self._wanted(connection, row, ask)
-            reason, cells, vectors = self._obstacle(connection, row, heard), [], []
+            reason = self._obstacle(connection, row, heard)
+            cells: list[Cell] = []
+            vectors: list[NDArray[Any]] = []
             if reason is None:
                 key = self._data_key(name)
                 if self._state(row) == "stale":
@@ -500,7 +502,7 @@ class Service:
             if wanted is not None:
                 query = query.where(column == wanted)
         if after:
-            if not after.isdigit() or len(after) > 15:
+            if not (after.isascii() and after.isdigit()) or len(after) > 15:
                 raise Problem(422, "after", "after is the `next` of the page before")
             query = query.where(audit.c.id < int(after))
         with self.store.read() as connection:
@@ -538,8 +540,7 @@ class Service:
     def heard_vector(self, vector: Any) -> Heard:
         model = self._model()
         try:
-            array = np.asarray(vector, dtype=np.float64)
-            model.prepare(array[None])
+            array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0]
         except (DataError, ValueError, TypeError, OverflowError) as error:
             raise Problem(422, "vector", f"a vector is a list of {model.width} finite numbers: {error}") from error
         return Heard(array.astype(np.float32))
@@ -886,7 +887,7 @@ class Service:
         )
 
 
-def said_audit(row: Mapping[str, Any]) -> dict[str, Any]:
+def said_audit(row: Any) -> dict[str, Any]:
     return {
         "at": iso(row["at"]),
         "caller": row["caller"],

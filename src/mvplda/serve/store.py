@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .._optional import need
 from ..exceptions import FileFormatError, ParameterError
@@ -323,10 +325,19 @@ def connect(url: str, pool: int) -> Engine:
         wants = connection.get_execution_options().get("writes")
         connection.exec_driver_sql("BEGIN IMMEDIATE" if wants else "BEGIN")
 
+    _WRITERS[engine] = threading.Lock()
     return engine
+
+
+_WRITERS: WeakKeyDictionary[Engine, threading.Lock] = WeakKeyDictionary()
+"""Of SQLite: threads of a process wait for each other here, and not in the database, which looks now and then."""
 
 
 @contextmanager
 def begin(engine: Engine) -> Iterator[Connection]:
-    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+    with (
+        _WRITERS.get(engine, nullcontext()),
+        engine.connect().execution_options(writes=True) as connection,
+        connection.begin(),
+    ):
         yield connection

@@ -14,11 +14,10 @@ export function booth({ phrase, hint, onsound }) {
   const circle = (name, cx) => [s("circle", { class: `${name} full`, cx, cy: 50, r: 48 }),
     s("circle", { class: name, cx, cy: 50, r: 48 })];
   const button = h("button", { type: "button", class: "record", onclick: press }, face, label);
-  const meter = h("div", { class: "meter", role: "meter", "aria-label": "Level", "aria-valuemin": -60,
+  const wave = h("div", { class: "wave", "aria-hidden": "true" }, Array.from({ length: BARS }, () => h("i")));
+  const meter = h("div", { class: "levels", role: "meter", "aria-label": "Level in dB", "aria-valuemin": -60,
     "aria-valuemax": 0, "aria-valuenow": -60 },
-    Array.from({ length: BARS }, () => h("i")));
-  const levels = h("p", { class: "levels", "aria-hidden": "true" }, h("span", {}, "quiet"), h("span", {}, "good"),
-    h("span", {}, "too loud"));
+    h("span", {}, "quiet"), h("span", {}, "good"), h("span", {}, "too loud"));
   const says = h("p", { class: "says" });
   const file = h("input", { type: "file", id: "sound-file", class: "unseen",
     accept: "audio/*,.wav,.flac,.ogg,.opus,.webm,.m4a,.mp3", onchange: upload });
@@ -28,14 +27,14 @@ export function booth({ phrase, hint, onsound }) {
     h("p", { class: "hint" }, hint),
     h("p", { class: "phrase" }, phrase || "your pass-phrase"),
     canRecord() ? [h("div", { class: "controls" }, s("svg", { viewBox: "0 0 160 100", "aria-hidden": "true" },
-      circle("voice", 54), circle("words", 106)), button), meter, levels]
+      circle("voice", 54), circle("words", 106)), button), wave, meter]
       : h("p", { class: "lack" }, window.isSecureContext
         ? "This browser gives the page no microphone. A recording from a file will do."
         : "Browsers lend the microphone only to pages over HTTPS or on localhost. A recording from a file will do."),
     says, h("p", { class: "row centre" }, file, other));
 
   const history = new Array(BARS).fill(-60);
-  const bars = [...meter.children];
+  const bars = [...wave.children];
   let last = null;
   function level(heard) {
     history.push(heard.db);

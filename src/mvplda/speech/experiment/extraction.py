@@ -10,7 +10,8 @@ trains on them too, for they show what the network makes of people that it has n
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._typing import IntArray
-from ...exceptions import DataError
+from ...exceptions import AudioError, DataError, NumericalError
 from ...io.vectors import VectorSet
 from ..corpora.corpus import Corpus, held_out_classes
 from ..features.augmentation import Channel, Noise, Recipe, Room, Speed
@@ -42,7 +43,8 @@ class Variants(Settings):
     copies : how often every utterance, in every voice, is changed by the recipe
     recipe : noise, room and channel of a copy
     backend : whose vectors train the back-end: "speakers" (the corpus's own), "voices" (those
-        of other speeds too), "copies" (everything)
+        of other speeds too), "copies" (everything; of extractors from elsewhere, as "voices"). ``best`` takes
+        them if held-out speakers are the better for it
     """
 
     voices: Annotated[
@@ -91,12 +93,16 @@ class Extra:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of a corpus, and of the variants that the back-end trains on."""
+    """Vectors of a corpus, and of the variants that the back-end trains on.
+
+    blocks : {extractor: columns}, where several stand side by side
+    """
 
     everything: VectorSet
     extra: Extra | None
     extractor: Any
     skipped: tuple[tuple[str, str], ...] = field(default=())
+    blocks: dict[str, int] | None = None
 
 
 def extract_corpus_features(
@@ -191,6 +197,34 @@ def train_extractor(
         feature_settings=feature_settings.to_dict(),
         verbose=verbose,
     )
+
+
+def other_voices(corpus: Corpus, rows: IntArray, extractor: Any, voices: Sequence[float], workers: int = 1) -> Extra:
+    """Vectors that an extractor from elsewhere makes of utterances at other speeds: each is one more speaker."""
+    from ..features.reading import read_audio
+
+    assert corpus.clips is not None
+    clips, speaker = corpus.clips, corpus.views[0]
+
+    def vector(place: tuple[int, float]) -> Any:
+        row, voice = place
+        try:  # fewer samples a second, taken for as many as ever: pitch and tempo rise together
+            return extractor(read_audio(clips[row], round(extractor.rate / voice)), extractor.rate)
+        except (AudioError, NumericalError, OSError):
+            return None
+
+    places = [(row, voice) for voice in voices for row in rows.tolist()]
+    with ThreadPoolExecutor(workers) as pool:
+        made = list(pool.map(vector, places))
+    kept = [(place, x) for place, x in zip(places, made, strict=True) if x is not None]
+    own = np.asarray([row for (row, _), _ in kept], dtype=np.int64)
+    marks = np.asarray([f"@{voice:g}" for (_, voice), _ in kept], dtype=np.str_)
+    labels = corpus.labels_at(own)
+    people = labels[speaker].astype(np.str_)
+    labels[speaker] = np.char.add(people, marks)
+    names = np.char.add(corpus.ids[own].astype(np.str_), marks)
+    X = np.asarray([x for _, x in kept], dtype=np.float32).reshape(len(kept), extractor.dimension)
+    return Extra(VectorSet(names, X, extractor.name), labels, people)
 
 
 def extract_everything(

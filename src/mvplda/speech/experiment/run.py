@@ -18,10 +18,17 @@ from ...metrics import Comparison, Evaluation, Intervals, compare_systems, evalu
 from ..corpora.corpus import Corpus
 from ..features.frames import FeatureSettings
 from .configuration import Configuration, write_configuration
-from .extraction import Variants, Vectors, extract_corpus_features, extract_everything, train_extractor
+from .extraction import (
+    Variants,
+    Vectors,
+    extract_corpus_features,
+    extract_everything,
+    other_voices,
+    train_extractor,
+)
 from .results import Results, SystemResult, write_experiment_page
 from .systems import BEST, COMPARED, BackendSettings, System, SystemScores, run_system, systems_named
-from .task import Task
+from .task import Task, compared_views
 
 Say = Callable[[str], None]
 NAMED = 20
@@ -37,7 +44,7 @@ def run_experiment(
     configuration: Configuration,
     output: Path,
     *,
-    vectors: str | Path | None = None,
+    vectors: str | Path | Sequence[str | Path] | None = None,
     extractor: str | Path | Sequence[str | Path] | None = None,
     cache: str | Path | None = None,
     workers: int | None = None,
@@ -53,7 +60,7 @@ def run_experiment(
     corpus, configuration : what is tried, on what
     output : folder: configuration.toml, extractor.safetensors, vectors.npz, model.safetensors
         (of the best system), table.txt, .md, .csv, results.json and report.html
-    vectors : a file of vectors; nothing is trained but the back-ends
+    vectors : a file of vectors, or several whose vectors stand side by side; nothing is trained but the back-ends
     extractor : a trained extractor, or several side by side, as `mvplda.load_extractor` takes them; only vectors are
         made. "train" stands for the network that is trained on the corpus
     cache : folder for features
@@ -64,6 +71,7 @@ def run_experiment(
     output.mkdir(parents=True, exist_ok=True)
     write_configuration(output / "configuration.toml", configuration)
     say(corpus.summary() + "\n")
+    compared_views(corpus)  # before a network is trained
     found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, verbose, say)
     notes = [f"{name}: {reason}" for name, reason in found.skipped]
     if notes:
@@ -75,7 +83,7 @@ def run_experiment(
         missing = {name for name, _ in found.skipped}
         corpus = corpus.select([row for row, name in enumerate(corpus.ids.tolist()) if name not in missing])
     known = None if found.extractor is None else found.extractor.classes.get(corpus.views[0])
-    task = Task.of(corpus, found.everything, found.extra, met=known)
+    task = Task.of(corpus, found.everything, found.extra, met=known, blocks=found.blocks)
     title = f"{corpus.name}, {_described(found)}"
     say(f"\n{title}: {len(task.train)} training vectors of dimension {task.train.shape[1]}\n")
     settings = configuration.evaluation
@@ -99,7 +107,8 @@ def run_experiment(
     if claim := results.claim():
         say("\n" + claim)
     if report:
-        write_experiment_page(results, scored, task, output / "report.html", source=corpus.source)
+        history = () if found.extractor is None else found.extractor.history
+        write_experiment_page(results, scored, task, output / "report.html", source=corpus.source, history=history)
     say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
     return results
 
@@ -114,7 +123,7 @@ def _vectors(
     corpus: Corpus,
     configuration: Configuration,
     output: Path,
-    vectors: str | Path | None,
+    vectors: str | Path | Sequence[str | Path] | None,
     extractor: str | Path | Sequence[str | Path] | None,
     cache: str | Path | None,
     workers: int | None,
@@ -123,7 +132,17 @@ def _vectors(
     say: Say,
 ) -> Vectors:
     if vectors is not None:
-        return Vectors(_covering(read_vectors(vectors), corpus), None, None)
+        files = [vectors] if isinstance(vectors, (str, Path)) else list(vectors)
+        read = [_covering(read_vectors(file), corpus) for file in files]
+        if len(read) == 1:
+            return Vectors(read[0], None, None)
+        # as extractors side by side have them: of unit length each, so that none outweighs another
+        each = [np.asarray(part.X[part.rows(corpus.ids)], dtype=np.float32) for part in read]
+        X = np.concatenate([x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in each], axis=1)
+        told = [part.extractor or Path(file).stem for part, file in zip(read, files, strict=True)]
+        names = [name if told.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(told, 1)]
+        widths = {name: int(part.X.shape[1]) for name, part in zip(names, read, strict=True)}
+        return Vectors(VectorSet(corpus.ids, X, "+".join(names)), None, None, (), widths)
     options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "verbose": verbose}
     wanted = [] if extractor is None else [extractor] if isinstance(extractor, (str, Path)) else list(extractor)
     own = [name for name in wanted if str(name) == TRAIN or str(name).endswith(".safetensors")]
@@ -135,7 +154,7 @@ def _vectors(
     if len(wanted) > 1 or (not own and wanted):
         trained = None if found is None else found.extractor
         places = [output / EXTRACTOR_FILE if str(name) == TRAIN else name for name in wanted]
-        found = _from_elsewhere(corpus, places, trained, workers, on_error, verbose, say)
+        found = _from_elsewhere(corpus, places, trained, configuration.variants, workers, on_error, verbose, say)
     assert found is not None
     write_vectors(output / "vectors.npz", found.everything)
     return found
@@ -177,6 +196,7 @@ def _from_elsewhere(
     corpus: Corpus,
     places: Sequence[str | Path],
     trained: Any,
+    variants: Variants,
     workers: int | None,
     on_error: Any,
     verbose: bool,
@@ -195,7 +215,14 @@ def _from_elsewhere(
     left = set(range(len(corpus))) - set(made.rows)
     names = corpus.ids[sorted(left)].tolist()
     skipped = tuple((name, reason) for name, (_, reason) in zip(names, made.skipped, strict=True))
-    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), None, trained, skipped)
+    parts = getattr(extractor, "parts", [])
+    blocks = {f"{part.name} ({i})": part.dimension for i, part in enumerate(parts, 1)} or None
+    extra = None
+    if variants.backend != "speakers" and variants.voices:
+        train = np.intersect1d(corpus.protocol.train, made.rows)
+        say(f"vectors of {len(train)} training utterances at the speeds {', '.join(map(str, variants.voices))}")
+        extra = other_voices(corpus, train, extractor, variants.voices, workers or os.cpu_count() or 1)
+    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), extra, trained, skipped, blocks)
 
 
 def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:
@@ -258,11 +285,8 @@ def run_systems(
             except DataError as error:
                 resampled = None
                 say(f"no intervals: {error}")
-        done.append(
-            SystemResult(
-                system.name, system.heading(settings), result, intervals, seconds, found.note, system.llr, groups
-            )
-        )
+        heading = system.heading(settings, task.views)
+        done.append(SystemResult(system.name, heading, result, intervals, seconds, found.note, system.llr, groups))
         scored[system.name] = found
         partial = Results(title, summary, tuple(done), {}, {})
         if len(done) == 1:

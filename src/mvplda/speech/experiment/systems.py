@@ -17,15 +17,17 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ...backend import one_blas_thread
-from ...bundle import Bundle
+from ...bundle import Bundle, make_committee
 from ...calibration import LinearCalibrator
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...metrics import cllr
 from ...models.baselines import CascadeScorer, CosineScorer
+from ...models.experts import Committee
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
 from ..corpora.corpus import cells_of, held_out_classes
@@ -44,7 +46,7 @@ class BackendSettings(Settings):
     speaker_rank, cell_rank : largest ranks of the first view and of the cells elsewhere;
         other views have all that their classes allow, up to ``speaker_rank``
     components : principal components of the systems with full noise
-    shrinkages : shares of the total variance that may be added to the noise of ``best``; the
+    shrinkages : shares of the total variance that may be added to the noise of tuned systems; the
         first is taken unless held-out speakers are clearly for another
     random_state : of random starts and folds
     """
@@ -82,6 +84,7 @@ def _plainly(task: Task) -> dict[str, Any]:
 class System:
     """A name for the command line, a title for the table, and what is fitted and asked.
 
+    title : {0} and {1} in it stand for the first and the second view
     build : a bundle to be fitted to a task; the last argument is the shrinkage of a tuned system's noise
     question : what is asked about a task's trials
     method : how profiles are made of several vectors, where it is not as the scorer does it
@@ -103,15 +106,25 @@ class System:
     vectors: Literal["", "reduced", "raw"] = ""
     usual: bool = True
 
-    def heading(self, settings: BackendSettings) -> str:
-        """The title, and which vectors the paper's systems see."""
+    def heading(self, settings: BackendSettings, views: Sequence[str] = ("speaker", "phrase")) -> str:
+        """The title with the names of the views, and which vectors the paper's systems see."""
+        title = self.title.format(*views)
         vectors = "raw" if self.vectors and settings.reduce is None else self.vectors
-        return f"{self.title}, {vectors}" if vectors else self.title
+        return f"{title}, {vectors}" if vectors else title
 
     def fit(self, task: Task, settings: BackendSettings, shrinkage: float = 0.0) -> Bundle:
         if self.vectors == "raw":
             settings = replace(settings, reduce=None)
-        return self.build(task, settings, shrinkage).fit(task.train, task.train_labels)
+        bundle = self.build(task, settings, shrinkage)
+        if not isinstance(bundle.scorer, Committee):
+            return bundle.fit(task.train, task.train_labels)
+        found: list[Committee] = []
+        for some in (task,) if task.as_recorded.all() else (task.without_variants, task):
+            scorer = clone(bundle.scorer)
+            found.append(scorer.fit(some.train, some.train_labels, groups=some.people, trials=some.fair))
+        bundle.scorer = min(found, key=lambda scorer: scorer.cost_)  # of those who were held out
+        bundle.calibrator = bundle.scorer.calibrator_
+        return bundle
 
 
 def _components(task: Task, wanted: int) -> int:
@@ -199,6 +212,12 @@ def whitened_by_cell(task: Task, settings: BackendSettings, shrinkage: float) ->
     return _whitened(settings, components, {task.cell: ranks[task.cell]}, shrinkage)
 
 
+def without_interaction(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    components = _full_components(task, settings)
+    ranks = _ranks(task, settings, components)
+    return _whitened(settings, components, {view: ranks[view] for view in task.views}, shrinkage)
+
+
 def _whitened(settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float) -> Bundle:
     options: dict[str, Any] = {
         "noise": "full",
@@ -207,6 +226,13 @@ def _whitened(settings: BackendSettings, components: int, views: dict[str, int],
         "random_state": settings.random_state,
     }
     return Bundle(standard_chain(components), MultiviewPLDA(views, **options))
+
+
+def committee(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    """Two experts an extractor, weighed and calibrated by held-out speakers, for the question that will be asked."""
+    blocks = task.blocks or {"vectors": int(task.train.shape[1])}
+    options: dict[str, Any] = {"known": list(claims(task).get("known", {})), "enrolment": task.per_model}
+    return Bundle(None, make_committee(blocks, task.views, dim=_full_components(task, settings), **options))
 
 
 def claims(task: Task) -> dict[str, Any]:
@@ -220,9 +246,24 @@ def _as_the_paper_asks(task: Task) -> dict[str, Any]:
     return {"scoring": "paper"}
 
 
+def _as_its_appendix_asks(task: Task) -> dict[str, Any]:
+    """The first view on its own, whatever the second; a target with another phrase is no impostor to it."""
+    return {"scoring": "paper", "same": task.views[0]}
+
+
 PLDA_CELL = System("plda-cell", "PLDA by cell", plda_by_cell, method="average", vectors="reduced")
 PRINTED = System(
     "jplda-printed", "jPLDA as printed", as_printed, _as_the_paper_asks, "average", two_views=True, vectors="reduced"
+)
+ALONE = System(
+    "jplda-alone",
+    "{0} alone, printed",
+    as_printed,
+    _as_its_appendix_asks,
+    "average",
+    two_views=True,
+    vectors="reduced",
+    usual=False,
 )
 EXACT = System("jplda-exact", "jPLDA exact", exact, method="average", vectors="reduced")
 
@@ -239,27 +280,32 @@ SYSTEMS = {
         System("cosine", "cosine, centred", cosine, llr=False),
         on_raw_vectors(PLDA_CELL),
         PLDA_CELL,
-        System("plda-speaker", "PLDA by speaker", plda_by_speaker, vectors="reduced"),
+        System("plda-speaker", "PLDA by {0}", plda_by_speaker, vectors="reduced"),
         System("cascade", "cascade of two PLDA", cascade),
         on_raw_vectors(PRINTED),
         PRINTED,
+        on_raw_vectors(ALONE),
+        ALONE,
         on_raw_vectors(EXACT),
         EXACT,
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
-        System("jplda-known", "  the same, phrase known", with_interaction, claims),
-        System("plda-tuned", "PLDA by cell, tuned as best", whitened_by_cell, tuned=True),
-        System("best", "best", whitened, claims, tuned=True),
+        System("jplda-known", "  the same, {1} known", with_interaction, claims),
+        System("plda-tuned", "PLDA by cell, tuned", whitened_by_cell, tuned=True),
+        System("jplda-tuned", "jPLDA, interaction, {1} known, tuned", whitened, claims, tuned=True, usual=False),
+        System("best", "best", committee, claims),
     )
 }
 BASELINE, BEST = "plda-cell", "best"
 PAPERS = (PLDA_CELL, PRINTED, EXACT)
+"""The paper's systems that answer its main question."""
 GROUPS = {
     "paper": (
         "cosine-plain",
         "cosine",
-        *(name for system in PAPERS for name in (f"{system.name}-raw", system.name)),
+        *(name for system in (*PAPERS, ALONE) for name in (f"{system.name}-raw", system.name)),
         "jplda-interaction",
         "plda-tuned",
+        "jplda-tuned",
         "best",
     )
 }
@@ -267,7 +313,8 @@ GROUPS = {
 
 COMPARED = (
     (BEST, BASELINE),
-    (BEST, "plda-tuned"),
+    ("jplda-tuned", BASELINE),
+    ("jplda-tuned", "plda-tuned"),
     ("jplda-interaction", "jplda-exact"),
     *((f"{system.name}{vectors}", f"{BASELINE}{vectors}") for vectors in ("", "-raw") for system in (PRINTED, EXACT)),
     (BASELINE, "cosine"),
@@ -299,7 +346,13 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> SystemS
         question = system.question(task)
         if not system.tuned:
             bundle = system.fit(task, settings)
-            return SystemScores(score(bundle, task, method=system.method, **question), bundle, _ranks_of(bundle))
+            scores, note = score(bundle, task, method=system.method, **question), _ranks_of(bundle)
+            if isinstance(bundle.scorer, Committee):
+                note = f"{len(bundle.scorer.experts_)} experts"
+            if bundle.calibrator is not None:
+                scores = bundle.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
+                note += f", calibrated on {bundle.calibrator.n_speakers_} speakers"
+            return SystemScores(scores, bundle, note)
         tuned = tune(
             task, settings.shrinkages, partial(_refit, system, settings), system.question, settings.random_state
         )
@@ -402,12 +455,10 @@ def development_task(task: Task, random_state: int = 0) -> Task | None:
     else:
         return None
     out = np.isin(people, held)
-    # a noisy copy of an enrolled utterance, or a voice at another speed, is no trial that anybody will make
-    recorded = task.train_labels[speaker].astype(np.str_) == people if task.recorded is None else task.recorded
-    own = np.flatnonzero(out & recorded)
+    own = np.flatnonzero(out & task.as_recorded)
     if len(np.unique(people[~out])) < 3:
         return None
-    per_model = int(np.median(np.bincount(task.enrol_ids)))
+    per_model = task.per_model
     cells = [rows for rows in cells_of(task.train_labels, own, task.views).values() if len(rows) > per_model]
     test = np.sort(np.concatenate([own[:0], *(rows[per_model:] for rows in cells)]))
     if len(np.unique(people[test])) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,18 @@ from ..corpora.corpus import Corpus
 
 if TYPE_CHECKING:
     from .extraction import Extra
+
+
+def compared_views(corpus: Corpus) -> tuple[str, ...]:
+    """The views in which an enrolment is of one class: two or more."""
+    labels = corpus.model_labels()
+    views = tuple(view for view in corpus.views if view in labels)
+    if len(views) < 2:
+        raise LabelError(
+            f"{corpus.name}: an experiment needs two views in which an enrolment is of one class, "
+            f"such as speaker and phrase; there is only {list(views)}. To compare voices alone: mvplda verify"
+        )
+    return views
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,7 @@ class Task:
     people : (n,) who speaks in every training vector; None: the classes of the first view
     unseen : (n,) training vectors of people that the extractor has not met, where that is known
     recorded : (n,) training vectors of recordings, not of what was made of them; None: where class and person agree
+    blocks : {extractor: columns}, where the vectors of several stand side by side
     """
 
     views: tuple[str, ...]
@@ -51,10 +64,17 @@ class Task:
     people: NDArray[Any] | None = None
     unseen: NDArray[np.bool_] | None = None
     recorded: NDArray[np.bool_] | None = None
+    blocks: dict[str, int] | None = None
 
     @classmethod
     def of(
-        cls, corpus: Corpus, vectors: VectorSet, extra: Extra | None = None, *, met: Iterable[str] | None = None
+        cls,
+        corpus: Corpus,
+        vectors: VectorSet,
+        extra: Extra | None = None,
+        *,
+        met: Iterable[str] | None = None,
+        blocks: dict[str, int] | None = None,
     ) -> Task:
         """The task that a corpus sets, with vectors of its utterances.
 
@@ -64,15 +84,11 @@ class Task:
         vectors : of all utterances that the protocol names
         extra : further training vectors
         met : classes of the first view that the extractor was trained on, where that is known
+        blocks : {extractor: columns}, where the vectors of several stand side by side
         """
         protocol = corpus.protocol
         labels = corpus.model_labels()
-        views = tuple(view for view in corpus.views if view in labels)
-        if len(views) < 2:
-            raise LabelError(
-                f"{corpus.name}: an experiment needs two views in which an enrolment is of one class, "
-                f"such as speaker and phrase; there is only {list(views)}"
-            )
+        views = compared_views(corpus)
 
         def rows(which: NDArray[np.int64]) -> NDArray[Any]:
             return vectors.X[vectors.rows(corpus.ids[which])]
@@ -101,6 +117,7 @@ class Task:
             people,
             None if met is None else ~np.isin(people, list(met)),
             recorded,
+            blocks,
         )
 
     @property
@@ -113,6 +130,41 @@ class Task:
         """How many classes of every view there are to train on, cells included."""
         table = encode_labels(self.train_labels, (*self.views, self.cell))
         return {view: len(table.classes[view]) for view in table.views}
+
+    @property
+    def per_model(self) -> int:
+        """Vectors of an enrolment, as most have them."""
+        return int(np.median(np.bincount(self.enrol_ids)))
+
+    @property
+    def as_recorded(self) -> NDArray[np.bool_]:
+        """(n,) training vectors that a trial can be made of.
+
+        A noisy copy of an enrolled utterance, or a voice at another speed, is no trial that anybody will make.
+        """
+        if self.recorded is not None:
+            return self.recorded
+        own = self.train_labels[self.views[0]].astype(np.str_)
+        return np.ones(len(own), dtype=bool) if self.people is None else own == self.people
+
+    @property
+    def without_variants(self) -> Task:
+        """The same, trained on recordings alone."""
+        own = self.as_recorded
+        return replace(
+            self,
+            train=self.train[own],
+            train_labels={view: values[own] for view, values in self.train_labels.items()},
+            people=None if self.people is None else self.people[own],
+            unseen=None if self.unseen is None else self.unseen[own],
+            recorded=None,
+        )
+
+    @property
+    def fair(self) -> NDArray[np.bool_]:
+        """(n,) training vectors of recordings of people whom no extractor has met, where there are such."""
+        unseen = self.as_recorded & (True if self.unseen is None else self.unseen)
+        return unseen if unseen.any() else self.as_recorded
 
     @property
     def targets(self) -> NDArray[np.bool_]:
