@@ -20,6 +20,7 @@ from mvplda import (
 )
 from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import AudioError
+from mvplda.io import Scores, Trials, match
 from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import Centring, standard_chain
 from mvplda.spoofing import SpoofingCost, with_countermeasure
@@ -167,3 +168,14 @@ def test_webm_that_is_damaged_within_is_an_error():
     half = len(body) // 2
     with pytest.raises(AudioError, match="damaged"):
         read_sound(body[:half] + bytes(2000) + body[half + 2000 :])
+
+
+def test_a_trial_of_two_kinds_is_an_error(monkeypatch):
+    scores = Scores(["a", "a", "b"], ["x", "y", "x"], [1.0, 2.0, 3.0])
+    kinds = ["target", "nontarget", "nontarget"]
+    again = match(Trials(["a", "a", "b", "a"], ["x", "y", "x", "x"], [*kinds, "target"]), scores)
+    assert again.score.tolist() == [1.0, 2.0, 3.0, 1.0]
+    for stretch in (100, 1):
+        monkeypatch.setattr("mvplda.io.trials.STRETCH", stretch)
+        with pytest.raises(LabelError, match="'a x' is listed with two kinds"):
+            match(Trials(["a", "a", "b", "a"], ["x", "y", "x", "x"], [*kinds, "nontarget"]), scores)

@@ -395,7 +395,7 @@ def rows_in(names: Names, table: Sequence[str]) -> IntArray:
 def match(trials: Trials, scores: Scores) -> Matched:
     """The score of every trial, found by the ids of model and test.
 
-    A trial without a score is an error that names it, and so is a trial with two different ones.
+    A trial without a score is an error that names it, and so is a trial with two different ones, or two kinds.
     """
     width = len(scores.test.names)
     keys = _keys(scores.enrol.codes, scores.test.codes, width)
@@ -415,6 +415,7 @@ def match(trials: Trials, scores: Scores) -> Matched:
     del order
     found = np.empty(len(trials))
     used = np.zeros(len(keys), dtype=bool)
+    kinds = None if trials.kind is None else np.full(len(keys), -1, dtype=np.int16)
     missing, named = 0, ""
     sides = (trials.enrol, scores.enrol), (trials.test, scores.test)
     rows = [rows_in(wanted.names, known.names.tolist()) for wanted, known in sides]
@@ -428,6 +429,14 @@ def match(trials: Trials, scores: Scores) -> Matched:
             missing, named = missing + int(absent.sum()), named or f"{trials.enrol[row]} {trials.test[row]}"
             continue
         found[here], used[place] = values[place], True
+        if trials.kind is not None and kinds is not None:
+            kind = trials.kind.codes[here].astype(np.int16)
+            earlier = kinds[place]
+            kinds[place] = kind
+            clash = (kinds[place] != kind) | ((earlier >= 0) & (earlier != kind))
+            if clash.any():
+                row = start + int(clash.argmax())
+                raise LabelError(f"the trial '{trials.enrol[row]} {trials.test[row]}' is listed with two kinds")
     if missing:
         raise LabelError(f"{missing} of {len(trials)} trials have no score, the first is {named!r}")
     return Matched(found, len(scores) - len(keys), int((~used).sum()))

@@ -255,6 +255,8 @@ class Committee(MatrixScorer, BaseEstimator):
             unknown = [view for view in _names((self.speaks_of or {})[name]) if view not in self.views_]
             if unknown:
                 raise ParameterError(f"expert {name!r} speaks of {unknown[0]!r}; there are {list(self.views_)}")
+            if not self._may(name):
+                raise ParameterError(f"expert {name!r} speaks of no view that it knows: leave it out")
         unknown = [view for view in _names(self.known) if view not in self.views_]
         if unknown:
             raise ParameterError(f"known names {unknown[0]!r}; there are {list(self.views_)}")
