@@ -22,7 +22,7 @@ from mvplda.serve.app import Door, create_app
 from mvplda.serve.audio import Limits, hear
 from mvplda.serve.decisions import KINDS, Errors, choose_point, odds
 from mvplda.serve.keys import MASTER, Master, Rates, Vault, rotation
-from mvplda.serve.model import DEFAULTS, Cell
+from mvplda.serve.model import DEFAULTS, Cell, load_model
 from mvplda.serve.service import Service
 from mvplda.serve.watch import JsonLines, Metrics
 
@@ -171,6 +171,24 @@ def test_a_share_of_false_acceptances_is_what_was_measured_or_what_a_calibrated_
     crowded = replace(errors, far=np.full((5, 3), 0.2))
     with pytest.raises(ParameterError, match="cannot promise"):
         choose_point(crowded, 9.0, far=0.05)
+
+
+def test_without_extractors_in_the_cache_the_small_network_listens_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    model = load_model(None, None, b"")
+    assert model.extractor.name.startswith("small-")
+    assert model.about["demoNetwork"]
+    assert "protects nothing" in model.describe()["notice"]
+    assert model.describe()["operatingPoints"]
+
+
+@pytest.mark.parametrize("name", ["small", "campplus-words"])
+def test_default_models_are_small_and_say_what_they_rest_on(name):
+    place = DEFAULTS / f"{name}.safetensors"
+    assert place.stat().st_size < 2**20
+    about = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
+    assert set(about) >= {"calibration", "doubt", "errors", "data", "basis", "notice"}
+    assert about["data"]["licence"]
 
 
 # -- sound ---------------------------------------------------------------------------------

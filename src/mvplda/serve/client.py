@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import mimetypes
 import os
@@ -148,7 +149,7 @@ class Client:
             with error:
                 said = error.read()
             raise ServiceError(error.code, _json(said)) from None
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise ServiceError(0, {"detail": f"{self.url} does not answer: {error}"}) from error
         return _json(said)
 

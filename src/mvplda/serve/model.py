@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .._typing import Array
 from ..bundle import Bundle
-from ..exceptions import DataError, FileFormatError, ParameterError, UnknownClassWarning
+from ..exceptions import DataError, FetchError, FileFormatError, ParameterError, UnknownClassWarning
 from ..models.multiview import MultiviewPLDA
 from ..persistence import fingerprint, load
 from ..scoring.profiles import Profiles
@@ -240,7 +240,7 @@ def load_model(
     place = DEFAULTS / "campplus-words.safetensors"
     try:
         extractor = load_extractor(["campplus", "words"], threads=threads)
-    except OSError:
+    except (OSError, FetchError, ParameterError):  # they were not fetched
         place = DEFAULTS / "small.safetensors"
         extractor = load_extractor(DEFAULTS / "small.onnx", threads=threads)
     return ServiceModel(_bundle(place), extractor, _about(place), secret)
