@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from mvplda import MultiviewPLDA, load, make_two_views
 from mvplda.cli import main
-from mvplda.speech.experiment.studies import KINDS, run
+from mvplda.speech.experiment.ablations import study_drawn
 
 
 def mvplda(*arguments):
@@ -31,16 +31,17 @@ def test_help_imports_nothing_heavy():
 
 
 @pytest.mark.slow
-def test_demo_prints_a_table_in_which_exact_wins(tmp_path):
+def test_drawn_vectors_make_a_table_in_which_exact_wins(tmp_path):
     lines: list[str] = []
-    table = run(tmp_path, random_state=1, say=lines.append)
-    assert set(table["cosine"]) == set(KINDS)
-    exact = table["exact EM, exact score"]["Total"]
-    assert exact < 0.75 * table["PLDA, class = cell, rank 40"]["Total"]
-    assert exact < 0.3 * table["the paper as printed"]["Total"]
-    assert exact < 1.3 * table["true parameters"]["Total"]
-    assert any(line.startswith("exact EM") for line in lines)
+    results = study_drawn(tmp_path, resamples=0, random_state=1, say=lines.append)
+    total = {system.name: system.evaluation["Total"]["eer"] for system in results.systems}
+    assert total["jplda-exact-raw"] < 0.75 * total["plda-cell-raw"]
+    assert total["jplda-exact-raw"] < 0.3 * total["jplda-printed-raw"]
+    assert total["jplda-exact-raw"] < 1.3 * total["truth"]
+    assert any(line.startswith("jPLDA exact, raw") for line in lines)
+    assert "true parameters" in (tmp_path / "table.txt").read_text()
     assert (tmp_path / "drawn.png").stat().st_size > 10_000
+    assert (tmp_path / "latent.png").stat().st_size > 10_000
     about = json.loads(mvplda("info", "--json", tmp_path / "model.safetensors").stdout)
     assert about["views"] == {"speaker": 20, "phrase": 19}
     assert "speaker: 20" in mvplda("info", tmp_path / "model.safetensors").stdout

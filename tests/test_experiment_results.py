@@ -236,7 +236,15 @@ def test_columns_of_long_names_stay_apart(tmp_path):
 def test_the_page_stands_alone(task, done, tmp_path):
     results, scored, _ = done
     results = replace(results, notes=("utt7: <truncated>",))
-    written = write_experiment_page(results, scored, task, tmp_path / "report.html", source="drawn & known")
+    history = [
+        {"epoch": e, "loss": 2 / e, "accuracy": {"speaker": 0.5, "phrase": 0.9}, "held_out_eer": 0.1} for e in (1, 2)
+    ]
+    written = write_experiment_page(
+        results, scored, task, tmp_path / "report.html", source="drawn & known", history=history
+    )
+    pictures = {path.name for path in written}
+    assert {f"{when}-{view}.png" for when in ("before", "after") for view in ("speaker", "phrase")} <= pictures
+    assert "training.png" in pictures
     page = written[0].read_text()
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
     assert not re.search(r"@import|url\((?!#)", page)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import csv
+import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from experiment_problems import SMALL, drawn_task
 
 from mvplda import MultiviewPLDA
 from mvplda.cli import main
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
+from mvplda.metrics import eer_by_kind
+from mvplda.speech.experiment.ablations import study_ablations
 from mvplda.speech.experiment.studies import VIEWS, read_faces, study_faces, study_nuisance, thinned
+from mvplda.speech.experiment.systems import PAPERS, run_system
 
 
 def mvplda(*arguments):
@@ -43,6 +51,14 @@ def test_both_views_beat_one_where_they_are_mixed_up(seed):
     assert lines[0].split() == ["EER,", "%", "8", "1"]
     assert [line.split("  ")[0] for line in lines[1:5]] == list(result.errors)
     assert set(result.shares) >= {"speaker", "phrase"}
+    both = {name: errors["Total"] for name, errors in result.both.items()}
+    assert both["  the same, phrase known"] < both["multi-view"] < 0.7 * both["cosine"]
+    assert re.split(r"  +", result.table_of_both().splitlines()[0])[1:] == [
+        "both other",
+        "other speaker",
+        "other phrase",
+        "Total",
+    ]
 
 
 def test_thinning_keeps_so_many_of_each():
@@ -89,6 +105,47 @@ def test_nuisance_through_the_command_line(tmp_path):
     wrong = mvplda(*common, "--verify", "speaker", "--ignore", "day")
     assert wrong.exit_code == 1
     assert "mvplda: there is no view 'day'" in wrong.output
+
+
+# -- one setting at a time -------------------------------------------------------
+
+
+def test_every_ablation_changes_one_setting(tmp_path):
+    """Where the value is the usual one, so is the row; tables hold the same figures, every setting has a picture."""
+    task = drawn_task({"speaker": 18, "phrase": 4}, noise=2.0)
+    settings = replace(SMALL, paper_rank=2, paper_iterations=5, reduce=None)
+    rows = study_ablations(task, tmp_path, settings)
+    usual = {s.title: eer_by_kind(run_system(s, task, settings).scores, task.kinds) for s in PAPERS}
+    asked = {"rank of each view": "2", "iterations of EM": "5", "priors p1 : p2 : p3": "1 : 1 : 1",
+             "vectors of a profile": "3", "principal components": "raw"}  # fmt: skip
+    for setting, value in asked.items():
+        found = [row for row in rows if (row["setting"], row["value"]) == (setting, value)]
+        assert {row["system"] for row in found} == set(usual) - ({"PLDA by cell"} if "priors" in setting else set())
+        for row in found:
+            assert {kind: row[kind] for kind in usual[row["system"]]} == usual[row["system"]]
+        others = {row["Total"] for row in rows if row["setting"] == setting and row["system"] == "jPLDA exact"}
+        assert len(others) > (1 if setting != "principal components" else 0)
+    views = {row["value"]: row["Total"] for row in rows if row["setting"] == "views"}
+    assert list(views) == ["two views", "cells", "both"]
+    assert json.loads((tmp_path / "ablations.json").read_text()) == rows
+    lines = list(csv.DictReader((tmp_path / "ablations.csv").open()))
+    assert [float(line["IC"]) for line in lines] == [row["IC"] for row in rows]
+    assert len((tmp_path / "ablations.md").read_text().splitlines()) == len(rows) + 2
+    assert len(list(tmp_path.glob("ablation-*.png"))) == len({row["setting"] for row in rows}) == 6
+
+
+def test_ablations_of_vectors_through_the_command_line(tmp_path):
+    X, labels = confounded(0, speakers=9, phrases=3)
+    ids = np.array([f"u{i}" for i in range(len(X))])
+    write_vectors(tmp_path / "x.npz", VectorSet(ids, X))
+    for view, values in labels.items():
+        write_map(tmp_path / view, dict(zip(ids.tolist(), values.tolist(), strict=True)))
+    words = ["-l", f"speaker={tmp_path}/speaker", "-l", f"phrase={tmp_path}/phrase", "-s", "per_model=2"]
+    done = mvplda("study", "ablations", tmp_path / "x.npz", *words, "-o", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    rows = json.loads((tmp_path / "out" / "ablations.json").read_text())
+    assert [row["value"] for row in rows if row["setting"] == "vectors of a profile"] == ["1"] * 3 + ["2"] * 3
+    assert mvplda("study", "ablations", *words).exit_code == 2
 
 
 # -- faces ---------------------------------------------------------------------
@@ -144,6 +201,9 @@ def test_faces_through_the_command_line(stored, tmp_path):
     assert done.exit_code == 0, done.output
     text = (tmp_path / "out" / "faces.txt").read_text()
     assert "variance explained: person" in text
+    assert "the same, pose known" in text
+    assert "phrase" not in text
+    assert "speaker" not in text
     share = {part.split()[0]: float(part.split()[1].rstrip("%")) for part in
              next(line for line in text.splitlines() if line.startswith("variance"))[20:].split(", ")}  # fmt: skip
     assert share["pose"] > share["expression"]

@@ -20,6 +20,7 @@ from mvplda.models.baselines import CascadeScorer
 from mvplda.preprocessing import standard_chain
 from mvplda.speech.experiment.extraction import Extra
 from mvplda.speech.experiment.systems import (
+    ALONE,
     PAPERS,
     SYSTEMS,
     BackendSettings,
@@ -33,7 +34,7 @@ from mvplda.speech.experiment.task import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-AVERAGED = tuple(f"{system.name}{vectors}" for system in PAPERS for vectors in ("", "-raw"))
+AVERAGED = tuple(f"{system.name}{vectors}" for system in (*PAPERS, ALONE) for vectors in ("", "-raw"))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,9 @@ def test_rows_are_enrolments_in_their_order(task, scored, name):
     found = scored[name]
     lines: list[tuple[float, float]] = []
     for i in (0, 7, len(found.scores) - 1):
-        question: dict[str, Any] = {"scoring": "paper"} if "printed" in name else {}
+        question: dict[str, Any] = (
+            dict(SYSTEMS[name].question(task)) if name.startswith(("jplda-printed", "jplda-alone")) else {}
+        )
         if name in ("jplda-known", "jplda-tuned", "best"):
             question["known"] = {"phrase": task.model_labels["phrase"][i : i + 1]}
         own = task.enrol[task.enrol_ids == i]
@@ -183,7 +186,9 @@ def test_three_views_go_through_every_system():
             scores = run_system(system, task, SMALL).scores
             assert np.isfinite(scores).all(), name
             errors[name] = evaluate(scores, task.kinds)["Total"]["eer"]
-    assert set(SYSTEMS) - set(errors) == {"jplda-printed", "jplda-printed-raw"}
+    assert set(SYSTEMS) - set(errors) == {
+        f"jplda-{name}{vectors}" for name in ("printed", "alone") for vectors in ("", "-raw")
+    }
     assert errors["jplda-exact"] < 0.8 * errors["cosine"]
 
 

@@ -6,7 +6,7 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,12 +38,10 @@ DET_TICKS = (0.0001, 0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4)
 INK = "#102030"
 """The colour of text and axes; the page makes it the reader's text colour."""
 
-KIND_WORDS = {
-    "TC": "same speaker, same phrase",
-    "TW": "same speaker, other phrase",
-    "IC": "other speaker, same phrase",
-    "IW": "other speaker, other phrase",
-}
+
+def kind_words(kind: str, views: Sequence[str]) -> str:
+    """A kind of trials of two views in words: TW is "same speaker, other phrase"."""
+    return f"{'same' if kind[0] == 'T' else 'other'} {views[0]}, {'same' if kind[1] == 'C' else 'other'} {views[1]}"
 
 
 def figure(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
@@ -73,7 +71,7 @@ def scatter_of_kinds(
             alpha=0.8 if kind == "TC" else 0.5,
             color=KIND_COLOURS[kind],
             edgecolors="none",
-            label=f"{kind}: {KIND_WORDS[kind]}",
+            label=f"{kind}: {kind_words(kind, names)}",
         )
     axes.axhline(0, color=INK, linewidth=0.5)
     axes.axvline(0, color=INK, linewidth=0.5)
@@ -203,6 +201,37 @@ def convergence_plot(axes: Axes, log_likelihoods: FloatArray) -> None:
     axes.set(xlabel="iteration", ylabel="log-likelihood less the last one, nat")
 
 
+def training_plot(axes: Axes, history: Sequence[Mapping[str, Any]]) -> None:
+    """Loss of a network by epoch, and below it the errors on its own classes and on those held out, in per cent."""
+    ticker = need("matplotlib.ticker")
+    epochs = [record["epoch"] for record in history]
+    axes.plot(epochs, [record["loss"] for record in history], "o-", color=INK, markersize=3, label="loss (left axis)")
+    axes.set(xlabel="epoch", ylabel="loss", ylim=(0, None))
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    right = axes.twinx()
+    right.set(ylabel="error, %", ylim=(0, 100))
+    for i, view in enumerate(history[0]["accuracy"]):
+        errors = [100 * (1 - record["accuracy"][view]) for record in history]
+        right.plot(epochs, errors, "s--", color=PALETTE[i % len(PALETTE)], markersize=3, label=f"{view} not told")
+    if all("held_out_eer" in record for record in history):
+        held = [100 * record["held_out_eer"] for record in history]
+        right.plot(epochs, held, "^-", color="#D55E00", markersize=4, label="EER of classes held out")
+    lines = [line for one in (axes, right) for line in one.get_lines()]
+    axes.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
+
+
+def scatter_of_classes(axes: Axes, X: NDArray[Any], classes: NDArray[Any], most: int = 20) -> None:
+    """The first two principal components, coloured by class; of many classes, the first ones."""
+    names = np.unique(classes)[:most]
+    centred = X - X.mean(axis=0)
+    places = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
+    colours = need("matplotlib").colormaps["hsv"](np.arange(len(names)) / len(names))
+    for i, name in enumerate(names):
+        own = places[classes == name]
+        axes.scatter(own[:, 0], own[:, 1], s=7, color=colours[i], marker="os^vD"[i % 5], edgecolors="none", alpha=0.7)
+    axes.set(xticks=[], yticks=[], xlabel=f"{len(names)} classes, first two principal components")
+
+
 def save_figure(fig: Figure, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -293,7 +322,7 @@ class Report:
                 lambda axes: bayes_error_plot(axes, target, others),
             ),
         }
-        if len(self.view_scores) == 2 and all(set(KIND_WORDS) <= set(own) for own in self.view_scores.values()):
+        if len(self.view_scores) == 2 and all(set(KIND_COLOURS) <= set(own) for own in self.view_scores.values()):
             found["views"] = ("One view's score against the other's, by kind of trial.", self._scatter)
         if self.variance is not None:
             shares = self.variance
@@ -320,7 +349,8 @@ class Report:
         others = {kind: row["eer"] for kind, row in rows.items() if kind not in ("Total", "Equal") and row.n_nontargets}
         if len(others) > 1:
             hardest = max(others, key=lambda kind: others[kind])
-            words = f", {KIND_WORDS[hardest]}" if hardest in KIND_WORDS else ""
+            views = tuple(self.view_scores) or ("speaker", "phrase")
+            words = f", {kind_words(hardest, views)}" if hardest in KIND_COLOURS else ""
             text += f"; the hardest are {hardest}{words}: {100 * others[hardest]:.2f} %"
         return text + "."
 
@@ -406,9 +436,10 @@ def fold_away(summary: str, text: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary><pre>{html.escape(text)}</pre></details>"
 
 
-def finding(text: str, kinds: Iterable[str]) -> str:
+def finding(text: str, kinds: Iterable[str], views: Sequence[str] = ("speaker", "phrase")) -> str:
     """What a page says first, and what its kinds of trials mean."""
-    known = "".join(f"<dt>{kind}</dt><dd>{KIND_WORDS[kind]}</dd>" for kind in KIND_WORDS if kind in kinds)
+    words = {kind: html.escape(kind_words(kind, views)) for kind in KIND_COLOURS if kind in kinds}
+    known = "".join(f"<dt>{kind}</dt><dd>{said}</dd>" for kind, said in words.items())
     return f'<p class="finding">{html.escape(text)}</p>' + (f'<dl class="kinds">{known}</dl>' if known else "")
 
 

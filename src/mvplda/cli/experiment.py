@@ -258,18 +258,97 @@ def study() -> None:
     """What several views are good for beside pass-phrases: one command, a table and a picture each."""
 
 
+SESSIONS = click.option(
+    "--sessions",
+    type=click.IntRange(min=4),
+    default=9,
+    help="Draw so many vectors a speaker and phrase; the paper's second corpus has 20.",
+)
+TESTS = click.option(
+    "--tests",
+    type=click.IntRange(min=1),
+    default=2,
+    help="Test with at most so many vectors of an unseen speaker and phrase, beside the three that enrol.",
+)
+
+
 @study.command()
+@SESSIONS
+@TESTS
 @OUTPUT
 @SEED_OPTION
-def drawn(output: Path, seed: int) -> None:
+def drawn(sessions: int, tests: int, output: Path, seed: int) -> None:
     """Vectors drawn from a known model: what every system reaches, the true parameters included.
 
-    Example: mvplda study drawn -o study
+    132 speakers train and 70 others are tested, all with the same 20 phrases, as in the paper's second corpus.
+
+    \b
+    Examples:
+      mvplda study drawn -o study
+      mvplda study drawn --sessions 20 --tests 17
     """
-    from ..speech.experiment.studies import run
+    from ..speech.experiment.ablations import study_drawn
 
     check_folder(output)
-    run(output, seed, click.echo)
+    study_drawn(output, sessions=sessions, tests=tests, random_state=seed, say=click.echo)
+
+
+@study.command()
+@click.argument("vectors", required=False)
+@click.option(
+    "-l",
+    "--labels",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=FILE: read the classes of a view of VECTORS from FILE, such as utt2spk; the speaker first, then the "
+    "phrase.",
+)
+@click.option(
+    "-s",
+    "--set",
+    "changes",
+    multiple=True,
+    type=KeyValue(),
+    help="NAME=VALUE: change one option of the protocol of VECTORS, such as training=40; may be repeated.",
+)
+@OUTPUT
+@SEED_OPTION
+def ablations(
+    vectors: str | None,
+    labels: tuple[tuple[str, str], ...],
+    changes: tuple[tuple[str, str], ...],
+    output: Path,
+    seed: int,
+) -> None:
+    """One setting of the paper's systems at a time: ranks, iterations, priors, enrolment, reduction, views.
+
+    Without VECTORS, on those of `mvplda study drawn`. Every other setting is the paper's: 20 latents a view,
+    10 iterations, equal priors, profiles of three vectors, and the vectors as they are.
+
+    \b
+    Examples:
+      mvplda study ablations -o study
+      mvplda study ablations vectors.npz -l speaker=utt2spk -l phrase=utt2phrase -s training=40
+    """
+    from ..speech.corpora import load_corpus
+    from ..speech.experiment.ablations import drawn_task, study_ablations
+    from ..speech.experiment.systems import BackendSettings
+    from ..speech.experiment.task import Task
+
+    check_folder(output)
+    if vectors is None:
+        if labels or changes:
+            raise click.UsageError("-l and -s are for VECTORS, which are missing")
+        task = drawn_task(9, 2, seed)[0]
+    else:
+        from ..io.vectors import read_vectors
+
+        options = {name: _value(text) for name, text in changes}
+        corpus = load_corpus("vectors", vectors, labels=once("--labels", labels), **options)
+        task = Task.of(corpus, read_vectors(vectors))
+    if len(task.views) != 2:
+        raise click.UsageError(f"the paper's systems have two views; got {', '.join(task.views)}")
+    study_ablations(task, output, BackendSettings(reduce=None, random_state=seed), say=click.echo)
 
 
 @study.command()
@@ -277,7 +356,7 @@ def drawn(output: Path, seed: int) -> None:
 @OUTPUT
 @SEED_OPTION
 def faces(images: Path, output: Path, seed: int) -> None:
-    """Person, pose, expression and eyes in IMAGES: how much each explains; verify the person, ignoring the pose.
+    """Person, pose, expression and eyes in IMAGES: how much each explains; who it is, in any pose and in a given one.
 
     IMAGES is the folder of CMU Face Images as it is unpacked, or an .npz of it.
 

@@ -7,8 +7,9 @@ import html
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,9 +236,15 @@ def _number(value: float) -> str:
 
 
 def write_experiment_page(
-    results: Results, scored: Mapping[str, SystemScores], task: Task, path: Path, *, source: str = ""
+    results: Results,
+    scored: Mapping[str, SystemScores],
+    task: Task,
+    path: Path,
+    *,
+    source: str = "",
+    history: Sequence[Mapping[str, Any]] = (),
 ) -> list[Path]:
-    """Write the page and, beside it, its pictures."""
+    """Write the page and, beside it, its pictures; `history` is that of the network that made the vectors."""
     folder = folder_beside(path)
     folder.mkdir(parents=True, exist_ok=True)
     pictures: dict[str, Any] = {
@@ -248,16 +255,21 @@ def write_experiment_page(
             lambda axes: _det(axes, results, scored, task),
         ),
     }
+    if history:
+        pictures["training"] = (
+            "The network by epoch: its loss, and how often it errs on its own classes and on those held out.",
+            lambda axes: draw.training_plot(axes, history),
+        )
     chosen = BEST if BEST in scored else results.systems[-1].name
     closely = _closely(results[chosen], scored[chosen], task)
     first, written = write_pictures(pictures, folder)
-    second, more = write_pictures(closely.pictures(), folder)
+    second, more = write_pictures({**closely.pictures(), **latent_spaces(scored, task)}, folder)
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
     if source:
         notes.append(f"Data: {source}.")
     notes += [f"Not used: {note}" for note in results.notes[:20]]
     body = (
-        f"{finding(results.finding(chosen), [results.systems[0].evaluation.target, *results.kinds])}"
+        f"{finding(results.finding(chosen), [results.systems[0].evaluation.target, *results.kinds], task.views)}"
         f"<p>{'<br>'.join(map(html.escape, results.summary.splitlines()))}</p>"
         f"<h2>Systems</h2>{_table(results, chosen)}{_claim(results)}{_groups(results)}{notes_list(notes)}"
         f"{fold_away('The table as markdown', results.markdown())}"
@@ -288,6 +300,35 @@ def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
         variance=getattr(model, "explained_variance_ratio_", None),
         log_likelihoods=getattr(fitted, "log_likelihoods_", None),
     )
+
+
+def latent_spaces(scored: Mapping[str, SystemScores], task: Task) -> dict[str, tuple[str, Any]]:
+    """Tests as their vectors have them and as each view's latents have them, coloured by class of that view.
+
+    Of the last system that is a single model of all views; a committee has no latents of its own.
+    """
+    bundles = (found.model for found in reversed(list(scored.values())))
+    bundle = next((b for b in bundles if set(task.views) <= set(getattr(b.scorer, "views_", ()))
+                   and hasattr(b.scorer, "transform")), None)  # fmt: skip
+    if bundle is None:
+        return {}
+    model, X = bundle.scorer, bundle.prepare(task.test)
+    ends = np.cumsum([0, *model.views_.values()])
+    means = np.split(model.transform(X), ends[1:-1], axis=1)
+    found: dict[str, tuple[str, Any]] = {}
+    for view, own in zip(model.views_, means, strict=True):
+        if view not in task.test_labels or own.shape[1] < 2:
+            continue
+        classes = task.test_labels[view]
+        for name, what, points in (
+            (f"before-{view}", "the model sees them, all views in one", X),
+            (f"after-{view}", f"posterior means of the {view} have them", own),
+        ):
+            found[name] = (
+                f"Tests coloured by {view}, as {what}.",
+                partial(draw.scatter_of_classes, X=points, classes=classes),
+            )
+    return found
 
 
 def _bars(axes: Any, results: Results) -> None:

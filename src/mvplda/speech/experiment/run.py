@@ -107,7 +107,8 @@ def run_experiment(
     if claim := results.claim():
         say("\n" + claim)
     if report:
-        write_experiment_page(results, scored, task, output / "report.html", source=corpus.source)
+        history = () if found.extractor is None else found.extractor.history
+        write_experiment_page(results, scored, task, output / "report.html", source=corpus.source, history=history)
     say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
     return results
 
@@ -284,11 +285,8 @@ def run_systems(
             except DataError as error:
                 resampled = None
                 say(f"no intervals: {error}")
-        done.append(
-            SystemResult(
-                system.name, system.heading(settings), result, intervals, seconds, found.note, system.llr, groups
-            )
-        )
+        heading = system.heading(settings, task.views)
+        done.append(SystemResult(system.name, heading, result, intervals, seconds, found.note, system.llr, groups))
         scored[system.name] = found
         partial = Results(title, summary, tuple(done), {}, {})
         if len(done) == 1:

@@ -1,8 +1,7 @@
-"""Studies of the model itself: vectors of a known model, faces, and a view to be ignored."""
+"""Studies of what views are good for: faces, and a view to be ignored."""
 
 from __future__ import annotations
 
-import time
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
@@ -15,23 +14,21 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ..._optional import need
-from ..._typing import Array
-from ...exceptions import DataError, FileFormatError, LabelError, LikelihoodFellWarning, MvpldaWarning, ParameterError
+from ...exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
+from ...kinds import NONTARGETS, trial_kinds
 from ...labels import encode_labels
-from ...metrics import cllr, eer, eer_by_kind, trial_kinds
-from ...models.baselines import CascadeScorer, CosineScorer
+from ...metrics import eer, eer_by_kind
+from ...metrics.evaluation import aligned
+from ...models.baselines import CosineScorer
 from ...models.multiview import PLDA, MultiviewPLDA
 from ...preprocessing import Reduction
 from ...report import (
     PALETTE,
-    bars_of_systems,
     figure,
     pictures_where_possible,
     save_figure,
-    scatter_of_kinds,
     variance_bars,
 )
-from ...toy import HeldOut, make_two_views
 
 # Verify one view, ignore another: what it gains to model what is ignored.
 #
@@ -51,26 +48,35 @@ class NuisanceResult:
 
     errors : system -> {kept classes: EER of trials across ignored classes}, means over folds
     shares : view -> share of the variance, of the fullest multi-view model
+    both : system -> {kind: EER} of the other question, "same in both views?", all classes kept
     """
 
     verify: str
     ignore: str
     errors: dict[str, dict[int, float]]
     shares: dict[str, float]
+    both: dict[str, dict[str, float]]
+
+    def table_of_both(self) -> str:
+        """Systems by what is different in the non-targets, EER in percent: words that follow the views."""
+        names = dict(zip(NONTARGETS, ("both other", f"other {self.verify}", f"other {self.ignore}"), strict=False))
+        rows = [
+            [system, *(f"{100 * errors[kind]:.2f}" for kind in (*names, "Total"))]
+            for system, errors in self.both.items()
+        ]
+        lines = aligned([["EER, %", *names.values(), "Total"], *rows])
+        note = f"trials: same {self.verify} in the same {self.ignore}, or not, on unseen classes of {self.verify}"
+        return "\n".join([*lines, "", note])
 
     def table(self) -> str:
         """Systems by number of kept classes, EER in percent."""
         kept = list(next(iter(self.errors.values())))
-        width = max(map(len, self.errors)) + 2
-        head = f"{'EER, %':{width}}" + "".join(f"{k:>8}" for k in kept)
-        rows = [
-            f"{name:{width}}" + "".join(f"{100 * errors[k]:8.2f}" for k in kept) for name, errors in self.errors.items()
-        ]
+        rows = [[name, *(f"{100 * errors[k]:.2f}" for k in kept)] for name, errors in self.errors.items()]
         note = (
             f"columns: in how many classes of {self.ignore} a training class of {self.verify} was seen; trials: "
             f"same {self.verify} or not, targets across classes of {self.ignore}, on unseen classes of {self.verify}"
         )
-        return "\n".join([head, *rows, "", note])
+        return "\n".join([*aligned([["EER, %", *map(str, kept)], *rows]), "", note])
 
 
 def thinned(
@@ -131,19 +137,24 @@ def study_nuisance(
     parts = np.array_split(np.random.default_rng(random_state).permutation(classes), folds)
     found: dict[str, dict[int, list[float]]] = {}
     shares: dict[str, float] = {}
+    together: dict[str, dict[str, list[float]]] = {}
     for kept in keep:
         for number, part in enumerate(parts):
             unseen = np.isin(labels[verify], part)
             train = ~unseen & thinned(labels, verify, ignore, kept, random_state)
-            models, scores = _systems(
-                X, labels, train, unseen, verify, ignore, components, shrinkage, rank, random_state
+            models, scores, both = _systems(
+                X, labels, train, unseen, verify, ignore, components, shrinkage, rank, random_state, kept == keep[0]
             )
             shares = shares or dict(models.explained_variance_ratio_)
+            for system, kinds in both.items():
+                for kind, error in kinds.items():
+                    together.setdefault(system, {}).setdefault(kind, []).append(error)
             for system, error in scores.items():
                 found.setdefault(system, {}).setdefault(kept, []).append(error)
             say(f"{ignore} kept {kept}, fold {number + 1} of {folds}: {len(np.flatnonzero(train))} training vectors")
     errors = {name: {k: float(np.mean(v)) for k, v in rows.items()} for name, rows in found.items()}
-    return NuisanceResult(verify, ignore, errors, shares)
+    means = {name: {k: float(np.mean(v)) for k, v in rows.items()} for name, rows in together.items()}
+    return NuisanceResult(verify, ignore, errors, shares, means)
 
 
 def _systems(
@@ -157,7 +168,9 @@ def _systems(
     shrinkage: float,
     rank: int,
     random_state: int,
-) -> tuple[MultiviewPLDA, dict[str, float]]:
+    ask_both: bool,
+) -> tuple[MultiviewPLDA, dict[str, float], dict[str, dict[str, float]]]:
+    """The fullest model; every system's error where the one view is ignored; and by kind where both are asked for."""
     rows = np.flatnonzero(train)
     chain = Reduction(min(components, X.shape[1], len(rows) - 1)).fit(X[rows])
     Y = chain.transform(X[rows])
@@ -166,7 +179,8 @@ def _systems(
     own = {view: values[rows] for view, values in labels.items()}
     size = {view: len(np.unique(values)) for view, values in own.items()}
     ranks = {view: min(rank, size[view] - 1, Y.shape[1]) for view in labels if size[view] > 1}
-    cell = f"{verify}:{ignore}"
+    asked = (verify, ignore)
+    cell = ":".join(asked)
     cells = len(encode_labels(own, (cell,)).classes[cell])
     common: dict[str, Any] = {"noise": "full", "max_iter": 30, "noise_shrinkage": shrinkage}
     with warnings.catch_warnings():
@@ -175,20 +189,38 @@ def _systems(
         plain = PLDA(ranks[verify], **common).fit(Y, own[verify])
         views = MultiviewPLDA(ranks, **common).fit(Y, own)
         full = MultiviewPLDA({**ranks, cell: min(2 * rank, cells - 1, Y.shape[1])}, **common).fit(Y, own)
+        pairs = MultiviewPLDA({cell: min(2 * rank, cells - 1, Y.shape[1])}, **common).fit(Y, own)
     first, second = np.triu_indices(len(tests), 1)
-    same = labels[verify][tests][first] == labels[verify][tests][second]
-    across = labels[ignore][tests][first] != labels[ignore][tests][second]
+    sides = [{view: labels[view][tests][side] for view in asked} for side in (first, second)]
+    kinds = trial_kinds(*sides, listed=True)
+    same = kinds["TC"] | kinds["TW"]
+    cosine = CosineScorer().fit(Y).llr(Z, Z)
+
+    def of_pairs(scores: Any) -> NDArray[Any]:
+        return np.asarray(scores)[first, second]
 
     def error(scores: Any) -> float:
-        values = np.asarray(scores)[first, second]
-        return float(eer(values[same & across], values[~same]))
+        values = of_pairs(scores)
+        return float(eer(values[kinds["TW"]], values[~same]))
 
-    return full, {
-        "cosine": error(CosineScorer().fit(Y).llr(Z, Z)),
+    alone = {
+        "cosine": error(cosine),
         f"PLDA of {verify}": error(plain.llr(Z, Z)),
         "multi-view": error(views.llr(Z, Z, same=verify)),
         "multi-view, interaction": error(full.llr(Z, Z, same=verify)),
     }
+    if not ask_both:
+        return full, alone, {}
+    ask: dict[str, Any] = {"same": list(asked)}
+    claimed: dict[str, Any] = {"known": {ignore: labels[ignore][tests]}}
+    together = {
+        "cosine": cosine,
+        f"PLDA of {verify} and {ignore}": pairs.llr(Z, Z),
+        "multi-view": views.llr(Z, Z, **ask),
+        "multi-view, interaction": full.llr(Z, Z, **ask),
+        f"  the same, {ignore} known": full.llr(Z, Z, **ask, **claimed),
+    }
+    return full, alone, {name: eer_by_kind(of_pairs(scores), kinds) for name, scores in together.items()}
 
 
 def draw_errors(axes: Any, result: NuisanceResult) -> None:
@@ -272,7 +304,7 @@ def study_faces(
     random_state: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> NuisanceResult:
-    """How much each view explains, and the person verified ignoring the pose; a table and a picture."""
+    """How much each view explains; the person verified ignoring the pose, and in the same pose; tables, a picture."""
     images, labels = read_faces(path)
     small = images[:, ::2, ::2].astype(np.float64)
     X = small.reshape(len(small), -1)
@@ -295,7 +327,7 @@ def study_faces(
         warnings.simplefilter("ignore", MvpldaWarning)  # fewer classes than the original's cap the ranks
         model.fit(reduction.transform(X), labels)
     output.mkdir(parents=True, exist_ok=True)
-    text = result.table() + "\n\nvariance explained: "
+    text = "\n\n".join([result.table(), result.table_of_both(), "variance explained: "])
     text += ", ".join(f"{view} {share:.1%}" for view, share in model.explained_variance_ratio_.items())
     text += f"\nimages: {SOURCE}\n"
     (output / "faces.txt").write_text(text, encoding="utf-8")
@@ -326,82 +358,3 @@ def _draw(
     middle.set_title("along the strongest direction of a view")
     draw_errors(right, result)
     return save_figure(fig, path)
-
-
-# Vectors drawn from a known model, every system fitted to them, one table.
-#
-# 132 training speakers and 70 others say the same 20 phrases. A profile is three
-# vectors of one speaker and one phrase; every profile meets every test.
-
-
-KINDS = ("IW", "IC", "TW", "Total")
-
-
-def systems(X: Array, labels: Mapping[str, Any], unseen: HeldOut) -> dict[str, Callable[[], Array]]:
-    """Every system as a function that fits it and scores all trials."""
-    views = {"speaker": 20, "phrase": 19}
-    training = (X, labels)
-
-    def scores(model: Any, method: str | None = None, **question: Any) -> Array:
-        options = {} if method is None else {"method": method}
-        profiles = model.enrol(unseen.enrol, unseen.ids, **options)
-        return np.asarray(model.llr(profiles, unseen.test, **question))
-
-    def printed() -> Array:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LikelihoodFellWarning)
-            model = MultiviewPLDA(views, algorithm="paper", init="random", max_iter=10, tol=0, random_state=0)
-            model.fit(*training)
-        return scores(model, method="average", scoring="paper")
-
-    exact = MultiviewPLDA(views, max_iter=10, tol=0)
-    claims = unseen.enrol_labels["phrase"].reshape(-1, 3)[:, 0]
-    return {
-        "cosine": lambda: scores(CosineScorer().fit(*training)),
-        "PLDA, class = cell, rank 40": lambda: scores(
-            MultiviewPLDA({"speaker:phrase": 40}, max_iter=10, tol=0).fit(*training), method="average"
-        ),
-        "two PLDA in cascade": lambda: scores(CascadeScorer(views, {"max_iter": 10, "tol": 0}).fit(*training)),
-        "the paper as printed": printed,
-        "exact EM, exact score": lambda: scores(exact.fit(*training), method="average"),
-        "  by-the-book enrolment": lambda: scores(exact),
-        "  the phrase known": lambda: scores(exact, known={"phrase": claims}),
-        "true parameters": lambda: scores(unseen.truth, method="average"),
-    }
-
-
-def run(output: Path, random_state: int = 0, say: Callable[[str], None] = print) -> dict[str, dict[str, float]]:
-    """Draw, fit, score, print the table, and leave the pictures and the model in a folder."""
-    say("drawing vectors from a known model: D = 100, ranks 20 + 20, 132 + 70 speakers, 20 phrases ...")
-    X, labels, unseen = make_two_views(held_out=70, random_state=random_state)
-    profiles = len(np.unique(unseen.ids))
-    say(f"{len(X)} training vectors, {profiles} profiles x {len(unseen.test)} tests\n")
-    first = {view: own.reshape(-1, 3)[:, 0] for view, own in unseen.enrol_labels.items()}
-    kinds = trial_kinds(first, unseen.test_labels)
-    say(f"{'EER, %':32}" + "".join(f"{kind:>8}" for kind in KINDS) + f"{'Cllr':>8}{'seconds':>9}")
-    table: dict[str, dict[str, float]] = {}
-    for name, fit_and_score in systems(X, labels, unseen).items():
-        started = time.perf_counter()
-        scores = fit_and_score()
-        row = eer_by_kind(scores, kinds)
-        cost = "-" if name == "cosine" else f"{cllr(scores[kinds['TC']], scores[~kinds['TC']]):.3f}"
-        table[name.strip()] = row
-        seconds = time.perf_counter() - started
-        cells = "".join(f"{100 * row[kind]:8.2f}" for kind in KINDS)
-        say(f"{name:32}{cells}{cost:>8}{seconds:9.1f}")
-    say("\nIW impostor, wrong phrase; IC impostor, correct phrase; TW target, wrong phrase.")
-    model = MultiviewPLDA({"speaker": 20, "phrase": 19}, max_iter=10, tol=0).fit(X, labels)
-    shares = ", ".join(f"{view} {share:.0%}" for view, share in model.explained_variance_ratio_.items())
-    say(f"variance explained: {shares}")
-    output.mkdir(parents=True, exist_ok=True)
-    model.save(output / "model.safetensors")
-    say(f"\nwrote {output / 'model.safetensors'}")
-    with pictures_where_possible():
-        fig, (left, right) = figure(11, 5, 2)
-        enrolled = model.enrol(unseen.enrol, unseen.ids)
-        ratios = [model.llr(enrolled, unseen.test, same=view) for view in ("speaker", "phrase")]
-        scatter_of_kinds(left, ratios[0], ratios[1], kinds, ("speaker", "phrase"))
-        bars_of_systems(right, table, KINDS)
-        say(f"wrote {save_figure(fig, output / 'drawn.png')}")
-    say(f"look inside the model:  mvplda info {output / 'model.safetensors'}")
-    return table

@@ -84,6 +84,7 @@ def _plainly(task: Task) -> dict[str, Any]:
 class System:
     """A name for the command line, a title for the table, and what is fitted and asked.
 
+    title : {0} and {1} in it stand for the first and the second view
     build : a bundle to be fitted to a task; the last argument is the shrinkage of a tuned system's noise
     question : what is asked about a task's trials
     method : how profiles are made of several vectors, where it is not as the scorer does it
@@ -105,10 +106,11 @@ class System:
     vectors: Literal["", "reduced", "raw"] = ""
     usual: bool = True
 
-    def heading(self, settings: BackendSettings) -> str:
-        """The title, and which vectors the paper's systems see."""
+    def heading(self, settings: BackendSettings, views: Sequence[str] = ("speaker", "phrase")) -> str:
+        """The title with the names of the views, and which vectors the paper's systems see."""
+        title = self.title.format(*views)
         vectors = "raw" if self.vectors and settings.reduce is None else self.vectors
-        return f"{self.title}, {vectors}" if vectors else self.title
+        return f"{title}, {vectors}" if vectors else title
 
     def fit(self, task: Task, settings: BackendSettings, shrinkage: float = 0.0) -> Bundle:
         if self.vectors == "raw":
@@ -210,6 +212,12 @@ def whitened_by_cell(task: Task, settings: BackendSettings, shrinkage: float) ->
     return _whitened(settings, components, {task.cell: ranks[task.cell]}, shrinkage)
 
 
+def without_interaction(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+    components = _full_components(task, settings)
+    ranks = _ranks(task, settings, components)
+    return _whitened(settings, components, {view: ranks[view] for view in task.views}, shrinkage)
+
+
 def _whitened(settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float) -> Bundle:
     options: dict[str, Any] = {
         "noise": "full",
@@ -238,9 +246,24 @@ def _as_the_paper_asks(task: Task) -> dict[str, Any]:
     return {"scoring": "paper"}
 
 
+def _as_its_appendix_asks(task: Task) -> dict[str, Any]:
+    """The first view on its own, whatever the second; a target with another phrase is no impostor to it."""
+    return {"scoring": "paper", "same": task.views[0]}
+
+
 PLDA_CELL = System("plda-cell", "PLDA by cell", plda_by_cell, method="average", vectors="reduced")
 PRINTED = System(
     "jplda-printed", "jPLDA as printed", as_printed, _as_the_paper_asks, "average", two_views=True, vectors="reduced"
+)
+ALONE = System(
+    "jplda-alone",
+    "{0} alone, printed",
+    as_printed,
+    _as_its_appendix_asks,
+    "average",
+    two_views=True,
+    vectors="reduced",
+    usual=False,
 )
 EXACT = System("jplda-exact", "jPLDA exact", exact, method="average", vectors="reduced")
 
@@ -257,28 +280,32 @@ SYSTEMS = {
         System("cosine", "cosine, centred", cosine, llr=False),
         on_raw_vectors(PLDA_CELL),
         PLDA_CELL,
-        System("plda-speaker", "PLDA by speaker", plda_by_speaker, vectors="reduced"),
+        System("plda-speaker", "PLDA by {0}", plda_by_speaker, vectors="reduced"),
         System("cascade", "cascade of two PLDA", cascade),
         on_raw_vectors(PRINTED),
         PRINTED,
+        on_raw_vectors(ALONE),
+        ALONE,
         on_raw_vectors(EXACT),
         EXACT,
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
-        System("jplda-known", "  the same, phrase known", with_interaction, claims),
+        System("jplda-known", "  the same, {1} known", with_interaction, claims),
         System("plda-tuned", "PLDA by cell, tuned", whitened_by_cell, tuned=True),
-        System("jplda-tuned", "jPLDA, interaction, phrase known, tuned", whitened, claims, tuned=True, usual=False),
+        System("jplda-tuned", "jPLDA, interaction, {1} known, tuned", whitened, claims, tuned=True, usual=False),
         System("best", "best", committee, claims),
     )
 }
 BASELINE, BEST = "plda-cell", "best"
 PAPERS = (PLDA_CELL, PRINTED, EXACT)
+"""The paper's systems that answer its main question."""
 GROUPS = {
     "paper": (
         "cosine-plain",
         "cosine",
-        *(name for system in PAPERS for name in (f"{system.name}-raw", system.name)),
+        *(name for system in (*PAPERS, ALONE) for name in (f"{system.name}-raw", system.name)),
         "jplda-interaction",
         "plda-tuned",
+        "jplda-tuned",
         "best",
     )
 }
@@ -286,7 +313,8 @@ GROUPS = {
 
 COMPARED = (
     (BEST, BASELINE),
-    (BEST, "plda-tuned"),
+    ("jplda-tuned", BASELINE),
+    ("jplda-tuned", "plda-tuned"),
     ("jplda-interaction", "jplda-exact"),
     *((f"{system.name}{vectors}", f"{BASELINE}{vectors}") for vectors in ("", "-raw") for system in (PRINTED, EXACT)),
     (BASELINE, "cosine"),
