@@ -9,6 +9,9 @@ python benchmarks/service_model.py network CORPUS NETWORK.onnx VECTORS.npz
 python benchmarks/service_model.py fit MODEL.safetensors WORDS.json VECTORS.npz [MORE.npz]
     fits the model on all speakers, calibrates it and measures its errors on speakers that are held out in turn, and
     writes it, with what it rests on beside it (MODEL.json); WORDS.json says what is to be said about it
+
+The model that comes with mvplda was made from part of this, for want of time: 42 of the 60 speakers of AudioMNIST, nine
+of them with 20 of the 40 phrases, and 1,200 vectors of the synthetic corpus (30 speakers, 40 phrases, one session).
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def test_utterances_at_other_speeds_are_other_speakers(tmp_path):
     soundfile = pytest.importorskip("soundfile")
     corpus, _ = drawn({"speaker": 3, "phrase": 2}, training=2)
     soundfile.write(tmp_path / "tone.wav", np.sin(np.arange(8000) / 5), 8000)
-    corpus = replace(corpus, clips=[Clip(tmp_path / "tone.wav")] * len(corpus))
+    corpus = replace(corpus, clips=(Clip(tmp_path / "tone.wav"),) * len(corpus))
     rows = corpus.protocol.train[:3]
     extra = other_voices(corpus, rows, Echo(), (0.8, 1.25))
     np.testing.assert_allclose(extra.vectors.X[:, 0], np.repeat([10000, 6400], 3), atol=2)

@@ -354,7 +354,12 @@ def test_sounds_of_one_length_go_together_and_none_is_padded(tmp_path):
     alone = extractor.extract(files)
     seen: list = []
     run = extractor._run
-    extractor._run = lambda frames: seen.append(frames.shape[:2]) or run(frames)
+
+    def noted(frames):
+        seen.append(frames.shape[:2])
+        return run(frames)
+
+    extractor._run = noted
     extractor.waits_s = 240.0  # as on a GPU
     found = extractor.extract_all([files[0], bad, *files[1:]], on_error="skip")
     np.testing.assert_allclose(found.X, alone, atol=1e-6)
