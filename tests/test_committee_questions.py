@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA, ParameterError
+from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, DataError, MultiviewPLDA, ParameterError, load
 from mvplda.normalisation import ScoreNormaliser
 
 VIEWS = {"speaker": 2, "phrase": 2}
@@ -94,3 +94,20 @@ def test_one_view_may_be_named_by_itself():
         for views in ("phrase", ["phrase"])
     )
     np.testing.assert_array_equal(one.llr(E, T), two.llr(E, T))
+
+
+def test_groups_and_trials_are_one_a_vector():
+    X, y, _, _ = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS)})
+    for wrong in ({"groups": [1, 2]}, {"trials": np.arange(30)}, {"trials": np.arange(72)}):
+        with pytest.raises(DataError, match="72 vectors"):
+            committee.fit(X, y, **wrong)
+
+
+def test_what_held_out_trials_cost_is_kept(tmp_path):
+    X, y, _, _ = _data()
+    for factors in ("learnt", None):
+        committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=factors).fit(X, y)
+        committee.save(tmp_path / "committee")
+        assert load(tmp_path / "committee").cost_ == committee.cost_
+        assert np.isfinite(committee.cost_) == (factors == "learnt")

@@ -138,6 +138,10 @@ class Committee(MatrixScorer, BaseEstimator):
             raise LabelError("a committee requires y to be passed, but the target y is None: give labels of every view")
         vectors = as_vectors(X)
         labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
+        if groups is not None and np.shape(groups) != (len(vectors),):
+            raise DataError(f"there are {len(vectors)} vectors and groups of shape {np.shape(groups)}")
+        if trials is not None and (np.shape(trials) != (len(vectors),) or np.asarray(trials).dtype != bool):
+            raise DataError(f"trials is true or false of each of the {len(vectors)} vectors")
         self._adopt({name: clone(expert) for name, expert in self.experts.items()}, vectors.shape[1])
         for name, expert in self.experts_.items():
             expert.fit(self._see(name, vectors), labels)
@@ -441,6 +445,7 @@ class Committee(MatrixScorer, BaseEstimator):
             "width": self.width_,
             "factors": self.factors_,
             "lines": {name: list(line) for name, line in self.lines_.items()},
+            "cost": self.cost_ if np.isfinite(self.cost_) else None,
             "calibrator": None
             if self.calibrator_ is None
             else put_part(arrays, "calibrator", self.calibrator_, Persistent),
@@ -459,7 +464,8 @@ class Committee(MatrixScorer, BaseEstimator):
         committee.views_ = dict.fromkeys(values["views"], 0)
         committee.factors_ = {n: {part: float(f) for part, f in values["factors"][n].items()} for n in experts}
         committee.lines_ = {name: (float(a), float(b)) for name, (a, b) in values["lines"].items()}
-        about, committee.cost_ = values["calibrator"], float("inf")
+        about, cost = values["calibrator"], values.get("cost")
+        committee.cost_ = float("inf") if cost is None else float(cost)
         committee.calibrator_ = None if about is None else get_part(arrays, "calibrator", about, Persistent)
         return committee
 
