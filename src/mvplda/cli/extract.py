@@ -325,8 +325,15 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         activity_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
-        click.option("--false-alarm-cost", type=Number(min=0), default=1.0, help="What accepting another voice costs."),
-        click.option("--miss-cost", type=Number(min=0), default=1.0, help="What rejecting the right voice costs."),
+        click.option(
+            "--false-alarm-cost",
+            type=Number(min=0),
+            default=1.0,
+            help="What accepting another voice costs; with --prior.",
+        ),
+        click.option(
+            "--miss-cost", type=Number(min=0), default=1.0, help="What rejecting the right voice costs; with --prior."
+        ),
         click.option(
             "--prior",
             type=Number(0, 1, min_open=True, max_open=True),

@@ -53,6 +53,8 @@ class Limits:
         """
         if far is not None and prior is not None:
             raise ParameterError("give the false acceptances that you can bear, or costs and a prior, not both")
+        if prior is None and (miss_cost, false_alarm_cost) != (1.0, 1.0):
+            raise ParameterError("costs decide together with a prior: give the probability of a target, too")
         if far is not None:
             if not 0 < far < 1:
                 raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
