@@ -86,6 +86,8 @@ def score(
     system = load_bundle(model)
     fitted = system.fitted_scorer
     views = getattr(fitted, "views_", getattr(fitted, "views", {}))
+    if scoring != "exact" and not hasattr(fitted, "parameters_"):
+        raise click.UsageError(f"--scoring {scoring}: a {type(fitted).__name__} has one score only")
     if per_view and not views:
         raise click.UsageError(f"--per-view: a {type(fitted).__name__} knows no views")
     single = {view: f"{output}.{view}" for view in base_columns(tuple(views))} if per_view else {}
