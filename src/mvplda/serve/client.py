@@ -120,9 +120,12 @@ class Client:
         if vector is not None:
             numbers = [float(number) for number in vector]
             return self._call("POST", path, {**fields, "vector": numbers})
+        if sound is None:
+            raise ServiceError(0, {"detail": "give sound or a vector"})
         several = [sound] if isinstance(sound, (str, bytes, os.PathLike)) else list(sound)
         mark = secrets.token_hex(16)
-        parts = [_part(mark, f'name="{name}"', str(value).encode()) for name, value in fields.items()]
+        texts = {name: ",".join(v) if isinstance(v, (list, tuple)) else str(v) for name, v in fields.items()}
+        parts = [_part(mark, f'name="{name}"', text.encode()) for name, text in texts.items()]
         for one in several:
             name = "take.wav" if isinstance(one, bytes) else Path(one).name.replace('"', "")
             kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
