@@ -215,6 +215,9 @@ class Store:
         row = {"hash": key_hash(key), "name": name, "role": role, "created": time.time()}
         with self.write() as connection:
             connection.execute(api_keys.delete().where(api_keys.c.name == name))
+            same = connection.execute(sa.select(api_keys.c.name).where(api_keys.c.hash == row["hash"])).scalar()
+            if same is not None:
+                raise ParameterError(f"the API key of {name!r} is that of {same!r} already: each has one of its own")
             connection.execute(api_keys.insert().values(**row))
         return key
 
