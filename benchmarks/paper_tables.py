@@ -18,6 +18,7 @@ PAPER = {
 CORPORA = {
     "jvectors": "j-vectors from elsewhere",
     "audiomnist-paper": "the paper's network",
+    "audiomnist-paper-rbm": "the paper's network, pre-trained",
     "voice-words": "voice + words",
     "campplus-words": "CAM++ + words",
     "synthetic": "synthetic speech, small network",

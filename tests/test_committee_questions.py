@@ -1,5 +1,7 @@
 """A committee of one expert answers every question as that expert does; what cannot be an expert is refused."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,7 @@ def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
     X, y, E, T = _data()
     committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=None).fit(X, y)
     profiles = committee.enrol(E, IDS)
-    asked = {"same": "speaker", "known": {"phrase": ["p0", "p2", "p1"]}, "dtype": np.float64}
+    asked: dict[str, Any] = {"same": "speaker", "known": {"phrase": ["p0", "p2", "p1"]}, "dtype": np.float64}
     matrix = committee.llr(profiles, T, **asked)
     for pairs in ([(2, 0), (0, 3), (1, 1)], [(2, 0), (2, 3), (0, 1), (1, 2), (0, 0)]):
         rows, columns = np.transpose(pairs)

@@ -1,6 +1,7 @@
 """Priors of the printed score, settings of a search, a prior in a file, and inputs at the edge."""
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,13 +77,15 @@ def test_printed_score_with_priors_that_leave_hypotheses_out(same, priors):
 
 def test_the_model_of_a_search_is_checked():
     X, y, _, _ = _data()
-    for model in ("full", {"noise": "full"}, MultiviewPLDA, PLDA(2)):
+    wrong: tuple[Any, ...] = ("full", {"noise": "full"}, MultiviewPLDA, PLDA(2))
+    for model in wrong:
         with pytest.raises(ParameterError, match="model is a MultiviewPLDA"):
             MultiviewPLDACV(VIEWS, model=model, cv=2).fit(X, y)
     with pytest.raises(ParameterError, match="nothing is left to choose"):
         MultiviewPLDACV(dict.fromkeys(VIEWS), model=MultiviewPLDA(prior="isotropic"), cv=2).fit(X, y)
+    ranks: Any = {"speaker": 1.5, "phrase": 1}
     with pytest.raises(ParameterError, match="whole numbers"):
-        MultiviewPLDACV({"speaker": 1.5, "phrase": 1}, cv=2).fit(X, y)
+        MultiviewPLDACV(ranks, cv=2).fit(X, y)
 
 
 def test_a_prior_stays_with_its_model(tmp_path):
@@ -97,7 +100,8 @@ def test_a_prior_stays_with_its_model(tmp_path):
         model.refit(SufficientStatistics.from_arrays(X, {"speaker": y["speaker"]}))
     with pytest.raises(DataError, match="width 3"):
         model.with_prior(statistics=SufficientStatistics.from_arrays(X[:, :3], y))
-    for blocks in ((-1, 5), (0, 4), (1.5, 2.5)):
+    wrong: tuple[Any, ...] = ((-1, 5), (0, 4), (1.5, 2.5))
+    for blocks in wrong:
         with pytest.raises(ParameterError, match="blocks"):
             model.with_prior(blocks=blocks)
 
@@ -110,8 +114,9 @@ def test_bundle_with_a_normaliser_takes_tensors_and_refuses_known_classes():
     expected = bundle.llr(E, T, dtype=np.float64)
     np.testing.assert_allclose(bundle.llr(torch.tensor(E), torch.tensor(T), dtype=np.float64), expected, atol=1e-9)
     assert np.isfinite(bundle.prepare(torch.tensor(E).bfloat16()).numpy()).all()
+    question: Any = {"known": {"phrase": [0, 1, 2]}}
     with pytest.raises(ParameterError, match="known= names a class of every profile"):
-        bundle.llr(E, T, question={"known": {"phrase": [0, 1, 2]}})
+        bundle.llr(E, T, question=question)
 
 
 def test_bundle_settings_are_checked():

@@ -30,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartParser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..exceptions import MvpldaError
@@ -118,9 +119,9 @@ class Asked(Body):
     phrase: str | None = Field(None, min_length=1, max_length=200)
     challengeId: str | None = Field(None, max_length=64)
     far: float | None = Field(None, gt=0, lt=1)
-    prior: float | None = Field(None, gt=0, lt=1)
-    missCost: float = Field(1.0, gt=0, le=1e9)
-    falseAlarmCost: float = Field(1.0, gt=0, le=1e9)
+    prior: float | None = Field(None, ge=1e-12, lt=1)
+    missCost: float = Field(1.0, ge=1e-9, le=1e9)
+    falseAlarmCost: float = Field(1.0, ge=1e-9, le=1e9)
     spoofLlr: float | None = Field(None, ge=-50, le=50)
     candidates: list[str] | None = Field(None, max_length=10_000)
     top: int = Field(5, ge=1, le=100)
@@ -133,6 +134,8 @@ class Asked(Body):
         return value.split(",") if isinstance(value, str) else value
 
     def ask(self) -> Ask:
+        if self.prior is None and self.model_fields_set & {"missCost", "falseAlarmCost"}:
+            raise Problem(422, "operating-point", "costs want a prior beside them: how often it is really the owner")
         return Ask(
             self.phrase, self.challengeId, self.far, self.prior, self.missCost, self.falseAlarmCost, self.spoofLlr
         )
@@ -301,7 +304,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, seen, status = time.perf_counter(), 0, 500
+        begun, seen, status, answering = time.perf_counter(), 0, 500, False
         request_id = uuid.uuid4().hex
 
         async def limited() -> Message:
@@ -313,9 +316,9 @@ class Guard:
             return message
 
         async def dressed(message: Message) -> None:
-            nonlocal status
+            nonlocal status, answering
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, answering = message["status"], True
                 own = {**HEADERS, "X-Request-Id": request_id}
                 if scope["path"] in DOCS:
                     own.pop("Content-Security-Policy")
@@ -334,6 +337,10 @@ class Guard:
                 await self.app(scope, limited, dressed)
         except TooLarge:
             await self._large()(scope, receive, dressed)
+        except Exception as error:
+            if answering:
+                raise
+            await (await _unexpected(Request(scope), error))(scope, receive, dressed)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             took = time.perf_counter() - begun
@@ -378,6 +385,8 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
     limiter = CapacityLimiter(door.at_once)
     plain = CapacityLimiter(32)
     model = service.model
+    # the parser of forms would write what is larger than this to a file
+    MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, door.most_bytes)
 
     async def do(work: Callable[..., Any], *arguments: Any, heavy: bool = False) -> Any:
         if heavy and limiter.statistics().tasks_waiting >= door.waiting:
@@ -453,7 +462,8 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
             return await work()
         if len(name) > 200:
             raise Problem(422, "idempotency-key", "an Idempotency-Key has at most 200 characters")
-        mark = hashlib.sha256(f"{request.method} {request.url.path} ".encode() + await request.body()).hexdigest()
+        about = f"{request.url.query}\n{request.headers.get('content-type', '')}\n".encode()
+        mark = f"{request.method} {request.url.path} {hashlib.sha256(about + await request.body()).hexdigest()}"
         before = await do(claim, caller.name, name, mark)
         if before is not None:
             return Response(before["body"], before["status"], json.loads(before["headers"]))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..exceptions import ServiceError
+from ..exceptions import ParameterError, ServiceError
 
 Sound = str | os.PathLike[str] | bytes
 """A file, or the bytes of one."""
@@ -43,6 +43,10 @@ class Client:
     def __init__(self, url: str = "http://127.0.0.1:8765", key: str | None = None, *, timeout: float = 30.0) -> None:
         self.url, self.timeout = url.rstrip("/"), timeout
         self._key = key if key is not None else os.environ.get("MVPLDA_API_KEY", "")
+        if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+            raise ParameterError(f"a service is at http://... or https://...; got {url!r}")
+        if not self._key.isascii() or not self._key.isprintable():
+            raise ParameterError("the API key has characters that no key has: look how it was copied")
 
     def create(self, user: str | None = None, phrase: str | None = None, *, consent: str) -> dict[str, Any]:
         """Make a profile of a person who has agreed to the text of `consent`."""
@@ -120,9 +124,12 @@ class Client:
         if vector is not None:
             numbers = [float(number) for number in vector]
             return self._call("POST", path, {**fields, "vector": numbers})
+        if sound is None:
+            raise ServiceError(0, {"detail": "give sound or a vector"})
         several = [sound] if isinstance(sound, (str, bytes, os.PathLike)) else list(sound)
         mark = secrets.token_hex(16)
-        parts = [_part(mark, f'name="{name}"', str(value).encode()) for name, value in fields.items()]
+        texts = {name: ",".join(v) if isinstance(v, (list, tuple)) else str(v) for name, v in fields.items()}
+        parts = [_part(mark, f'name="{name}"', text.encode()) for name, text in texts.items()]
         for one in several:
             name = "take.wav" if isinstance(one, bytes) else Path(one).name.replace('"', "")
             kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
@@ -139,9 +146,9 @@ class Client:
         headers = {"Accept": "application/json"}
         if kind:
             headers["Content-Type"] = kind
-        if self._key:
-            headers["X-API-Key"] = self._key
         request = urllib.request.Request(self.url + path, data, headers, method=method)
+        if self._key:
+            request.add_unredirected_header("X-API-Key", self._key)  # not sent on to where a redirection points
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 said = answer.read()

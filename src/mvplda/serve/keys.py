@@ -51,7 +51,7 @@ class Master:
             raise ParameterError(f"set {MASTER} to 32 bytes in base64: several hosts share a database, and so the key")
         place = folder / "master.key"
         if not place.exists():
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             made = base64.b64encode(secrets.token_bytes(KEY_BYTES))
             scratch = folder / f".master-{secrets.token_hex(4)}"
             handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -23,7 +23,7 @@ from .decisions import Odds, Point, choose_point, odds, reason_of
 from .index import Index
 from .keys import Caller, Master, Rates, Vault
 from .model import Cell, ServiceModel, slug
-from .store import Store, audit, challenges, enrollments, marks, phrases, profiles, templates
+from .store import Store, answers, audit, challenges, enrollments, marks, phrases, profiles, templates
 
 log = logging.getLogger("mvplda.serve")
 DAY = 86400.0
@@ -275,12 +275,14 @@ class Service:
             row = self._row(connection, name, lock=True)
             self._wipe(connection, name)
             connection.execute(challenges.delete().where(challenges.c.profile == name))
+            connection.execute(answers.delete().where(answers.c.request.contains(name) | answers.c.body.contains(name)))
             row |= {"state": state, "enrollments": 0, "speech_s": 0.0, "version": row["version"] + 1, "phrases": "{}"}
             row |= {"updated": self.clock(), "model": None, "model_version": None, "extractor": None, "last_used": None}
             if state == "deleted":
                 row |= {"user_id": None, "consent": None}
             self._update(connection, row)
             self._note(connection, caller, "delete" if state == "deleted" else "opt-out", name)
+        self.store.settle_files()
         return self._said(row)
 
     def export(self, name: str, caller: Caller) -> dict[str, Any]:
@@ -351,6 +353,7 @@ class Service:
         said = self._answer(result, decision, reason, found, point, heard)
         with self.store.write() as connection:
             row = self._row(connection, name, lock=True)
+            self._check_lock(row)  # once more: others may have been turned away meanwhile
             if decision == "reject":
                 failures = row["failures"] + 1
                 over = failures - self.rules.lock_after
@@ -358,9 +361,12 @@ class Service:
                 row |= {"failures": failures, "locked_until": locked}
             elif decision == "accept":
                 row |= {"failures": 0, "locked_until": None, "last_used": now}
+                if ask.challenge is not None:
+                    here = challenges.c.id == ask.challenge
+                    connection.execute(challenges.update().where(here).values(used=now))
             columns = ("failures", "locked_until", "last_used")
             connection.execute(profiles.update().where(profiles.c.id == name).values(**{c: row[c] for c in columns}))
-            for one in heard:
+            for one in heard if row["state"] != "opted_out" else ():
                 self._mark(connection, name, one)
             kept = {k: v for k, v in said.items() if k not in ("resultId", "quality")}
             self._note(connection, caller, "verify", name, result, kept)
@@ -377,18 +383,25 @@ class Service:
         if reason is None:
             share = model.prepare(self._vector(heard)[None])[0]
             ids, llrs = self._index().scores(share)
+            keep = ~np.isin(ids, self._gone(ids))
             if candidates is not None:
-                keep = np.isin(ids, list(candidates))
-                ids, llrs = ids[keep], llrs[keep]
+                keep &= np.isin(ids, list(candidates))
+            ids, llrs = ids[keep], llrs[keep]
             count = len(ids)
             best = np.argsort(-llrs, kind="stable")[:top] if count <= 4 * top else np.argpartition(-llrs, top)[:top]
             llrs = llrs.astype(np.float64)
             people = []
             for place in best.tolist():
                 name = str(ids[place])
-                with self.store.read() as connection:
-                    row = self._row(connection, name)
-                    cells = self._cells(connection, name, self._data_key(name))
+                try:
+                    with self.store.read() as connection:
+                        row = self._row(connection, name)
+                        cells = self._cells(connection, name, self._data_key(name))
+                except Problem:  # who is leaving at this moment
+                    cells = []
+                if not cells:
+                    llrs[place] = -np.inf
+                    continue
                 # all of it, of these few: the words may be the same, which the quick score takes no notice of
                 llrs[place] = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt).llr_speaker
                 people.append((place, row))
@@ -420,6 +433,16 @@ class Service:
             self._note(connection, caller, "identify", None, result, detail)
         return said
 
+    def _gone(self, ids: NDArray[Any]) -> list[str]:
+        """Profiles that time has made expired."""
+        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
+        old = used < self.clock() - self.rules.expire_days * DAY
+        if not len(ids):
+            return []
+        query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", old)
+        with self.store.read() as connection:
+            return list(connection.execute(query).scalars())
+
     def challenge(self, name: str, count: int, caller: Caller) -> dict[str, Any]:
         """Phrases drawn at random of those that the profile enrolled and those that the model knows."""
         now = self.clock()
@@ -428,15 +451,17 @@ class Service:
             state = self._state(row)
             if state != "enrolled":
                 raise Problem(409, "state", f"the profile is {state}: only enrolled ones are challenged", state=state)
-            texts: dict[str, str] = json.loads(row["phrases"])
+            summed = set(connection.execute(sa.select(templates.c.phrase).where(templates.c.profile == name)).scalars())
+            texts = {label: text for label, text in json.loads(row["phrases"]).items() if label in summed}
             if self.model is not None and self.model.known:
                 texts = {**self.model.texts, **texts}
-            last = connection.execute(
-                sa.select(challenges.c.phrases)
-                .where(challenges.c.profile == name)
-                .order_by(challenges.c.created.desc())
-            ).scalar()
-            fresh = [label for label in texts if last is None or label not in json.loads(last)]
+            own = sa.select(challenges.c.id, challenges.c.phrases).where(challenges.c.profile == name)
+            drawn = connection.execute(own.order_by(challenges.c.created.desc())).first()
+            said = connection.execute(own.where(challenges.c.used > 0).order_by(challenges.c.used.desc())).first()
+            # what was accepted last is not asked for, however often one asks; what was drawn last, if others remain
+            fresh = [label for label in texts if said is None or label not in json.loads(said.phrases)]
+            rest = [label for label in fresh if drawn is None or label not in json.loads(drawn.phrases)]
+            fresh = rest if len(rest) >= count or said is None else fresh
             if len(texts) < 2 or len(fresh) < count:
                 raise Problem(
                     409,
@@ -446,7 +471,10 @@ class Service:
                 )
             chosen = secrets.SystemRandom().sample(sorted(fresh), count)
             made, expires = secrets.token_hex(16), now + self.rules.challenge_s
-            connection.execute(challenges.delete().where(challenges.c.expires < now - DAY))
+            old = challenges.c.expires < now - DAY
+            others = (challenges.c.profile == name) & (challenges.c.id != (said.id if said is not None else ""))
+            never = challenges.c.used.is_(None) | (challenges.c.used < 0)
+            connection.execute(challenges.delete().where(old & (never | others)))
             connection.execute(
                 challenges.insert().values(
                     id=made, profile=name, phrases=json.dumps(chosen), created=now, expires=expires, used=None
@@ -540,10 +568,11 @@ class Service:
     def heard_vector(self, vector: Any) -> Heard:
         model = self._model()
         try:
-            array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0]
+            array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0].astype(np.float32)
+            model.checked(array[None])  # as it is kept: numbers that are too small are 0 there
         except (DataError, ValueError, TypeError, OverflowError) as error:
             raise Problem(422, "vector", f"a vector is a list of {model.width} finite numbers: {error}") from error
-        return Heard(array.astype(np.float32))
+        return Heard(array)
 
     def _model(self) -> ServiceModel:
         if self.model is None:
@@ -613,7 +642,8 @@ class Service:
         }
 
     def _remaining(self, row: Mapping[str, Any]) -> int:
-        return max(0, self.rules.required - int(row["enrollments"]))
+        # of several phrases none may have enough yet, however many they are together
+        return max(int(row["state"] == "enrolling"), self.rules.required - int(row["enrollments"]))
 
     def _after(self, row: Mapping[str, Any], cells: Sequence[Cell], speech_s: float) -> dict[str, Any]:
         """What a changed sum makes of the profile."""
@@ -784,7 +814,7 @@ class Service:
         if found is None or found["profile"] != row["id"]:
             raise Problem(404, "not-found", "there is no such challenge of this profile")
         here = (challenges.c.id == ask.challenge) & challenges.c.used.is_(None)
-        used = connection.execute(challenges.update().where(here).values(used=self.clock())).rowcount
+        used = connection.execute(challenges.update().where(here).values(used=-self.clock())).rowcount
         if not used:
             raise Problem(409, "challenge-used", "the challenge was answered already: ask for another")
         if found["expires"] < self.clock():

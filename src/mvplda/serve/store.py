@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -97,7 +97,7 @@ challenges = sa.Table(
     Column("phrases", Text, nullable=False),
     Column("created", Float, nullable=False),
     Column("expires", Float, nullable=False),
-    Column("used", Float),
+    Column("used", Float),  # when it was answered; below 0 where that was not accepted
 )
 sa.Index("challenges_profile", challenges.c.profile, challenges.c.created)
 audit = sa.Table(
@@ -215,6 +215,9 @@ class Store:
         row = {"hash": key_hash(key), "name": name, "role": role, "created": time.time()}
         with self.write() as connection:
             connection.execute(api_keys.delete().where(api_keys.c.name == name))
+            same = connection.execute(sa.select(api_keys.c.name).where(api_keys.c.hash == row["hash"])).scalar()
+            if same is not None:
+                raise ParameterError(f"the API key of {name!r} is that of {same!r} already: each has one of its own")
             connection.execute(api_keys.insert().values(**row))
         return key
 
@@ -255,6 +258,13 @@ class Store:
         with self.key_engine.connect() as connection:
             return {row[0]: bytes(row[1]) for row in connection.execute(query)}
 
+    def settle_files(self) -> None:
+        """Bring SQLite's files up to date, for the log of changes still has what was erased; readers may delay it."""
+        for engine in {self.engine, self.key_engine}:
+            if engine.dialect.name == "sqlite":
+                with _WRITERS[engine], closing(engine.raw_connection()) as connection:
+                    connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     # -- back-up -------------------------------------------------------------
 
     def backup(self, path: Path) -> int:
@@ -265,6 +275,8 @@ class Store:
         with atomic_write(path) as (place,), place.open("wb") as file, self.engine.connect() as connection:
             file.write((json.dumps({"mvplda": "backup", "schema": SCHEMA, "at": time.time()}) + "\n").encode())
             for table in tables.sorted_tables:
+                if table is answers:  # of use for a day, and full of names
+                    continue
                 for row in connection.execute(table.select()).mappings():
                     plain = {
                         k: {"hex": bytes(v).hex()} if isinstance(v, (bytes, memoryview)) else v for k, v in row.items()
@@ -289,10 +301,10 @@ class Store:
             for line in file:
                 name, row = json.loads(line)
                 row = {k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()}
-                if name == "profiles" and row["id"] not in keys and row["enrollments"]:
+                if name == "profiles" and row["id"] not in keys and row["state"] not in ("opted_out", "deleted"):
                     gone.add(row["id"])
                     row |= {"state": "deleted", "user_id": None, "phrases": "{}", "consent": None, "enrollments": 0}
-                if name in ("templates", "enrollments", "marks") and row["profile"] in gone:
+                if name == "answers" or (name in ("templates", "enrollments", "marks") and row["profile"] in gone):
                     continue
                 connection.execute(tables.tables[name].insert().values(**row))
                 count += 1

@@ -1,0 +1,266 @@
+"""The service against callers who mean no good: what was answered, kept or promised must hold all the same."""
+
+from __future__ import annotations
+
+import io
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from service_problems import WORDS, make_bench, sqlite_store
+
+from mvplda.exceptions import ParameterError, ServiceError
+from mvplda.serve.audio import Heard
+from mvplda.serve.client import Client
+from mvplda.serve.keys import Caller, Master
+from mvplda.serve.service import Ask, Problem, Rules
+from mvplda.serve.store import marks
+
+ME = Caller("me", "admin")
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as found:
+        yield found
+
+
+def on_disk(folder) -> bytes:
+    return b"".join(place.read_bytes() for place in sorted(folder.iterdir()) if place.is_file())
+
+
+def verify_with_key(bench, name, vector, query="", key="k", **fields):
+    body = {"vector": vector.tolist(), **fields}
+    path = f"/v1/profiles/{name}/verify{query}"
+    return bench.calls("POST", path, json=body, headers={"Idempotency-Key": key})
+
+
+def test_an_idempotency_key_is_of_one_query_too(bench):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0]
+    assert verify_with_key(bench, name, vector, "?phrase=open+the+door").json()["decision"] == "accept"
+    other = verify_with_key(bench, name, vector, "?phrase=close+the+door")
+    assert (other.status_code, other.json()["type"]) == (422, "urn:mvplda:idempotency-key")
+
+
+@pytest.mark.parametrize("way", ["delete", "opt-out"])
+def test_who_has_left_is_not_accepted_by_an_answer_of_before(bench, way):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0]
+    assert verify_with_key(bench, name, vector).json()["decision"] == "accept"
+    if way == "delete":
+        assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+        assert verify_with_key(bench, name, vector).status_code == 410
+    else:
+        assert bench.calls("POST", f"/v1/profiles/{name}/opt-out").status_code == 200
+        assert verify_with_key(bench, name, vector).json()["reason"] == "opted_out"
+
+
+def test_deletion_leaves_no_name_and_no_key_in_any_file(bench, tmp_path):
+    body = {"userId": "Zebedee Quux", "phrase": "open the door", "consent": {"given": True, "text": "yes"}}
+    answer = bench.calls("POST", "/v1/profiles", json=body, headers={"Idempotency-Key": "once"})
+    name = answer.json()["profileId"]
+    for vector in bench.world.say(41, 0, 3):
+        assert bench.calls.enrol(name, vector).status_code == 201
+    wrapped = bench.service.store.get_key(name)
+    assert wrapped in on_disk(tmp_path)
+    assert b"Zebedee" in on_disk(tmp_path)
+    assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+    assert wrapped not in on_disk(tmp_path)
+    assert b"Zebedee" not in on_disk(tmp_path)
+
+
+def test_who_had_not_enrolled_and_was_deleted_is_not_brought_back(bench, tmp_path):
+    body = {"userId": "Zebedee Quux", "consent": {"given": True}}
+    answer = bench.calls("POST", "/v1/profiles", json=body, headers={"Idempotency-Key": "once"})
+    gone, left = answer.json()["profileId"], bench.person(40)
+    bench.calls("POST", f"/v1/profiles/{left}/opt-out")
+    bench.service.store.backup(tmp_path / "copy.jsonl")
+    bench.calls("DELETE", f"/v1/profiles/{gone}")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "keys.sqlite").write_bytes((tmp_path / "keys.sqlite").read_bytes())
+    store = sqlite_store(tmp_path / "new")
+    store.restore(tmp_path / "copy.jsonl")
+    with make_bench(store) as other:
+        assert other.calls("GET", f"/v1/profiles/{gone}").status_code == 410
+        assert other.calls("GET", f"/v1/profiles/{left}").json()["state"] == "opted_out"
+        assert b"Zebedee" not in on_disk(tmp_path / "new")
+
+
+def test_nothing_is_kept_of_the_sound_of_one_who_opted_out(bench):
+    name = bench.person(40)
+    bench.calls("POST", f"/v1/profiles/{name}/opt-out")
+    heard = Heard(bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0)
+    assert bench.service.verify(name, [heard], Ask(), ME)["reason"] == "opted_out"
+    with bench.service.store.read() as connection:
+        assert connection.execute(sa.select(marks)).all() == []
+
+
+def test_who_is_expired_is_not_identified(bench):
+    old = bench.person(40)
+    bench.clock.now += 300 * 86400
+    young = bench.person(41)
+    bench.clock.now += 100 * 86400
+    answer = bench.calls("POST", "/v1/identify", json={"vector": bench.world.say(40, 0)[0].tolist()}).json()
+    assert [c["profileId"] for c in answer["candidates"]] == [young]
+    assert answer["profilesCount"] == 1
+    assert bench.calls("GET", f"/v1/profiles/{old}").json()["state"] == "expired"
+
+
+def test_identification_goes_on_while_somebody_leaves(bench):
+    gone, here = bench.person(40), bench.person(41)
+    vector = bench.world.say(41, 0)[0]
+    bench.calls("POST", "/v1/identify", json={"vector": vector.tolist()})
+    bench.service.store.destroy_key(gone)  # as leaving begins
+    answer = bench.calls("POST", "/v1/identify", json={"vector": vector.tolist()})
+    assert answer.status_code == 200, answer.text
+    assert [c["profileId"] for c in answer.json()["candidates"]] == [here]
+    assert answer.json()["noneOfThem"] + answer.json()["candidates"][0]["probability"] == pytest.approx(1)
+
+
+def test_numbers_too_small_to_be_any_are_refused(bench):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0]
+    assert bench.calls.verify(name, np.full(12, 1e-60)).status_code == 422
+    assert bench.calls.verify(name, vector, prior=5e-324, missCost=1e-320).status_code in (200, 422)
+    assert bench.calls.verify(name, vector, prior=0.5, missCost=1e-320, falseAlarmCost=1e9).status_code in (200, 422)
+
+
+@pytest.mark.parametrize("fields", [{"missCost": 5.0}, {"falseAlarmCost": 5.0}, {"far": 0.05, "falseAlarmCost": 5.0}])
+def test_costs_without_a_prior_are_refused(bench, fields):
+    answer = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0], **fields)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:mvplda:operating-point")
+
+
+def test_tries_at_the_same_time_do_not_pass_the_lock(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Rules(lock_after=3)) as bench:
+        name = bench.person(40)
+        heard = [bench.service.heard_vector(vector) for vector in bench.world.say(45, 3, 12)]
+        ready, said = threading.Barrier(12), []
+        odds = bench.service._odds
+
+        def slow(*arguments):
+            found = odds(*arguments)
+            ready.wait(20)  # all have passed the first look at the lock
+            return found
+
+        bench.service._odds = slow
+
+        def attempt(one):
+            try:
+                said.append(bench.service.verify(name, [one], Ask(), ME)["decision"])
+            except Problem as problem:
+                said.append(problem.kind)
+
+        threads = [threading.Thread(target=attempt, args=[one]) for one in heard]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(said) == ["locked"] * 9 + ["reject"] * 3
+
+
+def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
+    name = bench.person(40)
+    for vector in bench.world.say(40, 1, 3):
+        assert bench.calls.enrol(name, vector, fields={"phrase": "close the door"}).status_code == 201
+    first = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
+    vector = bench.world.say(40, WORDS.index(first["phrases"][0].replace(" ", "-")))[0]
+    answer = bench.calls.verify(name, vector, challengeId=first["challengeId"], far=0.7).json()
+    assert answer["decision"] == "accept"
+    for _ in range(30):
+        bench.clock.now += 3600
+        drawn = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
+        assert drawn["phrases"] != first["phrases"]
+        silence = Heard(None, {}, "not_enough_speech")
+        bench.service.verify(name, [silence], Ask(challenge=drawn["challengeId"]), ME)
+
+
+def test_a_form_of_the_largest_size_is_not_written_to_disk(bench, monkeypatch):
+    import tempfile
+
+    rolled = []
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", lambda self: rolled.append(self))
+    name = bench.person(40)
+    bench.calls("POST", f"/v1/profiles/{name}/verify", files={"audio": ("a.wav", io.BytesIO(b"x" * 3 * 2**20))})
+    assert rolled == []
+
+
+def test_a_profile_that_is_not_enrolled_says_that_takes_are_missing(bench):
+    name = bench.calls.create()
+    for phrase, text in enumerate(("open the door", "close the door", "my voice is my key")):
+        answer = bench.calls.enrol(name, bench.world.say(40, phrase)[0], fields={"phrase": text})
+    assert answer.json()["state"] == "enrolling"
+    assert answer.json()["remainingEnrollmentsCount"] > 0
+
+
+def test_the_client_names_candidates_and_what_is_missing(monkeypatch):
+    client, sent = Client(), []
+    monkeypatch.setattr(client, "_send", lambda method, path, data, kind: sent.append(data) or {})
+    client.identify(b"sound", candidates=["a", "b"])
+    assert b"\r\n\r\na,b\r\n" in sent[0]
+    with pytest.raises(ServiceError, match="sound or a vector"):
+        client.verify("profile")
+
+
+def test_an_answer_to_an_error_of_ours_has_the_headers_of_safety(bench, monkeypatch):
+    monkeypatch.setattr(bench.service, "get", lambda name: 1 / 0)
+    answer = bench.calls("GET", "/v1/profiles/x")
+    assert answer.status_code == 500
+    assert "ZeroDivision" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_phrase_that_was_named_and_never_said_is_not_asked_for(bench):
+    name = bench.calls.create("a phrase of no recording")
+    for vector in bench.world.say(40, 0, 3):
+        assert bench.calls.enrol(name, vector, fields={"phrase": "open the door"}).status_code == 201
+    drawn = [bench.calls("POST", "/v1/challenges", json={"profileId": name, "count": 2}).json() for _ in range(20)]
+    assert all("a phrase of no recording" not in one["phrases"] for one in drawn)
+
+
+@pytest.mark.parametrize(
+    ("url", "key"), [("voice.example.org", ""), ("file:///x", ""), ("http://h", "a\nb"), ("http://h", "é")]
+)
+def test_the_client_refuses_what_is_no_address_or_no_key(url, key):
+    with pytest.raises(ParameterError) as error:
+        Client(url, key)
+    assert not key or key not in str(error.value)
+
+
+def test_the_client_does_not_send_its_key_to_where_it_is_redirected():
+    asked = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.headers.get("X-API-Key"))
+            self.send_response(302 if len(asked) == 1 else 200)
+            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *arguments):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Client(f"http://127.0.0.1:{server.server_port}", "secret").health()
+        server.shutdown()
+    assert asked == ["secret", None]
+
+
+def test_the_data_folder_is_its_owners_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("MVPLDA_MASTER_KEY", raising=False)
+    Master.find(tmp_path / "data")
+    assert (tmp_path / "data").stat().st_mode & 0o077 == 0
+
+
+def test_two_names_do_not_share_a_key(bench):
+    store = bench.service.store
+    store.put_api_key("bob", "admin", "k" * 32)
+    with pytest.raises(ParameterError, match="'bob'"):
+        store.put_api_key("eve", "verify", "k" * 32)
+    store.put_api_key("bob", "verify", "k" * 32)
+    assert store.find_caller("k" * 32) == Caller("bob", "verify")
