@@ -223,3 +223,12 @@ def test_the_printed_score_is_of_models_of_views_only(root):
     train(root, "angle.safetensors", "--model", "cosine")
     line = fails(*scoring(root, "angle.safetensors"), "--scoring", "paper", code=2)
     assert line == "Error: --scoring paper: a CosineScorer has one score only"
+
+
+def test_a_committee_of_single_vectors_says_why_it_is_not_calibrated(tmp_path):
+    s, p = (grid.ravel() for grid in np.meshgrid(np.arange(12), np.arange(4), indexing="ij"))
+    X = np.random.default_rng(0).normal(size=(48, 6))
+    np.savez(tmp_path / "one.npz", X=X, speaker=s, phrase=p)
+    call = ["train", tmp_path / "one.npz", "-l", "speaker=speaker", "-l", "phrase=phrase", "--fuse"]
+    err = said_by(*call, "-o", tmp_path / "one.safetensors", code=0).err
+    assert "or no two vectors of one cell: experts are added up as they are, not calibrated" in err

@@ -290,7 +290,8 @@ def _train_committee(
         for expert, factors in committee.factors_.items():
             click.echo(f"{expert}: " + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()), err=True)
         if committee.calibrator_ is None:
-            click.echo("too few classes to hold any out: experts are added up as they are, not calibrated", err=True)
+            why = "too few classes to hold any out, or no two vectors of one cell"
+            click.echo(f"{why}: experts are added up as they are, not calibrated", err=True)
 
 
 def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> dict[str, Any]:
