@@ -217,3 +217,9 @@ def test_a_committee_with_the_cosine_in_it(root, data):
     assert "chooses by itself: leave out --view" in fails(*many, "--fuse", "-v", "speaker=3", code=2)
     assert "columns together" in fails(*many, "--fuse", "--block", "voice=4", code=2)
     assert "are for --fuse" in fails(*many, "--block", "voice=4", code=2)
+
+
+def test_the_printed_score_is_of_models_of_views_only(root):
+    train(root, "angle.safetensors", "--model", "cosine")
+    line = fails(*scoring(root, "angle.safetensors"), "--scoring", "paper", code=2)
+    assert line == "Error: --scoring paper: a CosineScorer has one score only"

@@ -12,7 +12,7 @@ from mvplda.cli import main
 from mvplda.io.onnx import write_onnx
 from mvplda.metrics import trial_kinds
 from mvplda.normalisation import ScoreNormaliser
-from mvplda.preprocessing import standard_chain
+from mvplda.preprocessing import standard_chain, unit_chain
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 pytest.importorskip("onnx", reason="onnx is not installed")
@@ -43,6 +43,18 @@ def test_graphs_agree_with_bundles(tmp_path, name, dtype):
     write_onnx(tmp_path / "s.onnx", bundle, enrolled=3, dtype=dtype)
     expected = bundle.llr(bundle.enrol(ENROL, IDS), TEST, dtype=np.float64)
     np.testing.assert_allclose(run(tmp_path / "s.onnx"), expected, rtol=1e-5, atol=1e-5 if dtype == "float64" else 1e-3)
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_graphs_take_roots_of_rectified_vectors(tmp_path, rectified):
+    train, enrol, test = (np.maximum(side, 0) if rectified else side for side in (X, ENROL, TEST))
+    test = test.copy()
+    test[0, 0] = -1.0  # which no training vector has
+    bundle = Bundle(unit_chain(), SCORERS["prior"]).fit(train, LABELS)
+    write_onnx(tmp_path / "s.onnx", bundle, enrolled=3)
+    expected = bundle.llr(bundle.enrol(enrol, IDS), test, dtype=np.float64)
+    found = run(tmp_path / "s.onnx", enrol.reshape(-1, 3, 12), test)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("asked", [{"same": "speaker"}, {"same": "phrase", "given": {"speaker": "different"}}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,8 @@ def score(
     system = load_bundle(model)
     fitted = system.fitted_scorer
     views = getattr(fitted, "views_", getattr(fitted, "views", {}))
+    if scoring != "exact" and not hasattr(fitted, "parameters_"):
+        raise click.UsageError(f"--scoring {scoring}: a {type(fitted).__name__} has one score only")
     if per_view and not views:
         raise click.UsageError(f"--per-view: a {type(fitted).__name__} knows no views")
     single = {view: f"{output}.{view}" for view in base_columns(tuple(views))} if per_view else {}
@@ -112,14 +115,16 @@ def score(
     facts = once("--given", given)
     question = Question(same or None, facts or None, known=claims)
     options = {} if scoring == "exact" else {"scoring": scoring}
-    plain = question == Question() and not options
+    meant = set(question.known_views) == set(getattr(fitted, "known", ()))  # a committee's calibration knows its views
+    plain = meant and replace(question, known=None) == Question() and not options
     calibrated = not raw and system.calibrator is not None
     if calibrated and not plain:
         click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
         answer = partial(system.llr_trials, question=question, **options)
-        write_scores(output, of_list(system.calibrated if calibrated and plain else answer), form)
+        sure = partial(system.calibrated, known=claims) if claims else system.calibrated
+        write_scores(output, of_list(sure if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
             alone = partial(system.llr_trials, question=Question(view, others or None, known=claims), **options)

@@ -16,7 +16,7 @@ from ..labels import parts_of
 from ..models.baselines import CosineScorer
 from ..models.multiview import MultiviewPLDA
 from ..persistence import write_atomically
-from ..preprocessing import Centring, LengthNormalisation
+from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot
 from ..scoring.evidence import LatentSpace, pair_term
 from ..scoring.question import Hypothesis, Question, make_question
 
@@ -127,6 +127,10 @@ def _step(graph: _Graph, x: str, step: Any) -> str:
     if isinstance(step, LengthNormalisation):
         length = np.sqrt(step.n_features_in_) if step.length == "sqrt" else 1.0
         return _scaled(graph, x, float(length))
+    if isinstance(step, RectifiedRoot):
+        if not step.rectified_:
+            return x
+        return graph.add("Mul", [graph.add("Sign", [x]), graph.add("Sqrt", [graph.add("Abs", [x])])])
     x = graph.add("Sub", [x, graph.constant(step.mean_)])
     return x if isinstance(step, Centring) else graph.add("MatMul", [x, graph.constant(step.matrix_)])
 

@@ -302,6 +302,16 @@ class Committee(MatrixScorer, BaseEstimator):
     def width_in(self) -> int:
         return self.width_
 
+    @property
+    def classes_(self) -> dict[str, NDArray[Any]]:
+        """Classes of every view that its experts know from training."""
+        check_is_fitted(self, "experts_")
+        found: dict[str, NDArray[Any]] = {}
+        for expert in self.experts_.values():
+            own = {} if views_of(expert) is None else scorer_of(expert).classes_
+            found |= {view: classes for view, classes in own.items() if view in self.views_ and view not in found}
+        return found
+
     # -- scoring ---------------------------------------------------------------
 
     def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> NDArray[Any]:
@@ -543,10 +553,11 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     hypotheses that occur weigh the same. The cost, the mean of -log posterior(truth), is convex. There is no constant:
     it would serve the people who were held out, whom an extractor may have met, and no others.
     """
-    n, n_hypotheses, n_parts = said.shape
+    n, n_hypotheses, _ = said.shape
     mass = (1.0 / np.maximum(np.bincount(truth, minlength=n_hypotheses), 1))[truth]
     mass /= mass.sum()
-    scale = np.maximum(np.sqrt(np.einsum("nhe,nhe->e", said, said) / n), 1e-12)
+    size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
+    scale = np.maximum(size, 1e-12)
     rows = np.arange(n)
 
     def cost(theta: Array) -> tuple[float, Array]:
@@ -561,8 +572,8 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         small = 1e-6 * theta  # keeps factors finite where all trials are told apart
         return value + 0.5 * float(small @ theta), np.einsum("nhe,nh->e", said, posterior) / scale + small
 
-    bounds = [(0.0, None)] * n_parts
-    found = minimize(cost, 0.3 * scale, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
+    bounds = [(0.0, None if told else 0.0) for told in size > 0]  # what says nothing of anything has no factor
+    found = minimize(cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
     return np.asarray(found.x / scale), float(found.fun)
 
 
