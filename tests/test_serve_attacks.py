@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import numpy as np
@@ -264,3 +265,12 @@ def test_two_names_do_not_share_a_key(bench):
         store.put_api_key("eve", "verify", "k" * 32)
     store.put_api_key("bob", "verify", "k" * 32)
     assert store.find_caller("k" * 32) == Caller("bob", "verify")
+
+
+def test_deletion_does_not_wait_for_who_reads_for_long(bench):
+    name = bench.person(40)
+    with bench.service.store.read() as connection:
+        connection.execute(sa.select(marks)).all()
+        begun = time.monotonic()
+        assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+        assert time.monotonic() - begun < 8

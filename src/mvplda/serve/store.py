@@ -259,11 +259,15 @@ class Store:
             return {row[0]: bytes(row[1]) for row in connection.execute(query)}
 
     def settle_files(self) -> None:
-        """Bring SQLite's files up to date, for the log of changes still has what was erased; readers may delay it."""
+        """Bring SQLite's files up to date, for the log of changes still has what was erased.
+
+        Where somebody reads for long, such as a back-up, the next deletion or the end of the service does it.
+        """
         for engine in {self.engine, self.key_engine}:
             if engine.dialect.name == "sqlite":
                 with _WRITERS[engine], closing(engine.raw_connection()) as connection:
-                    connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                    for pragma in ("busy_timeout=200", "wal_checkpoint(TRUNCATE)", f"busy_timeout={1000 * BUSY_S}"):
+                        connection.cursor().execute(f"PRAGMA {pragma}").fetchall()
 
     # -- back-up -------------------------------------------------------------
 
