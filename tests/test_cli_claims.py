@@ -81,6 +81,7 @@ def test_a_committee_is_calibrated_for_the_views_that_it_was_to_know(root, tmp_p
     assert "is for another question" in said_by(*call, "-o", tmp_path / "plain", code=0).err
     enrol, test = data["X"][:40], data["X"][100:140]
     llrs = committee.llr(enrol, test, known={"phrase": labels["phrase"][:40]}, dtype=np.float64)
+    assert committee.calibrator_ is not None
     expected = committee.calibrator_.transform(llrs.ravel())
     np.testing.assert_allclose(read_scores(tmp_path / "known").score, expected, rtol=1e-6, atol=1e-6)
     expected = committee.llr(enrol, test, dtype=np.float64).ravel()

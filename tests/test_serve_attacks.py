@@ -147,7 +147,7 @@ def test_tries_at_the_same_time_do_not_pass_the_lock(tmp_path):
             ready.wait(20)  # all have passed the first look at the lock
             return found
 
-        bench.service._odds = slow
+        setattr(bench.service, "_odds", slow)  # noqa: B010
 
         def attempt(one):
             try:
@@ -199,7 +199,12 @@ def test_a_profile_that_is_not_enrolled_says_that_takes_are_missing(bench):
 
 def test_the_client_names_candidates_and_what_is_missing(monkeypatch):
     client, sent = Client(), []
-    monkeypatch.setattr(client, "_send", lambda method, path, data, kind: sent.append(data) or {})
+
+    def send(method, path, data, kind):
+        sent.append(data)
+        return {}
+
+    monkeypatch.setattr(client, "_send", send)
     client.identify(b"sound", candidates=["a", "b"])
     assert b"\r\n\r\na,b\r\n" in sent[0]
     with pytest.raises(ServiceError, match="sound or a vector"):
@@ -238,7 +243,7 @@ def test_the_client_does_not_send_its_key_to_where_it_is_redirected():
         def do_GET(self):
             asked.append(self.headers.get("X-API-Key"))
             self.send_response(302 if len(asked) == 1 else 200)
-            self.send_header("Location", f"http://localhost:{self.server.server_port}/elsewhere")
+            self.send_header("Location", f"http://localhost:{self.connection.getsockname()[1]}/elsewhere")
             self.end_headers()
             self.wfile.write(b"{}")
 
