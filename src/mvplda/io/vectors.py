@@ -168,6 +168,8 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
 
 def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Those of some columns that stand beside the vectors in a file: arrays of an .npz, columns of a table."""
+    if not names:  # a stream is not even opened: it can be read once
+        return {}
     reader = open_vectors(path)
     there = [name for name in names if name in reader.columns]
     parts: dict[str, list[Any]] = {name: [] for name in there}
