@@ -131,7 +131,8 @@ class Whitening(_Affine):
     >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [1, 5, 20]
     >>> np.cov(Whitening().fit_transform(X).T).round(6) + 0.0
     array([[1., 0., 0.],
-           [0., 1., 0.], [0., 0., 1.]])
+           [0., 1., 0.],
+           [0., 0., 1.]])
     """
 
     FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")

@@ -39,7 +39,7 @@ def with_countermeasure(llr: ArrayLike, countermeasure: ArrayLike, spoof_prior: 
     --------
     >>> from mvplda.spoofing import with_countermeasure
     >>> with_countermeasure([5.0, 5.0, -5.0], [-8.0, 3.0, -8.0], 0.2).round(2).tolist()
-    [5.18, -1.39, -4.78]
+    [5.21, -1.39, -4.78]
     """
     scores, traces = np.asarray(llr, dtype=np.float64), np.asarray(countermeasure, dtype=np.float64)
     if not 0 <= spoof_prior <= 1:
