@@ -300,6 +300,7 @@ def test_onnx_is_the_same_function(extractor, tmp_path):
 
     path = tmp_path / "x.onnx"
     assert export_onnx(extractor, path) < 1e-5
+    assert b".py" not in path.read_bytes()  # nothing tells of the machine that wrote it
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     features, _ = toy(n=12, shortest=1, longest=33, seed=4)
     expected = extractor.extract(features)

@@ -7,7 +7,6 @@ encoder of Wan et al., arXiv 1710.10467.
 from __future__ import annotations
 
 import os
-import warnings
 from collections import OrderedDict
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..exceptions import FileFormatError
+from ..speech.networks.extractor import graph_of
 
 Tensor = torch.Tensor
 
@@ -189,20 +189,7 @@ def to_onnx(network: nn.Module, bins: int, output: str = "embedding") -> bytes:
     example = torch.linspace(-1, 1, 3 * 160 * bins).reshape(3, 160, bins)
     # No fixed time for the recurrent network either: the graph loops by itself.
     shapes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("time", min=2)}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
-        program = torch.onnx.export(
-            network,
-            (example,),
-            dynamo=True,
-            opset_version=18,
-            input_names=["frames"],
-            output_names=[output],
-            dynamic_shapes=(shapes,),
-            verbose=False,
-        )
-    assert program is not None
-    return bytes(program.model_proto.SerializeToString())
+    return graph_of(network, {"frames": example}, output, (shapes,))
 
 
 def _square(inward: int, outward: int, stride: int = 1) -> nn.Conv2d:

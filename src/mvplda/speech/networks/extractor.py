@@ -208,26 +208,34 @@ def export_onnx(extractor: Extractor, path: str | os.PathLike[str], *, opset: in
     frames, lengths = _example(extractor, 2, 13)
     free = torch.export.Dim("batch"), torch.export.Dim("time")
     shapes = {"frames": {0: free[0], 1: free[1]}, "lengths": {0: free[0]}}
-    with warnings.catch_warnings(), _quiet():
-        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
-        program = torch.onnx.export(
-            body,
-            (frames, lengths),
-            dynamo=True,
-            opset_version=opset,
-            input_names=["frames", "lengths"],
-            output_names=["vectors"],
-            dynamic_shapes=shapes,
-            verbose=False,
-        )
-        assert program is not None
-    data = bytes(program.model_proto.SerializeToString())
+    data = graph_of(body, {"frames": frames, "lengths": lengths}, "vectors", shapes, opset)
     session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
     worst = max(_difference(extractor, session, *_example(extractor, *shape)) for shape in ((1, 1), (3, 40), (5, 7)))
     if not worst < TOLERANCE:
         raise NumericalError(f"the exported graph differs from torch by {worst:.2g} of the largest value: not written")
     write_atomically(path, data)
     return worst
+
+
+def graph_of(network: Any, inputs: Mapping[str, Tensor], output: str, shapes: Any, opset: int = 18) -> bytes:
+    """A network as an ONNX graph, from inputs to try it on; nothing in it tells of the machine that made it."""
+    with warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+        program = torch.onnx.export(
+            network,
+            tuple(inputs.values()),
+            dynamo=True,
+            opset_version=opset,
+            input_names=list(inputs),
+            output_names=[output],
+            dynamic_shapes=shapes,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    for part in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+        del part.metadata_props[:]  # lines of Python, with the paths of their files
+    return bytes(model.SerializeToString())
 
 
 def _example(extractor: Extractor, batch: int, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
