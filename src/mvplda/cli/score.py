@@ -137,7 +137,8 @@ def score(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
         answer = partial(system.llr_trials, question=replace(question, **spoofs), **options)
-        sure = partial(system.calibrated, **spoofs, **({"known": claims} if claims else {}))
+        told: dict[str, Any] = {"known": claims, **spoofs} if claims else spoofs
+        sure = partial(system.calibrated, **told)
         write_scores(output, of_list(sure if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
