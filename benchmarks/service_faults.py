@@ -94,7 +94,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
     with service.store.read() as connection:
         names = list(connection.execute(sa.select(profiles.c.id)).scalars())
         noted = sa.select(audit.c.profile, sa.func.count()).where(audit.c.action == "enrol").group_by(audit.c.profile)
-        record = {name: count for name, count in connection.execute(noted)}
+        record: dict[str, int] = {row[0]: row[1] for row in connection.execute(noted)}
     assert set(found["acknowledged"]) <= set(names), "lost: a profile"
     extra = 0
     for profile in names:
