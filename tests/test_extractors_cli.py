@@ -309,7 +309,6 @@ def test_stretches_of_a_table_are_recordings(place):
 @pytest.mark.slow
 @pytest.mark.parametrize("extractors", [("net.onnx",), ("net.onnx", "second.onnx"), ("train", "net.onnx")])
 def test_an_experiment_on_vectors_of_extractors(place, extractors):
-    pytest.importorskip("tomli_w", reason="tomli_w is not installed, which writes the configuration")
     if "train" in extractors:
         pytest.importorskip("torch", reason="torch is not installed, in which our networks are")
     network(place / "second.onnx", seed=4, dimension=9)

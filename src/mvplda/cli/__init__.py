@@ -155,14 +155,19 @@ class Number(click.FloatRange):
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
-    """NAME=VALUE."""
+    """NAME=VALUE; where `bare` says what a name alone stands for, NAME too."""
 
     name = "name=value"
+
+    def __init__(self, bare: str | None = None) -> None:
+        self.bare = bare
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         key, sign, rest = str(value).partition("=")
+        if key and not sign and self.bare is not None:
+            return key, self.bare
         if not key or not sign or not rest:
             self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
         return key, rest

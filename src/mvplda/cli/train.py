@@ -35,8 +35,9 @@ from .score import enrolled_profiles, read_side
     "--view",
     "views",
     multiple=True,
-    type=KeyValue(),
-    help="VIEW=RANK: model this view with so many dimensions, or choose them on held-out classes with VIEW=auto. "
+    type=KeyValue(bare="full"),
+    help="VIEW=RANK: model this view with so many dimensions; VIEW alone: with as many as its classes allow; "
+    "VIEW=auto: choose on held-out classes. "
     "A:B is the interaction of A and B and needs no labels of its own. With --prior a rank is full, and the views that "
     "have labels and their interaction are modelled if none is named.",
 )
@@ -181,7 +182,7 @@ def train(
         if name != "multiview" or any(isinstance(rank, int) for rank in ranks.values()) or _given("noise", "shrinkage"):
             raise click.UsageError(
                 "--prior is for multiview, makes every rank full and the noise with it: leave ranks, --noise and "
-                "--shrinkage out, or name views as VIEW=auto"
+                "--shrinkage out, or name views without a rank"
             )
         own = [view for view, _ in labels]
         ranks = dict.fromkeys(ranks or ([*own, ":".join(own)] if len(own) > 1 else own))
@@ -330,11 +331,11 @@ def _given(*names: str) -> list[str]:
     return [option.opts[-1] for option in context.command.params if option.name in called]
 
 
-def _rank(text: str) -> int | str:
-    if text == "auto":
-        return text
+def _rank(text: str) -> int | str | None:
+    if text in ("auto", "full"):
+        return text if text == "auto" else None
     if not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(f"a rank is a positive whole number, or auto; got {text!r}", param_hint="--view")
+        raise click.BadParameter(f"a rank is a positive whole number, auto or full; got {text!r}", param_hint="--view")
     return int(text)
 
 
