@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from mvplda import load, make_two_views
 from mvplda.cli import main
 from mvplda.exceptions import FileFormatError
-from mvplda.io import read_scores, read_vectors
+from mvplda.io import VectorSet, read_scores, read_vectors, write_map, write_vectors
 from mvplda.io.vectors import read_columns
 
 
@@ -43,6 +43,28 @@ def test_a_view_without_a_rank_has_all_its_classes_allow(archive, tmp_path):
     call("train", archive, "-v", "spk", "-v", "text", "-q", "-o", tmp_path / "m.safetensors")
     ranks = {view: loading.shape[1] for view, loading in load(tmp_path / "m.safetensors").scorer.loadings_.items()}
     assert ranks == {"spk": 20, "text": 4}
+
+
+def test_a_folder_of_kaldi_is_its_vectors_with_their_labels(archive, tmp_path):
+    own, folder = dict(np.load(archive)), tmp_path / "data"
+    folder.mkdir()
+    ids = np.array([f"u{i}" for i in range(len(own["emb"]))])
+    write_vectors(folder / "xvector.scp", VectorSet(ids, own["emb"]))
+    for name, column in {"utt2spk": "spk", "utt2phrase": "text"}.items():
+        write_map(folder / name, dict(zip(ids, own[column].astype(str), strict=True)))
+    ranks = ("-v", "speaker=5", "-v", "phrase=4", "-q", "-o")
+    call("train", folder, *ranks, tmp_path / "a.safetensors")
+    named = ("-l", f"speaker={folder / 'utt2spk'}", "-l", f"phrase={folder / 'utt2phrase'}")
+    call("train", folder / "xvector.scp", *named, *ranks, tmp_path / "b.safetensors")
+    one, other = (load(tmp_path / f"{name}.safetensors").scorer for name in "ab")
+    np.testing.assert_array_equal(one.loadings_["speaker"], other.loadings_["speaker"])
+    (folder / "xvector.scp").rename(folder / "voices.scp")
+    assert read_vectors(folder).ids.tolist() == ids.tolist()
+    (folder / "wav.scp").touch()
+    with pytest.raises(FileFormatError, match=r"it has voices.scp, wav.scp: name one"):
+        read_vectors(folder)
+    with pytest.raises(FileFormatError, match=r"it has no .scp"):
+        read_vectors(tmp_path)
 
 
 def test_without_a_list_every_model_meets_every_test(archive, tmp_path):

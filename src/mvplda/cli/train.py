@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -28,7 +29,8 @@ from .score import enrolled_profiles, read_side
 @labels_option(
     "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class); a vector that FILE does "
     "not list has no label in that view. VIEW=COLUMN: take them from a column beside the vectors (an array of an .npz, "
-    "a column of a table).  [default: the column that is called like the view] Statistics have their own."
+    "a column of a table).  [default: the column called like the view, or utt2spk, utt2VIEW beside the vectors] "
+    "Statistics have their own."
 )
 @click.option(
     "-v",
@@ -301,12 +303,19 @@ def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> di
     from ..io.vectors import open_vectors, read_columns
     from ..labels import base_columns
 
-    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(ranks)), *sources])}
-    columns = () if is_stream(path) else open_vectors(path).columns
+    views = base_columns(tuple(ranks))
+    columns: Sequence[str] = ()
+    if not is_stream(path):
+        columns = open_vectors(path).columns
+        folder = Path(path) if Path(path).is_dir() else Path(path).parent
+        maps = {view: folder / f"utt2{'spk' if view == 'speaker' else view}" for view in views}
+        beside = {view: str(file) for view, file in maps.items() if file.is_file()}
+        sources |= {view: file for view, file in beside.items() if view not in sources and view not in columns}
+    places = {view: sources.get(view, view) for view in dict.fromkeys([*views, *sources])}
     missing = [view for view, place in places.items() if place not in columns and view not in sources]
     if missing:
-        beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
-        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+        held = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
+        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{held}")
     found = read_columns(path, [place for place in places.values() if place in columns])
     return {view: found[place] for view, place in places.items() if place in found}
 

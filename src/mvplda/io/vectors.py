@@ -113,12 +113,14 @@ class VectorSet:
 
 def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = None) -> Reader:
     """The reader of a file; the suffix or a Kaldi prefix names the format; of a stream, and of a file without
-    a suffix, the first bytes do.
+    a suffix, the first bytes do. A folder stands for the list of vectors in it, as in Kaldi's data folders.
 
     Parameters
     ----------
     vectors, ids : their columns in a table, their arrays in a file of named arrays; default: by their usual names
     """
+    if not is_stream(path) and Path(path).is_dir():
+        path = _list_in(Path(path))
     if is_kaldi(path):
         return KaldiReader(path)
     suffix = _suffix(path)
@@ -132,6 +134,15 @@ def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = N
         if head.startswith(format.magic):
             return format.reader(source, vectors, ids)
     return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
+
+
+def _list_in(folder: Path) -> Path:
+    lists = {path.name: path for path in sorted(folder.glob("*.scp"))}
+    usual = [name for name in ("xvector.scp", "ivector.scp") if name in lists]
+    if len(lists) != 1 and not usual:
+        there = f"it has {', '.join(lists)}: name one" if lists else "it has no .scp: name the file of the vectors"
+        fail(folder, f"this is a folder; {there}")
+    return lists[usual[0]] if usual else next(iter(lists.values()))
 
 
 def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
