@@ -188,8 +188,8 @@ def match_files(
     if odd and (on_error == "raise" or not fitting):
         raise DataError(
             f"{what}: {len(odd)} of {len(files)} names under {root} do not fit {shown}: {named(odd)}. Change the "
-            "pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"'), move them, or pass over them with "
-            "on_error='skip' (--on-error skip)"
+            "pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"')"
+            + (", move them, or pass over them (-s corpus.on_error=skip)" if fitting else " or move them")
         )
     if odd:
         log.warning("%s: passed over %d of %d names that do not fit: %s", what, len(odd), len(files), named(odd))
