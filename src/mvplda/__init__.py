@@ -53,6 +53,7 @@ __all__ = [
     "Profiles",
     "Question",
     "RankCappedWarning",
+    "Recognised",
     "Scorer",
     "ServiceError",
     "SufficientStatistics",
@@ -76,7 +77,7 @@ if TYPE_CHECKING:
     from .models.search import MultiviewPLDACV
     from .persistence import load
     from .scoring.profiles import Profiles
-    from .scoring.question import Question
+    from .scoring.question import Question, Recognised
     from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
@@ -93,7 +94,7 @@ __getattr__, __dir__ = import_late(
         "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),
         "scoring.profiles": ("Profiles",),
-        "scoring.question": ("Question",),
+        "scoring.question": ("Question", "Recognised"),
         "serve.client": ("Client",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),

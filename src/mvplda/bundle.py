@@ -28,7 +28,7 @@ from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import RectifiedRoot, Step, standard_chain, unit_chain
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Question, make_question
+from .scoring.question import Hypothesis, Question, Recognised, make_question
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -168,6 +168,11 @@ class Bundle(Persistent, BaseEstimator):
         """The `top` profiles of every test, best first."""
         sides = self._prepared(profiles), self._prepared(test)
         found: Identification = self._answering().identify(*sides, question=question, top=top, **options)
+        return found
+
+    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
+        """What raw vectors say of the class of every test in a view, as the scorer's `recognise`."""
+        found: Recognised = self._scorer().recognise(self._prepared(test), view, new=new)
         return found
 
     def hypotheses(

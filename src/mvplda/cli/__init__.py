@@ -28,6 +28,7 @@ COMMANDS = {
     "normalise": "train",
     "enrol": "train",
     "score": "score",
+    "recognise": "score",
     "calibrate": "score",
     "evaluate": "evaluate",
     "compare": "evaluate",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, SPOOF_PRIOR, Number, Written, load_bundle, once, question_options
+from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +55,14 @@ FORMAT = click.option(
     "should be rejected, spoofs among them; they mean this if they are calibrated.",
 )
 @SPOOF_PRIOR
+@click.option(
+    "--posteriors",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=FILE: take into account what a recogniser says of the class of VIEW in every test, as FILE has it: a "
+    "CSV table with a heading, test ids in the first column and a column of probabilities for every class, all of "
+    "which it took for equally likely; `mvplda recognise` writes such. Models need a class: give --known VIEW=... too.",
+)
 @question_options
 def score(
     model: str,
@@ -69,6 +77,7 @@ def score(
     raw: bool,
     countermeasure: str | None,
     spoof_prior: float | None,
+    posteriors: tuple[tuple[str, str], ...],
     same: tuple[str, ...],
     given: tuple[tuple[str, str], ...],
     known: tuple[str, str] | None,
@@ -127,8 +136,12 @@ def score(
         return Scores(listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs]))
 
     facts = once("--given", given)
-    question = Question(same or None, facts or None, known=claims)
+    tables = once("--posteriors", posteriors).items()
+    heard = {view: read_posteriors(view, path, listed.test.names, fitted) for view, path in tables} or None
+    question = Question(same or None, facts or None, known=claims, recognised=heard)
     options = {} if scoring == "exact" else {"scoring": scoring}
+    if heard is not None and not hasattr(fitted, "hypotheses"):
+        raise click.UsageError(f"--posteriors: a {type(fitted).__name__} cannot be told of classes")
     meant = set(question.known_views) == set(getattr(fitted, "known", ()))  # a committee's calibration knows its views
     plain = meant and replace(question, known=None) == Question() and not options
     calibrated = not raw and system.calibrator is not None
@@ -142,7 +155,8 @@ def score(
         write_scores(output, of_list(sure if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
-            alone = partial(system.llr_trials, question=Question(view, others or None, known=claims), **options)
+            single_view = Question(view, others or None, known=claims, recognised=heard)
+            alone = partial(system.llr_trials, question=single_view, **options)
             write_scores(path, of_list(alone), form)
 
 
@@ -223,6 +237,63 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     other = classes.max() + 1 if classes.dtype.kind in "iuf" else None
     claims = [listed.get(name, str(classes[0])) for name in names]
     return {view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])}
+
+
+NONE = "(none)"
+"""Heads the column of "none of these classes"."""
+
+
+def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> Any:
+    """What a recogniser says of every test, with classes as the model writes them."""
+    import numpy as np
+
+    from ..exceptions import DataError
+    from ..io.files import read_table
+    from ..scoring.question import Recognised
+
+    heads, columns = read_table(path, "csv")
+    rows = {str(name): row for row, name in enumerate(columns[0] if columns else ())}
+    missing = [name for name in tests.tolist() if name not in rows]
+    if missing or len(heads) < 2:
+        raise LabelError(
+            f"{path} says nothing of {len(missing)} of the {len(tests)} tests in the trials; expected a CSV table "
+            f"with a heading, test ids in the first column and a column a class of {view!r}"
+        )
+    try:
+        said = np.asarray([[float(value) for value in column] for column in columns[1:]]).T
+    except ValueError as error:
+        raise DataError(f"{path}: expected probabilities; {error}") from error
+    known = {str(name): name for name in getattr(fitted, "classes_", {}).get(view, np.empty(0)).tolist()}
+    classes = tuple(None if head == NONE else known.get(head, head) for head in heads[1:])
+    return Recognised(said[[rows[name] for name in tests.tolist()]], classes)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--test", "tests", required=True, help="Read the vectors of the tests from this file.")
+@click.option("--view", required=True, help="Recognise the classes of this view, which the model was trained on.")
+@click.option("-o", "--output", required=True, type=Written(), help="Write the posteriors to this CSV file.")
+def recognise(model: str, tests: str, view: str, output: str) -> None:
+    """Say of every test which class of a view it is of, for `mvplda score --posteriors` with other vectors.
+
+    A model of vectors that know words, of the same recordings, is a recogniser of the phrases that it was trained
+    on. The last column, (none), is for a class that it was not trained on. Do not score the very same vectors with
+    their own posteriors: what they say would count twice.
+
+    \b
+    Example:
+      mvplda recognise words.safetensors --test words.scp --view phrase -o posteriors.csv
+      mvplda score voices.safetensors --test voices.scp --trials trials --known phrase=model2phrase \\
+          --posteriors phrase=posteriors.csv --same speaker -o scores
+    """
+    from ..io.files import write_table
+
+    system = load_bundle(model)
+    vectors = read_side(system, tests)
+    found = system.recognise(vectors.X, view)
+    heads = [NONE if name is None else str(name) for name in found.classes or ()]
+    columns = {"test": vectors.ids, **dict(zip(heads, found.posteriors.T, strict=True))}
+    write_table(output, columns, "csv")
 
 
 def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:

@@ -20,6 +20,7 @@ from ..exceptions import DataError, FileFormatError, LabelError, ParameterError,
 from ..labels import as_array, base_columns, encode_labels, exact_names, row_keys
 from ..persistence import Persistent, State, Tensors
 from .evidence import LatentSpace, project
+from .question import Recognised
 
 Enrolment = Literal["exact", "average"]
 
@@ -260,6 +261,18 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
     numbers = np.full(len(array), -1)
     numbers[~absent] = codes.reshape(-1)
     return CellLabels(names, numbers[profiles.owner])
+
+
+def heard_labels(view: str, said: Recognised, training: Names | None, tests: Profiles) -> tuple[CellLabels, Array]:
+    """The classes that a recogniser tells of, as labels of its columns, and the logarithms of what it says."""
+    if view in tests.labels:
+        raise ParameterError(f"the tests have labels of view {view!r}, and posteriors besides: give one of the two")
+    names = said.named(view, training)
+    logs = said.logs(view, len(names), len(tests))
+    known = exact_names([name for name in names if name is not None], f"classes of view {view!r}")
+    codes = np.full(len(names), -1)
+    codes[[name is not None for name in names]] = np.arange(len(known))
+    return CellLabels(known, codes), logs
 
 
 def match_names(
