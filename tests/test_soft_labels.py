@@ -79,7 +79,8 @@ def every(base):
 
 def answer(model, trial, same, **options):
     base = [v for v in model.views_ if ":" not in v]
-    logs = {h: brute(model, *trial, h, **options) for h in every(base)}
+    enrol, phrases, test, weights = trial
+    logs = {h: brute(model, enrol, phrases, test, weights, h, **options) for h in every(base)}
     yes = [h for h in logs if set(same) <= set(h)]
     return log_mean([logs[h] for h in yes]) - log_mean([log for h, log in logs.items() if h not in yes])
 
@@ -121,7 +122,7 @@ def test_classes_that_training_has_not_met_and_none_of_them():
     for claimed in ("b", "new", "not listed"):
         profiles = model.enrol(X[mine])[:1]
         said = {"b": [0.5, 0.1], "d": [0.2, 0.3], "new": [0.2, 0.1], None: [0.1, 0.5]}
-        asked = {"known": {"phrase": [claimed]}, "recognised": {"phrase": said}, "dtype": np.float64}
+        asked: dict[str, Any] = {"known": {"phrase": [claimed]}, "recognised": {"phrase": said}, "dtype": np.float64}
         with pytest.warns(UnknownClassWarning, match="not seen in training"):
             found = model.llr(profiles, X[20:22], same="speaker", **asked)
         for j in range(2):
@@ -153,7 +154,7 @@ def test_sure_posteriors_are_labels_and_equal_ones_say_nothing(name):
     labelled = model.llr(profiles, model.enrol(X[tests], labels={"phrase": what[tests]}), known=["phrase"], **asked)
     np.testing.assert_allclose(model.llr(profiles, X[tests], known={"phrase": sure}, **asked), labelled, atol=1e-9)
     single = profiles[1:]
-    alike = {**dict.fromkeys("abcde", np.full(len(tests), 0.1)), None: np.full(len(tests), 0.1)}
+    alike: dict[Any, Any] = {**dict.fromkeys("abcde", np.full(len(tests), 0.1)), None: np.full(len(tests), 0.1)}
     for same in ("speaker", None, "phrase"):
         plain = model.llr(single, X[tests], same=same, known=["phrase"], dtype=np.float64)
         found = model.llr(single, X[tests], same=same, known={"phrase": alike}, dtype=np.float64)

@@ -39,6 +39,7 @@ __all__ = [
     "CosineScorer",
     "DataError",
     "DesignTooLargeError",
+    "DurationNoise",
     "FileFormatError",
     "Identification",
     "LabelError",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from .bundle import Bundle, make_committee
     from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.durations import DurationNoise
     from .models.experts import Committee
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
@@ -88,6 +90,7 @@ __getattr__, __dir__ = import_late(
         "bundle": ("Bundle", "make_committee"),
         "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
+        "models.durations": ("DurationNoise",),
         "models.experts": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once, question_options
+from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once, question_options, read_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,6 +63,11 @@ FORMAT = click.option(
     "CSV table with a heading, test ids in the first column and a column of probabilities for every class, all of "
     "which it took for equally likely; `mvplda recognise` writes such. Models need a class: give --known VIEW=... too.",
 )
+@click.option(
+    "--durations",
+    help="Read the seconds of speech behind every vector, of models and of tests, from this file (id, seconds), for a "
+    "model that `mvplda train --durations` made.",
+)
 @question_options
 def score(
     model: str,
@@ -78,6 +83,7 @@ def score(
     countermeasure: str | None,
     spoof_prior: float | None,
     posteriors: tuple[tuple[str, str], ...],
+    durations: str | None,
     same: tuple[str, ...],
     given: tuple[tuple[str, str], ...],
     known: tuple[str, str] | None,
@@ -117,7 +123,7 @@ def score(
     if countermeasure is not None:
         spoofs = {"countermeasure": read_ratios(countermeasure, listed.test.names), "spoof_prior": spoof_prior}
     test_set = read_side(system, tests)
-    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
+    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set, durations)
     names = {str(name) for name in enrolled.ids.tolist()}
     missing = [name for name in listed.enrol.names.tolist() if name not in names]
     if missing:
@@ -127,7 +133,8 @@ def score(
         )
     rows = enrolled.number(listed.enrol.names)
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
-    sides = (enrolled, system.enrol(test_set.select(listed.test.names).X))
+    chosen = test_set.select(listed.test.names)
+    sides = (enrolled, system.enrol(chosen.X, **seconds_of(durations, chosen.ids)))
 
     def of_list(score: Callable[..., Any]) -> Scores:
         """Scores of the list, of some of its trials at a time."""
@@ -180,7 +187,18 @@ def read_side(bundle: Bundle, path: str) -> Any:
     return vectors
 
 
-def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
+def seconds_of(durations: str | None, ids: Any) -> dict[str, Any]:
+    return {} if durations is None else {"seconds": read_seconds(durations, ids)}
+
+
+def enrolled_profiles(
+    bundle: Bundle,
+    enrol: str | None,
+    models: str | None,
+    profiles: str | None,
+    tests: Any,
+    durations: str | None = None,
+) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.files import read_groups
     from ..persistence import compare_extractors
@@ -192,11 +210,11 @@ def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, pro
     if tests is not None and enrol is not None and bundle.extractor is None:
         compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
-        return bundle.enrol(vectors.X, vectors.ids)
+        return bundle.enrol(vectors.X, vectors.ids, **seconds_of(durations, vectors.ids))
     groups = read_groups(models)
     members = [name for group in groups.values() for name in group]
     owners = [model for model, group in groups.items() for _ in group]
-    return bundle.enrol(vectors.select(members).X, owners)
+    return bundle.enrol(vectors.select(members).X, owners, **seconds_of(durations, members))
 
 
 def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any) -> dict[str, Any]:

@@ -268,18 +268,19 @@ class Committee(MatrixScorer, BaseEstimator):
 
     # -- profiles ------------------------------------------------------------
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
-        """Profiles of every expert, their evidence side by side."""
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None, *, weights: Any = None) -> Profiles:
+        """Profiles of every expert, their evidence side by side; weights are for experts that know views."""
         check_is_fitted(self, "experts_")
         vectors = as_vectors(X)
         if vectors.shape[1] != self.width_:
             raise DataError(f"X has {vectors.shape[1]} features, but this committee is expecting {self.width_}")
-        parts: list[Profiles] = [
-            expert.enrol(self._see(name, vectors), ids, labels) for name, expert in self.experts_.items()
-        ]
+        parts: list[Profiles] = []
+        for name, expert in self.experts_.items():
+            options = {} if weights is None or views_of(expert) is None else {"weights": weights}
+            parts.append(expert.enrol(self._see(name, vectors), ids, labels, **options))
         if any(len(part.y) != len(parts[0].y) for part in parts):
             raise ParameterError("experts that know no views cannot enrol profiles with labels: leave labels out")
-        richest = max(parts, key=lambda part: len(part.labels))
+        richest = max(parts, key=lambda part: (len(part.labels), abs(part.weights - 1).max()))
         y = np.concatenate([part.y for part in parts], axis=1)
         return replace(richest, y=y, model=self._key(), kept={})
 
@@ -439,7 +440,6 @@ class Committee(MatrixScorer, BaseEstimator):
             if view in self._may(name) and views_of(self.experts_[name]) is not None:
                 alone[name] = scorer_of(self.experts_[name])._class_evidence(part, view)
         places = {name: i for i, name in enumerate(self.classes_[view].tolist())} if known else {}
-        column = (lambda x: x[:, None]) if pairs is None else (lambda x: x)  # of profiles; tests are rows already
         # As the claimed class, an expert has what it says of the view, which is relative to the mean over the others.
         met = np.zeros((len(enrol), len(test)) if pairs is None else len(pairs))
         for name, evidence in self._evidence(enrol, test, facts, [(view,)], pairs).items():
@@ -464,9 +464,8 @@ class Committee(MatrixScorer, BaseEstimator):
             for h in hypotheses:
                 mine = same if view in h else ~same
                 weight = np.where(mine, 0.0 if view in h else -np.log(np.maximum(left, 1)), -np.inf)
-                terms[h] = np.logaddexp(
-                    terms[h], told[inner[h]] + (met if view in h else apart) + logs[:, k] + column(weight)
-                )
+                weight = weight[:, None] if pairs is None else weight
+                terms[h] = np.logaddexp(terms[h], told[inner[h]] + (met if view in h else apart) + logs[:, k] + weight)
         return {h: np.maximum(term, 2 * RULED_OUT) for h, term in terms.items()}
 
     def _evidence(

@@ -48,7 +48,13 @@ class LatentModel(BaseScorer):
     missing: Any
 
     def enrol(
-        self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None, *, method: Enrolment = "exact"
+        self,
+        X: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: Any = None,
+        *,
+        method: Enrolment = "exact",
+        weights: ArrayLike | None = None,
     ) -> Profiles:
         """Make profiles of vectors.
 
@@ -60,6 +66,8 @@ class LatentModel(BaseScorer):
             classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
             where both have labels; in views without labels all vectors of a profile are of one class
         method : "exact" keeps the count of vectors; "average" scores their mean as one vector
+        weights : (n,) positive: the noise of a vector is the model's, divided by its weight. Profiles of equal weights
+            are scored together, so that a few distinct values are quicker than many
         """
         state = self._state()
         if hasattr(X, "columns"):
@@ -67,7 +75,7 @@ class LatentModel(BaseScorer):
                 validate_data(self, X, reset=False, skip_check_array=True)  # the features' names and their order
             except ValueError as error:
                 raise DataError(str(error)) from error
-        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing)
+        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing, weights)
 
     def llr(
         self,

@@ -396,7 +396,7 @@ def _outside(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> 
     fresh = (FRESH,) * len(tested)
     if naming.heard is not None:
         left = [name for name in naming.heard if name < 0 or name not in enrolled]
-        heard = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
+        heard: list[tuple[Match, ...]] = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
         return heard or [((-1, -1, len(naming.heard)),)]
     if naming.training is None or len(tested) > 1 or all(naming.seen(name) < 0 for name in enrolled):
         return [fresh]
