@@ -279,10 +279,10 @@ class LatentModel(BaseScorer):
         posteriors, heard = {}, {}
         recognised = question.recognised or {}
         for view in dict.fromkeys([*labelled, *known, *recognised]):
-            if view not in namings:
-                raise LabelError(f"recognised names no view of the model: {view!r}; it has {list(namings)}")
             listed = None
             if view in recognised:
+                if view not in namings:
+                    raise LabelError(f"recognised names no view of the model: {view!r}; it has {list(namings)}")
                 listed, heard[view] = heard_labels(view, recognised[view], self.classes_.get(view), tests)
             training = self._training(view) if view in known else None
             carried = enrolled_names(profiles, view, question.claims(view))
