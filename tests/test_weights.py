@@ -132,8 +132,8 @@ def test_statistics_with_weights_add_up_and_come_back(tmp_path):
     parts = SufficientStatistics.load(tmp_path / "s.safetensors")
     assert whole.weight == pytest.approx(whole.n)
     fits = [MultiviewPLDA(p.views, max_iter=50, tol=0).fit_statistics(s) for s in (whole, parts)]
-    np.testing.assert_allclose(*(fit.noise_ for fit in fits), rtol=1e-6)
-    np.testing.assert_allclose(*(fit.log_likelihoods_[-1] for fit in fits), rtol=1e-9)
+    np.testing.assert_allclose(fits[0].noise_, fits[1].noise_, rtol=1e-6)
+    np.testing.assert_allclose(fits[0].log_likelihoods_[-1], fits[1].log_likelihoods_[-1], rtol=1e-9)
 
 
 def test_a_committee_and_a_bundle_take_weights():
@@ -208,10 +208,10 @@ def test_scores_do_not_grow_with_seconds_alone():
         assert np.mean(np.exp(others)) == pytest.approx(1, abs=0.25)  # as of any likelihood ratio
         assert names[0] == names[1]
     assert (truth.weights([1e6]) <= 1 / truth.a).all()
-    t = np.geomspace(0.1, 100, 30)
-    exact = [1 / (truth.a + truth.b / s) for s in (t, 2 * t)]
+    length = np.geomspace(0.1, 100, 30)
+    exact = [1 / (truth.a + truth.b / s) for s in (length, 2 * length)]
     assert (exact[1] < 2 * exact[0]).all()  # a recording that is repeated within itself is not two
-    np.testing.assert_allclose(truth.weights(t), exact[0], atol=1 / 32)
+    np.testing.assert_allclose(truth.weights(length), exact[0], atol=1 / 32)
 
 
 def test_a_bundle_keeps_what_it_learnt_of_seconds(tmp_path):

@@ -224,7 +224,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment(), weights=weights)
         self._fit(statistics, self._ranks(views))
         if weights is not None:
-            self.log_likelihoods_ = self.log_likelihoods_ + _weights_constant(statistics, weights)
+            self.log_likelihoods_ += _weights_constant(statistics, weights)
         return self
 
     def with_prior(

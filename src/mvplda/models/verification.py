@@ -45,6 +45,7 @@ class LatentModel(BaseScorer):
     classes_: dict[str, NDArray[Any]]
     class_means_: dict[str, NDArray[np.float64]]
     class_covariances_: dict[str, NDArray[np.float64]]
+    log_likelihoods_: NDArray[np.float64]
     missing: Any
 
     def enrol(
