@@ -168,15 +168,17 @@ def make_profiles(
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
         first, cell, carried = _cells(owner, labels, views, len(names), missing)
-        return Profiles(
-            names, counts, sum_rows(y, cell, len(first)), np.bincount(cell, each), owner[first], model, carried
-        )
+        return Profiles(names, counts, sum_rows(y, cell, len(first)), _totals(cell, each), owner[first], model, carried)
     total = y if ids is None else sum_rows(y, owner, len(names))
-    amount = np.bincount(owner, each, len(names))
+    amount = _totals(owner, each, len(names))
     if method == "average":
         total = total / like(amount[:, None], total)
         amount = np.ones_like(amount)
     return Profiles(names, counts, total, amount, np.arange(len(names)), model)
+
+
+def _totals(number: IntArray, each: Array, size: int = 0) -> Array:
+    return np.bincount(number, each, size).astype(np.float64)
 
 
 def average_profiles(X: ArrayLike, ids: Any, width: int, model: str) -> Profiles:

@@ -93,7 +93,7 @@ class SufficientStatistics:
         table = labels if isinstance(labels, LabelTable) else encode_labels(labels, views, missing=missing)
         sizes = {view: len(table.classes[view]) for view in table.views}
         make: Callable[..., Accumulator] = HostAccumulator
-        each = {} if weights is None else {"weights": check_weights(weights, len(table))}
+        each: dict[str, Any] = {} if weights is None else {"weights": check_weights(weights, len(table))}
         if is_torch(X):
             if weights is not None:
                 raise ParameterError("weights= is for arrays on the host, not for torch tensors")
@@ -196,7 +196,7 @@ class SufficientStatistics:
         if abs(mean - 1) < 1e-12:
             return self, 1.0
         divided = {v: c / mean for v, c in self.counts.items()}, {v: s / mean for v, s in self.sums.items()}
-        pairs = {pair: table / mean for pair, table in self.cooccurrence.items()}
+        pairs = {pair: sparse.csr_array(table / mean) for pair, table in self.cooccurrence.items()}
         total, scatter = self.total / mean, self.scatter / mean
         return replace(self, total=total, scatter=scatter, counts=divided[0], sums=divided[1], cooccurrence=pairs), mean
 
