@@ -58,6 +58,8 @@ def test_a_folder_of_kaldi_is_its_vectors_with_their_labels(archive, tmp_path):
     call("train", folder / "xvector.scp", *named, *ranks, tmp_path / "b.safetensors")
     one, other = (load(tmp_path / f"{name}.safetensors").scorer for name in "ab")
     np.testing.assert_array_equal(one.loadings_["speaker"], other.loadings_["speaker"])
+    options = ("-q", "--no-report", "--systems", "cosine", "-s", "evaluation.resamples=0", "-o", tmp_path / "out")
+    assert "30 of speaker, 5 of phrase" in call("experiment", "vectors", folder, *options)
     (folder / "xvector.scp").rename(folder / "voices.scp")
     assert read_vectors(folder).ids.tolist() == ids.tolist()
     (folder / "wav.scp").touch()

@@ -55,7 +55,8 @@ class CorpusCommand(click.Command):
     multiple=True,
     type=KeyValue(),
     help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column beside the vectors, the "
-    "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase]",
+    "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or utt2spk and utt2phrase "
+    "beside the vectors]",
 )
 @click.option(
     "--vectors",

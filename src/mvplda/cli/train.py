@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -316,26 +315,20 @@ def _train_committee(
 
 
 def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> dict[str, Any]:
-    """Labels that lie beside the vectors, of views that have no list."""
+    """Labels that are columns beside the vectors; `sources` gets what lies there for views that it does not name."""
     from ..io.files import is_stream
-    from ..io.vectors import open_vectors, read_columns
+    from ..io.vectors import labels_beside, open_vectors, read_columns
     from ..labels import base_columns
 
     views = base_columns(tuple(ranks))
-    columns: Sequence[str] = ()
-    if not is_stream(path):
-        columns = open_vectors(path).columns
-        folder = Path(path) if Path(path).is_dir() else Path(path).parent
-        maps = {view: folder / f"utt2{'spk' if view == 'speaker' else view}" for view in views}
-        beside = {view: str(file) for view, file in maps.items() if file.is_file()}
-        sources |= {view: file for view, file in beside.items() if view not in sources and view not in columns}
-    places = {view: sources.get(view, view) for view in dict.fromkeys([*views, *sources])}
-    missing = [view for view, place in places.items() if place not in columns and view not in sources]
+    columns = () if is_stream(path) else open_vectors(path).columns
+    sources |= {view: place for view, place in labels_beside(path, views).items() if view not in sources}
+    missing = [view for view in views if view not in sources]
     if missing:
-        held = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
-        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{held}")
-    found = read_columns(path, [place for place in places.values() if place in columns])
-    return {view: found[place] for view, place in places.items() if place in found}
+        beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
+        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+    found = read_columns(path, [place for place in sources.values() if place in columns])
+    return {view: found[place] for view, place in sources.items() if place in found}
 
 
 def check_used(labels: Iterable[str], views: Iterable[str]) -> None:

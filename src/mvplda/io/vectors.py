@@ -191,6 +191,19 @@ def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]
     return {name: np.array([*values, None], dtype=object)[:-1] for name, values in parts.items()}
 
 
+def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
+    """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
+    if is_stream(path):
+        return {}
+    columns, folder = open_vectors(path).columns, Path(path) if Path(path).is_dir() else Path(path).parent
+    lists = {view: folder / f"utt2{'spk' if view == 'speaker' else view}" for view in views}
+    return {
+        view: view if view in columns else str(lists[view])
+        for view in lists
+        if view in columns or lists[view].is_file()
+    }
+
+
 def read_extractor(path: PathLike) -> str | None:
     """The name of what made these vectors, where a note beside them tells."""
     note = _note(_main_file(path))

@@ -16,7 +16,7 @@ from ...exceptions import DataError, LabelError, ParameterError
 from ...io.files import column_of, fail, plain, read_groups, read_map
 from ...io.files import read_table as read_columns
 from ...io.trials import Trials, read_trials
-from ...io.vectors import open_vectors, read_vectors
+from ...io.vectors import labels_beside, open_vectors, read_vectors
 from ...io.vectors import read_columns as columns_beside
 from ..features.reading import Clip
 from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
@@ -345,7 +345,7 @@ def corpus_of_vectors(
     ----------
     ids : (n,) names of the vectors, or their file
     labels : view -> (n,) classes, a column beside the vectors in their file, or the path of an ``utt2X``; the speaker
-        first. None: the columns speaker and phrase
+        first. None: the columns speaker and phrase, or utt2spk and utt2phrase in their folder
     session : (n,) what orders the utterances of a cell, or a column or a file; None: the order of `ids`
     split, protocol : see `make_protocol` and `ProtocolOptions`
     models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
@@ -354,9 +354,8 @@ def corpus_of_vectors(
     """
     if isinstance(ids, (str, os.PathLike)):
         held = open_vectors(ids).columns
-        if labels is None and "speaker" in held:
-            labels = {view: view for view in ("speaker", "phrase") if view in held}
-        if not labels:
+        labels = labels_beside(ids, ("speaker", "phrase")) if labels is None else labels
+        if "speaker" not in labels and set(labels) <= {"phrase"}:
             there = f"; {os.fspath(ids)} has {', '.join(held)}" if held else ""
             raise LabelError(f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}")
         places = (*labels.values(), session, split)
