@@ -211,13 +211,13 @@ class _Half:
 
 def _left(term: PairTerm, y: AnyArray, log_weight: float) -> tuple[AnyArray, AnyArray]:
     """[E, row, 1], and the sizes of its rows."""
-    own = (_times(y, term, "row") * y).sum(1) + (term.constant + log_weight)
+    own = _row_products(_times(y, term, "row"), y) + (term.constant + log_weight)
     return _with_own(_times(y, term, "left"), own, row=True)
 
 
 def _right(term: PairTerm, y: AnyArray, extra: AnyArray | None) -> tuple[AnyArray, AnyArray]:
     """[T, 1, column], and the sizes of its rows."""
-    own = (_times(y, term, "column") * y).sum(1)
+    own = _row_products(_times(y, term, "column"), y)
     return _with_own(_times(y, term, "right"), own if extra is None else own + extra, row=False)
 
 
@@ -226,7 +226,12 @@ def _with_own(cross: AnyArray, own: AnyArray, *, row: bool) -> tuple[AnyArray, A
     values = empty((len(cross), width + 2), np.float64, cross)
     values[:, :width] = cross
     values[:, width], values[:, width + 1] = (own, 1.0) if row else (1.0, own)
-    return values, abs(own) + (cross * cross).sum(1)
+    return values, abs(own) + _row_products(cross, cross)
+
+
+def _row_products(a: AnyArray, b: AnyArray) -> Any:
+    """(n,) products of the rows of two (n, m), without an array of their size."""
+    return namespace(a).einsum("ij,ij->i", a, b)
 
 
 def _times(y: AnyArray, term: PairTerm, name: str) -> Any:
