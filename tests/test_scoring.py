@@ -325,6 +325,20 @@ def test_sums_over_hypotheses_however_far_the_terms_lie(shape, dtype, away, scal
     np.testing.assert_allclose(out, exact.astype(np.float64), rtol=0, atol=8 * np.finfo(dtype).eps * largest)
 
 
+@pytest.mark.parametrize("views", [{"a": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1, "a:b": 1}], ids=str)
+@pytest.mark.parametrize("trials", [1, 30, 400])
+def test_short_and_long_lists_are_entries_of_the_matrix(views, trials, rng, monkeypatch):
+    monkeypatch.setattr("mvplda.scoring.matrix.PAIR_CHUNK", 50)
+    monkeypatch.setattr("mvplda.scoring.matrix.GATHERED", 7)
+    model = any_model(views)
+    enrol, test = rng.normal(size=(21, D)) + 3, rng.normal(size=(17, D)) + 3
+    pairs = np.stack([rng.integers(0, 21, trials), rng.integers(0, 17, trials)], axis=1)
+    for dtype, tolerance in ((np.float32, 1e-4), (np.float64, 1e-10)):
+        whole = model.llr(enrol, test, dtype=np.float64)
+        some = model.llr_trials(enrol, test, pairs, dtype=dtype)
+        np.testing.assert_allclose(some, whole[pairs[:, 0], pairs[:, 1]], atol=tolerance)
+
+
 def test_extreme_vectors_give_finite_scores():
     model = any_model({"a": 2, "b": 1, "a:b": 1})
     far = np.full((2, D), 1e6) * np.array([[1.0], [-1.0]])

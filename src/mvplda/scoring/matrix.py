@@ -141,28 +141,57 @@ def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
     whole = len(left) // THIN_ROWS * THIN_ROWS if THIN_ROWS * right.size < SMALL_PRODUCT else 0
     if whole:
         stacked = (-1, THIN_ROWS)
-        np.matmul(
-            left[:whole].reshape(*stacked, left.shape[1]), right, out=out[:whole].reshape(*stacked, out.shape[1])
-        )
+        np.matmul(left[:whole].reshape(*stacked, left.shape[1]), right, out=out[:whole].reshape(*stacked, out.shape[1]))
     np.matmul(left[whole:], right, out=out[whole:])
 
 
-def evaluate_pairs(terms: Terms, rows: Any, columns: Any) -> Any:
-    """LLRs of single pairs: gathered factors and their dot products."""
+def evaluate_pairs(terms: Terms, trials: int) -> Callable[[Any, Any], Any]:
+    """What gives the LLRs of single pairs, some of so many: gathered rows of the factors and their dot products."""
+    sides = terms.numerator, terms.denominator
+    factors = [*_products(terms.numerator), *_products(terms.denominator)]
+    lefts, rights = [f.left for f in factors], [f.right for f in factors]
+    owners: list[FloatArray | None] = [None] * len(factors)
+    numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in (*lefts, *rights))
+    on_host = all(isinstance(matrix, np.ndarray) for matrix in lefts)
+    if on_host and len(factors) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(m.shape[1] for m in lefts)):
+        # of a long list every trial takes one row of either side, in which all factors stand
+        owners = [np.repeat(np.eye(len(factors), dtype=lefts[0].dtype), [m.shape[1] for m in lefts], axis=0)]
+        lefts, rights = [np.hstack(lefts)], [np.hstack(rights)]
 
-    def values(factors: Factors) -> Any:
-        if factors.left is None:
-            return factors.log_weight
-        if isinstance(factors.left, np.ndarray):
-            return np.einsum("ij,ij->i", factors.left.take(rows, 0), factors.right.take(columns, 0))
-        return (factors.left[rows] * factors.right[columns]).sum(-1)
+    def values(rows: Any, columns: Any) -> Any:
+        found = iter([v for sides in zip(lefts, rights, owners, strict=True) for v in _row_dots(*sides, rows, columns)])
+        for_same, against = ([f.log_weight if f.left is None else next(found) for f in side] for side in sides)
+        return log_sum(for_same) - log_sum(against)
 
-    for_same = log_sum([values(f) for f in terms.numerator])
-    return for_same - log_sum([values(f) for f in terms.denominator])
+    return values
+
+
+def _row_dots(left: Any, right: Any, owner: FloatArray | None, rows: Any, columns: Any) -> Any:
+    """(terms, n) dot products of rows of two factors; with an owner, of the columns of every term."""
+    if not isinstance(left, np.ndarray):
+        return (left[rows] * right[columns]).sum(-1)[None]
+    found = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
+    space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
+    for start in range(0, len(rows), GATHERED):
+        some = slice(start, start + GATHERED)
+        a, b = space[:, : len(rows[some])]
+        left.take(rows[some], 0, out=a, mode="clip")  # the pairs are checked; to check them again takes a copy
+        right.take(columns[some], 0, out=b, mode="clip")
+        if owner is None:
+            np.einsum("ij,ij->i", a, b, out=found[0, some])
+        else:
+            a *= b
+            found[:, some] = (a @ owner).T
+    return found
 
 
 SCATTER_ELEMENTS = 2**22
-PAIR_CHUNK = 2**12
+PAIR_CHUNK = 2**16
+GATHERED = 2**11
+"""Trials of which rows are gathered at a time, while they are in the cache."""
+
+JOINED_NUMBERS = 2**24
+"""Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
 
 
 def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> Any:
@@ -184,10 +213,11 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
     with one_blas_thread():
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
             rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+            evaluate = evaluate_pairs(terms, len(here))
             for start in range(0, len(here), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
                 target = some if len(here) == len(pairs) else like(here[some], result)
-                scores = evaluate_pairs(terms, like(rows[some], result), like(columns[some], result))
+                scores = evaluate(like(rows[some], result), like(columns[some], result))
                 result[target] = scores if isinstance(scores, float) else cast(scores, dtype_name(result))
     return result
 
