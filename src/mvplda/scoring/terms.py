@@ -212,14 +212,21 @@ class _Half:
 
 def _left(term: PairTerm, y: AnyArray, log_weight: float, dtype: str) -> tuple[AnyArray, AnyArray]:
     """[E, row, 1], and the sizes of its rows."""
-    own = _row_products(_times(y, term, "row"), y) + (term.constant + log_weight)
-    return _with_own(_times(y, term, "left"), own, dtype, row=True)
+    cross = _times(y, term, "left")
+    return _with_own(cross, _own(term, "row", y, cross) + (term.constant + log_weight), dtype, row=True)
 
 
 def _right(term: PairTerm, y: AnyArray, extra: AnyArray | None, dtype: str) -> tuple[AnyArray, AnyArray]:
     """[T, 1, column], and the sizes of its rows."""
-    own = _row_products(_times(y, term, "column"), y)
-    return _with_own(_times(y, term, "right"), own if extra is None else own + extra, dtype, row=False)
+    cross = _times(y, term, "right")
+    own = _own(term, "column", y, cross)
+    return _with_own(cross, own if extra is None else own + extra, dtype, row=False)
+
+
+def _own(term: PairTerm, name: str, y: AnyArray, cross: AnyArray) -> Any:
+    """(n,) what a side says by itself."""
+    weights = getattr(term, name)
+    return (cross * cross) @ like(weights, y) if weights.ndim == 1 else _row_products(_times(y, term, name), y)
 
 
 def _with_own(cross: AnyArray, own: AnyArray, dtype: str, *, row: bool) -> tuple[AnyArray, AnyArray]:
