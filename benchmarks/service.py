@@ -12,6 +12,7 @@ import http.client
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,15 +28,21 @@ import numpy as np  # noqa: E402
 
 from mvplda import Client  # noqa: E402
 
-PORT = 8791
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    PORT = free.getsockname()[1]
 
 
-def start(folder: Path, cores: set[int] | None = None) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, cores: set[int] | None = None, model: Path | None = None, extractor: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """A service without limits of rate, with the default model or this one."""
+    chosen = "" if model is None else f"model=Path({str(model)!r}), extractors=({str(extractor)!r},), "
     code = (
         f"import os; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
         "from pathlib import Path; from mvplda.serve.starting import *; from mvplda.serve.app import Door;"
         "from mvplda.serve.service import Rules; inf = float('inf');"
-        f"setup = Setup(Path({str(folder)!r}), rules=Rules(key_rate=inf, profile_rate=inf, lock_after=10**9));"
+        f"setup = Setup(Path({str(folder)!r}), {chosen}rules=Rules(key_rate=inf, profile_rate=inf, lock_after=10**9));"
         f"run(open_service(setup), setup, Door(open=True, at_once=2, waiting=256), '127.0.0.1', {PORT})"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -129,7 +136,7 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
             for kind, bodies in kinds.items():
                 for clients in (1, 16, 64):
                     before = _cpu_s(process.pid)
-                    found = {"from": kind, **load(bodies, clients, seconds)}
+                    found: dict[str, Any] = {"from": kind, **load(bodies, clients, seconds)}
                     done = max(1, round(found["a_second"] * found.pop("seconds")))
                     found["cpu_ms"] = 1e3 * (_cpu_s(process.pid) - before) / done
                     print(found, flush=True)
@@ -147,7 +154,7 @@ def fill(folder: Path, count: int) -> None:
 
     service, rng, at = open_service(Setup(folder)), np.random.default_rng(0), time.time() - count / 50
     assert service.model is not None
-    model, phrase = service.model, "my-voice-is-my-key"
+    model, seal, phrase = service.model, service.vault.seal, "my-voice-is-my-key"
     row = {"state": "enrolled", "phrases": json.dumps({phrase: "my voice is my key"}), "consent": "{}", "version": 4}
     row |= {"model": model.store_version, "model_version": model.version, "extractor": model.extractor_name}
     row |= {"enrollments": 3, "next_number": 4, "speech_s": 4.0, "failures": 0}
@@ -158,7 +165,12 @@ def fill(folder: Path, count: int) -> None:
         times = [{"created": at + n / 50, "updated": at + n / 50} for n in range(start, start + len(names))]
         rows = [{**row, **times[k], "id": name, "user_id": f"drawn {name}"} for k, name in enumerate(names)]
         sealed = [
-            {"profile": n, "phrase": phrase, "count": 3, "total": service.vault.seal(k[0], t.tobytes(), f"{n} {phrase}")}
+            {
+                "profile": n,
+                "phrase": phrase,
+                "count": 3,
+                "total": seal(k[0], t.tobytes(), f"{n} {phrase}"),
+            }
             for n, k, t in zip(names, keys, totals.astype("<i8"), strict=True)
         ]
         with service.store.write() as connection:
@@ -195,7 +207,8 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
         os.sched_setaffinity(0, {0})
     try:
         client = Client(f"http://127.0.0.1:{PORT}", timeout=600)
-        width = int(client.model()["extractor"]["dimension"]) if service is None else service.model.width  # type: ignore[union-attr]
+        model = client.model() if service is None else service._model().describe()
+        width = int(model["extractor"]["dimension"])
         for _ in range(42):
             vector = rng.normal(size=width).tolist()
             began = time.perf_counter()
@@ -215,14 +228,21 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
         service.store.close()
     later = 1e3 * np.array(times[2:])  # the first reads all profiles, the second makes what is kept of them
     made = {"profiles": count, "by": "HTTP" if http else "a call", "first_s": times[0]}
-    row = {**made, "p50_ms": float(np.median(later)), "p99_ms": float(np.quantile(later, 0.99)), "best_ms": float(later.min())}
+    row = {
+        **made,
+        "p50_ms": float(np.median(later)),
+        "p99_ms": float(np.quantile(later, 0.99)),
+        "best_ms": float(later.min()),
+    }
     print(row, flush=True)
     return row
 
 
 def soak(minutes: float) -> dict[str, Any]:
     """Memory of the server over minutes of everything that comes: sound, vectors, challenges, keys, and mistakes."""
-    rng, sizes, counts = np.random.default_rng(1), [], []
+    rng = np.random.default_rng(1)
+    sizes: list[float] = []
+    counts: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         process = start(Path(folder))
         try:
@@ -258,8 +278,13 @@ def soak(minutes: float) -> dict[str, Any]:
                 until = asked + 1000
                 while asked < until:
                     for method, path, body, headers in kinds(turn):
-                        connection.request(method, path, body, headers)
-                        answer = connection.getresponse()
+                        try:
+                            connection.request(method, path, body, headers)
+                            answer = connection.getresponse()
+                        except (ConnectionResetError, http.client.RemoteDisconnected):  # it was left open for too long
+                            connection.close()
+                            connection.request(method, path, body, headers)
+                            answer = connection.getresponse()
                         text = answer.read()
                         statuses[answer.status] = statuses.get(answer.status, 0) + 1
                         if (method, path, answer.status) == ("POST", "/v1/profiles", 201):
@@ -274,7 +299,11 @@ def soak(minutes: float) -> dict[str, Any]:
             process.wait()
     half = len(sizes) // 2
     slope = float(np.polyfit(counts[half:], sizes[half:], 1)[0] * 1000) if len(sizes) - half > 1 else 0.0
-    found = {"minutes": (time.time() - began) / 60, "calls": asked, "failed": sum(statuses.get(s, 0) for s in (500, 503))}
+    found = {
+        "minutes": (time.time() - began) / 60,
+        "calls": asked,
+        "failed": sum(statuses.get(s, 0) for s in (500, 503)),
+    }
     found |= {"MiB first": sizes[0], "MiB at half": sizes[half], "MiB last": sizes[-1], "MiB most": max(sizes)}
     return {**found, "MiB a 1000 calls, second half": slope}
 
@@ -290,22 +319,23 @@ def _resident(pid: int) -> float:
     return round(next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024, 1)
 
 
-def table(found: dict[str, Any]) -> str:
-    """Everything that was measured, in Markdown; faults are written by benchmarks/service_faults.py."""
-    load = " to ".join(f"{value:.1f}" for value in found["load before and after"])
-    lines = [f"Measured on {os.cpu_count()} cores that others used at the same time (load average {load}).", ""]
-    for name, rows in found.items():
-        several = rows if isinstance(rows, list) else [rows] if isinstance(rows, dict) else []
-        if several and isinstance(several[0], dict):
-            lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
-            for row in several:
-                cells = [
-                    f"{v:.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v)
-                    for v in row.values()
-                ]
-                lines.append("| " + " | ".join(cells) + " |")
-            lines.append("")
-    return "\n".join(lines)
+def add(folder: Path, found: dict[str, Any]) -> None:
+    """Put results beside those that are there, and write all of them as tables in Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / "results.json"
+    every = {**(json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}), **found}
+    place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    lines = []
+    for name, rows in every.items():
+        several = rows if isinstance(rows, list) else [rows]
+        lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
+        for row in several:
+            cells = [
+                f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v for v in row.values()
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    (folder / "table.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def main() -> None:
@@ -316,21 +346,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=3.0, help="of the soak")
     parser.add_argument("--filled", type=Path, help="folder in which the databases of drawn people stay for other runs")
     chosen = parser.parse_args()
-    chosen.output.mkdir(parents=True, exist_ok=True)
-    place = chosen.output / "results.json"
-    found = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     parts = {
         "verify": lambda: verifications(chosen.seconds),
         "identify": lambda: identification(chosen.filled),
         "soak": lambda: soak(chosen.minutes),
     }
-    before = os.getloadavg()[0]
-    for name, part in parts.items():
-        if chosen.only in (None, name):
-            found[name] = part()
-    found["load before and after"] = [before, os.getloadavg()[0]]
-    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (chosen.output / "table.md").write_text(table(found), encoding="utf-8")
+    found = {name: part() for name, part in parts.items() if chosen.only in (None, name)}
+    add(chosen.output, found)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ enrolment that was answered with 201 must be counted, every profile's sum must b
 may be half there. One that was not answered may be there or not.
 """
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import argparse
@@ -21,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import service_postgres
 from service_problems import Server, make_world, running_server
 
+from benchmarks.service import add
 from mvplda import Client, ServiceError
 from mvplda.serve.starting import Setup, open_service
 
@@ -154,12 +158,10 @@ def main() -> None:
         }
         print(found, f"{time.time() - began:.0f} s")
     if chosen.output is not None:
-        chosen.output.mkdir(parents=True, exist_ok=True)
         place = chosen.output / "results.json"
-        every = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
-        others = [row for row in every.get("kill -9", []) if row["database"] != chosen.kind]
-        every["kill -9"] = [*others, found]
-        place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+        before = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+        others = [row for row in before.get("kill -9", []) if row["database"] != chosen.kind]
+        add(chosen.output, {"kill -9": [*others, found]})
 
 
 if __name__ == "__main__":
