@@ -238,7 +238,7 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
     return row
 
 
-def soak(minutes: float) -> dict[str, Any]:
+def soak(minutes: float, pause: float) -> dict[str, Any]:
     """Memory of the server over minutes of everything that comes: sound, vectors, challenges, keys, and mistakes."""
     rng = np.random.default_rng(1)
     sizes: list[float] = []
@@ -291,6 +291,7 @@ def soak(minutes: float) -> dict[str, Any]:
                             client.delete(json.loads(text)["profileId"])
                         asked += 1
                     turn += 1
+                    time.sleep(pause)
                 sizes.append(_resident(process.pid))
                 counts.append(asked)
                 print(f"{(time.time() - began) / 60:.1f} min, {asked} calls, {sizes[-1]} MiB", flush=True)
@@ -344,12 +345,13 @@ def main() -> None:
     parser.add_argument("--only", choices=["verify", "identify", "soak"])
     parser.add_argument("--seconds", type=float, default=10.0, help="of every load")
     parser.add_argument("--minutes", type=float, default=3.0, help="of the soak")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two rounds of the soak's calls")
     parser.add_argument("--filled", type=Path, help="folder in which the databases of drawn people stay for other runs")
     chosen = parser.parse_args()
     parts = {
         "verify": lambda: verifications(chosen.seconds),
         "identify": lambda: identification(chosen.filled),
-        "soak": lambda: soak(chosen.minutes),
+        "soak": lambda: soak(chosen.minutes, chosen.pause),
     }
     found = {name: part() for name, part in parts.items() if chosen.only in (None, name)}
     add(chosen.output, found)

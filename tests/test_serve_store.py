@@ -18,6 +18,7 @@ from service_problems import make_bench, make_model, sqlite_store
 
 from mvplda.exceptions import FileFormatError
 from mvplda.serve import index
+from mvplda.serve.decisions import odds
 from mvplda.serve.model import Cell
 from mvplda.serve.service import Rules
 from mvplda.serve.store import SCHEMA, Store, meta, profiles
@@ -164,11 +165,14 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert {row["profileId"] for row in found["candidates"]} == there
             assert found["profilesCount"] == len(there)
             share = model.prepare(heard[None])[0]
+            given = {row["profileId"]: row["llr"] for row in found["candidates"]}
             place, llrs = here._index().scores(share, here.clock() - 10 * 86400)
             quick = {place(k): llrs[k] for k in np.flatnonzero(np.isfinite(llrs)).tolist()}
             for n in there:
                 with here.store.read() as connection:
                     cells = here._cells(connection, n, here._data_key(n))
+                whole = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt)
+                assert given[n] == pytest.approx(whole.llr_speaker, abs=1e-5)
                 one = model.profiles([cells], False)
                 test = model.profiles([[Cell("", share, 1)]], False)
                 alone = model.scorer.llr(one, test, same="speaker", given={"phrase": "different"})
