@@ -31,7 +31,7 @@ def drawn(rng, n):
 
 def llrs(speaker, traces, share):
     llr = SPEAKER * speaker - SPEAKER**2 / 2
-    return with_countermeasure(llr, TRACES * traces - TRACES**2 / 2, share)
+    return with_countermeasure(llr, TRACES**2 / 2 - TRACES * traces, share)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
@@ -108,7 +108,7 @@ def test_llr_is_that_of_dense_densities_with_spoofs_among_the_rest(small, same, 
             yes = [h for h in log if set([same] if same else ["speaker", "phrase"]) <= set(h)]
             target = log_mean([log[h] for h in yes])
             ordinary = log_mean([log[h] for h in log if h not in yes])
-            rest = log_mean([ordinary, target + traces[j]], [1 - share, share])
+            rest = log_mean([ordinary, target - traces[j]], [1 - share, share])
             assert found[i, j] == pytest.approx(target - rest, abs=1e-8)
     pairs = np.array([[1, 3], [0, 0], [1, 3]])
     np.testing.assert_allclose(model.llr_trials(profiles, tests, pairs, **asked), found[tuple(pairs.T)], atol=1e-9)
@@ -131,7 +131,7 @@ def test_a_spoof_is_a_fifth_hypothesis(small):
         log = densities(model, (X[:2], tests[j : j + 1]))
         weights = {h: priors.get(h, 0.0) * (1 if len(h) == 2 else 0.6) for h in log}
         parts = {h: weights[h] * np.exp(log[h] - log[()]) for h in log}
-        parts[("spoof",)] = 0.4 * 3.0 * np.exp(log["speaker", "phrase"] + traces[j] - log[()])
+        parts[("spoof",)] = 0.4 * 3.0 * np.exp(log["speaker", "phrase"] - traces[j] - log[()])
         for h, part in parts.items():
             assert found[h][0, j] == pytest.approx(part / sum(parts.values()), abs=1e-9), h
     # the odds of the first against the rest are those of the LLR
@@ -143,23 +143,23 @@ def test_a_spoof_is_a_fifth_hypothesis(small):
 def test_limits_of_a_countermeasure(small):
     model, profiles, _, tests, _ = small
     plain, llr = model.hypotheses(profiles, tests), model.llr(profiles, tests, dtype=np.float64)
-    never = model.hypotheses(profiles, tests, countermeasure=-np.inf)
+    never = model.hypotheses(profiles, tests, countermeasure=np.inf)
     # spoofs ruled out: the four as they are, where priors of the ordinary ones are
     weights = {h: 1.0 if len(h) == 2 else 0.5 for h in plain}
     ordinary = model.hypotheses(profiles, tests, priors=weights)
     for h in plain:
         np.testing.assert_allclose(never[h], ordinary[h], atol=1e-6)
     assert (never["spoof",] == 0).all()
-    surely = model.hypotheses(profiles, tests, countermeasure=np.inf)
+    surely = model.hypotheses(profiles, tests, countermeasure=-np.inf)
     assert (surely["spoof",] == 1).all()
-    none = model.hypotheses(profiles, tests, countermeasure=5.0, spoof_prior=0.0)
+    none = model.hypotheses(profiles, tests, countermeasure=-5.0, spoof_prior=0.0)
     for h in plain:
         np.testing.assert_allclose(none[h], plain[h], atol=1e-6)
     silent = model.hypotheses(profiles, tests, countermeasure=0.0)  # nothing told: the share of the prior is left
     np.testing.assert_allclose(silent["spoof",], 1.5 * silent["speaker", "phrase"], rtol=1e-5)
     asked = {"dtype": np.float64, "spoof_prior": 0.2}
-    assert (model.llr(profiles, tests, countermeasure=np.inf, **asked) == -np.inf).all()
-    np.testing.assert_allclose(model.llr(profiles, tests, countermeasure=-np.inf, **asked), llr - np.log(0.8))
+    assert (model.llr(profiles, tests, countermeasure=-np.inf, **asked) == -np.inf).all()
+    np.testing.assert_allclose(model.llr(profiles, tests, countermeasure=np.inf, **asked), llr - np.log(0.8))
     np.testing.assert_array_equal(model.llr(profiles, tests, countermeasure=3.0, dtype=np.float64, spoof_prior=0), llr)
 
 

@@ -2,14 +2,14 @@
 
 A trial is a target, an ordinary non-target (another speaker, another phrase, or both) or a *spoof*:
 a replay or an imitation of the target by a machine. A countermeasure listens for the traces of
-that, and gives a log-likelihood ratio a = log p(traces | spoof) / p(traces | a person). Of the
+that, and gives a log-likelihood ratio c = log p(traces | a person) / p(traces | spoof). Of the
 vectors of a spoof the worst is assumed, that nothing tells them from those of the target. With
 pi the share of spoofs among all that should be rejected,
 
-    LLR = log p(x, traces | target) / p(x, traces | the rest) = - log((1 - pi) exp(-llr) + pi exp(a))
+    LLR = log p(x, traces | target) / p(x, traces | the rest) = - log((1 - pi) exp(-llr) + pi exp(-c))
 
 where llr is the ratio of the target and the ordinary non-targets. No share of spoofs leaves llr as
-it is, and where a tends to minus infinity llr - log(1 - pi) is left. Every scoring call takes a countermeasure's
+it is, and where c tends to infinity llr - log(1 - pi) is left. Every scoring call takes a countermeasure's
 ratios, ``llr(..., countermeasure=, spoof_prior=)``; docs/math.md, section 9.9, derives it.
 """
 
@@ -39,14 +39,14 @@ def with_countermeasure(llr: Any, countermeasure: Any, spoof_prior: float = 0.5)
     llr : (profiles, tests) or (trials,), array or torch tensor
         Calibrated natural-log likelihood ratios against ordinary non-targets.
     countermeasure : one for every test, of a matrix, or for every trial
-        Calibrated natural-log likelihood ratios of *spoof* against a person's voice: high is suspicious.
+        Calibrated natural-log likelihood ratios of a person's voice against a spoof: low is suspicious.
     spoof_prior : float
         Share of spoofs among the trials that should be rejected.
 
     Examples
     --------
     >>> from mvplda.spoofing import with_countermeasure
-    >>> with_countermeasure([5.0, 5.0, -5.0], [-8.0, 3.0, -8.0], 0.2).round(2).tolist()
+    >>> with_countermeasure([5.0, 5.0, -5.0], [8.0, -3.0, 8.0], 0.2).round(2).tolist()
     [5.21, -1.39, -4.78]
     """
     scores = llr if is_torch(llr) else np.asarray(llr)
@@ -61,8 +61,8 @@ def with_countermeasure(llr: Any, countermeasure: Any, spoof_prior: float = 0.5)
     if xp.isnan(scores).any() or xp.isnan(traces).any():
         raise DataError("scores or the countermeasure's ratios contain NaN")
     if share in (0, 1):  # one of the two says nothing, be it infinite
-        return xp.broadcast_to(-traces, shape) + 0.0 if share else scores + 0.0
-    return -xp.logaddexp(np.log1p(-share) - scores, np.log(share) + traces)  # (V13)
+        return xp.broadcast_to(traces, shape) + 0.0 if share else scores + 0.0
+    return -xp.logaddexp(np.log1p(-share) - scores, np.log(share) - traces)  # (V13)
 
 
 def check_share(spoof_prior: float) -> float:

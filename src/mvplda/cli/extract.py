@@ -396,7 +396,7 @@ def _side(network: SoundExtractor, sources: Sequence[str], activity: Any) -> Ext
     "--countermeasure",
     type=Number(),
     help="Take into account what a detector of replays and synthetic voices says of ONE: its natural-log likelihood "
-    "ratio of a spoof against a person's voice, which is high where ONE is suspicious.",
+    "ratio of a person's voice against a spoof, which is low where ONE is suspicious.",
 )
 @SPOOF_PRIOR
 @decision_options

@@ -51,7 +51,7 @@ FORMAT = click.option(
 @click.option(
     "--countermeasure",
     help="Read what a detector of replays and synthetic voices says of every test from this file (test id, natural-log "
-    "likelihood ratio of a spoof against a person's voice: high is suspicious). The scores are then against all that "
+    "likelihood ratio of a person's voice against a spoof: low is suspicious). The scores are then against all that "
     "should be rejected, spoofs among them; they mean this if they are calibrated.",
 )
 @SPOOF_PRIOR

@@ -34,9 +34,9 @@ class Question:
     priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training and stand for themselves: {view: class of every
         profile}, or the names of views in which the profiles have labels
-    countermeasure : one number for every test, or (profiles, tests): natural-log likelihood ratio of a spoof, such as
-        a replay or a synthetic voice, against a person's voice. Spoofs of the target are then among what should be
-        rejected, and the LLR must be calibrated for the sum to mean anything
+    countermeasure : one number for every test, or (profiles, tests): natural-log likelihood ratio of a person's
+        voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
+        be rejected, and the LLR must be calibrated for the sum to mean anything
     spoof_prior : share of spoofs among the trials that should be rejected; 0.5 if nothing is said
 
     Examples
@@ -193,7 +193,7 @@ class Question:
             share = self.spoof_share
             scale, spoofs = (np.log(x) if x > 0 else -np.inf for x in (1 - share, share * rest))
             parts = {h: part if h == first else part + scale for h, part in parts.items()}
-            parts[(SPOOF,)] = logs[first] + said + spoofs
+            parts[(SPOOF,)] = logs[first] - said + spoofs
         total = log_sum([part + 0 for part in parts.values()])
         return {h: namespace(part).exp(part - total) for h, part in parts.items()}
 
