@@ -91,7 +91,7 @@ def body_of(data: bytes, way: str, rng: np.random.Generator) -> tuple[str, bytes
 def call(path: str, kind: str, body: bytes, declared: int) -> int:
     """The status of an answer; 0 where the body is shorter than declared, and the client goes."""
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{PORT}\r\nContent-Type: {kind}\r\nContent-Length: {declared}\r\n"
-    with socket.create_connection(("127.0.0.1", PORT), timeout=60) as line:
+    with socket.create_connection(("127.0.0.1", PORT), timeout=3600) as line:
         line.sendall(f"{head}Connection: close\r\n\r\n".encode() + body)
         if declared > len(body):
             return 0

@@ -70,7 +70,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
             except (ConnectionError, OSError, json.JSONDecodeError):
                 time.sleep(0.02)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(CLIENTS)]
+    threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(CLIENTS)]
     for thread in threads:
         thread.start()
     while not stop.is_set():
@@ -82,7 +82,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
             server.kill()
             kills += 1
             print(f"{total} acknowledged, {kills} kills", flush=True)
-            server.start(240)
+            server.start(1800)
     for thread in threads:
         thread.join()
     return {"acknowledged": acknowledged, "tried": tried, "kills": kills, "total": total}
@@ -126,7 +126,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
 def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
     options = [] if database is None else ["--database", database]
     environment = {} if database is None else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
-    with running_server(folder, *options, wait_s=240, environment=environment) as server:
+    with running_server(folder, *options, wait_s=1800, environment=environment) as server:
         found = hammer(server, count, each)
     if database is not None:
         import os

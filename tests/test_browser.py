@@ -32,6 +32,7 @@ pytestmark = [
 PHRASE, OTHER = "my voice is my key", "turn the lights down"
 RATE = 16000
 ASKED = ("call my brother now", "what time is the train", "book a table for two")
+BOTH = ("dark", "light")
 OWNER, STRANGER = 1001, 1004
 """Numbers of synthetic speakers that the small network has not met."""
 
@@ -109,8 +110,8 @@ class Door:
         with urllib.request.urlopen(f"{self.address}/v1/{path}") as answer:
             return json.load(answer)
 
-    def check(self, themes: tuple[str, ...] = ("dark", "light")) -> None:
-        """Axe finds nothing on what is shown now, in either theme."""
+    def check(self, themes: tuple[str, ...] = ("light",)) -> None:
+        """Axe finds nothing on what is shown now."""
         self.page.wait_for_timeout(50)  # what is announced has been written
         for theme in themes:
             self.page.emulate_media(color_scheme=theme)
@@ -232,7 +233,7 @@ def test_the_same_voice_and_phrase_are_accepted(door: Door, claim: Callable[...,
     assert door.judged() == ("accept", "")
     assert "Welcome, Ann" in door.page.inner_text(".result h2")
     assert "Welcome, Ann" in door.page.inner_text("#live")
-    door.check()
+    door.check(BOTH)
 
 
 def test_another_voice_is_turned_away_for_the_voice(door: Door, claim: Callable[..., None]) -> None:
@@ -248,7 +249,7 @@ def test_another_phrase_is_turned_away_for_the_words(door: Door, claim: Callable
     door.hears(OWNER, OTHER)
     assert door.judged() == ("reject", "wrong_phrase")
     assert "the words" in door.page.inner_text(".result h2")
-    door.check()
+    door.check(BOTH)
 
 
 def test_a_replayed_challenge_is_turned_away(door: Door, claim: Callable[..., None]) -> None:
@@ -337,7 +338,7 @@ def test_the_operator_sees_what_was_decided(door: Door, owner: str) -> None:
     assert door.page.inner_text("table:last-of-type code >> nth=0") in record[0]["resultId"]
 
 
-@pytest.mark.parametrize(("width", "themes"), [(360, ("dark",)), (820, ()), (1440, ("dark", "light"))])
+@pytest.mark.parametrize(("width", "themes"), [(360, ("dark",)), (820, ()), (1440, BOTH)])
 def test_axe_finds_nothing_and_nothing_is_cut_off(door: Door, owner: str, width: int, themes: tuple[str, ...]) -> None:
     door.page.set_viewport_size({"width": width, "height": 800})
     for place in ("verify", "enrol", "people", "operator", "model"):
