@@ -393,9 +393,9 @@ class Service:
                 people = list(connection.execute(query).mappings())
             llrs[best] = -np.inf  # who is leaving at this moment stays so
             # all of it, of these few: the words may be the same, which the quick score takes no notice of
-            evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1)) if people else []
-            for row, own in zip(people, evidence, strict=True):
-                llrs[places[row["id"]]] = odds(own, model.doubt).llr_speaker
+            if people:
+                evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1))
+                llrs[[places[row["id"]] for row in people]] = [odds(own, model.doubt).llr_speaker for own in evidence]
             logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
             posterior = np.exp(logs - logsumexp(logs))
             none = float(posterior[-1])
