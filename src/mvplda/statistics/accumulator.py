@@ -36,7 +36,7 @@ AMID = 4096
 class Sums(Generic[A_co]):
     """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
 
-    n : number of vectors
+    n : number of vectors, and the sum of their weights
     total : (D,) sum of x
     scatter : (D,) or (D, D) sum of x^2 or of x x'
     counts : per view (C_k,), vectors in every class
@@ -196,7 +196,14 @@ class HostAccumulator:
         self._classes = [_ClassSums(size, D) for size in self._sizes]
         self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
 
-    def add(self, X: ArrayLike, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
+    def add(
+        self,
+        X: ArrayLike,
+        codes: Mapping[str, IntArray],
+        *,
+        on_error: OnError = "raise",
+        weights: Array | None = None,
+    ) -> IntArray:
         vectors = as_vectors(X)
         n, dimension = vectors.shape
         if dimension != self.dimension:
@@ -211,9 +218,10 @@ class HostAccumulator:
         for start in range(0, n, rows):
             some = vectors[start : start + rows]
             numbers = [codes[view][start : start + rows] for view in self.views]
+            each = None if weights is None else weights[start : start + rows].astype(shift.dtype)
             with np.errstate(over="ignore", invalid="ignore"):
                 block = np.subtract(some, shift, out=space[: len(some)])
-                squares = self._squares(block)
+                squares = self._squares(block, each)
             if not np.isfinite(diagonal_of(squares)).all():
                 finite = np.isfinite(block).all(axis=1)
                 if finite.all():
@@ -222,17 +230,18 @@ class HostAccumulator:
                 if on_error == "raise":
                     raise not_finite(self._rows + int(bad[0][0]))
                 block, numbers = block[finite], [number[finite] for number in numbers]
+                each = None if each is None else each[finite]
                 with np.errstate(over="ignore"):
-                    squares = self._squares(block)
+                    squares = self._squares(block, each)
                 if not np.isfinite(diagonal_of(squares)).all():
                     raise too_large(self._rows + start, len(some), block.dtype)
             if len(block):
-                self._add_block(block, squares, numbers)
+                self._add_block(block, squares, numbers, each)
         left_out = np.concatenate([np.empty(0, dtype=np.int64), *bad])
         if len(left_out) < n:
             kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
             for (k, l), pairs in self._pairs.items():
-                pairs.add(kept[k], kept[l])
+                pairs.add(kept[k], kept[l], None if weights is None else np.delete(weights, left_out))
         self._rows += n
         return left_out
 
@@ -245,18 +254,21 @@ class HostAccumulator:
             self.origin = shift.astype(np.float64)
         return shift if (shift == self.origin).all() else self.origin
 
-    def _squares(self, block: Names) -> Names:
+    def _squares(self, block: Names, weights: Array | None) -> Names:
         """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
+        block = block if weights is None else block * np.sqrt(weights)[:, None]
         if self._scatter.ndim == 1:
             return np.asarray(np.einsum("nd,nd->d", block, block))
         if block.dtype == np.float64:
             return np.asarray(dsyrk(1.0, block.T).T)
         return np.asarray(block.T @ block)
 
-    def _add_block(self, block: Names, squares: Names, numbers: Sequence[IntArray]) -> None:
+    def _add_block(
+        self, block: Names, squares: Names, numbers: Sequence[IntArray], weights: Array | None = None
+    ) -> None:
         self._scatter += squares
         for sums, number in zip(self._classes, numbers, strict=True):
-            sums.add(number, block)
+            sums.add(number, block, weights)
         self.n += len(block)
 
     def result(self) -> Sums:
@@ -279,16 +291,16 @@ class _ClassSums:
         self.counts = np.zeros(size)
         self.sums = np.zeros((size, dimension))
 
-    def add(self, codes: IntArray, block: Names) -> None:
+    def add(self, codes: IntArray, block: Names, weights: Array | None = None) -> None:
         present, local, counts = _distinct(codes)
         size = int(present[-1]) + 1
         if size > len(self.counts):
             room = max(size, len(self.counts) + len(self.counts) // 4)
             self.counts.resize(room, refcheck=False)  # large arrays grow where they are, without a copy
             self.sums.resize((room, self.sums.shape[1]), refcheck=False)
-        ones, ends = np.ones(len(codes), dtype=block.dtype), np.arange(len(codes) + 1)
-        one_hot = sparse.csc_array((ones, local, ends), shape=(len(present), len(codes)))
-        self.counts[present] += counts
+        each = np.ones(len(codes), dtype=block.dtype) if weights is None else weights
+        one_hot = sparse.csc_array((each, local, np.arange(len(codes) + 1)), shape=(len(present), len(codes)))
+        self.counts[present] += counts if weights is None else np.bincount(local, weights, len(present))
         self.sums[present] += one_hot @ block
 
 
@@ -297,15 +309,19 @@ class _Pairs:
 
     def __init__(self) -> None:
         self.keys: list[IntArray] = [np.empty(0, dtype=np.int64)]
-        self.numbers: list[IntArray] = [np.empty(0, dtype=np.int64)]
+        self.numbers: list[Any] = [np.empty(0, dtype=np.int64)]
         self.pending, self.settled = 0, 0
 
-    def add(self, a: IntArray, b: IntArray) -> None:
+    def add(self, a: IntArray, b: IntArray, weights: Array | None = None) -> None:
         shape = (int(a.max()) + 1, int(b.max()) + 1)
+        keys: Any
+        numbers: Any
         if shape[0] > 4 * len(a):
-            keys, numbers = np.unique((a << SHIFT) | b, return_counts=True)
+            keys, inverse, numbers = np.unique((a << SHIFT) | b, return_inverse=True, return_counts=True)
+            numbers = numbers if weights is None else np.bincount(inverse.reshape(-1), weights)
         else:  # where numbers lie close, faster than sorting them
-            table = sparse.coo_array((np.ones(len(a), dtype=np.int64), (a, b)), shape=shape).tocsr()
+            each = np.ones(len(a), dtype=np.int64) if weights is None else weights
+            table = sparse.coo_array((each, (a, b)), shape=shape).tocsr()
             table.sum_duplicates()
             rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
             keys, numbers = (rows << SHIFT) | table.indices, table.data
@@ -318,7 +334,7 @@ class _Pairs:
     def _settle(self) -> None:
         keys, inverse = np.unique(np.concatenate(self.keys), return_inverse=True)
         numbers = np.bincount(inverse.reshape(-1), weights=np.concatenate(self.numbers), minlength=len(keys))
-        self.keys, self.numbers = [keys], [numbers.astype(np.int64)]
+        self.keys, self.numbers = [keys], [numbers]
         self.pending, self.settled = 0, len(keys)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
