@@ -164,13 +164,20 @@ class _Kind:
             self._narrow[reading] = y @ like(term.basis, y)
         return self._narrow[reading]
 
-    def extra(self, reading: Known) -> Any:
-        """Log evidence as these classes, less the best; None where there is only one reading."""
-        return None if self._best is None else self._seen[reading].log_evidence - self._best
+    def extra(self, world: World) -> Any:
+        """What a world makes of the vectors and of what is heard in them; None where all are alike.
+
+        Log evidence as the world's classes, less the best; and the logarithm of what a recogniser says of them.
+        """
+        parts = [] if self._best is None else [self._seen[world.reading].log_evidence - self._best]
+        for view, column in zip(self.group.table.base, world.columns, strict=True):
+            if column >= 0:
+                parts.append(like(self.comparison.heard[view][self.group.profiles, column], self.y))  # (V14)
+        return sum(parts[1:], parts[0]) if parts else None
 
     def half(self, key: TermKey, reading: Known, make: MakeHalf) -> _Half:
         """A factor of this side, made once a comparison; once for all where nothing but the profiles is in it."""
-        lasting = self.group.whole and not self.comparison.posteriors
+        lasting = self.group.whole and not self.comparison.posteriors and not self.comparison.heard
         halves = self.side.profiles.kept.setdefault("halves", {}) if lasting else self._halves
         half = halves.get((key, reading))
         if half is None:
@@ -253,6 +260,7 @@ class Comparison:
 
     namings : what is known of the classes' names, by base view
     posteriors : of training classes, by the views in which they are known
+    heard : {view: (tests, classes + 2) logs of what a recogniser says of the tests}, see `Naming.column`
     """
 
     ratio: Ratio
@@ -263,6 +271,7 @@ class Comparison:
     posteriors: Mapping[str, KnownClasses]
     scoring: Scoring = "exact"
     dtype: DTypeLike = np.float32
+    heard: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -351,15 +360,14 @@ class Comparison:
                 for linked in possible[h]:
                     weight = log_weight + linked.log_weight + shift
                     reading = linked.world.reading
-                    key, make = self._pair_term(enrol.seen(own), test.seen(reading), h, linked)
-                    if make is None:
+                    key, found = self._pair_term(enrol.seen(own), test.seen(reading), h, linked)
+                    if found is None:
                         apart.append((weight, linked.world))
                         continue
-                    term = self.state.terms.get(key, make)
+                    term = self.state.terms.get(key, found)
                     left = enrol.half((key, weight), own, partial(_left, term, enrol.y_for(term, own), weight))
-                    right = test.half(
-                        (key,), reading, partial(_right, term, test.y_for(term, reading), test.extra(reading))
-                    )
+                    make = partial(_right, term, test.y_for(term, reading), test.extra(linked.world))
+                    right = test.half((key, linked.world.columns), reading, make)
                     halves.append((left, right))  # (V7)
                     made.append((left, right))
             if apart:
@@ -384,10 +392,10 @@ class Comparison:
         self, enrol: _Kind, test: _Kind, apart: list[tuple[float, World]], halves: list[tuple[_Half, _Half]]
     ) -> tuple[_Half, _Half] | float:
         """Worlds in which the sides share nothing: one number, or one for every test."""
-        if test.extra(apart[0][1].reading) is None:
+        if test.extra(apart[0][1]) is None:
             total = float(np.logaddexp.reduce([weight for weight, _ in apart]))
             return 0.0 if abs(total) < 1e-15 else total
-        column = log_sum([test.extra(world.reading) + weight for weight, world in apart])
+        column = log_sum([test.extra(world) + weight for weight, world in apart])
         zeros = 0.0 * enrol.y[:, 0]
         pair = (
             _Half(lambda dtype: _with_own(enrol.y[:, :0], zeros, dtype, row=True), self.dtype),

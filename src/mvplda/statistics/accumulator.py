@@ -36,7 +36,7 @@ AMID = 4096
 class Sums(Generic[A_co]):
     """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
 
-    n : number of vectors
+    n : number of vectors, and the sum of their weights
     total : (D,) sum of x
     scatter : (D,) or (D, D) sum of x^2 or of x x'
     counts : per view (C_k,), vectors in every class
@@ -197,7 +197,14 @@ class HostAccumulator:
         self._space = np.empty((0, D))
         self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
 
-    def add(self, X: ArrayLike, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
+    def add(
+        self,
+        X: ArrayLike,
+        codes: Mapping[str, IntArray],
+        *,
+        on_error: OnError = "raise",
+        weights: Array | None = None,
+    ) -> IntArray:
         vectors = as_vectors(X)
         n, dimension = vectors.shape
         if dimension != self.dimension:
@@ -213,9 +220,10 @@ class HostAccumulator:
         for start in range(0, n, rows):
             some = vectors[start : start + rows]
             numbers = [codes[view][start : start + rows] for view in self.views]
+            each = None if weights is None else weights[start : start + rows].astype(shift.dtype)
             with np.errstate(over="ignore", invalid="ignore"):
                 block = np.subtract(some, shift, out=self._space[: len(some)])
-                squares = self._squares(block)
+                squares = self._squares(block, each)
             if not np.isfinite(diagonal_of(squares)).all():
                 finite = np.isfinite(block).all(axis=1)
                 if finite.all():
@@ -224,17 +232,18 @@ class HostAccumulator:
                 if on_error == "raise":
                     raise not_finite(self._rows + int(bad[0][0]))
                 block, numbers = block[finite], [number[finite] for number in numbers]
+                each = None if each is None else each[finite]
                 with np.errstate(over="ignore"):
-                    squares = self._squares(block)
+                    squares = self._squares(block, each)
                 if not np.isfinite(diagonal_of(squares)).all():
                     raise too_large(self._rows + start, len(some), block.dtype)
             if len(block):
-                self._add_block(block, squares, numbers)
+                self._add_block(block, squares, numbers, each)
         left_out = np.concatenate([np.empty(0, dtype=np.int64), *bad])
         if len(left_out) < n:
             kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
             for (k, l), pairs in self._pairs.items():
-                pairs.add(kept[k], kept[l])
+                pairs.add(kept[k], kept[l], None if weights is None else np.delete(weights, left_out))
         self._rows += n
         return left_out
 
@@ -247,18 +256,21 @@ class HostAccumulator:
             self.origin = shift.astype(np.float64)
         return shift if (shift == self.origin).all() else self.origin
 
-    def _squares(self, block: Names) -> Names:
+    def _squares(self, block: Names, weights: Array | None) -> Names:
         """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
+        block = block if weights is None else block * np.sqrt(weights)[:, None]
         if self._scatter.ndim == 1:
             return np.asarray(np.einsum("nd,nd->d", block, block))
         if block.dtype == np.float64:
             return np.asarray(dsyrk(1.0, block.T).T)
         return np.asarray(block.T @ block)
 
-    def _add_block(self, block: Names, squares: Names, numbers: Sequence[IntArray]) -> None:
+    def _add_block(
+        self, block: Names, squares: Names, numbers: Sequence[IntArray], weights: Array | None = None
+    ) -> None:
         self._scatter += squares
         for sums, number in zip(self._classes, numbers, strict=True):
-            sums.add(number, block)
+            sums.add(number, block, weights)
         self.n += len(block)
 
     def result(self) -> Sums:
@@ -281,18 +293,18 @@ class _ClassSums:
         self.counts = np.zeros(size)
         self.sums = np.zeros((size, dimension))
 
-    def add(self, codes: IntArray, block: Names) -> None:
+    def add(self, codes: IntArray, block: Names, weights: Array | None = None) -> None:
         size, n = int(codes.max()) + 1, len(codes)
         which: slice | IntArray = slice(0, size)
         if size > n:  # more classes than vectors: only those that are there
-            which, codes, counts = distinct(codes)
-        else:
-            counts = np.bincount(codes)
+            which, codes, _ = distinct(codes)
         if size > len(self.counts):
             room = max(size, len(self.counts) + len(self.counts) // 4)
             self.counts.resize(room, refcheck=False)  # large arrays grow where they are, without a copy
             self.sums.resize((room, self.sums.shape[1]), refcheck=False)
-        one_hot = sparse.csc_array((np.ones(n, dtype=block.dtype), codes, np.arange(n + 1)), shape=(len(counts), n))
+        counts = np.bincount(codes, weights)
+        each = np.ones(n, dtype=block.dtype) if weights is None else weights
+        one_hot = sparse.csc_array((each, codes, np.arange(n + 1)), shape=(len(counts), n))
         self.counts[which] += counts
         self.sums[which] += one_hot @ block
 
@@ -302,17 +314,22 @@ class _Pairs:
 
     def __init__(self) -> None:
         self.keys: list[IntArray] = [np.empty(0, dtype=np.int64)]
-        self.numbers: list[IntArray] = [np.empty(0, dtype=np.int64)]
+        self.numbers: list[Any] = [np.empty(0, dtype=np.int64)]
         self.pending, self.settled = 0, 0
 
-    def add(self, a: IntArray, b: IntArray) -> None:
+    def add(self, a: IntArray, b: IntArray, weights: Array | None = None) -> None:
         rows, columns = int(a.max()) + 1, int(b.max()) + 1
+        keys = a * columns + b
         if rows * columns <= 8 * len(a):  # of a small table every place is counted, which is faster than sorting
-            every = np.bincount(a * columns + b)
+            every = np.bincount(keys)
             cells = np.flatnonzero(every)
-            keys, numbers = ((cells // columns) << SHIFT) | (cells % columns), every[cells]
+            numbers = every[cells] if weights is None else np.bincount(keys, weights)[cells]
+        elif weights is None:
+            cells, numbers = np.unique(keys, return_counts=True)
         else:
-            keys, numbers = np.unique((a << SHIFT) | b, return_counts=True)
+            cells, inverse = np.unique(keys, return_inverse=True)
+            numbers = np.bincount(inverse.reshape(-1), weights)
+        keys = ((cells // columns) << SHIFT) | (cells % columns)
         self.keys.append(keys)
         self.numbers.append(numbers)
         self.pending += len(keys)
