@@ -104,7 +104,7 @@ def test_our_back_end_in_scripts_of_other_toolkits(tmp_path, monkeypatch):
         names.pop("X", None)
         exec(compile(block, toolkit, "exec"), names)
         expected = X if toolkit != "pyannote" else X[chosen]
-        np.testing.assert_allclose(names["X"], expected, rtol=1e-6)  # type: ignore[arg-type]
+        np.testing.assert_allclose(names["X"], expected, rtol=1e-6)
     assert names["llr"].shape == (len(chosen), len(chosen))
     found = names["clusters"]
     np.testing.assert_array_equal(found[:, None] == found, who[chosen][:, None] == who[chosen])
