@@ -1,20 +1,28 @@
-"""Who of all is it? Every enrolled voice in memory, kept up with the database, and asked in one product."""
+"""Whose voice is it? Every enrolled voice in memory, kept up with the database, and asked in one product."""
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from .._typing import Array
 from ..scoring.profiles import Profiles
-from .keys import Vault
-from .model import PHRASE, SPEAKER, Cell, ServiceModel
+from ..spoofing import with_countermeasure
+from .audio import Heard
+from .decisions import odds, spoof_share
+from .desk import DAY, Problem
+from .keys import Caller, Vault
+from .model import PHRASE, SPEAKER, Calibration, Cell, ServiceModel
 from .store import Store, profiles, templates
+from .templates import Templates
 
 OVERLAP_S = 5.0
 """Clocks of hosts differ, and transactions end after they begin: changes of the last seconds are read once more."""
@@ -43,8 +51,7 @@ class Index:
             self._refresh()
             parts = [(self._many, self._alive), (self._few, None)]
         test = self.model.profiles([[Cell("", np.asarray(share), 1)]], False)
-        calibration = self.model.calibrations.get("enrolled")
-        factor, offset = (1.0, 0.0) if calibration is None else (calibration.factor, calibration.offsets[1])
+        factor = self.model.calibrations.get("enrolled", Calibration()).speaker
         ids, found = [np.empty(0, dtype=np.str_)], [np.empty(0)]
         for side, alive in parts:
             if side is None or not len(side):
@@ -52,7 +59,7 @@ class Index:
             llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
             keep = slice(None) if alive is None or alive.all() else alive
             ids.append(side.ids[keep])
-            found.append(factor * llrs[keep] + offset)
+            found.append(factor * llrs[keep])
         return np.concatenate(ids), np.concatenate(found)
 
     def _refresh(self) -> None:
@@ -107,3 +114,80 @@ class Index:
                         cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
                         found.setdefault(row.profile, []).append(cell)
         return found
+
+
+class Identification(Templates):
+    def __init__(self, *settings: Any, **more: Any) -> None:
+        super().__init__(*settings, **more)
+        self.index = None if self.model is None else Index(self.store, self.vault, self.model, self.clock)
+
+    def identify(
+        self, heard: Heard, candidates: Sequence[str] | None, top: int, prior_none: float, caller: Caller
+    ) -> dict[str, Any]:
+        """Whose voice is it, whatever was said; and how likely is it nobody's?"""
+        model, result = self._model(), secrets.token_hex(16)
+        ranked: list[dict[str, Any]] = []
+        none, count, reason = 1.0, 0, heard.reason
+        if reason is None:
+            share = model.prepare(self._vector(heard)[None])[0]
+            assert self.index is not None
+            ids, llrs = self.index.scores(share)
+            keep = ~np.isin(ids, self._expired(ids))
+            if candidates is not None:
+                keep &= np.isin(ids, list(candidates))
+            ids, llrs = ids[keep], llrs[keep].astype(np.float64)
+            count = len(ids)
+            best = np.argsort(-llrs, kind="stable")[:top] if count <= 4 * top else np.argpartition(-llrs, top)[:top]
+            people = {place: self._looked_at(str(ids[place]), share) for place in best.tolist()}
+            for place, (llr, _) in people.items():
+                llrs[place] = llr
+            if heard.spoof_llr is not None and count:
+                llrs = with_countermeasure(llrs, np.full(count, heard.spoof_llr), spoof_share(self.rules.weights))
+            logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
+            posterior = np.exp(logs - logsumexp(logs))
+            none = float(posterior[-1])
+            for place, (_, row) in sorted(people.items(), key=lambda pair: -llrs[pair[0]]):
+                if row is not None:
+                    person = {"profileId": row["id"], "userId": row["user_id"], "llr": float(llrs[place])}
+                    ranked.append({**person, "probability": float(posterior[place])})
+        said = {
+            "resultId": result,
+            "candidates": ranked,
+            "noneOfThem": none,
+            "profilesCount": count,
+            "reason": reason,
+            "quality": heard.quality,
+            "modelVersion": model.version,
+            "notice": model.about.get("notice"),
+        }
+        first = {"profileId": ranked[0]["profileId"], "llr": ranked[0]["llr"]} if ranked else {}
+        detail = {"noneOfThem": none, "profilesCount": count, "best": first, "reason": reason}
+        with self.store.write() as connection:
+            self._note(connection, caller, "identify", None, result, detail)
+        return said
+
+    def _looked_at(self, name: str, share: NDArray[np.int64]) -> tuple[float, dict[str, Any] | None]:
+        """The LLR of one of the few best, all of it: its words may be the same, of which the quick one takes no notice.
+
+        Who is leaving at this moment is nobody.
+        """
+        try:
+            with self.store.read() as connection:
+                row = self._row(connection, name)
+                cells = self._cells(connection, name, self._data_key(name))
+        except Problem:
+            cells = []
+        if not cells:
+            return -np.inf, None
+        model = self._model()
+        return odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt).llr_speaker, row
+
+    def _expired(self, ids: NDArray[Any]) -> list[str]:
+        """Profiles that time has made expired."""
+        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
+        old = used < self.clock() - self.rules.expire_days * DAY
+        if not len(ids):
+            return []
+        query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", old)
+        with self.store.read() as connection:
+            return list(connection.execute(query).scalars())
