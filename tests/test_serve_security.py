@@ -206,6 +206,14 @@ def test_calibration_by_part_leaves_the_reference_and_weighs_the_rest():
     assert Calibration()(np.array([1.0, 2.0, 3.0, 0.0])).tolist() == [1.0, 2.0, 3.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    "about", [{"calibration": {"enrolled": {"factor": 1.0}}}, {"errors": {"far": []}}, {"errors": {"enrolled": {}}}]
+)
+def test_what_stands_beside_a_model_is_looked_at(about):
+    with pytest.raises(FileFormatError, match="beside the model"):
+        make_model(**about)
+
+
 def test_without_extractors_in_the_cache_the_small_network_listens_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
     model = load_model(None, None, b"")

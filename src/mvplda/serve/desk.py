@@ -140,9 +140,9 @@ class Desk:
             raise Problem(404, "not-found", "there is no such profile")
         if row["state"] == "deleted":
             raise Problem(410, "deleted", f"the profile was deleted at {iso(row['updated'])}")
-        if etag is not None and etag.strip() not in ("*", f'"{row["version"]}"'):
-            now = f'the profile has changed since: its ETag is "{row["version"]}" now'
-            raise Problem(409, "changed", now, etag=row["version"])
+        now = f'"{row["version"]}"'
+        if etag is not None and etag.strip() not in ("*", now):
+            raise Problem(409, "changed", f"the profile has changed since: its ETag is {now} now", etag=now)
         return dict(row)
 
     def _state(self, row: Mapping[str, Any]) -> str:

@@ -99,8 +99,11 @@ class ServiceModel:
                 )
         self.turn = rotation(self.secret, scorer.width_in)
         self.scorer = rotated(scorer, self.turn)
-        self.calibrations = {mode: Calibration(**found) for mode, found in self.about.get("calibration", {}).items()}
-        self.errors = {mode: Errors.from_dict(found) for mode, found in self.about.get("errors", {}).items()}
+        try:
+            self.calibrations = {m: Calibration(**found) for m, found in self.about.get("calibration", {}).items()}
+            self.errors = {m: Errors.from_dict(found) for m, found in self.about.get("errors", {}).items()}
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise FileFormatError(f"what stands beside the model is not as docs/service.md says: {error!r}") from error
         self.doubt = float(self.about.get("doubt", 0.01))
         self.phrases = {slug(str(name)): str(name) for name in scorer.classes_.get(PHRASE, ())}
         self.texts = {label: label.replace("-", " ") for label in self.phrases}
