@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from .._typing import Array
@@ -18,10 +17,10 @@ from ..scoring.profiles import Profiles
 from ..spoofing import with_countermeasure
 from .audio import Heard
 from .decisions import odds, spoof_share
-from .desk import DAY, Problem
+from .desk import DAY
 from .keys import Caller, Vault
 from .model import PHRASE, SPEAKER, Calibration, Cell, ServiceModel
-from .store import Store, profiles, templates
+from .store import Store, among, profiles, templates
 from .templates import Templates
 
 OVERLAP_S = 5.0
@@ -37,7 +36,7 @@ class Index:
     def __init__(self, store: Store, vault: Vault, model: ServiceModel, clock: Callable[[], float]) -> None:
         self.store, self.vault, self.model, self.clock = store, vault, model, clock
         self._lock = threading.Lock()
-        self._seen = 0.0
+        self._seen, self._since = 0.0, 0.0
         self._versions: dict[str, int] = {}
         self._many: Profiles | None = None
         self._rows: dict[str, int] = {}
@@ -45,50 +44,73 @@ class Index:
         self._latest: dict[str, list[Cell]] = {}
         self._few: Profiles | None = None
 
-    def scores(self, share: Array) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all enrolled profiles, and the calibrated LLR that each is of this voice, whatever was said."""
+    def scores(
+        self, share: Array, since: float, candidates: Sequence[str] | None = None
+    ) -> tuple[Callable[[int], str], Array]:
+        """For every profile the calibrated LLR that it is of this voice, whatever was said.
+
+        LLRs of profiles that were not used since a time, or are not among the candidates, are -inf. The names come as
+        a function of the place, for a million of them take longer to copy than to score.
+        """
         with self._lock:
-            self._refresh()
-            parts = [(self._many, self._alive), (self._few, None)]
+            self._refresh(since)
+            many, few, alive = self._many, self._few, self._alive.copy()
+            if candidates is not None:
+                alive[:] = False
+                alive[[self._rows[name] for name in candidates if name in self._rows]] = True
+        sides = [(many, alive), (few, None if few is None or candidates is None else np.isin(few.ids, candidates))]
         test = self.model.profiles([[Cell("", np.asarray(share), 1)]], False)
         factor = self.model.calibrations.get("enrolled", Calibration()).speaker
-        ids, found = [np.empty(0, dtype=np.str_)], [np.empty(0)]
-        for side, alive in parts:
-            if side is None or not len(side):
-                continue
-            llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
-            keep = slice(None) if alive is None or alive.all() else alive
-            ids.append(side.ids[keep])
-            found.append(factor * llrs[keep])
-        return np.concatenate(ids), np.concatenate(found)
+        found, start = [np.empty(0)], 0 if many is None else len(many)
+        for side, asked in sides:
+            if side is not None and len(side):
+                llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
+                llrs = factor * llrs.astype(np.float64)
+                found.append(llrs if asked is None else np.where(asked, llrs, -np.inf))
 
-    def _refresh(self) -> None:
+        def name(place: int) -> str:
+            side = many if place < start else few
+            assert side is not None
+            return str(side.ids[place if place < start else place - start])
+
+        return name, np.concatenate(found)
+
+    def _refresh(self, since: float) -> None:
+        """See what changed, and whom time has made expired."""
+        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
+        columns = (profiles.c.id, profiles.c.state, profiles.c.version, profiles.c.model, profiles.c.updated)
+        late = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", used < since, used >= self._since)
         with self.store.read() as connection:
-            columns = (profiles.c.id, profiles.c.state, profiles.c.version, profiles.c.model, profiles.c.updated)
-            rows = connection.execute(sa.select(*columns).where(profiles.c.updated >= self._seen - OVERLAP_S)).all()
-        changed = [row for row in rows if self._versions.get(row.id) != row.version]
-        if not changed:
-            return
-        enrolled = [r.id for r in changed if r.state == "enrolled" and r.model == self.model.store_version]
-        cells = self._read(enrolled)
-        for row in changed:
-            self._versions[row.id] = row.version
-            self._latest.pop(row.id, None)
-            if row.id in self._rows:
-                self._alive[self._rows.pop(row.id)] = False
-            if row.id in cells:
-                self._latest[row.id] = cells[row.id]
-        self._seen = max(self._seen, *(row.updated for row in changed))
-        self._few = self._made(self._latest)
-        if len(self._latest) > min(LATEST, max(50, len(self._rows) // 10)):
-            self._join()
+            query = sa.select(*columns, used.label("used")).where(profiles.c.updated >= self._seen - OVERLAP_S)
+            changed = [row for row in connection.execute(query) if self._versions.get(row.id) != row.version]
+            gone = list(connection.execute(late).scalars()) if self._since else []
+        for name in (*gone, *(row.id for row in changed)):
+            self._latest.pop(name, None)
+            if name in self._rows:
+                self._alive[self._rows.pop(name)] = False
+        mine = self.model.store_version
+        good = [r.id for r in changed if r.used >= since and r.state == "enrolled" and r.model == mine]
+        good.sort()  # so that batches are ranges
+        parts: list[Profiles | None] = []
+        for start in range(0, len(good), BATCH):
+            self._latest |= self.read(good[start : start + BATCH])
+            if len(self._latest) >= BATCH:
+                parts.append(self._made(self._latest))
+                self._latest = {}
+        if changed or gone:
+            self._few = self._made(self._latest)
+            if parts or len(self._latest) > min(LATEST, max(50, len(self._rows) // 10)):
+                self._join(parts)
+        self._versions |= {row.id: row.version for row in changed}
+        self._seen = max(self._seen, *(row.updated for row in changed)) if changed else self._seen
+        self._since = max(self._since, since)
 
     def _made(self, cells: Mapping[str, list[Cell]]) -> Profiles | None:
         return self.model.profiles(list(cells.values()), False, list(cells)) if cells else None
 
-    def _join(self) -> None:
-        sides = [self._few] if self._many is None else [self._many[self._alive], self._few]
-        parts = [side for side in sides if side is not None and len(side)]
+    def _join(self, more: Sequence[Profiles | None]) -> None:
+        before = self._many if self._many is None or self._alive.all() else self._many[self._alive]
+        parts = [side for side in (before, *more, self._few) if side is not None and len(side)]
         if parts:
             joined: dict[str, Any] = {
                 name: np.concatenate([getattr(p, name) for p in parts]) for name in ("ids", "counts", "y", "weights")
@@ -98,21 +120,17 @@ class Index:
             self._alive = np.ones(len(self._many), dtype=bool)
         self._latest, self._few = {}, None
 
-    def _read(self, names: list[str]) -> dict[str, list[Cell]]:
+    def read(self, names: list[str]) -> dict[str, list[Cell]]:
+        """What is summed of some profiles; of those who are gone, nothing."""
         keys = self.store.some_keys(names)
         found: dict[str, list[Cell]] = {}
         with self.store.read() as connection:
-            for start in range(0, len(names), BATCH):
-                some = names[start : start + BATCH]
-                wide = (templates.c.profile >= min(some)) & (templates.c.profile <= max(some))
-                where = templates.c.profile.in_(some) if len(some) <= 500 else wide
-                wanted = set(some)
-                for row in connection.execute(sa.select(templates).where(where)):
-                    if row.profile in wanted and row.profile in keys:
-                        key = self.vault.unwrap(keys[row.profile], row.profile)
-                        data = self.vault.open(key, bytes(row.total), f"{row.profile} {row.phrase}")
-                        cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
-                        found.setdefault(row.profile, []).append(cell)
+            for row in connection.execute(sa.select(templates).where(among(templates.c.profile, names))):
+                if row.profile in keys:
+                    key = self.vault.unwrap(keys[row.profile], row.profile)
+                    data = self.vault.open(key, bytes(row.total), f"{row.profile} {row.phrase}")
+                    cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
+                    found.setdefault(row.profile, []).append(cell)
         return found
 
 
@@ -131,25 +149,29 @@ class Identification(Templates):
         if reason is None:
             share = model.prepare(self._vector(heard)[None])[0]
             assert self.index is not None
-            ids, llrs = self.index.scores(share)
-            keep = ~np.isin(ids, self._expired(ids))
-            if candidates is not None:
-                keep &= np.isin(ids, list(candidates))
-            ids, llrs = ids[keep], llrs[keep].astype(np.float64)
-            count = len(ids)
-            best = np.argsort(-llrs, kind="stable")[:top] if count <= 4 * top else np.argpartition(-llrs, top)[:top]
-            people = {place: self._looked_at(str(ids[place]), share) for place in best.tolist()}
-            for place, (llr, _) in people.items():
-                llrs[place] = llr
-            if heard.spoof_llr is not None and count:
-                llrs = with_countermeasure(llrs, np.full(count, heard.spoof_llr), spoof_share(self.rules.weights))
+            name_at, llrs = self.index.scores(share, self.clock() - self.rules.expire_days * DAY, candidates)
+            count = int(np.isfinite(llrs).sum())
+            best = np.argpartition(-llrs, top)[:top] if top < len(llrs) else np.arange(len(llrs))
+            best = best[np.isfinite(llrs[best])]
+            places = {name_at(place): place for place in best.tolist()}
+            cells = self.index.read(list(places)) if places else {}
+            with self.store.read() as connection:
+                query = sa.select(profiles).where(profiles.c.id.in_(list(cells)), profiles.c.state == "enrolled")
+                people = list(connection.execute(query).mappings())
+            llrs[best] = -np.inf  # who is leaving at this moment stays so
+            # all of it, of these few: the words may be the same, which the quick score takes no notice of
+            if people:
+                evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1))
+                llrs[[places[row["id"]] for row in people]] = [odds(own, model.doubt).llr_speaker for own in evidence]
+            if heard.spoof_llr is not None:
+                llrs = with_countermeasure(llrs, heard.spoof_llr, spoof_share(self.rules.weights))
             logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
             posterior = np.exp(logs - logsumexp(logs))
             none = float(posterior[-1])
-            for place, (_, row) in sorted(people.items(), key=lambda pair: -llrs[pair[0]]):
-                if row is not None:
-                    person = {"profileId": row["id"], "userId": row["user_id"], "llr": float(llrs[place])}
-                    ranked.append({**person, "probability": float(posterior[place])})
+            for row in sorted(people, key=lambda row: -llrs[places[row["id"]]]):
+                place = places[row["id"]]
+                person = {"profileId": row["id"], "userId": row["user_id"], "llr": float(llrs[place])}
+                ranked.append({**person, "probability": float(posterior[place])})
         said = {
             "resultId": result,
             "candidates": ranked,
@@ -165,29 +187,3 @@ class Identification(Templates):
         with self.store.write() as connection:
             self._note(connection, caller, "identify", None, result, detail)
         return said
-
-    def _looked_at(self, name: str, share: NDArray[np.int64]) -> tuple[float, dict[str, Any] | None]:
-        """The LLR of one of the few best, all of it: its words may be the same, of which the quick one takes no notice.
-
-        Who is leaving at this moment is nobody.
-        """
-        try:
-            with self.store.read() as connection:
-                row = self._row(connection, name)
-                cells = self._cells(connection, name, self._data_key(name))
-        except Problem:
-            cells = []
-        if not cells:
-            return -np.inf, None
-        model = self._model()
-        return odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt).llr_speaker, row
-
-    def _expired(self, ids: NDArray[Any]) -> list[str]:
-        """Profiles that time has made expired."""
-        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
-        old = used < self.clock() - self.rules.expire_days * DAY
-        if not len(ids):
-            return []
-        query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", old)
-        with self.store.read() as connection:
-            return list(connection.execute(query).scalars())

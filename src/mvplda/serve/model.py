@@ -182,6 +182,11 @@ class ServiceModel:
         known = labelled and self.known and bool((asked | said) & set(self.phrases))
         return log_likelihoods(self.scorer, *sides, known=known)[:, 0].T
 
+    def voices(self, enrolled: Sequence[Sequence[Cell]], test: Cell) -> Array:
+        """(P, 4) the evidence of one test against several profiles, whatever their words are called."""
+        raw = log_likelihoods(self.scorer, self.profiles(enrolled, False), self.profiles([[test]], False))
+        return self.calibrations.get("enrolled", Calibration())(raw[:, :, 0].T)
+
     def describe(self) -> dict[str, Any]:
         """What GET /v1/model says, of the model itself."""
         scorer = self.bundle.fitted_scorer
