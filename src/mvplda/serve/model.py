@@ -41,17 +41,22 @@ def slug(text: str) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is believed of what the model says about voices, about words, and about both together beyond that."""
+    """What is believed of what the model says about voices, about words, and about both together beyond that.
+
+    constants : added to the log-likelihoods of TC, TW, IC and IW
+    """
 
     speaker: float = 1.0
     phrase: float = 1.0
     together: float = 1.0
+    constants: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
 
     def __call__(self, evidence: Array) -> Array:
         """(..., 4) log-likelihoods of TC, TW, IC and IW, that of IW being 0."""
         speaker, phrase = self.speaker * evidence[..., 1], self.phrase * evidence[..., 2]
         together = self.together * (evidence[..., 0] - evidence[..., 1] - evidence[..., 2])
-        return np.stack([speaker + phrase + together, speaker, phrase, np.zeros_like(speaker)], axis=-1)
+        found = np.stack([speaker + phrase + together, speaker, phrase, np.zeros_like(speaker)], axis=-1)
+        return np.asarray(found + np.asarray(self.constants))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -173,12 +173,13 @@ class Verification(Templates):
         model, far = self.model, ask.far
         # errors were measured without spoofs, and with other kinds of impostors as many of each
         measured = model is not None and spoof is None and len({self.rules.weights[kind] for kind in EVEN}) == 1
-        errors = model.errors.get(mode) if model is not None and measured else None
+        # a mode that was not measured has the line of enrolled phrases, and no figures
+        errors = None if model is None or not measured else model.errors.get(mode, model.errors.get("enrolled"))
         if far is None and ask.prior is None:  # a wish: where it cannot be shown, the least that can
             points = () if errors is None else errors.points
             far = max([self.far, *sorted(point["wantedFar"] for point in points)[:1]])
         try:
-            return choose_point(
+            point = choose_point(
                 errors,
                 float("inf") if model is None else model.most,
                 far=far,
@@ -188,6 +189,7 @@ class Verification(Templates):
             )
         except ParameterError as error:
             raise Problem(422, "operating-point", str(error)) from error
+        return point if model is None or mode in model.errors else replace(point, measured=None)
 
     def _odds(
         self,
