@@ -353,10 +353,10 @@ def test_costs_or_a_share_of_false_acceptances_draw_the_line(small):
 
 def test_a_countermeasure_is_a_fifth_account(small):
     name, vector = small.person(40), small.world.say(40, 0)[0]
-    found = small.calls.verify(name, vector, countermeasureLlr=6.0).json()
+    found = small.calls.verify(name, vector, countermeasureLlr=-6.0).json()
     assert (found["decision"], found["reason"]) == ("reject", "suspected_replay")
     assert found["posteriors"]["spoof"] > 0.9
-    assert small.calls.verify(name, vector, countermeasureLlr=-6.0).json()["decision"] == "accept"
+    assert small.calls.verify(name, vector, countermeasureLlr=6.0).json()["decision"] == "accept"
 
 
 def test_rejections_in_a_row_lock_a_profile(bench):

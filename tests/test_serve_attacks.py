@@ -374,8 +374,8 @@ def test_the_command_tells_an_error_from_a_rejection(tmp_path):
 def test_what_is_not_heard_by_the_countermeasure_is_not_let_in(tmp_path):
     with make_bench(sqlite_store(tmp_path)) as bench:
         name = bench.person(40)
-        bench.service.countermeasure = lambda samples, rate: -5.0
-        answer = bench.calls.verify(name, bench.world.say(40, 0)[0], countermeasureLlr=-5).json()
+        bench.service.countermeasure = lambda samples, rate: 5.0
+        answer = bench.calls.verify(name, bench.world.say(40, 0)[0], countermeasureLlr=5).json()
         assert (answer["decision"], answer["reason"]) == ("inconclusive", "countermeasure_failed")
         refused = bench.calls.enrol(name, bench.world.say(40, 0)[0])
         assert (refused.status_code, refused.json()["reason"]) == (422, "countermeasure_failed")
@@ -384,18 +384,18 @@ def test_what_is_not_heard_by_the_countermeasure_is_not_let_in(tmp_path):
 def test_the_most_suspicious_counts_and_the_sound_is_not_overruled_by_the_caller(bench):
     name = bench.person(40)
     vector = bench.world.say(40, 0)[0].astype(np.float32)
-    heard = [Heard(vector, spoof_llr=6.0)]
-    said = bench.service.verify(name, heard, Ask(spoof_llr=-20.0), ME)
-    assert (said["decision"], said["reason"], said["countermeasureLlr"]) == ("reject", "suspected_replay", 6.0)
+    heard = [Heard(vector, countermeasure=-6.0)]
+    said = bench.service.verify(name, heard, Ask(countermeasure=20.0), ME)
+    assert (said["decision"], said["reason"], said["countermeasureLlr"]) == ("reject", "suspected_replay", -6.0)
     assert said["operatingPoint"] is None  # errors were measured without it
     assert max(said["posteriors"], key=said["posteriors"].get) == "spoof"
-    alive = bench.service.verify(name, [Heard(vector, spoof_llr=-6.0)], Ask(), ME)
+    alive = bench.service.verify(name, [Heard(vector, countermeasure=6.0)], Ask(), ME)
     assert (alive["decision"], alive["reason"]) == ("accept", None)
     with pytest.raises(Problem, match="a machine made it"):
-        bench.service.enrol(name, Heard(vector, spoof_llr=6.0), None, ME)
-    played = bench.service.identify(Heard(vector, spoof_llr=6.0), None, 5, 0.5, ME)
+        bench.service.enrol(name, Heard(vector, countermeasure=-6.0), None, ME)
+    played = bench.service.identify(Heard(vector, countermeasure=-6.0), None, 5, 0.5, ME)
     assert played["noneOfThem"] > 0.9
-    assert bench.service.identify(Heard(vector, spoof_llr=-6.0), None, 5, 0.5, ME)["noneOfThem"] < 0.1
+    assert bench.service.identify(Heard(vector, countermeasure=6.0), None, 5, 0.5, ME)["noneOfThem"] < 0.1
 
 
 def test_priors_by_kind_are_settings(tmp_path):

@@ -188,13 +188,13 @@ def test_a_countermeasure_and_weights_are_as_the_formulas_say():
         likelihoods = 0.99 * np.exp(logs) / np.exp(logs).sum() + 0.01 / 4
         found = odds(logs, 0.01, prior, spoof, weights)
         shares = np.array([1.0, 3.0, 0.5, 2.0]) / 6.5
-        every = np.append(likelihoods, likelihoods[0] * np.exp(spoof))
+        every = np.append(likelihoods, likelihoods[0] * np.exp(-spoof))
         joint = every * np.append(prior, (1 - prior) * shares)
         assert list(found.posteriors.values()) == pytest.approx((joint / joint.sum()).tolist())
         ordinary = odds(logs, 0.01, prior, None, weights)
         assert found.llr == pytest.approx(float(with_countermeasure(ordinary.llr, spoof, 2 / 6.5)))
         assert found.llr_speaker == ordinary.llr_speaker
-    assert odds(logs, 0.01, spoof_llr=3.0).llr < odds(logs, 0.01).llr
+    assert odds(logs, 0.01, countermeasure=-3.0).llr < odds(logs, 0.01).llr
     for wrong in ({}, {"TW": 1.0, "IC": 1.0, "IW": 0.0, "spoof": 1.0}, {**weights, "TC": 1.0}):
         with pytest.raises(ParameterError, match="weights are positive"):
             Rules(weights=wrong)
@@ -308,7 +308,7 @@ def test_sound_that_passes_is_a_vector_with_its_quality(extractor):
 )
 def test_a_countermeasure_that_fails_decides_nothing(extractor, hook, said, reason):
     heard = hear(extractor, wav(speechlike()), Limits(), hook)
-    assert (heard.spoof_llr, heard.reason) == (said, reason)
+    assert (heard.countermeasure, heard.reason) == (said, reason)
     assert (heard.vector is None) == (reason is not None)
 
 

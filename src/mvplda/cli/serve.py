@@ -70,7 +70,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
     "--countermeasure",
     envvar="MVPLDA_COUNTERMEASURE",
     help="Let this function listen for replays and imitations, package.module:function: samples and rate in, the log "
-    "likelihood ratio of a machine against a person out. It is called before each decision.",
+    "likelihood ratio of a person against a machine out. It is called before each decision.",
 )
 @click.option(
     "--weight",

@@ -37,7 +37,7 @@ SENTENCES = {
 
 
 Countermeasure = Callable[[NDArray[Any], int], float]
-"""Samples and rate in; the natural logarithm of p(traces | played or made) / p(traces | a person) out."""
+"""Samples and rate in; the natural logarithm of p(traces | a person) / p(traces | played or made) out."""
 MARGIN_S = 0.1
 """Of a recording's silence, what is kept before and after the speech."""
 
@@ -65,7 +65,7 @@ class Heard:
     vector : None where no extractor made one
     reason : why it decides nothing; None: it may
     digest : of its samples; empty for vectors
-    spoof_llr : what a countermeasure says for "played or made" against "a person", where there is one
+    countermeasure : what one says for "a person" against "played or made", where there is one
     """
 
     vector: NDArray[Any] | None
@@ -74,7 +74,7 @@ class Heard:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
-    spoof_llr: float | None = None
+    countermeasure: float | None = None
 
 
 def hear(extractor: Any, data: bytes, limits: Limits, countermeasure: Countermeasure | None = None) -> Heard:
@@ -102,7 +102,7 @@ def hear(extractor: Any, data: bytes, limits: Limits, countermeasure: Countermea
             log.exception("countermeasure")
         if spoof is None or not np.isfinite(spoof):
             return Heard(None, said, "countermeasure_failed", digest, quality.speech_s)
-    return Heard(np.asarray(vector, dtype=np.float32), said, None, digest, quality.speech_s, spoof_llr=spoof)
+    return Heard(np.asarray(vector, dtype=np.float32), said, None, digest, quality.speech_s, countermeasure=spoof)
 
 
 def around_speech(samples: NDArray[Any], rate: int, settings: QualitySettings) -> NDArray[Any]:

@@ -63,7 +63,7 @@ class Verified(Sound):
     prior: float | None = Field(None, ge=1e-12, lt=1)
     missCost: float = Field(1.0, ge=1e-9, le=1e9)
     falseAlarmCost: float = Field(1.0, ge=1e-9, le=1e9)
-    countermeasureLlr: float | None = Field(None, ge=-50, le=50, description="Of a machine against a person")
+    countermeasureLlr: float | None = Field(None, ge=-50, le=50, description="Of a person against a machine")
 
     def heard(self) -> list[list[float]]:
         return [*super().heard(), *(self.vectors or [])]

@@ -40,7 +40,7 @@ def odds(
     evidence: Sequence[float] | Array,
     doubt: float,
     prior: float = 0.5,
-    spoof_llr: float | None = None,
+    countermeasure: float | None = None,
     weights: Mapping[str, float] = EVEN,
 ) -> Odds:
     """LLRs and posteriors of the accounts of one trial.
@@ -50,16 +50,16 @@ def odds(
     evidence : log-likelihoods of TC, TW, IC and IW, up to a constant
     doubt : probability that the model says nothing about this trial; no LLR is surer than this allows
     prior : of TC
-    spoof_llr : what a countermeasure says for "played or made" against "a person", if there is one; of voice and words
-        the worst is assumed, that they are the owner's (:mod:`mvplda.spoofing`)
+    countermeasure : what it says for "a person" against "played or made", if there is one; of voice and words the
+        worst is assumed, that they are the owner's (:mod:`mvplda.spoofing`)
     weights : of the other accounts, which share the rest of the prior by them
     """
     log_odds(prior)  # which refuses what is no prior
     logs = np.asarray(evidence, dtype=np.float64)
     logs = np.logaddexp(math.log1p(-doubt) + logs - np.logaddexp.reduce(logs), math.log(doubt / 4))
     tc, tw, ic, iw = logs
-    names = KINDS if spoof_llr is None else (*KINDS, SPOOF)
-    logs = logs if spoof_llr is None else np.append(logs, tc + spoof_llr)
+    names = KINDS if countermeasure is None else (*KINDS, SPOOF)
+    logs = logs if countermeasure is None else np.append(logs, tc - countermeasure)
     others = np.log([weights[name] for name in names[1:]])
     others -= np.logaddexp.reduce(others)
     joint = logs + np.append(math.log(prior), math.log1p(-prior) + others)

@@ -45,7 +45,7 @@ class Rules:
     lock_after, lock_s : rejections in a row after which a profile is locked, and for how long; twice as long each time
     key_rate, profile_rate : calls a minute of a key, and attempts a minute on a profile
     keep_vectors : whether vectors are kept, so that a new model can be enrolled with them
-    least_llr : an enrolment whose voice or words are less likely than this is refused
+    least_llr : an enrolment whose voice, words or living speaker are less likely than this is refused
     far : wanted share of false acceptances, where a call says nothing; None: what the model says, or 0.01
     weights : how often TW, IC, IW and spoof come among what is to be turned away, relative to each other
     """
@@ -75,7 +75,7 @@ class Desk:
     Parameters
     ----------
     model : None: nothing can be decided, but people can still leave
-    countermeasure : what listens for replays and imitations: samples and rate in, an LLR of spoof against a person out
+    countermeasure : what listens for replays: samples and rate in, an LLR of a person against a machine out
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class Enrolment(Templates):
             if label is None:
                 raise Problem(422, "phrase", "say which phrase was said: the profile names none")
             cells, new = self._cells(connection, name, key), Cell(label, share, 1)
-            if self._is_copy(connection, name, key, heard) or (heard.spoof_llr or 0.0) > -self.rules.least_llr:
+            if self._is_copy(connection, name, key, heard) or (heard.countermeasure or 0.0) < self.rules.least_llr:
                 raise self._refused("suspected_replay", heard)
             llrs = self._consistency(cells, new)
             for which, reason in (("phraseLlr", "wrong_phrase"), ("consistencyLlr", "wrong_speaker")):

@@ -163,8 +163,8 @@ class Identification(Templates):
             if people:
                 evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1))
                 llrs[[places[row["id"]] for row in people]] = [odds(own, model.doubt).llr_speaker for own in evidence]
-            if heard.spoof_llr is not None:
-                llrs = with_countermeasure(llrs, heard.spoof_llr, spoof_share(self.rules.weights))
+            if heard.countermeasure is not None:
+                llrs = with_countermeasure(llrs, heard.countermeasure, spoof_share(self.rules.weights))
             logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
             posterior = np.exp(logs - logsumexp(logs))
             none = float(posterior[-1])

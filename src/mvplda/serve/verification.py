@@ -32,7 +32,7 @@ class Ask:
     prior: float | None = None
     miss_cost: float = 1.0
     false_alarm_cost: float = 1.0
-    spoof_llr: float | None = None
+    countermeasure: float | None = None
 
 
 class Verification(Templates):
@@ -59,9 +59,9 @@ class Verification(Templates):
                     reason = "suspected_replay"
                 elif wanted is not None and not set(wanted) <= own:
                     reason = "not_enrolled"
-            # the most suspicious of what the caller says, and of what was heard here
-            llrs = (ask.spoof_llr, *(one.spoof_llr for one in heard))
-            spoof = max((llr for llr in llrs if llr is not None), default=None)
+            # the most suspicious of what the caller says, and of what was heard here: the lowest
+            llrs = (ask.countermeasure, *(one.countermeasure for one in heard))
+            spoof = min((llr for llr in llrs if llr is not None), default=None)
             point = self._point(ask, self._model().mode(cells, wanted), spoof)
         found: Odds | None = None
         decision = "reject" if reason == "suspected_replay" else "inconclusive"
