@@ -532,3 +532,38 @@ def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
     shutil.copy(file, folder / "second.onnx")
     with pytest.raises(FileFormatError, match="2 ONNX files"):
         load_extractor(folder)
+
+
+def test_where_torch_has_a_gpu_sounds_of_one_length_go_through_it_together(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    from mvplda.extractors import network as module
+    from mvplda.extractors.networks import ResemblyzerEncoder
+    from mvplda.extractors.recipe import Weights
+    from mvplda.extractors.weights import Wheel
+
+    torch.manual_seed(0)
+    state = ResemblyzerEncoder().state_dict()
+    torch.save({"model_state": state}, tmp_path / "state.pt")
+    digest = hashlib.sha256((tmp_path / "state.pt").read_bytes()).hexdigest()
+    wheel = Wheel("", "", {"state.pt": ("", digest)}, "resemblyzer", 40)
+    monkeypatch.setitem(module.NAMES, "resemblyzer", wheel)
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    file = network(tmp_path / "resemblyzer.onnx", inputs=("frames",), output="embedding", bins=40, dimension=256)
+    recipe = replace(families()["resemblyzer"], weights=Weights(digest, {}))
+
+    assert OnnxExtractor(file, recipe).waits_s == 0  # no GPU
+    monkeypatch.setattr(module, "gpu_in_torch", lambda: True)
+    on_gpu = OnnxExtractor(file, recipe)
+    assert on_gpu.waits_s > 0
+    sounds = [voice(seconds, pitch) for seconds in (1.0, 2.0) for pitch in (0.9, 1.0, 1.1)]
+    files = [write(tmp_path / f"{i}.wav", sound) for i, sound in enumerate(sounds)]
+    found = on_gpu.extract(files)
+    one_by_one = np.array([on_gpu(file) for file in files])
+    np.testing.assert_allclose(found, one_by_one, atol=1e-6)
+    assert on_gpu.fingerprint == OnnxExtractor(file, recipe).fingerprint
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1, abs=0.2)  # of torch's network, not of the graph
+    (tmp_path / "state.pt").write_bytes(b"another")
+    with pytest.raises(FileFormatError, match="fetch it again"):
+        OnnxExtractor(file, recipe)

@@ -18,6 +18,7 @@ from .frontends import SHIFT_S, make_frames, normalised, open_session
 from .quality import frame_levels, is_speech
 from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
 from .sound import Sound, golden_signal
+from .weights import NAMES, gpu_in_torch
 
 AT_ONCE = 32
 """Windows, or sounds of one length, that the network sees at once."""
@@ -52,7 +53,6 @@ class OnnxExtractor(SoundExtractor):
         self.path = Path(path)
         self._threads = threads
         self._session = open_session(self.path, threads)
-        self.waits_s = 240.0 if "CUDAExecutionProvider" in self._session.get_providers() else 0.0
         self._inputs = [Port(i.name, tuple(i.shape)) for i in self._session.get_inputs()]
         self._outputs = [Port(o.name, tuple(o.shape)) for o in self._session.get_outputs()]
         given = recipe or self._understood()
@@ -62,6 +62,8 @@ class OnnxExtractor(SoundExtractor):
         if self.recipe.features.kind == "graph":
             self._graph = open_session(self.path.parent / self.recipe.features.file, threads)
         self._hash = self._weights_hash()
+        self._network = self._session if self._session_on_gpu else self._torch_on_gpu() or self._session
+        self.waits_s = 240.0 if self._session_on_gpu or self._network is not self._session else 0.0
         self._dimension = len(self.embed(golden_signal(self.rate)))
 
     @property
@@ -208,13 +210,32 @@ class OnnxExtractor(SoundExtractor):
         if self.recipe.network.lengths:
             feeds[self.recipe.network.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
         try:
-            (vectors,) = self._session.run([self.recipe.network.output], feeds)
+            (vectors,) = self._network.run([self.recipe.network.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
             raise FileFormatError(
                 f"{self.path} does not take what the recipe {self.recipe.name!r} makes, {fed.shape}: {error}\n"
                 f"{self._found()}"
             ) from error
         return np.asarray(vectors, dtype=np.float32).reshape(len(frames), -1)
+
+    @property
+    def _session_on_gpu(self) -> bool:
+        return "CUDAExecutionProvider" in self._session.get_providers()
+
+    def _torch_on_gpu(self) -> Any:
+        """The network in torch, where there is a GPU and ``mvplda extractor get`` left its weights beside the graph."""
+        about = NAMES.get(self.recipe.name)
+        if about is None or not about.network:
+            return None
+        ((member, (_, digest)),) = about.members.items()
+        file = self.path.parent / member
+        if self.recipe.weights.source != digest or not file.is_file() or not gpu_in_torch():
+            return None
+        if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+            raise FileFormatError(f"{file} is not what mvplda extractor get {self.recipe.name} wrote: fetch it again")
+        from .networks import OnGpu
+
+        return OnGpu(about.network, file)
 
     def _understood(self) -> Recipe:
         """The recipe beside the file; else by its metadata; else by its inputs and outputs."""
