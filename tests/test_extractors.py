@@ -547,7 +547,7 @@ def test_where_torch_has_a_gpu_sounds_of_one_length_go_through_it_together(tmp_p
     torch.save({"model_state": state}, tmp_path / "state.pt")
     digest = hashlib.sha256((tmp_path / "state.pt").read_bytes()).hexdigest()
     wheel = Wheel("", "", {"state.pt": ("", digest)}, "resemblyzer", 40)
-    monkeypatch.setitem(module.NAMES, "resemblyzer", wheel)
+    monkeypatch.setitem(NAMES, "resemblyzer", wheel)
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
     file = network(tmp_path / "resemblyzer.onnx", inputs=("frames",), output="embedding", bins=40, dimension=256)

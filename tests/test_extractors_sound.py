@@ -221,9 +221,9 @@ def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
     with pytest.raises(AudioError, match="too large"):
         read_sound(io.BytesIO(data), most_bytes=1000)
     with pytest.raises(DataError, match='mode "rb"'):
-        read_sound(io.StringIO("text"))
+        read_sound(io.StringIO("text"))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="a path, bytes or an open file; got list"):
-        read_sound([0.0, 1.0])
+        read_sound([0.0, 1.0])  # type: ignore[arg-type]
 
 
 def test_a_header_that_tells_two_rates_is_an_error():

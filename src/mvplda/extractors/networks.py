@@ -195,7 +195,7 @@ class OnGpu:
     def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
         (frames,) = feeds.values()
         # products of 10 bits, which convolutions take there by default, would change vectors by a thousandth
-        with torch.inference_mode(), torch.backends.cudnn.flags(allow_tf32=False):
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return [self._network(torch.from_numpy(frames).cuda()).cpu().numpy()]
 
 
