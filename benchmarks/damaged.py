@@ -54,7 +54,7 @@ Bytes = bytearray
 Draw = np.random.Generator
 
 
-def voices(extractor: SoundExtractor, folder: Path | None, speakers: int = 24) -> tuple[list[Any], list[float]]:
+def voices(extractor: SoundExtractor, folder: Path | None, speakers: int = 12) -> tuple[list[Any], list[float]]:
     """Clean recordings of different speakers, 2 to 4 s at a usual level, and what is far from them, by net speech.
 
     Without a corpus: the code's own signal at other speeds.

@@ -524,6 +524,16 @@ def test_our_own_networks_are_extractors_like_any_other(tmp_path):
     assert extractor.name == trained.name
 
 
+def test_an_older_calibration_in_the_cache_gives_way_to_the_one_that_is_known(tmp_path):
+    file = network(tmp_path / "campplus.onnx", inputs=("frames",), output="embedding", dimension=192)
+    known = families()["campplus"]
+    older = replace(known.calibration, slope=1.0)
+    for changed, slope in ((known, known.calibration.slope), (replace(known, rate=8000), 1.0)):
+        written = replace(changed, calibration=older, weights=replace(known.weights, source="ab", files={}))
+        file.with_suffix(".toml").write_text(to_toml(written))
+        assert load_extractor(file, check=False).recipe.calibration.slope == slope
+
+
 def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
     folder = tmp_path / "kept"
     folder.mkdir()

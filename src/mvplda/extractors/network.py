@@ -241,7 +241,11 @@ class OnnxExtractor(SoundExtractor):
         """The recipe beside the file; else by its metadata; else by its inputs and outputs."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
-            return read_recipe(beside)
+            found = read_recipe(beside)
+            shipped = families().get(found.name)
+            if shipped is None or not found.weights.source or found.canonical() != shipped.canonical():
+                return found
+            return replace(found, calibration=shipped.calibration)  # what was fetched may be older than what is known
         metadata = dict(self._session.get_modelmeta().custom_metadata_map)
         framework = metadata.get("framework", "").lower()
         for recipe in families().values():
