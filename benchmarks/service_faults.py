@@ -1,10 +1,12 @@
 """Kill the service at random moments during enrolments, start it again, and look whether what it acknowledged is there.
 
-``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 200]``. Enrolments are vectors of a drawn
+``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 60]``. Enrolments are vectors of a drawn
 model, four clients at once; after about `each` of them the process gets SIGKILL and starts anew. In the end every
 enrolment that was answered with 201 must be counted, every profile's sum must be the sum of its enrolments, and nothing
 may be half there. One that was not answered may be there or not.
 """
+
+# ruff: noqa: E402
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import service_postgres
 from service_problems import Server, make_world, running_server
 
+from benchmarks.service import add
 from mvplda import Client, ServiceError
 from mvplda.serve.starting import Setup, open_service
 
@@ -66,7 +70,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
             except (ConnectionError, OSError, json.JSONDecodeError):
                 time.sleep(0.02)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(CLIENTS)]
+    threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(CLIENTS)]
     for thread in threads:
         thread.start()
     while not stop.is_set():
@@ -77,7 +81,8 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
         if not stop.is_set():
             server.kill()
             kills += 1
-            server.start(240)
+            print(f"{total} acknowledged, {kills} kills", flush=True)
+            server.start(1800)
     for thread in threads:
         thread.join()
     return {"acknowledged": acknowledged, "tried": tried, "kills": kills, "total": total}
@@ -87,11 +92,17 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
     """Compare what is stored with what clients know; raises where anything is amiss."""
     import sqlalchemy as sa
 
-    from mvplda.serve.store import enrollments
+    from mvplda.serve.store import audit, enrollments, profiles
 
     service = open_service(setup)
+    with service.store.read() as connection:
+        names = list(connection.execute(sa.select(profiles.c.id)).scalars())
+        noted = sa.select(audit.c.profile, sa.func.count()).where(audit.c.action == "enrol").group_by(audit.c.profile)
+        record: dict[str, int] = {row[0]: row[1] for row in connection.execute(noted)}
+    assert set(found["acknowledged"]) <= set(names), "lost: a profile"
     extra = 0
-    for profile, numbers in found["acknowledged"].items():
+    for profile in names:
+        numbers = found["acknowledged"].get(profile, [])
         key = service._data_key(profile)
         with service.store.read() as connection:
             row = service._row(connection, profile)
@@ -100,6 +111,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
         there = {e["number"] for e in kept}
         assert set(numbers) <= there, f"lost: {set(numbers) - there}"
         assert len(there) == row["enrollments"] == sum(cell.count for cell in cells), "half there"
+        assert record.get(profile, 0) == len(there), "half there: the record is another"
         shares = [
             np.frombuffer(service.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"), "<i8") for e in kept
         ]
@@ -114,7 +126,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
 def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
     options = [] if database is None else ["--database", database]
     environment = {} if database is None else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
-    with running_server(folder, *options, wait_s=240, environment=environment) as server:
+    with running_server(folder, *options, wait_s=1800, environment=environment) as server:
         found = hammer(server, count, each)
     if database is not None:
         import os
@@ -126,7 +138,7 @@ def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=10_000, help="enrolments that are acknowledged")
-    parser.add_argument("--each", type=int, default=200, help="about so many between two kills")
+    parser.add_argument("--each", type=int, default=60, help="about so many between two kills")
     parser.add_argument("--kind", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("-o", "--output", type=Path, help="folder of results to add to")
     chosen = parser.parse_args()
@@ -147,10 +159,9 @@ def main() -> None:
         print(found, f"{time.time() - began:.0f} s")
     if chosen.output is not None:
         place = chosen.output / "results.json"
-        every = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
-        others = [row for row in every.get("kill -9", []) if row["database"] != chosen.kind]
-        every["kill -9"] = [*others, found]
-        place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+        before = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+        others = [row for row in before.get("kill -9", []) if row["database"] != chosen.kind]
+        add(chosen.output, {"kill -9": [*others, found]})
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import IntArray, PathLike
+from .._typing import Array, IntArray, PathLike
 from ..exceptions import DataError, ParameterError
 from ..persistence import Persistent
 from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
 from ..scoring.profiles import Profiles, SideLike, check_sides
-from ..scoring.question import Question, make_question
+from ..scoring.question import Question, Recognised, make_question
 
 
 class Identification(NamedTuple):
@@ -99,6 +99,30 @@ class BaseScorer(Persistent):
     def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
         raise NotImplementedError
 
+    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
+        """What the vectors say of the class of every test in a view: posteriors of the training classes, all alike.
+
+        Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
+
+        Parameters
+        ----------
+        test : Profiles, or an array of single vectors
+        view : whose classes training knows
+        new : count on classes that training has not met, too: the class None, as likely as each of the others
+        """
+        tests = self._sides(test, test)[1]
+        if view in tests.labels:
+            raise ParameterError(f"the tests have labels of view {view!r}: there is nothing to recognise")
+        logs = self._class_evidence(tests, view)
+        names = tuple(getattr(self, "classes_", {})[view].tolist())
+        logs, names = (logs, (*names, None)) if new else (logs[:, :-1], names)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return Recognised(shares / shares.sum(axis=1, keepdims=True), names)
+
+    def _class_evidence(self, tests: Profiles, view: str) -> Array:
+        """(tests, classes + 1) log-likelihood as every training class, relative to that as a new one, the last."""
+        raise ParameterError(f"a {type(self).__name__} keeps no classes of a view, and recognises none")
+
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         check_is_fitted(self)
         profiles, tests = (side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test))
@@ -132,8 +156,9 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> NDArray[Any]:
         """Scores (profiles, tests), of profiles or of arrays of single vectors."""
-        sides = self._sides(enrol, test)
-        return self._matrix(*sides, self._views(make_question(question, asked)), dtype)
+        sides, question = self._sides(enrol, test), make_question(question, asked)
+        scores = self._matrix(*sides, self._views(question), dtype)
+        return np.asarray(question.with_spoofs(scores, scores.shape))
 
     def llr_trials(
         self,
@@ -147,14 +172,15 @@ class MatrixScorer(BaseScorer):
     ) -> NDArray[Any]:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
         profiles, tests = self._sides(enrol, test)
-        views = self._views(make_question(question, asked))
+        question = make_question(question, asked)
+        views = self._views(question)
         pairs = check_pairs(pairs, len(profiles), len(tests))
         result = np.empty(len(pairs), dtype=dtype)
         step = max(1, SCATTER_ELEMENTS // profiles.y.shape[1])
         for start in range(0, len(pairs), step):
             some = slice(start, start + step)
             result[some] = self._pairs(profiles.take(pairs[some, 0]), tests.take(pairs[some, 1]), views, dtype)
-        return result
+        return np.asarray(question.with_spoofs(result, (len(profiles), len(tests)), pairs))
 
     def identify(
         self,
@@ -168,14 +194,15 @@ class MatrixScorer(BaseScorer):
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
         enrolled, tests = self._sides(profiles, test)
-        views = self._views(make_question(question, asked))
+        question = make_question(question, asked)
+        views = self._views(question)
         top = min(check_top(top), len(enrolled))
 
         def band(rows: IntArray) -> NDArray[Any]:
             return self._matrix(enrolled.take(rows), tests, views, dtype)
 
         numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, dtype)
-        return Identification(enrolled.ids[numbers], scores)
+        return Identification(enrolled.ids[numbers], question.best_with_spoofs(scores))
 
 
 def check_top(top: int) -> int:

@@ -382,33 +382,25 @@ class Service:
         none, count, reason = 1.0, 0, heard.reason
         if reason is None:
             share = model.prepare(self._vector(heard)[None])[0]
-            ids, llrs = self._index().scores(share)
-            keep = ~np.isin(ids, self._gone(ids))
-            if candidates is not None:
-                keep &= np.isin(ids, list(candidates))
-            ids, llrs = ids[keep], llrs[keep]
-            count = len(ids)
-            best = np.argsort(-llrs, kind="stable")[:top] if count <= 4 * top else np.argpartition(-llrs, top)[:top]
-            llrs = llrs.astype(np.float64)
-            people = []
-            for place in best.tolist():
-                name = str(ids[place])
-                try:
-                    with self.store.read() as connection:
-                        row = self._row(connection, name)
-                        cells = self._cells(connection, name, self._data_key(name))
-                except Problem:  # who is leaving at this moment
-                    cells = []
-                if not cells:
-                    llrs[place] = -np.inf
-                    continue
-                # all of it, of these few: the words may be the same, which the quick score takes no notice of
-                llrs[place] = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt).llr_speaker
-                people.append((place, row))
+            name_at, llrs = self._index().scores(share, self.clock() - self.rules.expire_days * DAY, candidates)
+            count = int(np.isfinite(llrs).sum())
+            best = np.argpartition(-llrs, top)[:top] if top < len(llrs) else np.arange(len(llrs))
+            best = best[np.isfinite(llrs[best])]
+            places = {name_at(place): place for place in best.tolist()}
+            cells = self._index().read(list(places)) if places else {}
+            with self.store.read() as connection:
+                query = sa.select(profiles).where(profiles.c.id.in_(list(cells)), profiles.c.state == "enrolled")
+                people = list(connection.execute(query).mappings())
+            llrs[best] = -np.inf  # who is leaving at this moment stays so
+            # all of it, of these few: the words may be the same, which the quick score takes no notice of
+            if people:
+                evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1))
+                llrs[[places[row["id"]] for row in people]] = [odds(own, model.doubt).llr_speaker for own in evidence]
             logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
             posterior = np.exp(logs - logsumexp(logs))
             none = float(posterior[-1])
-            for place, row in sorted(people, key=lambda pair: -llrs[pair[0]]):
+            for row in sorted(people, key=lambda row: -llrs[places[row["id"]]]):
+                place = places[row["id"]]
                 ranked.append(
                     {
                         "profileId": row["id"],
@@ -432,16 +424,6 @@ class Service:
         with self.store.write() as connection:
             self._note(connection, caller, "identify", None, result, detail)
         return said
-
-    def _gone(self, ids: NDArray[Any]) -> list[str]:
-        """Profiles that time has made expired."""
-        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
-        old = used < self.clock() - self.rules.expire_days * DAY
-        if not len(ids):
-            return []
-        query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", old)
-        with self.store.read() as connection:
-            return list(connection.execute(query).scalars())
 
     def challenge(self, name: str, count: int, caller: Caller) -> dict[str, Any]:
         """Phrases drawn at random of those that the profile enrolled and those that the model knows."""
