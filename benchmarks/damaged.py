@@ -87,7 +87,7 @@ def encoded(samples: Any, rate: int, form: tuple[str, str]) -> bytes:
         return out.getvalue()
     layout = "stereo" if samples.shape[1] == 2 else "mono"
     with av.open(out, "w", format=STREAMS[form[0]][0]) as container:
-        stream = container.add_stream(form[1], rate=rate, layout=layout)
+        stream: Any = container.add_stream(form[1], rate=rate, layout=layout)
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T, np.float32), format="fltp", layout=layout)
         frame.sample_rate = rate
         plain = av.AudioResampler(

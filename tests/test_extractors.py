@@ -547,9 +547,9 @@ def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
 def test_where_torch_has_a_gpu_sounds_of_one_length_go_through_it_together(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
 
-    from mvplda.extractors import network as module
+    from mvplda.extractors import loading
     from mvplda.extractors.networks import ResemblyzerEncoder
-    from mvplda.extractors.recipe import Weights
+    from mvplda.extractors.recipe import Golden, Weights
     from mvplda.extractors.weights import Wheel
 
     torch.manual_seed(0)
@@ -561,19 +561,21 @@ def test_where_torch_has_a_gpu_sounds_of_one_length_go_through_it_together(tmp_p
     monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
     file = network(tmp_path / "resemblyzer.onnx", inputs=("frames",), output="embedding", bins=40, dimension=256)
-    recipe = replace(families()["resemblyzer"], weights=Weights(digest, {}))
+    recipe = replace(families()["resemblyzer"], weights=Weights(digest, {}), golden=Golden())
+    file.with_suffix(".toml").write_text(to_toml(recipe))
 
-    assert OnnxExtractor(file, recipe).waits_s == 0  # no GPU
-    monkeypatch.setattr(module, "gpu_in_torch", lambda: True)
-    on_gpu = OnnxExtractor(file, recipe)
+    monkeypatch.setattr(loading, "gpu_in_torch", lambda: False)
+    assert load_extractor(file).waits_s == 0
+    monkeypatch.setattr(loading, "gpu_in_torch", lambda: True)
+    on_gpu = load_extractor(file)
     assert on_gpu.waits_s > 0
     sounds = [voice(seconds, pitch) for seconds in (1.0, 2.0) for pitch in (0.9, 1.0, 1.1)]
     files = [write(tmp_path / f"{i}.wav", sound) for i, sound in enumerate(sounds)]
     found = on_gpu.extract(files)
     one_by_one = np.array([on_gpu(file) for file in files])
     np.testing.assert_allclose(found, one_by_one, atol=1e-6)
-    assert on_gpu.fingerprint == OnnxExtractor(file, recipe).fingerprint
+    assert on_gpu.fingerprint == OnnxExtractor(file).fingerprint
     assert np.linalg.norm(found, axis=1) == pytest.approx(1, abs=0.2)  # of torch's network, not of the graph
     (tmp_path / "state.pt").write_bytes(b"another")
     with pytest.raises(FileFormatError, match="fetch it again"):
-        OnnxExtractor(file, recipe)
+        load_extractor(file)

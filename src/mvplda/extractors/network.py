@@ -18,10 +18,11 @@ from .frontends import SHIFT_S, make_frames, normalised, open_session
 from .quality import frame_levels, is_speech
 from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
 from .sound import Sound, golden_signal
-from .weights import NAMES, gpu_in_torch
 
 AT_ONCE = 32
 """Windows, or sounds of one length, that the network sees at once."""
+WAITS_S = 240.0
+"""Seconds of sound that wait, where a GPU takes those of one length together."""
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
@@ -62,8 +63,8 @@ class OnnxExtractor(SoundExtractor):
         if self.recipe.features.kind == "graph":
             self._graph = open_session(self.path.parent / self.recipe.features.file, threads)
         self._hash = self._weights_hash()
-        self._network = self._session if self._session_on_gpu else self._torch_on_gpu() or self._session
-        self.waits_s = 240.0 if self._session_on_gpu or self._network is not self._session else 0.0
+        self._network = self._session
+        self.waits_s = WAITS_S if self._session_on_gpu else 0.0
         self._dimension = len(self.embed(golden_signal(self.rate)))
 
     @property
@@ -222,20 +223,9 @@ class OnnxExtractor(SoundExtractor):
     def _session_on_gpu(self) -> bool:
         return "CUDAExecutionProvider" in self._session.get_providers()
 
-    def _torch_on_gpu(self) -> Any:
-        """The network in torch, where there is a GPU and ``mvplda extractor get`` left its weights beside the graph."""
-        about = NAMES.get(self.recipe.name)
-        if about is None or not about.network:
-            return None
-        ((member, (_, digest)),) = about.members.items()
-        file = self.path.parent / member
-        if self.recipe.weights.source != digest or not file.is_file() or not gpu_in_torch():
-            return None
-        if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-            raise FileFormatError(f"{file} is not what mvplda extractor get {self.recipe.name} wrote: fetch it again")
-        from .networks import OnGpu
-
-        return OnGpu(about.network, file)
+    def run_by(self, network: Any) -> None:
+        """Give frames to this network on a GPU, which is the graph's own in another form."""
+        self._network, self.waits_s = network, WAITS_S
 
     def _understood(self) -> Recipe:
         """The recipe beside the file; else by its metadata; else by its inputs and outputs."""
