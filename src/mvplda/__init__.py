@@ -60,6 +60,7 @@ __all__ = [
     "UnknownExtractorWarning",
     "UnlabelledWarning",
     "__version__",
+    "fine_tune",
     "load",
     "load_extractor",
     "make_committee",
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.experts import Committee
+    from .models.finetuning import fine_tune
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
@@ -88,6 +90,7 @@ __getattr__, __dir__ = import_late(
         "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.experts": ("Committee",),
+        "models.finetuning": ("fine_tune",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),
