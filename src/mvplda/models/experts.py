@@ -58,7 +58,8 @@ class Committee(MatrixScorer, BaseEstimator):
     Parameters
     ----------
     experts : dict of {name: scorer}
-        `MultiviewPLDA`, `PLDA` or a scorer without views, bare or in a `Bundle` with its preprocessing.
+        `MultiviewPLDA`, of all views or of some, or a scorer without views, bare or in a `Bundle` with its
+        preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
     columns : dict of {name: (start, stop)} or None
         Columns of a vector that an expert sees; those that are not named see all of them.
     speaks_of : dict of {name: views} or None

@@ -1,7 +1,7 @@
 """Discriminative fine-tuning: a fitted model moved so that trials of people whom it has not met cost less.
 
 EM asks how well vectors are described, a trial how well it is decided. The movement is relative to a fitted model
-(docs/math.md, section 11), so that one movement can be tried on several fits: every fold of people is scored by a fit
+(docs/math.md, section 9.10), so that one movement can be tried on several fits: every fold of people is scored by a fit
 without them. Which parameters move, how far, and whether at all is said by people who were held out of the movement.
 """
 
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._optional import LateModule, need
 from .._progress import Progress
 from .._typing import Array, Device, IntArray, RandomState
-from ..backend import checked_vectors, on_device, to_host
+from ..backend import checked_vectors, namespace, on_device, to_host
 from ..calibration import LinearCalibrator, QualityCalibrator
 from ..costs import log_odds
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
@@ -75,18 +74,24 @@ class FineTuned:
     model : the model, moved; the one that was given where moving does not pay
     calibrator : for the answers to the question, from trials of held-out people
     level, penalty, steps : what was chosen; None, None and 0 where nothing moves
+    start_calibrator : the same for the model as it was given
     cost, start_cost : of held-out people's trials in bits, calibrated: as chosen, and with no steps
     costs : {(level, penalty): (folds, checks) costs}, a check every 10 steps, the first before any
     """
 
     model: MultiviewPLDA
     calibrator: LinearCalibrator
+    start_calibrator: LinearCalibrator
     level: str | None
     penalty: float | None
     steps: int
     cost: float
     start_cost: float
     costs: dict[tuple[str, float], Array]
+
+    def __str__(self) -> str:
+        moved = f"moved by {self.level} in {self.steps} steps" if self.steps else "calibrated only: moving does not pay"
+        return f"{moved}; held-out trials cost {self.start_cost:.4f} bits before, {self.cost:.4f} now"
 
 
 def fine_tune(
@@ -180,16 +185,18 @@ def fine_tune(
             best, least = (*place, check), float(found[:, check].mean())
     first = (levels[0], penalties[0], 0)
     every = list(range(tuning.folds))
-    chosen = tuning.calibrate([held[best or first][f] for f in every], every, quiet=False)
+    plain = tuning.calibrate(held[first], every, quiet=False)
     if best is None:
-        return FineTuned(model, chosen, None, None, 0, least, float(start.mean()), costs)
+        return FineTuned(model, plain, plain, None, None, 0, least, float(start.mean()), costs)
+    chosen = tuning.calibrate(held[best], every)
     level, penalty, check = best
     movement = list(tuning.path(level, penalty, every, check))[-1][0]
     p = movement.apply(tuning.whole).on_host()
     moved = type(model).from_parameters(p.mean, dict(zip(model.views_, p.loadings, strict=True)), p.noise)
     moved.missing = model.missing
     moved._with_classes(tuning.statistics())
-    return FineTuned(moved, chosen, level, penalty, min(check * CHECK, steps), least, float(start.mean()), costs)
+    taken = min(check * CHECK, steps)
+    return FineTuned(moved, chosen, plain, level, penalty, taken, least, float(start.mean()), costs)
 
 
 def _check_search(levels: Sequence[str], penalties: Sequence[float], steps: int) -> None:
@@ -220,8 +227,7 @@ class Start:
         values, vectors = (p.noise, None) if p.noise.ndim == 1 else np.linalg.eigh(p.noise)
         squares = [*(np.square(loading).sum(axis=0) for loading in p.loadings), values]
         logs = [np.log(np.maximum(s / s.max(), np.exp(LOWEST_SIZE))) for s in squares]
-        there = Parameters(*(on_device(a, device) for a in (p.mean,)), tuple(on_device(b, device) for b in p.loadings),
-                           on_device(p.noise, device))  # fmt: skip
+        there = p.on(namespace(on_device(values, device)))
         return cls(
             there,
             tuple(on_device(log - log.mean(), device) for log in logs),
@@ -243,10 +249,7 @@ class Movement:
     def __init__(self, level: str, views: int, width: int, device: Device) -> None:
         shapes = {"gain": (views + 1,), "shape": (views + 1,), "mean": (width,), "columns": (views + 1, width),
                   "full": (views + 1, width, width)}  # fmt: skip
-        there = on_device(np.zeros(0), device)
-        self.numbers: dict[str, Tensor] = {
-            name: torch.zeros(shapes[name], dtype=there.dtype, device=there.device) for name in LEVELS[level]
-        }
+        self.numbers: dict[str, Tensor] = {name: on_device(np.zeros(shapes[name]), device) for name in LEVELS[level]}
 
     def apply(self, start: Start) -> Parameters[Tensor]:
         """The fit, moved (docs/math.md, D1 and D2)."""

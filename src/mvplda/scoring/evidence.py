@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
 from .._typing import AnyArray, Array
 from ..backend import as_vectors, is_torch, like, namespace
 from ..exceptions import DataError
