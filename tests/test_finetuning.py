@@ -342,7 +342,7 @@ def test_what_cannot_be_done_is_refused_in_words(monkeypatch):
     given = MultiviewPLDA.from_parameters(model.mean_, model.loadings_, model.noise_)
     with pytest.raises(ParameterError, match="refit=False"):
         fine_tune(given, X, y)
-    with pytest.raises(ParameterError, match="nothing known"):
+    with pytest.raises(ParameterError, match="leave known out"):
         fine_tune(model, X, y, question={"known": ["what"]})
     with pytest.raises(ParameterError, match="some of"):
         fine_tune(model, X, y, levels=["all"])

@@ -39,6 +39,7 @@ __all__ = [
     "CosineScorer",
     "DataError",
     "DesignTooLargeError",
+    "DurationNoise",
     "FileFormatError",
     "Identification",
     "LabelError",
@@ -53,6 +54,7 @@ __all__ = [
     "Profiles",
     "Question",
     "RankCappedWarning",
+    "Recognised",
     "Scorer",
     "ServiceError",
     "SufficientStatistics",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from .bundle import Bundle, make_committee
     from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.durations import DurationNoise
     from .models.experts import Committee
     from .models.finetuning import fine_tune
     from .models.multiview import PLDA, MultiviewPLDA
@@ -78,7 +81,7 @@ if TYPE_CHECKING:
     from .models.search import MultiviewPLDACV
     from .persistence import load
     from .scoring.profiles import Profiles
-    from .scoring.question import Question
+    from .scoring.question import Question, Recognised
     from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
@@ -89,6 +92,7 @@ __getattr__, __dir__ = import_late(
         "bundle": ("Bundle", "make_committee"),
         "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
+        "models.durations": ("DurationNoise",),
         "models.experts": ("Committee",),
         "models.finetuning": ("fine_tune",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
@@ -96,7 +100,7 @@ __getattr__, __dir__ = import_late(
         "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),
         "scoring.profiles": ("Profiles",),
-        "scoring.question": ("Question",),
+        "scoring.question": ("Question", "Recognised"),
         "serve.client": ("Client",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),

@@ -17,6 +17,7 @@ from . import (
     load_bundle,
     once,
     output_option,
+    read_seconds,
     seed_option,
     warnings_as_lines,
 )
@@ -129,6 +130,11 @@ from .score import enrolled_profiles, read_side
     default="cllr",
     help="Choose an auto rank or shrinkage by the likelihood of held-out classes, or by the cost of their scores.",
 )
+@click.option(
+    "--durations",
+    help="Read the seconds of speech behind every vector from this file (id, seconds, as in utt2dur), and learn on "
+    "held-out classes how far vectors of short utterances are noisier; `mvplda score` then takes --durations, too.",
+)
 @seed_option("Draw the start and the folds with this seed; the same seed gives the same model.")
 @click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor a summary; warnings are still shown.")
 def train(
@@ -149,6 +155,7 @@ def train(
     length_norm: bool,
     folds: int,
     criterion: Any,
+    durations: str | None,
     seed: int,
     quiet: bool,
     **fit: Any,
@@ -226,6 +233,12 @@ def train(
             "statistics hold no vectors: leave out --labels, --fine-tune, --reduce, --whiten, --length-norm and auto"
         )
     check_used(once("--labels", labels), ranks)
+    if durations is not None and (gathered or automatic or name != "multiview"):
+        raise click.UsageError("--durations is for --model multiview, vectors, and ranks that are not auto")
+    if durations is not None and fine_tune:
+        raise click.UsageError(
+            "--fine-tune knows no durations of vectors: leave it out, or --durations"
+        )
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -235,7 +248,7 @@ def train(
     else:
         table: Any = None
         if kind.NEEDS_LABELS:
-            data, table = _labelled(vectors, once("--labels", labels), ranks)
+            data, table = _labelled(vectors, once("--labels", labels), ranks, named=durations is not None)
         else:
             data = read_vectors(vectors, named=False)
         if len(data) < 2:
@@ -254,20 +267,27 @@ def train(
             tried |= {"model": kind.with_ranks({}, settings), "random_state": seed, "verbose": settings["verbose"]}
             model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
         else:
-            model = kind.with_ranks(ranks, settings).fit(X, table)
-        tuned = None
+            model = kind.with_ranks(ranks, settings)
+        bundle = Bundle(None, model, extractor=data.extractor)
+        if not automatic:
+            seconds = {} if durations is None else {"seconds": read_seconds(durations, data.ids)}
+            bundle.fit(X, table, **seconds)
+        bundle.preprocessing = chain
         if fine_tune:
             from ..models.finetuning import fine_tune as tune
 
             options: dict[str, Any] = {"enrolment": enrolment, "random_state": seed, "verbose": settings["verbose"]}
             tuned = tune(model, data.X, table, preprocessing=chain, **options)
-        bundle = Bundle(chain, model, extractor=data.extractor)
-        if tuned is not None:
             bundle.scorer, bundle.calibrator = tuned.model, tuned.calibrator
             if not quiet:
-                click.echo(str(tuned), err=True)
+                click.echo(f"mvplda: {tuned}", err=True)
     bundle.save(output)
     if not quiet:
+        if bundle.durations is not None:
+            a, b = bundle.durations.a, bundle.durations.b
+            click.echo(
+                f"mvplda: the noise of a vector of t seconds is {a:.2f} + {b:.3f} / t times the model's", err=True
+            )
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)
@@ -312,14 +332,16 @@ def _train_committee(
             click.echo(f"{why}: experts are added up as they are, not calibrated", err=True)
 
 
-def _labelled(path: str, sources: dict[str, str], views: Iterable[str]) -> tuple[Any, dict[str, Any]]:
+def _labelled(
+    path: str, sources: dict[str, str], views: Iterable[str], *, named: bool = False
+) -> tuple[Any, dict[str, Any]]:
     """Vectors, and their labels from lists and from columns beside them."""
     from ..io.files import read_labels
     from ..io.vectors import read_vectors
 
     beside = _columns_of(path, sources, views)
     lists = {view: place for view, place in sources.items() if view not in beside}
-    data = read_vectors(path, named=bool(lists))
+    data = read_vectors(path, named=named or bool(lists))
     return data, beside | read_labels(lists, data.ids)
 
 

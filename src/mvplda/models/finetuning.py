@@ -1,7 +1,7 @@
 """Discriminative fine-tuning: a fitted model moved so that trials of people whom it has not met cost less.
 
 EM asks how well vectors are described, a trial how well it is decided. The movement is relative to a fitted model
-(docs/math.md, section 9.10), so that one movement can be tried on several fits: every fold of people is scored by a fit
+(docs/math.md, section 9.11), so that one movement can be tried on several fits: every fold of people is scored by a fit
 without them. Which parameters move, how far, and whether at all is said by people who were held out of the movement.
 """
 
@@ -340,8 +340,9 @@ class _Tuning:
         if len(table) != len(self.X):
             raise LabelError(f"there are {len(self.X)} vectors and {len(table)} labels: give one label a vector")
         asked = Question(**question) if isinstance(question, Mapping) else question or Question()
-        if asked.known is not None:
-            raise ParameterError("fine_tune asks with nothing known: leave known out of the question")
+        others = [name for name in asked.parts() if name not in ("same", "given", "priors")]
+        if others:
+            raise ParameterError(f"fine_tune asks with nothing known or heard: leave {others[0]} out of the question")
         self.ratio = asked.ratio(self.views)
         self.enrolment = tuple(np.atleast_1d(enrolment).tolist())
         if not self.enrolment or not all(isinstance(n, int) and n >= 1 for n in self.enrolment):

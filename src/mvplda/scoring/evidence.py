@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
 
 from .._typing import AnyArray, Array
 from ..backend import as_vectors, is_torch, like, namespace
@@ -69,7 +70,7 @@ class PairTerm:
     value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
 
     left, right : (r_e, rho), (r_t, rho), rho the number of latents that h shares
-    row, column : (r_e, r_e), (r_t, r_t) symmetric
+    row, column : (r_e, r_e), (r_t, r_t) symmetric; or (rho,), and the form is the squares of ``y left`` so weighted
     basis : (r, D) where the form is one of ``y basis``, which is narrower; otherwise None
     """
 
@@ -144,22 +145,25 @@ def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTe
     matrices, and a product of rank D at most, however many latents there are.
     """
     W, xp = space.whitened, namespace(space.whitened)
-    # p(e | t) against p(e): Gaussians of the whitened mean of e, of covariances `given` and `alone_e` (9.7).
     A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, xp.eye(len(W))
-    alone_e, alone_t = (xp.cholesky(A + one / n) for n in (n_e, n_t))
-    gain = xp.cho_solve(alone_t, R)  # what t says of e
-    given = A + one / n_e - R @ gain
-    joint = xp.cholesky((given + given.T) / 2)
-    cross = xp.cho_solve(joint, gain.T) / (n_e * n_t)
-    row = (xp.cho_solve(alone_e, one) - xp.cho_solve(joint, one)) / (2 * n_e**2)
-    column = -gain @ cross * (n_e / (2 * n_t))
-    constant = xp.log(alone_e.diagonal()).sum() - xp.log(joint.diagonal()).sum()
-    left, right = cross, one
-    if isinstance(cross, np.ndarray):  # as few columns as the latents need; a gradient does better without
-        u, size, v = np.linalg.svd(cross)
-        root = np.sqrt(size[size > 1e-15 * size[0]])
-        left, right = u[:, : len(root)] * root, v[: len(root)].T * root
-    return PairTerm(left, right, (row + row.T) / 2, (column + column.T) / 2, constant, space.unfold)  # (V12)
+    lower_e, lower_t = (xp.cholesky(A + one / n) for n in (n_e, n_t))
+    if is_torch(W):  # whose gradient does without singular vectors: p(e | t) against p(e), both of the mean of e
+        gain = xp.cho_solve(lower_t, R)
+        joint = xp.cholesky(A + one / n_e - R @ gain)
+        cross = xp.cho_solve(joint, gain.T) / (n_e * n_t)
+        row = (xp.cho_solve(lower_e, one) - xp.cho_solve(joint, one)) / (2 * n_e**2)
+        constant = xp.log(lower_e.diagonal()).sum() - xp.log(joint.diagonal()).sum()
+        return PairTerm(cross, one, row, -gain @ cross * (n_e / (2 * n_t)), constant, space.unfold)
+    # Seen from their canonical variables u and v, the sides have unit variances and the correlations c, and all that
+    # they say together is (c u v - c^2 (u^2 + v^2) / 2) / (1 - c^2): the forms are sums of squares (9.7).
+    half = solve_triangular(lower_e, R, lower=True)
+    left, c, right = np.linalg.svd(solve_triangular(lower_t, half.T, lower=True).T)
+    c = np.minimum(c[c > 1e-15 * c[0]], 1.0 - np.finfo(np.float64).epsneg)
+    scale = np.sqrt(c / ((1.0 - c) * (1.0 + c)))
+    left = solve_triangular(lower_e, left[:, : len(c)], lower=True, trans=1) * (scale / n_e)
+    right = solve_triangular(lower_t, right[: len(c)].T, lower=True, trans=1) * (scale / n_t)
+    constant = -0.5 * float(np.log1p(-c).sum() + np.log1p(c).sum())
+    return PairTerm(left, right, -c / 2, -c / 2, constant, space.unfold)  # (V12)
 
 
 def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Array, Array, float]:
