@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import Array, IntArray
 from ..backend import as_vectors
 from ..calibration import LinearCalibrator
-from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from ..labels import base_columns, encode_labels, exact_names, label_columns
+from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
+from ..labels import base_columns, by_appearance, distinct, encode_labels, exact_names, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.evidence import log_sum
 from ..scoring.matrix import SCATTER_ELEMENTS
@@ -167,6 +167,13 @@ class Committee(MatrixScorer, BaseEstimator):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)  # few people, or scores apart: the factors allow for it
                 self._learn(vectors, labels, groups, trials)
+            if self.calibrator_ is None:
+                warnings.warn(
+                    "too few classes to hold any out, or no two vectors of one cell: experts are added up as they are, "
+                    "not weighed, and their likelihood ratios are not calibrated",
+                    FewSpeakersWarning,
+                    stacklevel=2,
+                )
         return self
 
     def _check_settings(self) -> None:
@@ -688,10 +695,13 @@ def _held_out(
 ) -> Iterator[tuple[NDArray[np.bool_], Trials]]:
     """Training rows and trials of every fold of people; none where these are too few."""
     views = tuple(committee.views_)
-    table = encode_labels({view: labels[view] for view in views}, views)
-    codes = np.stack([table.codes[view] for view in views], axis=1)
-    people = codes[:, 0] if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1].reshape(-1)
-    may_try = np.ones(len(X), dtype=bool) if eligible is None else np.asarray(eligible, dtype=bool)
+    stated = {getattr(scorer_of(expert), "missing", None) for expert in committee.experts_.values()} - {None}
+    table = encode_labels({view: labels[view] for view in views}, views, missing=next(iter(stated), None))
+    codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)
+    people = codes[:, 0] if groups is None else by_appearance(distinct(np.asarray(groups))[1])
+    may_try = np.ones(len(X), dtype=bool) if eligible is None else np.array(eligible, dtype=bool)
+    for view in views:  # of what has no label nobody knows whether it is the same
+        may_try &= table.codes[view] < len(table.classes[view].names)
     met = np.unique(people[may_try])
     if len(met) < LEAST_HELD_OUT:  # nobody whom the extractor has not met: then the others must do
         met = np.unique(people)
