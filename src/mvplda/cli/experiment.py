@@ -445,6 +445,7 @@ def nuisance(
     default=3,
     help="Draw so many times which training speakers are heard in what, and show means.",
 )
+@click.option("--workers", type=click.IntRange(min=1), default=1, help="Judge so many draws at a time.")
 @OUTPUT
 @SEED_OPTION
 def languages(
@@ -452,6 +453,7 @@ def languages(
     labels: tuple[tuple[str, str], ...],
     changes: tuple[tuple[str, str], ...],
     draws: int,
+    workers: int,
     output: Path,
     seed: int,
 ) -> None:
@@ -469,7 +471,7 @@ def languages(
 
     check_folder(output)
     task, truth = _drawn_or_given(vectors, labels, changes, (10, 7, seed, SIZES))
-    study_languages(task, output, drawn=truth, draws=draws, say=click.echo)
+    study_languages(task, output, drawn=truth, draws=draws, workers=workers, say=click.echo)
 
 
 def _drawn_or_given(

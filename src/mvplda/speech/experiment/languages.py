@@ -13,6 +13,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ...bundle import Bundle, make_committee
+from ...distributed.engines import ordered_map
 from ...exceptions import DataError, MvpldaWarning
 from ...kinds import Kinds
-from ...metrics import compare_systems, eer, speaker_intervals
+from ...metrics import compare_systems, speaker_intervals
 from ...metrics.evaluation import markdown_rows
 from ...models.baselines import CosineScorer
 from ...models.multiview import PLDA, MultiviewPLDA
@@ -43,6 +45,8 @@ ALL = "all"
 """The last column: every training speaker is heard in every condition, where nothing is left to tell apart."""
 AXES = 100
 """Principal axes that models without a prior see, whitened."""
+BASELINES = "cosine", "PLDA of {0}, prior", "PLDA of {0}, prior, centred by {1}*"
+"""What the joint model with its prior is held against, paired."""
 PRIOR: dict[str, Any] = {"prior": "isotropic", "prior_strength": 0.6, "max_iter": 3}
 LIKELIHOOD: dict[str, Any] = {"noise": "full", "max_iter": 20}
 
@@ -54,7 +58,7 @@ class LanguageResult:
     speaker, condition : the two views
     errors : {system: {share: {"same", "other" or "any" condition: one EER a draw of the training speakers}}}
     intervals : the same with (low, high), the mean over draws of intervals over evaluation speakers
-    tests : {share: {baseline: (ratio of EER, joint with prior over the baseline, low, high)}} of all trials, first draw
+    tests : {share: {baseline: (EER of the joint model with its prior over the baseline's, low, high)}}, first draw
     """
 
     speaker: str
@@ -192,6 +196,51 @@ def _centred(task: Task) -> Task:
     )
 
 
+@dataclass(frozen=True)
+class Draw:
+    """One draw of who is heard in what, and the EER, interval and paired tests of every system there."""
+
+    share: float | str
+    number: int
+
+    @property
+    def name(self) -> str:
+        return self.share if isinstance(self.share, str) else f"{self.share:.0%}"
+
+    def judged(self, task: Task, drawn: Any, resamples: int) -> tuple[Any, Any, Any]:
+        speaker, condition = task.views
+        kinds = task.kinds
+        asked: dict[str, Kinds] = {
+            "same": {"TC": kinds["TC"], "IC": kinds["IC"]},
+            "other": {"TC": kinds["TW"], "IC": kinds["IW"]},
+            "any": {"TC": kinds["TC"] | kinds["TW"], "IC": kinds["IC"] | kinds["IW"]},
+        }
+        people = task.model_labels[speaker], task.test_labels[speaker]
+        kept = assigned(task.train_labels, self.share, self.number)
+        labels = {view: column[kept] for view, column in task.train_labels.items()}
+        errors: dict[str, dict[str, float]] = {}
+        ends: dict[str, dict[str, tuple[float, float]]] = {}
+        tests = {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MvpldaWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            scores = systems(replace(task, train=task.train[kept], train_labels=labels), drawn=drawn)
+            for system, values in scores.items():
+                found = {
+                    k: speaker_intervals(values, split, *people, far=()).of("Total", "eer")
+                    for k, split in asked.items()
+                }
+                errors[system] = {kind: float(interval.estimate) for kind, interval in found.items()}
+                ends[system] = {kind: (float(interval.low), float(interval.high)) for kind, interval in found.items()}
+            for other in BASELINES if self.number == 0 else ():
+                other = other.format(speaker, condition)
+                pair = scores["joint, prior"], scores[other]
+                result = compare_systems(*pair, asked["any"], *people, n_resamples=resamples, random_state=0, far=())
+                test = result.tests["Total"]["eer"]
+                tests[other] = (test.ratio, test.ratio_low, test.ratio_high)
+        return errors, ends, tests
+
+
 def study_languages(
     task: Task,
     output: Path,
@@ -200,61 +249,33 @@ def study_languages(
     draws: int = 3,
     shares: Sequence[float] = SHARES,
     resamples: int = 200,
+    workers: int = 1,
     say: Callable[[str], None] = lambda text: None,
 ) -> LanguageResult:
     """Every system at every share, with `draws` draws of who is heard in what; tables and a picture in a folder."""
-    speaker, condition = task.views
-    kinds = task.kinds
-    asked: dict[str, Kinds] = {
-        "same": {"TC": kinds["TC"], "IC": kinds["IC"]},
-        "other": {"TC": kinds["TW"], "IC": kinds["IW"]},
-        "any": {"TC": kinds["TC"] | kinds["TW"], "IC": kinds["IC"] | kinds["IW"]},
-    }
-    people = task.model_labels[speaker], task.test_labels[speaker]
     errors: dict[str, Any] = {}
     ends: dict[str, Any] = {}
     tests: dict[str, Any] = {}
-    for share in (*shares, ALL):
-        name = share if isinstance(share, str) else f"{share:.0%}"
-        for draw in range(draws):
-            kept = assigned(task.train_labels, share, draw)
-            some = replace(
-                task, train=task.train[kept], train_labels={v: c[kept] for v, c in task.train_labels.items()}
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", MvpldaWarning)
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                scores = systems(some, drawn=drawn)
-                for system, values in scores.items():
-                    for kind, split in asked.items():
-                        place = errors.setdefault(system, {}).setdefault(name, {}).setdefault(kind, [])
-                        place.append(float(eer(values[split["TC"]], values[split["IC"]])))
-                        interval = speaker_intervals(values, split, *people, far=()).of("Total", "eer")
-                        ends.setdefault(system, {}).setdefault(name, {}).setdefault(kind, []).append(
-                            (interval.low, interval.high)
-                        )
-                if draw == 0:
-                    tests[name] = {}
-                    for other in (
-                        f"PLDA of {speaker}, prior",
-                        f"PLDA of {speaker}, prior, centred by {condition}*",
-                        "cosine",
-                    ):
-                        pair = scores["joint, prior"], scores[other]
-                        found = compare_systems(
-                            *pair, asked["any"], *people, n_resamples=resamples, random_state=0, far=()
-                        )
-                        test = found.tests["Total"]["eer"]
-                        tests[name][other] = (test.ratio, test.ratio_low, test.ratio_high)
-            say(
-                f"{name:>5}, draw {draw + 1} of {draws}: "
-                + ", ".join(f"{system} {100 * errors[system][name]['any'][-1]:.2f}" for system in scores)
-            )
+    every = [Draw(share, number) for share in (*shares, ALL) for number in range(draws)]
+    work = partial(Draw.judged, task=task, drawn=drawn, resamples=resamples)
+    done = ordered_map(work, every, engine="serial" if workers == 1 else "processes", workers=workers)
+    for draw, (found, intervals, compared) in zip(every, done, strict=True):
+        for system, by_kind in found.items():
+            for kind, error in by_kind.items():
+                place = errors.setdefault(system, {}).setdefault(draw.name, {})
+                place.setdefault(kind, []).append(error)
+                place = ends.setdefault(system, {}).setdefault(draw.name, {})
+                place.setdefault(kind, []).append(intervals[system][kind])
+        tests |= {draw.name: compared} if compared else {}
+        shown = ", ".join(f"{system} {100 * by_kind['any']:.2f}" for system, by_kind in found.items())
+        say(f"{draw.name}, draw {draw.number + 1} of {draws}: {shown}")
     means = {
-        system: {n: {k: tuple(np.mean(v, axis=0)) for k, v in kinds.items()} for n, kinds in rows.items()}
+        system: {
+            share: {k: tuple(np.mean(v, axis=0).tolist()) for k, v in kinds.items()} for share, kinds in rows.items()
+        }
         for system, rows in ends.items()
     }
-    result = LanguageResult(speaker, condition, errors, means, tests)
+    result = LanguageResult(*task.views, errors, means, tests)
     output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / "languages.md", result.tables().encode())
     write_atomically(output / "languages.json", (json.dumps(vars(result), indent=1) + "\n").encode())
