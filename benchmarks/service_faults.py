@@ -1,6 +1,6 @@
 """Kill the service at random moments during enrolments, start it again, and look whether what it acknowledged is there.
 
-``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 200]``. Enrolments are vectors of a drawn
+``python benchmarks/service_faults.py [-n 10000] [--kind postgresql] [--each 60]``. Enrolments are vectors of a drawn
 model, four clients at once; after about `each` of them the process gets SIGKILL and starts anew. In the end every
 enrolment that was answered with 201 must be counted, every profile's sum must be the sum of its enrolments, and nothing
 may be half there. One that was not answered may be there or not.
@@ -77,6 +77,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
         if not stop.is_set():
             server.kill()
             kills += 1
+            print(f"{total} acknowledged, {kills} kills", flush=True)
             server.start(240)
     for thread in threads:
         thread.join()
@@ -87,11 +88,17 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
     """Compare what is stored with what clients know; raises where anything is amiss."""
     import sqlalchemy as sa
 
-    from mvplda.serve.store import enrollments
+    from mvplda.serve.store import audit, enrollments, profiles
 
     service = open_service(setup)
+    with service.store.read() as connection:
+        names = list(connection.execute(sa.select(profiles.c.id)).scalars())
+        noted = sa.select(audit.c.profile, sa.func.count()).where(audit.c.action == "enrol").group_by(audit.c.profile)
+        record: dict[str, int] = {row[0]: row[1] for row in connection.execute(noted)}
+    assert set(found["acknowledged"]) <= set(names), "lost: a profile"
     extra = 0
-    for profile, numbers in found["acknowledged"].items():
+    for profile in names:
+        numbers = found["acknowledged"].get(profile, [])
         key = service._data_key(profile)
         with service.store.read() as connection:
             row = service._row(connection, profile)
@@ -100,6 +107,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
         there = {e["number"] for e in kept}
         assert set(numbers) <= there, f"lost: {set(numbers) - there}"
         assert len(there) == row["enrollments"] == sum(cell.count for cell in cells), "half there"
+        assert record.get(profile, 0) == len(there), "half there: the record is another"
         shares = [
             np.frombuffer(service.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"), "<i8") for e in kept
         ]
@@ -126,7 +134,7 @@ def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", type=int, default=10_000, help="enrolments that are acknowledged")
-    parser.add_argument("--each", type=int, default=200, help="about so many between two kills")
+    parser.add_argument("--each", type=int, default=60, help="about so many between two kills")
     parser.add_argument("--kind", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("-o", "--output", type=Path, help="folder of results to add to")
     chosen = parser.parse_args()
@@ -146,6 +154,7 @@ def main() -> None:
         }
         print(found, f"{time.time() - began:.0f} s")
     if chosen.output is not None:
+        chosen.output.mkdir(parents=True, exist_ok=True)
         place = chosen.output / "results.json"
         every = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
         others = [row for row in every.get("kill -9", []) if row["database"] != chosen.kind]

@@ -25,6 +25,7 @@ MODULES = (
     "mvplda.normalisation",
     "mvplda.adaptation",
     "mvplda.metrics",
+    "mvplda.spoofing",
     "mvplda.io",
     "mvplda.io.onnx",
     "mvplda.io.plda",

@@ -216,6 +216,21 @@ def test_a_model_of_two_views_tells_who_and_what(place):
     asked = json.loads(run(*words, "--same", "speaker").stdout)
     assert len({told["llr"], known["llr"], asked["llr"]}) == 3
     assert run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--phrase", "p1").exit_code == 3
+    spoof = json.loads(run(*words, "--countermeasure", "-40", "--spoof-prior", "0.1").stdout)
+    assert spoof["verdict"] == "reject"
+    assert spoof["llr"] == pytest.approx(-np.logaddexp(np.log(0.9) - told["llr"], np.log(0.1) + 40), abs=1e-4)
+    assert spoof["probabilities"]["spoof"] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_countermeasure_has_a_word_in_the_verdict(place):
+    words = ("verify", "one.wav", "again.wav", "-x", "net.onnx")
+    llr = json.loads(run(*words, "--json").stdout)["llr"]
+    told = run(*words, "--json", "--countermeasure", "-9")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["llr"] == pytest.approx(-np.logaddexp(-llr, 9) + np.log(2))
+    assert run(*words, "--countermeasure", "9").exit_code == 0
+    assert run(*words, "--spoof-prior", "0.2").exit_code == 3
+    assert run(*words, "--countermeasure", "nan").exit_code == 3
 
 
 def test_two_extractors_make_one_file(place):

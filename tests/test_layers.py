@@ -14,14 +14,14 @@ import mvplda
 
 LAYERS = (
     ("exceptions", "_typing", "_optional", "_progress"),
-    ("persistence", "backend", "labels", "kinds", "costs"),
+    ("persistence", "backend", "labels", "kinds", "costs", "spoofing"),
     ("statistics",),
     ("inference",),
     ("scoring",),
     ("metrics",),
     ("calibration",),
     ("models",),
-    ("normalisation", "adaptation", "preprocessing", "spoofing", "toy"),
+    ("normalisation", "adaptation", "preprocessing", "toy"),
     ("bundle",),
     ("io",),
     ("distributed",),

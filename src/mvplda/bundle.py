@@ -116,6 +116,8 @@ class Bundle(Persistent, BaseEstimator):
         """
         if self.calibrator is None:
             raise ParameterError("this bundle has no calibrator: set one, KindCalibrator() for example")
+        if "countermeasure" in options:
+            raise ParameterError("a calibrator is fitted to scores without countermeasure=: give it to calibrated")
         scores = self._scores(enrol, test, None, options)
         names = name_kinds(kinds) if isinstance(kinds, Mapping) else np.asarray(kinds)
         if names.shape != scores.shape[:-1]:
@@ -191,14 +193,18 @@ class Bundle(Persistent, BaseEstimator):
         pairs : (n, 2) row of a profile and row of a test; None: all
         side : {name: numbers that broadcast to the trials}, for a `QualityCalibrator`: for
             example ``{"count": profiles.counts[:, None], "seconds": durations}``
-        options : for `llr`, in every question
+        options : for `llr`, in every question; `countermeasure` and `spoof_prior` have their say behind the calibrator
         """
         if self.calibrator is None:
             raise ParameterError("this bundle has no calibrator: use llr, or fit one with fit_calibrator")
-        scores = self._scores(enrol, test, pairs, options)
+        spoofs = Question(**{name: options.pop(name) for name in ("countermeasure", "spoof_prior") if name in options})
+        sides: list[Any] = [one if isinstance(one, Profiles) else self.enrol(one) for one in (enrol, test)]
+        scores = self._scores(sides[0], sides[1], pairs, options)
         extra = self._side(side, scores.shape[:-1])
         result = self.calibrator.transform(scores.reshape(-1, scores.shape[-1]), **extra)
-        return np.asarray(result).reshape(scores.shape[:-1])
+        listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        shape = len(sides[0]), len(sides[1])
+        return np.asarray(spoofs.with_spoofs(np.asarray(result).reshape(scores.shape[:-1]), shape, listed))
 
     def get_state(self) -> State:
         arrays: Tensors = {}

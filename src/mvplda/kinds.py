@@ -3,7 +3,7 @@
 Of one view a trial is ``target`` or ``nontarget``. Of two views, speaker and phrase, the kinds are
 TC (target speaker, correct phrase), TW (target, wrong phrase), IC (impostor, correct phrase) and IW.
 Of three and more a kind is called by the views that agree, ``speaker+channel``, or ``none``. The
-trials that agree in every view are the targets.
+trials that agree in every view are the targets. A ``spoof`` is a machine's imitation of the target.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .exceptions import DataError, LabelError
+from .spoofing import SPOOF
 
 Mask = NDArray[np.bool_]
 Kinds = Mapping[str, ArrayLike] | ArrayLike
 """Masks by kind, the name of every trial's kind, or which trials are targets."""
 
 TARGETS = ("TC", "target")
-NONTARGETS = ("IW", "IC", "TW", "nontarget")
+NONTARGETS = ("IW", "IC", "TW", "nontarget", SPOOF)
 """In the order of the rows of a table."""
 NOTHING_SAME = "none"
 MOST_VIEWS = 12
@@ -116,10 +117,10 @@ def patterns(views: Sequence[str]) -> dict[tuple[bool, ...], str]:
 
 
 def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
-    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, and the views that agree."""
+    """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, spoof, and the views that agree."""
     some = [kind for few in (["speaker"], ["speaker", "phrase"]) for kind in patterns(few).values()]
     agreeing = (compress(views, same) for same in patterns(views)) if views else ()
-    return tuple(dict.fromkeys([*some, *("+".join(same) or NOTHING_SAME for same in agreeing)]))
+    return tuple(dict.fromkeys([*some, SPOOF, *("+".join(same) or NOTHING_SAME for same in agreeing)]))
 
 
 def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -127,7 +128,7 @@ def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
 
     A view that stands before another in a pattern stands before it here.
     """
-    listed = [kind for kind in dict.fromkeys(kinds) if kind]
+    listed = [kind for kind in dict.fromkeys(kinds) if kind and kind.lower() != SPOOF]
     if not any(kind == NOTHING_SAME or "+" in kind for kind in listed):
         return ()
     order = TopologicalSorter[str]()

@@ -252,8 +252,14 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             raise ParameterError("out= is for scores that are not normalised: leave it out")
         question = options.get("question")
         asked = question.parts() if isinstance(question, Question) else question
-        if options.get("known") is not None or (isinstance(asked, Mapping) and asked.get("known") is not None):
+        told = {**options, **(asked if isinstance(asked, Mapping) else {})}
+        if told.get("known") is not None:
             raise ParameterError("known= names a class of every profile, which a cohort does not have: leave it out")
+        if told.get("countermeasure") is not None:
+            raise ParameterError(
+                "countermeasure= needs likelihood ratios, which normalised scores are not: calibrate them, and use "
+                "Bundle.calibrated(..., countermeasure=)"
+            )
         return self._side(enrol), self._side(test)
 
     def _statistics(self, side: Any, n: int, what: str, options: dict[str, Any]) -> CohortStatistics:

@@ -2,58 +2,74 @@
 
 A trial is a target, an ordinary non-target (another speaker, another phrase, or both) or a *spoof*:
 a replay or an imitation of the target by a machine. A countermeasure listens for the traces of
-that, and gives a log-likelihood ratio a = log p(traces | spoof) / p(traces | a person). Of the
+that, and gives a log-likelihood ratio c = log p(traces | a person) / p(traces | spoof). Of the
 vectors of a spoof the worst is assumed, that nothing tells them from those of the target. With
 pi the share of spoofs among all that should be rejected,
 
-    LLR = log p(x, traces | target) / p(x, traces | the rest) = - log((1 - pi) exp(-llr) + pi exp(a))
+    LLR = log p(x, traces | target) / p(x, traces | the rest) = - log((1 - pi) exp(-llr) + pi exp(-c))
 
 where llr is the ratio of the target and the ordinary non-targets. No share of spoofs leaves llr as
-it is, and where a tends to minus infinity llr - log(1 - pi) is left.
+it is, and where c tends to infinity llr - log(1 - pi) is left. Every scoring call takes a countermeasure's
+ratios, ``llr(..., countermeasure=, spoof_prior=)``; docs/math.md, section 9.9, derives it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from ._typing import Array
+from .backend import is_torch, like, namespace
 from .exceptions import DataError, ParameterError
-from .metrics.curves import ScoreCurve
+
+__all__ = ["SpoofingCost", "with_countermeasure"]
+
+SPOOF = "spoof"
+"""The kind of trial, and the fifth hypothesis: a machine that imitates the target."""
 
 
-def with_countermeasure(llr: ArrayLike, countermeasure: ArrayLike, spoof_prior: float = 0.5) -> NDArray[np.float64]:
+def with_countermeasure(llr: Any, countermeasure: Any, spoof_prior: float = 0.5) -> Any:
     """LLRs of target against everything that should be rejected, spoofs among it.
 
     Parameters
     ----------
-    llr : (profiles, tests) or (trials,)
+    llr : (profiles, tests) or (trials,), array or torch tensor
         Calibrated natural-log likelihood ratios against ordinary non-targets.
-    countermeasure : one for every test, of a matrix, or for every trial, of a list
-        Calibrated natural-log likelihood ratios of *spoof* against a person's voice: high is suspicious.
+    countermeasure : one for every test, of a matrix, or for every trial
+        Calibrated natural-log likelihood ratios of a person's voice against a spoof: low is suspicious.
     spoof_prior : float
         Share of spoofs among the trials that should be rejected.
 
     Examples
     --------
     >>> from mvplda.spoofing import with_countermeasure
-    >>> with_countermeasure([5.0, 5.0, -5.0], [-8.0, 3.0, -8.0], 0.2).round(2).tolist()
+    >>> with_countermeasure([5.0, 5.0, -5.0], [8.0, -3.0, 8.0], 0.2).round(2).tolist()
     [5.21, -1.39, -4.78]
     """
-    scores, traces = np.asarray(llr, dtype=np.float64), np.asarray(countermeasure, dtype=np.float64)
+    scores = llr if is_torch(llr) else np.asarray(llr)
+    scores = scores if "float" in str(scores.dtype) else np.asarray(scores, dtype=np.float64)
+    traces: Any = np.asarray(countermeasure, dtype=np.float64)
+    share = check_share(spoof_prior)
+    shape = tuple(scores.shape)
+    if traces.shape not in ((), shape[-1:], shape):
+        raise DataError(f"a countermeasure says one number a test: {shape[-1:]} for these scores; got {traces.shape}")
+    traces = like(traces, scores).to(scores.dtype) if is_torch(scores) else traces.astype(scores.dtype)
+    xp = namespace(scores)
+    if xp.isnan(scores).any() or xp.isnan(traces).any():
+        raise DataError("scores or the countermeasure's ratios contain NaN")
+    if share in (0, 1):  # one of the two says nothing, be it infinite
+        return xp.broadcast_to(traces, shape) + 0.0 if share else scores + 0.0
+    return -xp.logaddexp(np.log1p(-share) - scores, np.log(share) - traces)  # (V13)
+
+
+def check_share(spoof_prior: float) -> float:
+    """A share of spoofs among the trials that should be rejected."""
     if not 0 <= spoof_prior <= 1:
         raise ParameterError(f"spoof_prior is a share, from 0 to 1; got {spoof_prior!r}")
-    if traces.ndim > 1 or (traces.ndim and traces.shape != scores.shape[-1:]):
-        raise DataError(
-            f"a countermeasure says one number a test: {scores.shape[-1:]} for these scores; got shape {traces.shape}"
-        )
-    if np.isnan(scores).any() or np.isnan(traces).any():
-        raise DataError("scores or the countermeasure's ratios contain NaN")
-    if spoof_prior in (0, 1):  # one of the two says nothing, be it infinite
-        return np.asarray(scores if spoof_prior == 0 else np.broadcast_to(-traces, scores.shape)) + 0.0
-    ordinary, spoofed = np.log1p(-spoof_prior), np.log(spoof_prior)
-    return np.asarray(-np.logaddexp(ordinary - scores, spoofed + traces), dtype=np.float64)
+    return float(spoof_prior)
 
 
 @dataclass(frozen=True)
@@ -86,6 +102,23 @@ class SpoofingCost:
         if not all(0 < cost < np.inf for cost in costs):
             raise ParameterError(f"costs must be positive and finite; got {costs}")
 
+    @classmethod
+    def parse(cls, text: str) -> SpoofingCost:
+        """From ``"C_miss,C_fa,C_spoof,P_nontarget,P_spoof"``."""
+        try:
+            miss, false_alarm, spoofed, nontarget, spoof = (float(part) for part in text.split(","))
+        except ValueError:
+            raise ParameterError(
+                f"expected C_miss,C_fa,C_spoof,P_nontarget,P_spoof, such as 1,10,10,0.0095,0.05; got {text!r}"
+            ) from None
+        return cls(nontarget, spoof, miss, false_alarm, spoofed)
+
+    def __str__(self) -> str:
+        return (
+            f"(C_miss={self.miss_cost:g}, C_fa={self.false_alarm_cost:g}, C_spoof={self.spoof_cost:g}, "
+            f"P_nontarget={self.nontarget_prior:g}, P_spoof={self.spoof_prior:g})"
+        )
+
     @property
     def target_prior(self) -> float:
         return 1 - self.nontarget_prior - self.spoof_prior
@@ -112,27 +145,22 @@ class SpoofingCost:
 
     def at(self, threshold: float, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:
         """The cost at a threshold."""
-        miss, nontarget, spoof = self.weights
         if np.isnan(threshold):
             raise ParameterError("the threshold is NaN")
-        sorts = {"target": targets, "non-target": nontargets, "spoof": spoofs}
-        scores = {name: np.asarray(values, dtype=np.float64) for name, values in sorts.items()}
-        for name, values in scores.items():
-            if not values.size or np.isnan(values).any():
-                raise DataError(f"there are no {name} scores, or NaN among them")
-        return float(
-            miss * np.mean(scores["target"] < threshold)
-            + nontarget * np.mean(scores["non-target"] >= threshold)
-            + spoof * np.mean(scores["spoof"] >= threshold)
-        )
+        return float(self._costs(np.asarray([threshold]), targets, nontargets, spoofs)[0])
 
     def least(self, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:
         """The cost at the best threshold, known afterwards."""
-        miss, nontarget, spoof = self.weights
-        parts = {"nontarget": np.ravel(nontargets), "spoof": np.ravel(spoofs)}
-        if not all(len(part) for part in parts.values()):
-            raise DataError(f"there must be scores of both kinds; got {[len(part) for part in parts.values()]}")
-        # one curve whose false-alarm rate is the weighted mean of the two kinds
-        each = {"nontarget": nontarget / len(parts["nontarget"]), "spoof": spoof / len(parts["spoof"])}
-        curve = ScoreCurve(targets, parts, weights=each)
-        return float(curve.hull.least(miss, nontarget + spoof)[0])
+        thresholds = np.append(np.unique(targets), np.inf)  # raising it to the next target's score misses no more
+        return float(self._costs(thresholds, targets, nontargets, spoofs).min())
+
+    def _costs(self, thresholds: Array, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> Array:
+        total = np.zeros(len(thresholds))
+        sorts = {"target": targets, "non-target": nontargets, "spoof": spoofs}
+        for weight, (name, values) in zip(self.weights, sorts.items(), strict=True):
+            scores = np.sort(np.ravel(np.asarray(values, dtype=np.float64)))
+            if not scores.size or np.isnan(scores).any():
+                raise DataError(f"there are no {name} scores, or NaN among them")
+            below = np.searchsorted(scores, thresholds) / len(scores)
+            total += weight * (below if name == "target" else 1 - below)
+        return total

@@ -213,6 +213,13 @@ class Registered(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
+SPOOF_PRIOR = click.option(
+    "--spoof-prior",
+    type=Number(0, 1),
+    help="Share of spoofs among all that should be rejected, for --countermeasure.  [default: 0.5]",
+)
+
+
 def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """NAME=VALUE pairs by name; a name that stands twice is a wrong call."""
     found: dict[str, str] = {}

@@ -74,6 +74,11 @@ def speaker_options(command: Any) -> Any:
     "May be repeated.",
 )
 @speaker_options
+@click.option(
+    "--spoof-cost",
+    help="Show a-DCF, where trials of the kind spoof are in the list, for these costs and priors: "
+    "C_miss,C_fa,C_spoof,P_nontarget,P_spoof.  [default: 1,10,10,0.0095,0.05]",
+)
 @click.option("--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same.")
 @click.option(
     "--model", help="Show in the report how much of the variance every view of this model explains, and how EM went."
@@ -107,6 +112,7 @@ def evaluate(
     frr: tuple[float, ...],
     enrol_speakers: str | None,
     test_speakers: str | None,
+    spoof_cost: str | None,
     equal: bool,
     model: str | None,
     view_scores: tuple[tuple[str, str], ...],
@@ -124,6 +130,7 @@ def evaluate(
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
     """
     from ..report import write_report
+    from ..spoofing import SpoofingCost
 
     if report is None and (model is not None or view_scores or title is not None):
         raise click.UsageError("--model, --view-scores and --title are for a page: give --report too")
@@ -132,11 +139,12 @@ def evaluate(
         raise click.UsageError("--view-scores shows one view against another: give it once for either of two views")
     if report is not None:
         _check_page(report)
+    spoofing = None if spoof_cost is None else SpoofingCost.parse(spoof_cost)
     trials, values = scored_trials(key, scores)
     fitted = None if model is None else load_bundle(model).scorer
     of_views = {view: matched(trials, path) for view, path in single.items()}
     people = enrol_speakers, test_speakers
-    result, intervals = _judge(trials, values, people, costs=costs, far=far, frr=frr, equal_weights=equal)
+    result, intervals = _judge(trials, values, people, spoofing, costs=costs, far=far, frr=frr, equal_weights=equal)
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -289,12 +297,12 @@ def compare(
 
 
 def _judge(
-    trials: Trials, values: NDArray[Any], speakers: tuple[str | None, str | None], **settings: Any
+    trials: Trials, values: NDArray[Any], speakers: tuple[str | None, str | None], spoofing: Any = None, **settings: Any
 ) -> tuple[Evaluation, Intervals | None]:
     """The evaluation of scores, and intervals where the speakers of the tests are known."""
     from .. import metrics
 
-    result = metrics.evaluate(values, trials.kinds, **settings)
+    result = metrics.evaluate(values, trials.kinds, spoofing=spoofing, **settings)
     enrol, test = speakers
     if test is None:
         return result, None

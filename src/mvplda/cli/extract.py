@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import MvpldaError
-from . import Number
+from . import SPOOF_PRIOR, Number
 
 if TYPE_CHECKING:
     from ..extractors import Extracted, Quality, SoundExtractor
@@ -392,6 +392,13 @@ def _side(network: SoundExtractor, sources: Sequence[str], activity: Any) -> Ext
     help="Take as known that this phrase is claimed, one that the model was trained on: what training learnt of it "
     "sharpens the score.",
 )
+@click.option(
+    "--countermeasure",
+    type=Number(),
+    help="Take into account what a detector of replays and synthetic voices says of ONE: its natural-log likelihood "
+    "ratio of a person's voice against a spoof, which is low where ONE is suspicious.",
+)
+@SPOOF_PRIOR
 @decision_options
 def verify(
     one: str,
@@ -400,6 +407,8 @@ def verify(
     book: str | None,
     profile: str | None,
     phrase: str | None,
+    countermeasure: float | None,
+    spoof_prior: float | None,
     model: str | None,
     same: tuple[str, ...],
     far: float | None,
@@ -447,6 +456,10 @@ def verify(
     options: dict[str, Any] = {"same": list(same)} if same else {}
     if phrase is not None:
         options["known"] = {"phrase": [phrase]}
+    if spoof_prior is not None and countermeasure is None:
+        raise click.UsageError("--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too")
+    if countermeasure is not None:
+        options |= {"countermeasure": countermeasure, "spoof_prior": spoof_prior}
     decision = compare(network, known, test, model=_model(model), limits=limits, options=options)
     if as_json:
         click.echo(

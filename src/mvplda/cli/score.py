@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, Number, Written, load_bundle, once, question_options
+from . import MODELS, SPOOF_PRIOR, Number, Written, load_bundle, once, question_options
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +48,13 @@ FORMAT = click.option(
 @click.option(
     "--raw", is_flag=True, help="Write the model's own likelihood ratios, even if a calibration is saved with it."
 )
+@click.option(
+    "--countermeasure",
+    help="Read what a detector of replays and synthetic voices says of every test from this file (test id, natural-log "
+    "likelihood ratio of a person's voice against a spoof: low is suspicious). The scores are then against all that "
+    "should be rejected, spoofs among them; they mean this if they are calibrated.",
+)
+@SPOOF_PRIOR
 @question_options
 def score(
     model: str,
@@ -60,6 +67,8 @@ def score(
     form: str | None,
     per_view: bool,
     raw: bool,
+    countermeasure: str | None,
+    spoof_prior: float | None,
     same: tuple[str, ...],
     given: tuple[tuple[str, str], ...],
     known: tuple[str, str] | None,
@@ -92,7 +101,12 @@ def score(
         raise click.UsageError(f"--per-view: a {type(fitted).__name__} knows no views")
     single = {view: f"{output}.{view}" for view in base_columns(tuple(views))} if per_view else {}
     check_scores_place(*single.values(), form=form)
+    if spoof_prior is not None and countermeasure is None:
+        raise click.UsageError("--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too")
     listed = read_trials(trials)
+    spoofs: dict[str, Any] = {}
+    if countermeasure is not None:
+        spoofs = {"countermeasure": read_ratios(countermeasure, listed.test.names), "spoof_prior": spoof_prior}
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     names = {str(name) for name in enrolled.ids.tolist()}
@@ -122,8 +136,9 @@ def score(
         click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
-        answer = partial(system.llr_trials, question=question, **options)
-        sure = partial(system.calibrated, known=claims) if claims else system.calibrated
+        answer = partial(system.llr_trials, question=replace(question, **spoofs), **options)
+        told: dict[str, Any] = {"known": claims, **spoofs} if claims else spoofs
+        sure = partial(system.calibrated, **told)
         write_scores(output, of_list(sure if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
@@ -208,6 +223,31 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     other = classes.max() + 1 if classes.dtype.kind in "iuf" else None
     claims = [listed.get(name, str(classes[0])) for name in names]
     return {view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])}
+
+
+def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
+    """What a countermeasure says of every test."""
+    import numpy as np
+
+    from ..exceptions import DataError
+    from ..io.files import read_map
+
+    listed = read_map(path)
+    missing = [name for name in tests.tolist() if name not in listed]
+    if missing:
+        raise LabelError(
+            f"{path} says nothing of {len(missing)} of the {len(tests)} tests in the trials, the first is "
+            f"{missing[0]!r}; expected lines of a test id and a likelihood ratio"
+        )
+    found = []
+    for name in tests.tolist():
+        try:
+            found.append(float(listed[name]))
+        except ValueError:
+            found.append(float("nan"))
+        if found[-1] != found[-1]:
+            raise DataError(f"{path}: expected a number for {name!r}, a likelihood ratio; got {listed[name]!r}")
+    return np.asarray(found)
 
 
 @click.command()

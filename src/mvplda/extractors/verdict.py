@@ -17,6 +17,7 @@ from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError, UnknownExtractorWarning
 from ..io.vectors import VectorSet, read_vectors, write_vectors
 from ..persistence import compare_extractors
+from ..scoring.question import Question
 from .extractor import Extracted, SoundExtractor
 from .quality import Quality
 
@@ -155,8 +156,12 @@ def score(
     speech_s : of the side that has less
     """
     names = ["one"] * len(enrolled) if ids is None else list(ids)
+    asked = dict(options or {})
+    spoofs = {name: asked[name] for name in ("countermeasure", "spoof_prior") if name in asked}
     if model is None:
-        return _by_cosine(extractor, enrolled, names, test, speech_s)
+        scored = _by_cosine(extractor, enrolled, names, test, speech_s)
+        matrix = scored.llrs[:, None]
+        return scored._replace(llrs=Question(**spoofs).with_spoofs(matrix, matrix.shape)[:, 0])
     from ..bundle import Bundle
 
     bundle = model if isinstance(model, Bundle) else Bundle(scorer=model)
@@ -165,7 +170,6 @@ def score(
     if width != extractor.dimension:
         raise DataError(f"the model takes vectors of {width} numbers, {extractor.name} makes {extractor.dimension}")
     profiles, tests = bundle.enrol(enrolled, names), bundle.enrol(test, ["test"] * len(test))
-    asked = dict(options or {})
     basis = f"the likelihood ratio of {type(bundle.fitted_scorer).__name__}"
     if bundle.calibrator is None:
         llrs = bundle.llr(profiles, tests, **asked)
@@ -176,7 +180,7 @@ def score(
     hypotheses = None
     views = [view for view in getattr(bundle.fitted_scorer, "views_", ()) if ":" not in view]
     if len(views) > 1 and hasattr(bundle.fitted_scorer, "hypotheses"):
-        found = bundle.hypotheses(profiles, tests)
+        found = bundle.hypotheses(profiles, tests, **spoofs)
         hypotheses = {" and ".join(same) or "nothing": np.asarray(p)[:, 0] for same, p in found.items()}
     asked_of = tuple(np.atleast_1d(asked.get("same") or views or list(extractor.views)).tolist())
     return Scored(np.asarray(llrs, dtype=np.float64)[:, 0], basis, None, hypotheses, asked_of)

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from ..costs import Costs, DetectionCost, detection_costs
 from ..exceptions import DataError, ParameterError
 from ..kinds import Kinds, Mask, as_masks, ordered_kinds, target_kind
+from ..spoofing import SPOOF, SpoofingCost
 from .catalogue import ERRORS, FARS, Metric, metrics_of
 from .curves import ScoreCurve, Scores, as_scores, eer, reject_nan
 
@@ -50,6 +51,8 @@ class Evaluation:
     costs : the operating points of minDCF and actDCF
     target : the kind that is to be accepted
     weights : of ``Total`` and ``Equal``, the share of every kind in the false-alarm rate
+    a_dcf : {"min" and "act": a-DCF at the best threshold and at Bayes'}, where spoofs are among the trials
+    spoofing : the cost behind it
     """
 
     rows: dict[str, Measures]
@@ -57,6 +60,8 @@ class Evaluation:
     costs: tuple[DetectionCost, ...]
     target: str
     weights: dict[str, dict[str, float]]
+    a_dcf: dict[str, float] = field(default_factory=dict)
+    spoofing: SpoofingCost = field(default_factory=SpoofingCost)
 
     def __getitem__(self, kind: str) -> Measures:
         return self.rows[kind]
@@ -74,6 +79,12 @@ class Evaluation:
         lines.append(f"{TOTAL} pools all non-target trials as they come; shares: {shares[TOTAL]}.")
         if EQUAL in shares:
             lines.append(f"{EQUAL} weighs trials so that every kind counts the same; shares: {shares[EQUAL]}.")
+        if self.a_dcf:
+            lines.append(
+                f"a-DCF {self.spoofing}: {self.a_dcf['min']:.4f} at the best threshold, {self.a_dcf['act']:.4f} at "
+                f"{self.spoofing.threshold:.4f}, which is Bayes' for natural-log likelihood ratios against non-targets "
+                f"of which a share of {self.spoofing.share:.4g} are spoofs, as their costs weigh."
+            )
         return lines if intervals is None else [*lines, intervals.definition()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +96,7 @@ class Evaluation:
                 for c in self.costs
             },
             "weights": self.weights,
+            **({"a_dcf": {**self.a_dcf, "cost": asdict(self.spoofing)}} if self.a_dcf else {}),
             "definitions": self.definitions(),
             "kinds": {
                 kind: {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets, **_nested(row.values)}
@@ -211,6 +223,7 @@ def evaluate(
     frr: Iterable[float] = (),
     target: str | None = None,
     equal_weights: bool = False,
+    spoofing: SpoofingCost | None = None,
 ) -> Evaluation:
     """Measure scores by kind of trial.
 
@@ -230,6 +243,9 @@ def evaluate(
         The kind to be accepted; TC, ``target`` or the same in every view is found by itself.
     equal_weights : bool
         Add the row ``Equal``, in which every kind of non-targets has the same weight.
+    spoofing : SpoofingCost, optional
+        What errors cost where trials of the kind ``spoof`` are among the others, for a-DCF; by default those of the
+        ASVspoof 5 challenge.
 
     Examples
     --------
@@ -262,7 +278,12 @@ def evaluate(
         weights[EQUAL] = kind_weights(sizes, equal=True)
         each = [share / sizes[kind] for kind, share in weights[EQUAL].items()]
         rows[EQUAL] = measures(ScoreCurve.from_sorted(targets, present, each), EQUAL, metrics)
-    return Evaluation(rows, metrics, costs, chosen, weights)
+    cost, a_dcf = spoofing or SpoofingCost(), {}
+    ordinary = [part for kind, part in parts.items() if kind != SPOOF and len(part)]
+    if len(parts.get(SPOOF, ())) and ordinary:
+        sides = targets, np.concatenate(ordinary), parts[SPOOF]
+        a_dcf = {"min": cost.least(*sides), "act": cost.at(cost.threshold, *sides)}
+    return Evaluation(rows, metrics, costs, chosen, weights, a_dcf, cost)
 
 
 # Tables as text, Markdown and LaTeX: by title, rows of cells of which the first is the head.

@@ -152,7 +152,7 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         raise LabelError(f"there is no view {view!r}; there are {list(self.models_)}")
 
     def _views(self, question: Question) -> tuple[str, ...]:
-        same = question.only_same("a cascade")
+        same = question.only_same("a cascade", is_llr=True)
         asked = tuple(self.models_) if same is None else same
         if not asked:
             raise ParameterError("there is nothing to ask: name at least one view")

@@ -348,9 +348,7 @@ class Committee(MatrixScorer, BaseEstimator):
         profiles, tests = self._sides(enrol, test)
         weights = question.alternatives(self.views_, _labelled(profiles, tests, question))
         terms = self._terms(profiles, tests, question, list(weights))
-        logs = {h: terms[h] + (np.log(w) if w > 0 else -np.inf) for h, w in weights.items()}
-        total = log_sum([term + 0.0 for term in logs.values()])
-        return {h: np.exp(term - total).astype(dtype) for h, term in logs.items()}
+        return {h: np.asarray(share, dtype=dtype) for h, share in question.posteriors(terms, weights).items()}
 
     def _views(self, question: Question) -> Any:
         return question

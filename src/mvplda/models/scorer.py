@@ -132,8 +132,9 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> NDArray[Any]:
         """Scores (profiles, tests), of profiles or of arrays of single vectors."""
-        sides = self._sides(enrol, test)
-        return self._matrix(*sides, self._views(make_question(question, asked)), dtype)
+        sides, question = self._sides(enrol, test), make_question(question, asked)
+        scores = self._matrix(*sides, self._views(question), dtype)
+        return np.asarray(question.with_spoofs(scores, scores.shape))
 
     def llr_trials(
         self,
@@ -147,14 +148,15 @@ class MatrixScorer(BaseScorer):
     ) -> NDArray[Any]:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
         profiles, tests = self._sides(enrol, test)
-        views = self._views(make_question(question, asked))
+        question = make_question(question, asked)
+        views = self._views(question)
         pairs = check_pairs(pairs, len(profiles), len(tests))
         result = np.empty(len(pairs), dtype=dtype)
         step = max(1, SCATTER_ELEMENTS // profiles.y.shape[1])
         for start in range(0, len(pairs), step):
             some = slice(start, start + step)
             result[some] = self._pairs(profiles.take(pairs[some, 0]), tests.take(pairs[some, 1]), views, dtype)
-        return result
+        return np.asarray(question.with_spoofs(result, (len(profiles), len(tests)), pairs))
 
     def identify(
         self,
@@ -168,14 +170,15 @@ class MatrixScorer(BaseScorer):
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
         enrolled, tests = self._sides(profiles, test)
-        views = self._views(make_question(question, asked))
+        question = make_question(question, asked)
+        views = self._views(question)
         top = min(check_top(top), len(enrolled))
 
         def band(rows: IntArray) -> NDArray[Any]:
             return self._matrix(enrolled.take(rows), tests, views, dtype)
 
         numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, dtype)
-        return Identification(enrolled.ids[numbers], scores)
+        return Identification(enrolled.ids[numbers], question.best_with_spoofs(scores))
 
 
 def check_top(top: int) -> int:

@@ -12,14 +12,14 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._typing import IntArray
-from ..backend import cast, dtype_name, empty, is_torch, namespace
+from ..backend import cast, dtype_name, empty, is_torch
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..labels import base_columns
 from ..persistence import fingerprint
 from ..scoring.cells import KnownClasses, Naming, Role
-from ..scoring.evidence import LatentSpace, log_sum
+from ..scoring.evidence import LatentSpace
 from ..scoring.matrix import best_profiles, fill, score_pairs
 from ..scoring.profiles import Enrolment, Profiles, SideLike, enrolled_names, make_profiles, match_names
 from ..scoring.question import Hypothesis, Question, Ratio, make_question
@@ -78,21 +78,25 @@ class LatentModel(BaseScorer):
         Parameters
         ----------
         enrol, test : Profiles, or arrays of single vectors
-        question : a `Question`; or its parts, `same`, `given`, `priors` and `known`, as keyword arguments.
-            None: "same in every view?"
+        question : a `Question`; or its parts, `same`, `given`, `priors`, `known`, `countermeasure` and `spoof_prior`,
+            as keyword arguments. None: "same in every view?"
         scoring : "exact", or "paper" for the ratio printed in arXiv 1704.06061
         dtype : of the products and the result; the set-up is float64
         out : array to write into
         threads : default: one a core
         """
-        comparison = self._compare(enrol, test, make_question(question, asked), scoring, dtype)
+        question = make_question(question, asked)
+        comparison = self._compare(enrol, test, question, scoring, dtype)
         shape = comparison.shape
         result = empty(shape, dtype, comparison.reference) if out is None else out
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         if "float" not in dtype_name(result):
             raise DataError(f"out holds {dtype_name(result)}, which would cut the scores off: give a float array")
-        return fill(comparison, result, threads)
+        fill(comparison, result, threads)
+        if question.countermeasure is not None:
+            result[:] = question.with_spoofs(result, shape)
+        return result
 
     def llr_trials(
         self,
@@ -106,8 +110,10 @@ class LatentModel(BaseScorer):
         **asked: Any,
     ) -> Any:
         """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
-        comparison = self._compare(enrol, test, make_question(question, asked), scoring, dtype)
-        return score_pairs(comparison, check_pairs(pairs, *comparison.shape))
+        question = make_question(question, asked)
+        comparison = self._compare(enrol, test, question, scoring, dtype)
+        pairs = check_pairs(pairs, *comparison.shape)
+        return question.with_spoofs(score_pairs(comparison, pairs), comparison.shape, pairs)
 
     def hypotheses(
         self,
@@ -122,7 +128,8 @@ class LatentModel(BaseScorer):
 
         For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
         ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
-        The question says what is given and known, and the priors of the hypotheses: equal ones by default.
+        The question says what is given and known, and the priors of the hypotheses: equal ones by default. With a
+        countermeasure there is one more, ("spoof",): a machine that imitates the first.
         """
         question = make_question(question, asked)
         profiles, tests = self._sides(enrol, test)
@@ -130,14 +137,12 @@ class LatentModel(BaseScorer):
         against = {list(weights)[-1]: 0.0}
         every = Ratio(dict(self.views_), dict.fromkeys(weights, 0.0), against)
         comparison = self._put(every, profiles, tests, question, "exact", np.float64)
-        log_ratios = {}
-        for name, weight in weights.items():
+        logs = {}
+        for name in weights:
             one = replace(comparison, ratio=Ratio(dict(self.views_), {name: 0.0}, against))
-            matrix = fill(one, empty(one.shape, np.float64, one.reference))
-            log_ratios[name] = matrix + (np.log(weight) if weight > 0 else -np.inf)
-        total = log_sum([m + 0 for m in log_ratios.values()])
-        shares = {name: namespace(matrix).exp(matrix - total) for name, matrix in log_ratios.items()}
-        return {name: cast(share, np.dtype(dtype).name) for name, share in shares.items()}
+            logs[name] = fill(one, empty(one.shape, np.float64, one.reference))
+        found = question.posteriors(logs, weights)
+        return {name: cast(share, np.dtype(dtype).name) for name, share in found.items()}
 
     def identify(
         self,
@@ -150,9 +155,10 @@ class LatentModel(BaseScorer):
         **asked: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
-        comparison = self._compare(profiles, test, make_question(question, asked), "exact", dtype)
+        question = make_question(question, asked)
+        comparison = self._compare(profiles, test, question, "exact", dtype)
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
-        return Identification(comparison.enrol.profiles.ids[numbers], scores)
+        return Identification(comparison.enrol.profiles.ids[numbers], question.best_with_spoofs(scores))
 
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):

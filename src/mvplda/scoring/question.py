@@ -10,8 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..exceptions import LabelError, ParameterError
+from .._typing import Array, IntArray
+from ..backend import like, namespace
+from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import base_columns
+from ..spoofing import SPOOF, check_share, with_countermeasure
+from .evidence import log_sum
 
 Hypothesis = tuple[str, ...]
 """The base views that two sides share, in the model's order."""
@@ -30,18 +34,27 @@ class Question:
     priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training and stand for themselves: {view: class of every
         profile}, or the names of views in which the profiles have labels
+    countermeasure : one number for every test, or (profiles, tests): natural-log likelihood ratio of a person's
+        voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
+        be rejected, and the LLR must be calibrated for the sum to mean anything
+    spoof_prior : share of spoofs among the trials that should be rejected; 0.5 if nothing is said
 
     Examples
     --------
     >>> from mvplda import Question
     >>> Question("speaker", given={"phrase": "different"})
-    Question(same=('speaker',), given={'phrase': 'different'}, priors=None, known=None)
+    Question(same=('speaker',), given={'phrase': 'different'})
     """
 
     same: str | Iterable[str] | None = None
     given: Mapping[str, str] | None = None
     priors: Mapping[Any, float] | Iterable[tuple[Iterable[str], float]] | None = None
     known: Mapping[str, Any] | Iterable[str] | str | None = None
+    countermeasure: Any = None
+    spoof_prior: float | None = None
+
+    def __repr__(self) -> str:
+        return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
 
     def __post_init__(self) -> None:
         def keep(name: str, value: Any) -> None:
@@ -53,6 +66,10 @@ class Question:
             keep("priors", {tuple(views): weight for views, weight in self.priors})
         if self.known is not None and not isinstance(self.known, Mapping):
             keep("known", (self.known,) if isinstance(self.known, str) else tuple(self.known))
+        if self.spoof_prior is not None:
+            if self.countermeasure is None:
+                raise ParameterError("spoof_prior is a share of spoofs, of which a countermeasure= tells: give it too")
+            check_share(self.spoof_prior)
 
     @property
     def known_views(self) -> tuple[str, ...]:
@@ -70,6 +87,8 @@ class Question:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
         if isinstance(self.known, Mapping):
             raise ParameterError("known= names the classes of certain profiles, which cannot be kept: name views only")
+        if self.countermeasure is not None:
+            raise ParameterError("countermeasure= is of certain tests, and cannot be kept: leave it out")
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self.parts().items()}
         if self.given is not None:
             plain["given"] = dict(self.given)
@@ -81,11 +100,11 @@ class Question:
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
-    def only_same(self, scorer: str) -> tuple[str, ...] | None:
+    def only_same(self, scorer: str, *, is_llr: bool = False) -> tuple[str, ...] | None:
         """The views in question, for a scorer that can be asked nothing else."""
-        for name in ("given", "priors", "known"):
-            if getattr(self, name):
-                raise ParameterError(f"{scorer} cannot be told of {name}: leave it out")
+        names = [name for name in ("given", "priors", "known") if getattr(self, name)]
+        for name in names if is_llr or self.countermeasure is None else [*names, "countermeasure"]:
+            raise ParameterError(f"{scorer} cannot be told of {name}: leave it out")
         return None if self.same is None else tuple(self.same)
 
     def ratio(self, views: Mapping[str, int], labelled: Iterable[str] = ()) -> Ratio:
@@ -130,6 +149,53 @@ class Question:
         if not sum(weights.values()) > 0:
             raise ParameterError(f"priors give no weight to any hypothesis: {weights}")
         return {h: weights.get(h, 0.0) for h in possible}
+
+    @property
+    def spoof_share(self) -> float:
+        return 0.5 if self.spoof_prior is None else self.spoof_prior
+
+    def traces(self, shape: tuple[int, ...]) -> Array:
+        """What the countermeasure says of every trial, (profiles, tests)."""
+        said = np.asarray(self.countermeasure, dtype=np.float64)
+        if said.shape not in ((), shape[1:], shape):
+            raise DataError(
+                f"countermeasure= is one number a test, {shape[1:]}, or a trial, {shape}; got shape {said.shape}"
+            )
+        if np.isnan(said).any():
+            raise DataError("the countermeasure's ratios contain NaN")
+        return np.broadcast_to(said, shape)
+
+    def with_spoofs(self, llrs: Any, shape: tuple[int, ...], pairs: IntArray | None = None) -> Any:
+        """LLRs of a matrix of this shape, or of a list of its trials, with spoofs among what should be rejected."""
+        if self.countermeasure is None:
+            return llrs
+        said = self.traces(shape)
+        return with_countermeasure(llrs, said if pairs is None else said[pairs[:, 0], pairs[:, 1]], self.spoof_share)
+
+    def best_with_spoofs(self, llrs: Any) -> Any:
+        """LLRs of the best profiles of tests, (tests, top): their order is as it was."""
+        if np.ndim(self.countermeasure) > 1:
+            raise DataError("countermeasure= is one number a test where the best profiles are asked for")
+        return self.with_spoofs(llrs.T, llrs.T.shape).T
+
+    def posteriors(self, logs: Mapping[Hypothesis, Any], weights: Mapping[Hypothesis, float]) -> dict[Hypothesis, Any]:
+        """Posterior probability of every hypothesis, a spoof of the first among them where there is a countermeasure.
+
+        logs : log-likelihoods, (profiles, tests), up to what all of them share
+        """
+        parts = {h: log + (np.log(weights[h]) if weights[h] > 0 else -np.inf) for h, log in logs.items()}
+        if self.countermeasure is not None:
+            first, *others = weights
+            rest = sum(weights[h] for h in others)
+            if not rest > 0:
+                raise ParameterError("nothing but the first hypothesis has a prior: spoofs are a share of the others")
+            said = like(np.clip(self.traces(tuple(logs[first].shape)), -1e12, 1e12), logs[first])
+            share = self.spoof_share
+            scale, spoofs = (np.log(x) if x > 0 else -np.inf for x in (1 - share, share * rest))
+            parts = {h: part if h == first else part + scale for h, part in parts.items()}
+            parts[(SPOOF,)] = logs[first] - said + spoofs
+        total = log_sum([part + 0 for part in parts.values()])
+        return {h: namespace(part).exp(part - total) for h, part in parts.items()}
 
 
 def make_question(question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Question:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from .._typing import Array
 from ..scoring.profiles import Profiles
 from .keys import Vault
 from .model import PHRASE, SPEAKER, Cell, ServiceModel
-from .store import Store, profiles, templates
+from .store import Store, among, profiles, templates
 
 OVERLAP_S = 5.0
 """Clocks of hosts differ, and transactions end after they begin: changes of the last seconds are read once more."""
@@ -29,7 +29,7 @@ class Index:
     def __init__(self, store: Store, vault: Vault, model: ServiceModel, clock: Callable[[], float]) -> None:
         self.store, self.vault, self.model, self.clock = store, vault, model, clock
         self._lock = threading.Lock()
-        self._seen = 0.0
+        self._seen, self._since = 0.0, 0.0
         self._versions: dict[str, int] = {}
         self._many: Profiles | None = None
         self._rows: dict[str, int] = {}
@@ -37,51 +37,74 @@ class Index:
         self._latest: dict[str, list[Cell]] = {}
         self._few: Profiles | None = None
 
-    def scores(self, share: Array) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of all enrolled profiles, and the calibrated LLR that each is of this voice, whatever was said."""
+    def scores(
+        self, share: Array, since: float, candidates: Sequence[str] | None = None
+    ) -> tuple[Callable[[int], str], Array]:
+        """For every profile the calibrated LLR that it is of this voice, whatever was said.
+
+        LLRs of profiles that were not used since a time, or are not among the candidates, are -inf. The names come as
+        a function of the place, for a million of them take longer to copy than to score.
+        """
         with self._lock:
-            self._refresh()
-            parts = [(self._many, self._alive), (self._few, None)]
+            self._refresh(since)
+            many, few, alive = self._many, self._few, self._alive.copy()
+            if candidates is not None:
+                alive[:] = False
+                alive[[self._rows[name] for name in candidates if name in self._rows]] = True
+        sides = [(many, alive), (few, None if few is None or candidates is None else np.isin(few.ids, candidates))]
         test = self.model.profiles([[Cell("", np.asarray(share), 1)]], False)
         calibration = self.model.calibrations.get("enrolled")
         factor, offset = (1.0, 0.0) if calibration is None else (calibration.factor, calibration.offsets[1])
-        ids, found = [np.empty(0, dtype=np.str_)], [np.empty(0)]
-        for side, alive in parts:
-            if side is None or not len(side):
-                continue
-            llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
-            keep = slice(None) if alive is None or alive.all() else alive
-            ids.append(side.ids[keep])
-            found.append(factor * llrs[keep] + offset)
-        return np.concatenate(ids), np.concatenate(found)
+        found, start = [np.empty(0)], 0 if many is None else len(many)
+        for side, asked in sides:
+            if side is not None and len(side):
+                llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
+                llrs = factor * llrs.astype(np.float64) + offset
+                found.append(llrs if asked is None else np.where(asked, llrs, -np.inf))
 
-    def _refresh(self) -> None:
+        def name(place: int) -> str:
+            side = many if place < start else few
+            assert side is not None
+            return str(side.ids[place if place < start else place - start])
+
+        return name, np.concatenate(found)
+
+    def _refresh(self, since: float) -> None:
+        """See what changed, and whom time has made expired."""
+        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
+        columns = (profiles.c.id, profiles.c.state, profiles.c.version, profiles.c.model, profiles.c.updated)
+        late = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", used < since, used >= self._since)
         with self.store.read() as connection:
-            columns = (profiles.c.id, profiles.c.state, profiles.c.version, profiles.c.model, profiles.c.updated)
-            rows = connection.execute(sa.select(*columns).where(profiles.c.updated >= self._seen - OVERLAP_S)).all()
-        changed = [row for row in rows if self._versions.get(row.id) != row.version]
-        if not changed:
-            return
-        enrolled = [r.id for r in changed if r.state == "enrolled" and r.model == self.model.store_version]
-        cells = self._read(enrolled)
-        for row in changed:
-            self._versions[row.id] = row.version
-            self._latest.pop(row.id, None)
-            if row.id in self._rows:
-                self._alive[self._rows.pop(row.id)] = False
-            if row.id in cells:
-                self._latest[row.id] = cells[row.id]
-        self._seen = max(self._seen, *(row.updated for row in changed))
-        self._few = self._made(self._latest)
-        if len(self._latest) > min(LATEST, max(50, len(self._rows) // 10)):
-            self._join()
+            query = sa.select(*columns, used.label("used")).where(profiles.c.updated >= self._seen - OVERLAP_S)
+            changed = [row for row in connection.execute(query) if self._versions.get(row.id) != row.version]
+            gone = list(connection.execute(late).scalars()) if self._since else []
+        for name in (*gone, *(row.id for row in changed)):
+            self._latest.pop(name, None)
+            if name in self._rows:
+                self._alive[self._rows.pop(name)] = False
+        mine = self.model.store_version
+        good = [r.id for r in changed if r.used >= since and r.state == "enrolled" and r.model == mine]
+        good.sort()  # so that batches are ranges
+        parts: list[Profiles | None] = []
+        for start in range(0, len(good), BATCH):
+            self._latest |= self._read(good[start : start + BATCH])
+            if len(self._latest) >= BATCH:
+                parts.append(self._made(self._latest))
+                self._latest = {}
+        if changed or gone:
+            self._few = self._made(self._latest)
+            if parts or len(self._latest) > min(LATEST, max(50, len(self._rows) // 10)):
+                self._join(parts)
+        self._versions |= {row.id: row.version for row in changed}
+        self._seen = max(self._seen, *(row.updated for row in changed)) if changed else self._seen
+        self._since = max(self._since, since)
 
     def _made(self, cells: Mapping[str, list[Cell]]) -> Profiles | None:
         return self.model.profiles(list(cells.values()), False, list(cells)) if cells else None
 
-    def _join(self) -> None:
-        sides = [self._few] if self._many is None else [self._many[self._alive], self._few]
-        parts = [side for side in sides if side is not None and len(side)]
+    def _join(self, more: Sequence[Profiles | None]) -> None:
+        before = self._many if self._many is None or self._alive.all() else self._many[self._alive]
+        parts = [side for side in (before, *more, self._few) if side is not None and len(side)]
         if parts:
             joined: dict[str, Any] = {
                 name: np.concatenate([getattr(p, name) for p in parts]) for name in ("ids", "counts", "y", "weights")
@@ -95,15 +118,10 @@ class Index:
         keys = self.store.some_keys(names)
         found: dict[str, list[Cell]] = {}
         with self.store.read() as connection:
-            for start in range(0, len(names), BATCH):
-                some = names[start : start + BATCH]
-                wide = (templates.c.profile >= min(some)) & (templates.c.profile <= max(some))
-                where = templates.c.profile.in_(some) if len(some) <= 500 else wide
-                wanted = set(some)
-                for row in connection.execute(sa.select(templates).where(where)):
-                    if row.profile in wanted and row.profile in keys:
-                        key = self.vault.unwrap(keys[row.profile], row.profile)
-                        data = self.vault.open(key, bytes(row.total), f"{row.profile} {row.phrase}")
-                        cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
-                        found.setdefault(row.profile, []).append(cell)
+            for row in connection.execute(sa.select(templates).where(among(templates.c.profile, names))):
+                if row.profile in keys:
+                    key = self.vault.unwrap(keys[row.profile], row.profile)
+                    data = self.vault.open(key, bytes(row.total), f"{row.profile} {row.phrase}")
+                    cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
+                    found.setdefault(row.profile, []).append(cell)
         return found

@@ -382,17 +382,13 @@ class Service:
         none, count, reason = 1.0, 0, heard.reason
         if reason is None:
             share = model.prepare(self._vector(heard)[None])[0]
-            ids, llrs = self._index().scores(share)
-            keep = ~np.isin(ids, self._gone(ids))
-            if candidates is not None:
-                keep &= np.isin(ids, list(candidates))
-            ids, llrs = ids[keep], llrs[keep]
-            count = len(ids)
-            best = np.argsort(-llrs, kind="stable")[:top] if count <= 4 * top else np.argpartition(-llrs, top)[:top]
-            llrs = llrs.astype(np.float64)
+            name_at, llrs = self._index().scores(share, self.clock() - self.rules.expire_days * DAY, candidates)
+            count = int(np.isfinite(llrs).sum())
+            best = np.argpartition(-llrs, top)[:top] if top < len(llrs) else np.arange(len(llrs))
+            best = best[np.isfinite(llrs[best])]
             people = []
             for place in best.tolist():
-                name = str(ids[place])
+                name = name_at(place)
                 try:
                     with self.store.read() as connection:
                         row = self._row(connection, name)
@@ -432,16 +428,6 @@ class Service:
         with self.store.write() as connection:
             self._note(connection, caller, "identify", None, result, detail)
         return said
-
-    def _gone(self, ids: NDArray[Any]) -> list[str]:
-        """Profiles that time has made expired."""
-        used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
-        old = used < self.clock() - self.rules.expire_days * DAY
-        if not len(ids):
-            return []
-        query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", old)
-        with self.store.read() as connection:
-            return list(connection.execute(query).scalars())
 
     def challenge(self, name: str, count: int, caller: Caller) -> dict[str, Any]:
         """Phrases drawn at random of those that the profile enrolled and those that the model knows."""

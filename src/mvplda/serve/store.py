@@ -8,7 +8,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ profiles = sa.Table(
 )
 sa.Index("profiles_updated", profiles.c.updated)
 sa.Index("profiles_user", profiles.c.user_id)
+sa.Index("profiles_used", sa.func.coalesce(profiles.c.last_used, profiles.c.created))
 templates = sa.Table(
     "templates",
     tables,
@@ -139,9 +140,11 @@ data_keys = sa.Table(
     Column("wrapped", LargeBinary, nullable=False),
 )
 
-MIGRATIONS: dict[int, list[str]] = {}
-"""Version: statements that make of the tables of the version before those of this one."""
-SCHEMA = 1
+MIGRATIONS: dict[int, list[str]] = {
+    2: ["CREATE INDEX IF NOT EXISTS profiles_used ON profiles (coalesce(last_used, created))"],
+}
+"""Version: statements that make of the tables of the version before those of this one; new tables make themselves."""
+SCHEMA = 2
 
 
 class Store:
@@ -160,25 +163,28 @@ class Store:
 
     def migrate(self) -> None:
         """Make the tables, or bring those of an older version to this one; those of a newer one are refused."""
-        for engine, every in ((self.engine, tables), (self.key_engine, key_tables)):
-            with begin(engine) as connection:
-                if engine.dialect.name == "postgresql":  # several hosts may start at once
-                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7215843)")
-                every.create_all(connection)
         with self.write() as connection:
-            row = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).first()
-            if row is None:
-                connection.execute(meta.insert().values(name="schema", value=str(SCHEMA)))
-                return
-            found = int(row[0])
-            if found > SCHEMA:
+            if connection.dialect.name == "postgresql":  # several hosts may start at once
+                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7215843)")
+            found = None
+            if sa.inspect(connection).has_table(meta.name):
+                found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
+            before = SCHEMA if found is None else int(found)
+            if before > SCHEMA:
                 raise FileFormatError(
-                    f"the database has tables of version {found}, this mvplda knows {SCHEMA}: upgrade it"
+                    f"the database has tables of version {before}, this mvplda knows {SCHEMA}: upgrade mvplda"
                 )
-            for version in range(found + 1, SCHEMA + 1):
+            for version in range(before + 1, SCHEMA + 1):
                 for statement in MIGRATIONS[version]:
                     connection.exec_driver_sql(statement)
-            connection.execute(meta.update().where(meta.c.name == "schema").values(value=str(SCHEMA)))
+            tables.create_all(connection)
+            if found != str(SCHEMA):
+                connection.execute(meta.delete().where(meta.c.name == "schema"))
+                connection.execute(meta.insert().values(name="schema", value=str(SCHEMA)))
+        with begin(self.key_engine) as connection:
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7215843)")
+            key_tables.create_all(connection)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
@@ -253,10 +259,10 @@ class Store:
     def some_keys(self, names: list[str] | None = None) -> dict[str, bytes]:
         """Wrapped keys of some profiles, or of all."""
         query = sa.select(data_keys)
-        if names is not None and len(names) <= 500:
-            query = query.where(data_keys.c.profile.in_(names))
+        query = query if names is None else query.where(among(data_keys.c.profile, names))
+        wanted = None if names is None else set(names)
         with self.key_engine.connect() as connection:
-            return {row[0]: bytes(row[1]) for row in connection.execute(query)}
+            return {name: bytes(key) for name, key in connection.execute(query) if wanted is None or name in wanted}
 
     def settle_files(self) -> None:
         """Bring SQLite's files up to date, for the log of changes still has what was erased.
@@ -304,6 +310,8 @@ class Store:
             gone: set[str] = set()
             for line in file:
                 name, row = json.loads(line)
+                if (name, row.get("name")) == ("meta", "schema"):  # the tables are of this version, not of the copy's
+                    row["value"] = str(SCHEMA)
                 row = {k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()}
                 if name == "profiles" and row["id"] not in keys and row["state"] not in ("opted_out", "deleted"):
                     gone.add(row["id"])
@@ -343,6 +351,11 @@ def connect(url: str, pool: int) -> Engine:
 
     _WRITERS[engine] = threading.Lock()
     return engine
+
+
+def among(column: Column[str], names: Sequence[str]) -> sa.ColumnElement[bool]:
+    """The column has one of the names; where they are too many to be listed, something between the first and last."""
+    return column.in_(names) if len(names) <= 500 else column.between(min(names), max(names))
 
 
 _WRITERS: WeakKeyDictionary[Engine, threading.Lock] = WeakKeyDictionary()
