@@ -2,7 +2,7 @@
 
 ``python benchmarks/service.py [-o results/service] [--only verify|identify|soak] [--minutes 3]``. The server runs in a
 process of its own on SQLite with the default model; clients are threads of another process over loopback, each on a
-connection that stays open. 1:N is measured in this process on one core, with profiles that were drawn.
+connection that stays open. 1:N is over people who were drawn, in a database on the disk; the service has one core.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import http.client
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,16 +27,22 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import numpy as np  # noqa: E402
 
 from mvplda import Client  # noqa: E402
-from mvplda.serve.model import PHRASE, SPEAKER, Cell, load_model  # noqa: E402
 
-PORT = 8791
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    PORT = free.getsockname()[1]
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
+def start(
+    folder: Path, cores: set[int] | None = None, model: Path | None = None, extractor: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """A service without limits of rate, with the default model or this one."""
+    chosen = "" if model is None else f"model=Path({str(model)!r}), extractors=({str(extractor)!r},), "
     code = (
-        "import sys; from pathlib import Path; from mvplda.serve.starting import *; from mvplda.serve.app import Door;"
+        f"import os; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
+        "from pathlib import Path; from mvplda.serve.starting import *; from mvplda.serve.app import Door;"
         "from mvplda.serve.service import Rules; inf = float('inf');"
-        f"setup = Setup(Path({str(folder)!r}), rules=Rules(key_rate=inf, profile_rate=inf, lock_after=10**9));"
+        f"setup = Setup(Path({str(folder)!r}), {chosen}rules=Rules(key_rate=inf, profile_rate=inf, lock_after=10**9));"
         f"run(open_service(setup), setup, Door(open=True, at_once=2, waiting=256), '127.0.0.1', {PORT})"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -129,7 +136,7 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
             for kind, bodies in kinds.items():
                 for clients in (1, 16, 64):
                     before = _cpu_s(process.pid)
-                    found = {"from": kind, **load(bodies, clients, seconds)}
+                    found: dict[str, Any] = {"from": kind, **load(bodies, clients, seconds)}
                     done = max(1, round(found["a_second"] * found.pop("seconds")))
                     found["cpu_ms"] = 1e3 * (_cpu_s(process.pid) - before) / done
                     print(found, flush=True)
@@ -140,56 +147,166 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
     return rows
 
 
-def identification() -> list[dict[str, Any]]:
-    model, rng, rows = load_model(None, None, b"b" * 32), np.random.default_rng(0), []
-    width = model.scorer.width_in
-    from dataclasses import replace
+def fill(folder: Path, count: int) -> None:
+    """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
+    from mvplda.serve.starting import Setup, open_service
+    from mvplda.serve.store import data_keys, profiles, templates
 
-    for count in (100_000, 1_000_000):
-        parts = [model.scorer.enrol(rng.normal(size=(50_000, width))) for _ in range(count // 50_000)]
-        y = 3 * np.concatenate([part.y for part in parts])
-        three = np.full(count, 3)
-        ids = np.arange(count)
-        side = replace(parts[0], ids=ids, y=y, weights=three.astype(float), counts=three, owner=ids, kept={})
-        times = []
-        for _ in range(12):
-            test = model.profiles([[Cell("", rng.integers(-(2**32), 2**32, width), 1)]], False)
-            began = time.perf_counter()
-            llrs = model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
-            best = np.argpartition(-llrs, 5)[:5]
-            times.append(time.perf_counter() - began)
-            assert len(best) == 5
-        found = {"profiles": count, "p50_ms": 1e3 * float(np.median(times[2:])), "best_ms": 1e3 * min(times[2:])}
-        print(found, flush=True)
-        rows.append(found)
-        del parts, y, side
+    service, rng, at = open_service(Setup(folder)), np.random.default_rng(0), time.time() - count / 50
+    assert service.model is not None
+    model, seal, phrase = service.model, service.vault.seal, "my-voice-is-my-key"
+    row = {"state": "enrolled", "phrases": json.dumps({phrase: "my voice is my key"}), "consent": "{}", "version": 4}
+    row |= {"model": model.store_version, "model_version": model.version, "extractor": model.extractor_name}
+    row |= {"enrollments": 3, "next_number": 4, "speech_s": 4.0, "failures": 0}
+    for start in range(0, count, 10_000):
+        totals = 3 * model.prepare(rng.normal(size=(min(10_000, count - start), model.width)))
+        names = [f"{start + k:032x}" for k in range(len(totals))]
+        keys = [service.vault.new_key(name) for name in names]
+        times = [{"created": at + n / 50, "updated": at + n / 50} for n in range(start, start + len(names))]
+        rows = [{**row, **times[k], "id": name, "user_id": f"drawn {name}"} for k, name in enumerate(names)]
+        sealed = [
+            {
+                "profile": n,
+                "phrase": phrase,
+                "count": 3,
+                "total": seal(k[0], t.tobytes(), f"{n} {phrase}"),
+            }
+            for n, k, t in zip(names, keys, totals.astype("<i8"), strict=True)
+        ]
+        with service.store.write() as connection:
+            connection.execute(profiles.insert(), rows)
+            connection.execute(templates.insert(), sealed)
+        with service.store.key_engine.begin() as connection:
+            connection.execute(
+                data_keys.insert(), [{"profile": n, "wrapped": k[1]} for n, k in zip(names, keys, strict=True)]
+            )
+    service.store.close()
+
+
+def identification(filled: Path | None) -> list[dict[str, Any]]:
+    """Whose voice of so many is it: the whole answer, those whom it names scored once more, by HTTP too; one core."""
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for count in (100_000, 1_000_000):
+            folder = (filled or Path(scratch)) / str(count)
+            if not (folder / "filled").exists():
+                fill(folder, count)
+                (folder / "filled").touch()
+            rows += [_identified(folder, count, http) for http in (False, True)]
     return rows
 
 
-def soak(minutes: float) -> dict[str, Any]:
-    """Memory of the server over minutes of decisions from sound."""
+def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
+    from mvplda.serve.keys import Caller
+    from mvplda.serve.starting import Setup, open_service
+
+    rng, times, before = np.random.default_rng(1), [], os.sched_getaffinity(0)
+    process = start(folder, cores={0}) if http else None
+    service = None if http else open_service(Setup(folder))
+    if service is not None:
+        os.sched_setaffinity(0, {0})
+    try:
+        client = Client(f"http://127.0.0.1:{PORT}", timeout=600)
+        model = client.model() if service is None else service._model().describe()
+        width = int(model["extractor"]["dimension"])
+        for _ in range(42):
+            vector = rng.normal(size=width).tolist()
+            began = time.perf_counter()
+            if service is None:
+                found = client.identify(vector=vector)
+            else:
+                found = service.identify(service.heard_vector(vector), None, 5, 0.5, Caller("benchmark", "admin"))
+            times.append(time.perf_counter() - began)
+            assert found["profilesCount"] == count
+            assert len(found["candidates"]) == 5
+    finally:
+        os.sched_setaffinity(0, before)
+        if process is not None:
+            process.terminate()
+            process.wait()
+    if service is not None:
+        service.store.close()
+    later = 1e3 * np.array(times[2:])  # the first reads all profiles, the second makes what is kept of them
+    made = {"profiles": count, "by": "HTTP" if http else "a call", "first_s": times[0]}
+    row = {
+        **made,
+        "p50_ms": float(np.median(later)),
+        "p99_ms": float(np.quantile(later, 0.99)),
+        "best_ms": float(later.min()),
+    }
+    print(row, flush=True)
+    return row
+
+
+def soak(minutes: float, pause: float) -> dict[str, Any]:
+    """Memory of the server over minutes of everything that comes: sound, vectors, challenges, keys, and mistakes."""
     rng = np.random.default_rng(1)
+    sizes: list[float] = []
+    counts: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         process = start(Path(folder))
         try:
-            names, _ = enrolled(Client(f"http://127.0.0.1:{PORT}"), 5, rng)
-            bodies = [(f"/v1/profiles/{names[k % 5]}/verify", "audio/wav", wav(speech(k))) for k in range(20)]
-            load(bodies, 4, 10)
-            sizes, decided = [_resident(process.pid)], 0.0
-            began = time.time()
-            while time.time() < began + 60 * minutes:
-                decided += load(bodies, 4, 15)["a_second"] * 15
+            client = Client(f"http://127.0.0.1:{PORT}", timeout=3600)
+            names, width = enrolled(client, 5, rng)
+            said = [wav(speech(k)) for k in range(20)]
+            statuses: dict[int, int] = {}
+
+            def kinds(k: int) -> list[tuple[str, str, bytes, dict[str, str]]]:
+                """A round of calls; no two rounds are alike."""
+                one, sound = f"/v1/profiles/{names[k % 5]}", {"Content-Type": "audio/wav"}
+                plain, key = {"Content-Type": "application/json"}, {"Idempotency-Key": f"{k}-{rng.integers(1 << 60)}"}
+                vector = json.dumps({"vector": rng.normal(size=width).tolist()}).encode()
+                person = json.dumps({"userId": f"u{k}", "consent": {"given": True}}).encode()
+                noise = said[k % 20][: 44 + int(rng.integers(20_000))] + rng.bytes(2000)
+                return [
+                    ("POST", f"{one}/verify", said[k % 20], sound),
+                    ("POST", f"{one}/verify", noise, sound),
+                    ("POST", f"{one}/verify", rng.bytes(3000), {"Content-Type": "audio/webm"}),
+                    *[("POST", f"{one}/verify", vector, plain | key)] * 2,
+                    ("POST", "/v1/identify", vector, plain),
+                    ("POST", "/v1/challenges", json.dumps({"profileId": names[k % 5]}).encode(), plain),
+                    ("POST", "/v1/profiles", person, plain | key),
+                    ("GET", f"/v1/profiles/{rng.integers(1 << 60):x}", b"", {}),
+                    ("GET", f"/odd/{k}", b"", {}),
+                    ("POST", f"{one}/verify", b"{" * 50, plain),
+                    ("GET", "/v1/audit?top=50", b"", {}),
+                ]
+
+            connection = http.client.HTTPConnection("127.0.0.1", PORT)
+            asked, turn, began = 0, 0, time.time()
+            while not sizes or time.time() < began + 60 * minutes:
+                until = asked + 1000
+                while asked < until:
+                    for method, path, body, headers in kinds(turn):
+                        try:
+                            connection.request(method, path, body, headers)
+                            answer = connection.getresponse()
+                        except ConnectionError:  # it was left open for too long
+                            connection.close()
+                            connection.request(method, path, body, headers)
+                            answer = connection.getresponse()
+                        text = answer.read()
+                        statuses[answer.status] = statuses.get(answer.status, 0) + 1
+                        if (method, path, answer.status) == ("POST", "/v1/profiles", 201):
+                            client.delete(json.loads(text)["profileId"])
+                        asked += 1
+                    turn += 1
+                    time.sleep(pause)
                 sizes.append(_resident(process.pid))
+                counts.append(asked)
+                print(f"{(time.time() - began) / 60:.1f} min, {asked} calls, {sizes[-1]} MiB", flush=True)
         finally:
             process.terminate()
             process.wait()
-    return {
-        "minutes": minutes,
-        "decisions": round(decided),
-        "MiB first": sizes[0],
-        "MiB last": sizes[-1],
-        "MiB most": max(sizes),
+    half = len(sizes) // 2
+    slope = float(np.polyfit(counts[half:], sizes[half:], 1)[0] * 1000) if len(sizes) - half > 1 else 0.0
+    found = {
+        "minutes": (time.time() - began) / 60,
+        "calls": asked,
+        "failed": sum(statuses.get(s, 0) for s in (500, 503)),
     }
+    found |= {"MiB first": sizes[0], "MiB at half": sizes[half], "MiB last": sizes[-1], "MiB most": max(sizes)}
+    return {**found, "MiB a 1000 calls, second half": slope}
 
 
 def _cpu_s(pid: int) -> float:
@@ -203,22 +320,23 @@ def _resident(pid: int) -> float:
     return round(next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024, 1)
 
 
-def table(found: dict[str, Any]) -> str:
-    """Everything that was measured, in Markdown; faults are written by benchmarks/service_faults.py."""
-    load = " to ".join(f"{value:.1f}" for value in found["load before and after"])
-    lines = [f"Measured on {os.cpu_count()} cores that others used at the same time (load average {load}).", ""]
-    for name, rows in found.items():
-        several = rows if isinstance(rows, list) else [rows] if isinstance(rows, dict) else []
-        if several and isinstance(several[0], dict):
-            lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
-            for row in several:
-                cells = [
-                    f"{v:.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else str(v)
-                    for v in row.values()
-                ]
-                lines.append("| " + " | ".join(cells) + " |")
-            lines.append("")
-    return "\n".join(lines)
+def add(folder: Path, found: dict[str, Any]) -> None:
+    """Put results beside those that are there, and write all of them as tables in Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / "results.json"
+    every = {**(json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}), **found}
+    place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+    lines = []
+    for name, rows in every.items():
+        several = rows if isinstance(rows, list) else [rows]
+        lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
+        for row in several:
+            cells = [
+                f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v for v in row.values()
+            ]
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    (folder / "table.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def main() -> None:
@@ -227,22 +345,16 @@ def main() -> None:
     parser.add_argument("--only", choices=["verify", "identify", "soak"])
     parser.add_argument("--seconds", type=float, default=10.0, help="of every load")
     parser.add_argument("--minutes", type=float, default=3.0, help="of the soak")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two rounds of the soak's calls")
+    parser.add_argument("--filled", type=Path, help="folder in which the databases of drawn people stay for other runs")
     chosen = parser.parse_args()
-    chosen.output.mkdir(parents=True, exist_ok=True)
-    place = chosen.output / "results.json"
-    found = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
     parts = {
         "verify": lambda: verifications(chosen.seconds),
-        "identify": identification,
-        "soak": lambda: soak(chosen.minutes),
+        "identify": lambda: identification(chosen.filled),
+        "soak": lambda: soak(chosen.minutes, chosen.pause),
     }
-    before = os.getloadavg()[0]
-    for name, part in parts.items():
-        if chosen.only in (None, name):
-            found[name] = part()
-    found["load before and after"] = [before, os.getloadavg()[0]]
-    place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    (chosen.output / "table.md").write_text(table(found), encoding="utf-8")
+    found = {name: part() for name, part in parts.items() if chosen.only in (None, name)}
+    add(chosen.output, found)
 
 
 if __name__ == "__main__":

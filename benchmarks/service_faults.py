@@ -6,6 +6,8 @@ enrolment that was answered with 201 must be counted, every profile's sum must b
 may be half there. One that was not answered may be there or not.
 """
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import argparse
@@ -21,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 import service_postgres
 from service_problems import Server, make_world, running_server
 
+from benchmarks.service import add
 from mvplda import Client, ServiceError
 from mvplda.serve.starting import Setup, open_service
 
@@ -66,7 +70,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
             except (ConnectionError, OSError, json.JSONDecodeError):
                 time.sleep(0.02)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(CLIENTS)]
+    threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(CLIENTS)]
     for thread in threads:
         thread.start()
     while not stop.is_set():
@@ -78,7 +82,7 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
             server.kill()
             kills += 1
             print(f"{total} acknowledged, {kills} kills", flush=True)
-            server.start(240)
+            server.start(1800)
     for thread in threads:
         thread.join()
     return {"acknowledged": acknowledged, "tried": tried, "kills": kills, "total": total}
@@ -122,7 +126,7 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
 def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
     options = [] if database is None else ["--database", database]
     environment = {} if database is None else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
-    with running_server(folder, *options, wait_s=240, environment=environment) as server:
+    with running_server(folder, *options, wait_s=1800, environment=environment) as server:
         found = hammer(server, count, each)
     if database is not None:
         import os
@@ -154,12 +158,10 @@ def main() -> None:
         }
         print(found, f"{time.time() - began:.0f} s")
     if chosen.output is not None:
-        chosen.output.mkdir(parents=True, exist_ok=True)
         place = chosen.output / "results.json"
-        every = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
-        others = [row for row in every.get("kill -9", []) if row["database"] != chosen.kind]
-        every["kill -9"] = [*others, found]
-        place.write_text(json.dumps(every, indent=1) + "\n", encoding="utf-8")
+        before = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
+        others = [row for row in before.get("kill -9", []) if row["database"] != chosen.kind]
+        add(chosen.output, {"kill -9": [*others, found]})
 
 
 if __name__ == "__main__":

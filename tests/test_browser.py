@@ -32,6 +32,7 @@ pytestmark = [
 PHRASE, OTHER = "my voice is my key", "turn the lights down"
 RATE = 16000
 ASKED = ("call my brother now", "what time is the train", "book a table for two")
+BOTH = ("dark", "light")
 OWNER, STRANGER = 1001, 1004
 """Numbers of synthetic speakers that the small network has not met."""
 
@@ -86,10 +87,13 @@ class Door:
 
     def hears(self, number: int, text: str, quiet_s: float = 1.5) -> None:
         """Put speech before the microphone: a moment of a quiet room, the phrase, and the room again."""
+        self.recording(number, text, self.microphone, quiet_s, 8.0)
+
+    def recording(self, number: int, text: str, path: Path, before_s: float = 0.3, after_s: float = 0.3) -> Path:
+        """A file of somebody who speaks in a room as quiet as an office."""
         said = self.voices.say(number, text)
-        sound = np.concatenate([np.zeros(round(quiet_s * RATE)), said, np.zeros(8 * RATE)])
-        sound += self.voices.rng.normal(0, 0.008, len(sound))  # as quiet as an office
-        write(self.microphone, sound)
+        sound = np.concatenate([np.zeros(round(before_s * RATE)), said, np.zeros(round(after_s * RATE))])
+        return write(path, sound + self.voices.rng.normal(0, 0.008, len(sound)))
 
     def open(self, place: str) -> None:
         self.page.goto("about:blank")
@@ -106,11 +110,13 @@ class Door:
         with urllib.request.urlopen(f"{self.address}/v1/{path}") as answer:
             return json.load(answer)
 
-    def check(self) -> None:
+    def check(self, themes: tuple[str, ...] = ("light",)) -> None:
         """Axe finds nothing on what is shown now."""
         self.page.wait_for_timeout(50)  # what is announced has been written
-        found = axe.Axe().run(self.page)
-        assert not found.response["violations"], found.generate_report()
+        for theme in themes:
+            self.page.emulate_media(color_scheme=theme)
+            found = axe.Axe().run(self.page)
+            assert not found.response["violations"], found.generate_report()
 
 
 @contextmanager
@@ -227,7 +233,7 @@ def test_the_same_voice_and_phrase_are_accepted(door: Door, claim: Callable[...,
     assert door.judged() == ("accept", "")
     assert "Welcome, Ann" in door.page.inner_text(".result h2")
     assert "Welcome, Ann" in door.page.inner_text("#live")
-    door.check()
+    door.check(BOTH)
 
 
 def test_another_voice_is_turned_away_for_the_voice(door: Door, claim: Callable[..., None]) -> None:
@@ -243,7 +249,7 @@ def test_another_phrase_is_turned_away_for_the_words(door: Door, claim: Callable
     door.hears(OWNER, OTHER)
     assert door.judged() == ("reject", "wrong_phrase")
     assert "the words" in door.page.inner_text(".result h2")
-    door.check()
+    door.check(BOTH)
 
 
 def test_a_replayed_challenge_is_turned_away(door: Door, claim: Callable[..., None]) -> None:
@@ -266,16 +272,81 @@ def test_a_recording_of_nothing_decides_nothing(door: Door, claim: Callable[...,
     door.check()
 
 
-@pytest.mark.parametrize(("width", "theme"), [(375, "dark"), (1280, "light")])
-def test_axe_finds_nothing(door: Door, owner: str, width: int, theme: str) -> None:
+def test_phrases_asked_for_in_a_row_are_judged_together(door: Door, claim: Callable[..., None], tmp_path: Path) -> None:
+    def answered(right: bool) -> tuple[str, str]:
+        claim()
+        door.page.select_option("#mode", "2")
+        said = []
+        for number in (1, 2):
+            door.page.wait_for_selector(f"text=Phrase {number} of 2")
+            said.append(door.page.inner_text(".phrase").strip("“”"))
+            text = said[-1] if right or number == 1 else OTHER
+            door.page.set_input_files("#sound-file", door.recording(OWNER, text, tmp_path / f"{number}.wav"))
+        result = door.page.wait_for_selector(".result")
+        assert said[0] != said[1]
+        return result.get_attribute("data-decision"), result.get_attribute("data-reason")
+
+    assert answered(right=True) == ("accept", "")
+    door.check()
+    assert answered(right=False) == ("reject", "wrong_phrase")
+
+
+def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(door: Door, owner: str, tmp_path: Path) -> None:
+    page = door.page.context.browser.new_page(reduced_motion="reduce")
+    page.add_init_script("Object.defineProperty(navigator, 'mediaDevices', {value: undefined})")
+    page.set_default_timeout(10_000)
+    page.goto(f"{door.address}/#/people")
+    page.wait_for_selector(".person")
+    tab, enter = (lambda: page.keyboard.press("Tab")), (lambda: page.keyboard.press("Enter"))
+
+    def focused(what: str) -> bool:
+        return bool(page.evaluate("what => document.activeElement.matches(what)", what))
+
+    def walk(what: str) -> None:
+        for _ in range(25):
+            tab()
+            if focused(what):
+                return
+        raise AssertionError(f"the keyboard does not reach {what}")
+
+    page.evaluate("document.activeElement.blur()")
+    walk(".tabs a[href='#/verify']")
+    enter()
+    page.wait_for_selector("text=This browser gives the page no microphone")
+    walk("#who")
+    page.keyboard.type(owner)
+    assert page.input_value("#who") == page.get_attribute(f"#who option:text-is('{owner}')", "value")
+    walk("#sound-file")
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Space")
+    chooser.value.set_files(door.recording(OWNER, PHRASE, tmp_path / "said.wav"))
+    assert page.wait_for_selector(".result").get_attribute("data-decision") == "accept"
+    page.wait_for_function("document.activeElement.matches('.result h2')")
+    tab()
+    enter()  # once more
+    page.wait_for_selector(".result", state="detached")
+    page.close()
+
+
+def test_the_operator_sees_what_was_decided(door: Door, owner: str) -> None:
+    record = [d for d in door.ask("audit?action=verify&top=500")["items"] if d.get("decision")]
+    door.open("operator")
+    assert f"{len(record)} decisions" in door.page.inner_text(".lede")
+    tiles = [int(tile.inner_text()) for tile in door.page.query_selector_all(".tiles small")]
+    assert sum(tiles) == len(record)
+    assert tiles[0] == sum(d["decision"] == "accept" for d in record)
+    assert door.page.inner_text("table:last-of-type code >> nth=0") in record[0]["resultId"]
+
+
+@pytest.mark.parametrize(("width", "themes"), [(360, ("dark",)), (820, ()), (1440, BOTH)])
+def test_axe_finds_nothing_and_nothing_is_cut_off(door: Door, owner: str, width: int, themes: tuple[str, ...]) -> None:
     door.page.set_viewport_size({"width": width, "height": 800})
-    door.page.emulate_media(color_scheme=theme)
     for place in ("verify", "enrol", "people", "operator", "model"):
         door.open(place)
-        door.check()
+        door.check(themes)
         assert door.page.evaluate("document.documentElement.scrollWidth") <= width, place
     door.page.click("#settings")
-    door.check()
+    door.check(themes)
 
 
 def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
@@ -298,6 +369,21 @@ def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
     door.page.wait_for_selector("text=Bob is deleted.", state="attached")
     assert "Bob" not in door.page.inner_text("main")
     assert [profile["userId"] for profile in door.ask("profiles")["items"]] == [owner]
+
+
+def test_a_person_opts_out(door: Door, claim: Callable[..., None], owner: str) -> None:
+    door.open("people")
+    door.page.click(f"[aria-label='Opt {owner} out']")
+    door.page.wait_for_selector(f"text=Opt {owner} out?")
+    door.check()
+    door.page.click("dialog >> text=Opt out")
+    door.page.wait_for_selector(f"text={owner} has opted out.", state="attached")
+    door.check()
+    (left,) = door.ask("profiles")["items"]
+    assert (left["userId"], left["state"], left["enrollmentsCount"]) == (owner, "opted_out", 0)
+    assert not door.page.is_visible(f"[aria-label='Verify {owner}']")
+    door.open("verify")
+    assert door.page.is_visible("text=Nobody is enrolled yet")
 
 
 def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:

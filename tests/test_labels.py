@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mvplda.exceptions import LabelError
-from mvplda.labels import base_columns, check_view_names, encode_labels, label_rows, row_keys
+from mvplda.labels import base_columns, check_view_names, distinct, encode_labels, label_rows, row_keys
 
 SPEAKERS = ["bob", "ann", "bob", "cid", "ann"]
 PHRASES = [30, 10, 10, 20, 30]
@@ -173,3 +173,26 @@ def test_rows_of_labels_keep_what_is_missing() -> None:
     for wrong in ({"a": [1, 2], "b": [1]}, {"a": [[1, 2], [3, 4]]}, {}):
         with pytest.raises(LabelError):
             label_rows(wrong)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([-128, 127, 0, 127, -128] * 60, dtype=np.int8),
+        np.array([255, 0, 3], dtype=np.uint8),
+        np.array([2**64 - 1, 2**64 - 3, 2**64 - 1], dtype=np.uint64),
+        np.array([-(2**63), -(2**63) + 2]),
+        np.array([-(2**63), 2**63 - 1]),
+        np.array([], dtype=np.int64),
+        np.array([True, False, True]),
+        np.array(["b", "a", "b"]),
+    ],
+    ids=str,
+)
+def test_distinct_values_are_those_of_numpy(values: Any) -> None:
+    names, places, counts = distinct(values)
+    expected = np.unique(values, return_inverse=True, return_counts=True)
+    assert names.dtype == values.dtype
+    assert names.tolist() == expected[0].tolist()
+    assert places.tolist() == expected[1].tolist()
+    assert counts.tolist() == expected[2].tolist()

@@ -8,6 +8,8 @@ from dense_scoring import all_patterns, cell_classes, hypothesis_log_density, jo
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
+from mvplda.scoring.evidence import Factors, Terms
+from mvplda.scoring.matrix import fill_matrix
 
 D = 4
 STRUCTURES = [
@@ -285,8 +287,7 @@ def test_blocks_threads_and_out_change_nothing(rng, monkeypatch):
     ids = np.repeat(np.arange(25), [1, 3] * 12 + [2])
     profiles = model.enrol(a, ids)
     whole = model.llr(profiles, b, threads=1)
-    monkeypatch.setattr("mvplda.scoring.matrix.BLOCK_ROWS", 7)
-    monkeypatch.setattr("mvplda.scoring.matrix.BLOCK_COLUMNS", 11)
+    monkeypatch.setattr("mvplda.scoring.matrix.BLOCK", 7)
     monkeypatch.setattr("mvplda.backend.THREADED_FROM", 1)
     monkeypatch.setattr("mvplda.scoring.matrix.SCATTER_ELEMENTS", 200)
     monkeypatch.setattr("mvplda.scoring.matrix.PAIR_CHUNK", 7)
@@ -295,6 +296,47 @@ def test_blocks_threads_and_out_change_nothing(rng, monkeypatch):
     np.testing.assert_allclose(out, whole, atol=1e-4)
     best = model.identify(profiles, b, top=4)
     np.testing.assert_allclose(best.scores, -np.sort(-whole.T, axis=1)[:, :4], atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (70, 45), (40, 600)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("away", "scale"),
+    [(0.0, 1.0), (-40.0, 10.0), (-400.0, 1.0), (-30.0, 8.0), (100.0, 60.0), (-2000.0, 1500.0)],
+    ids=["all count", "some count", "none counts", "few count", "powers overflow in float32", "far apart"],
+)
+def test_sums_over_hypotheses_however_far_the_terms_lie(shape, dtype, away, scale, rng, monkeypatch):
+    """log e^n - log(1 + e^a + e^b), against logaddexp of the whole products."""
+    monkeypatch.setattr("mvplda.scoring.matrix.BLOCK", 64)
+    P, T = shape
+
+    def factors(rank):
+        cross = [rng.normal(size=(n, rank)) * np.sqrt(scale) / rank**0.25 for n in shape]
+        left = np.column_stack([cross[0], np.full(P, away), np.ones(P)])
+        right = np.column_stack([cross[1], np.ones(T), rng.normal(size=T)])
+        return Factors(left.astype(dtype), right.astype(dtype), 0.0)
+
+    n, a, b = factors(5), factors(3), factors(2)
+    out = np.full(shape, np.nan, dtype=dtype)
+    fill_matrix(Terms((n,), (a, b, Factors(None, None, 0.0))), out, threads=1)
+    big = [f.left.astype(np.longdouble) @ f.right.T.astype(np.longdouble) for f in (n, a, b)]
+    exact = big[0] - np.logaddexp(np.logaddexp(big[1], big[2]), 0.0)
+    largest = max(1.0, *(np.abs(term).max() for term in big))
+    np.testing.assert_allclose(out, exact.astype(np.float64), rtol=0, atol=8 * np.finfo(dtype).eps * largest)
+
+
+@pytest.mark.parametrize("views", [{"a": 2}, {"a": 2, "b": 1}, {"a": 2, "b": 1, "a:b": 1}], ids=str)
+@pytest.mark.parametrize("trials", [1, 30, 400])
+def test_short_and_long_lists_are_entries_of_the_matrix(views, trials, rng, monkeypatch):
+    monkeypatch.setattr("mvplda.scoring.matrix.PAIR_CHUNK", 50)
+    monkeypatch.setattr("mvplda.scoring.matrix.GATHERED", 7)
+    model = any_model(views)
+    enrol, test = rng.normal(size=(21, D)) + 3, rng.normal(size=(17, D)) + 3
+    pairs = np.stack([rng.integers(0, 21, trials), rng.integers(0, 17, trials)], axis=1)
+    for dtype, tolerance in ((np.float32, 1e-4), (np.float64, 1e-10)):
+        whole = model.llr(enrol, test, dtype=np.float64)
+        some = model.llr_trials(enrol, test, pairs, dtype=dtype)
+        np.testing.assert_allclose(some, whole[pairs[:, 0], pairs[:, 1]], atol=tolerance)
 
 
 def test_extreme_vectors_give_finite_scores():

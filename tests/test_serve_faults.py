@@ -211,6 +211,13 @@ def test_schemathesis_finds_no_server_error(tmp_path):
         assert {200, 404, 422} <= set(seen)
 
 
+def test_callers_cannot_make_counters(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        for k in range(30):
+            bench.calls(f"ODD{k}", f"/v1/odd{k}")
+        assert "ODD" not in bench.calls("GET", "/metrics").text
+
+
 def test_memory_does_not_grow(tmp_path):
     """Some hundred decisions; a soak of minutes is in benchmarks/service.py."""
     resource = pytest.importorskip("resource")

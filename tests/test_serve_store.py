@@ -18,6 +18,7 @@ from service_problems import make_bench, make_model, sqlite_store
 
 from mvplda.exceptions import FileFormatError
 from mvplda.serve import index
+from mvplda.serve.decisions import odds
 from mvplda.serve.model import Cell
 from mvplda.serve.service import Rules
 from mvplda.serve.store import SCHEMA, Store, meta, profiles
@@ -57,7 +58,7 @@ def test_tables_of_the_first_version_are_brought_to_this_one(tmp_path):
         with store.read() as connection:
             assert {t: [tuple(r) for r in connection.exec_driver_sql(f"SELECT * FROM {t}")] for t in rows} == rows
             listed = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'index'").scalars()
-            assert "profiles_used" in set(listed)
+            assert {"profiles_used", "challenges_expires", "answers_at"} <= set(listed)
         people = {p["userId"]: p for p in bench.calls("GET", "/v1/profiles").json()["items"]}
         assert {name: p["state"] for name, p in people.items() if name != "speaker 40"} == {
             "speaker 41": "enrolled",
@@ -77,7 +78,7 @@ def test_postgresql_is_brought_from_the_first_version_to_this_one(postgres):
     with make_bench(Store(url)) as bench:
         name = bench.person(40)
         with bench.service.store.write() as connection:  # the tables of version 1 had all but this
-            connection.exec_driver_sql("DROP INDEX profiles_used")
+            connection.exec_driver_sql("DROP INDEX profiles_used, challenges_expires, answers_at")
             connection.execute(meta.update().where(meta.c.name == "schema").values(value="1"))
     with make_bench(Store(url)) as bench:
         assert version_of(bench.service.store) == SCHEMA
@@ -164,11 +165,14 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert {row["profileId"] for row in found["candidates"]} == there
             assert found["profilesCount"] == len(there)
             share = model.prepare(heard[None])[0]
+            given = {row["profileId"]: row["llr"] for row in found["candidates"]}
             place, llrs = here._index().scores(share, here.clock() - 10 * 86400)
             quick = {place(k): llrs[k] for k in np.flatnonzero(np.isfinite(llrs)).tolist()}
             for n in there:
                 with here.store.read() as connection:
                     cells = here._cells(connection, n, here._data_key(n))
+                whole = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt)
+                assert given[n] == pytest.approx(whole.llr_speaker, abs=1e-5)
                 one = model.profiles([cells], False)
                 test = model.profiles([[Cell("", share, 1)]], False)
                 alone = model.scorer.llr(one, test, same="speaker", given={"phrase": "different"})

@@ -209,3 +209,27 @@ def test_views_that_were_not_gathered_are_named() -> None:
         whole.for_views(("a:b",), "diagonal")
     with pytest.raises(ParameterError, match="second_moment='full'"):
         whole.for_views(("a",), "full")
+
+
+@pytest.mark.parametrize("classes", [(7, 3), (7, 400), (900, 900), (10**6, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_of_few_and_of_many_classes_batch_by_batch(classes: tuple[int, int], dtype: Any) -> None:
+    rng = np.random.default_rng(5)
+    sums = blocks.HostAccumulator(4, ("a", "b"), origin=np.zeros(4))
+    seen: list[Any] = []
+    for n in (300, 1, 70):
+        X = rng.integers(-9, 9, size=(n, 4)).astype(dtype)
+        codes = {view: rng.integers(0, size, size=n) for view, size in zip("ab", classes, strict=True)}
+        sums.add(X, codes)
+        seen += zip(codes["a"].tolist(), codes["b"].tolist(), X.astype(float), strict=True)
+    found = sums.result()
+    for k, view in enumerate(("a", "b")):
+        for c in {row[k] for row in seen}:
+            mine = [row[2] for row in seen if row[k] == c]
+            assert found.counts[k][c] == len(mine), view
+            np.testing.assert_array_equal(found.sums[k][c], np.sum(mine, axis=0))
+        assert found.counts[k].sum() == len(seen)
+    met = [row[:2] for row in seen]
+    table = found.cooccurrence[0, 1]
+    assert all(table[pair] == met.count(pair) for pair in met)
+    assert table.nnz == len(set(met))

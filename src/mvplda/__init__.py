@@ -39,6 +39,7 @@ __all__ = [
     "CosineScorer",
     "DataError",
     "DesignTooLargeError",
+    "DurationNoise",
     "FileFormatError",
     "Identification",
     "LabelError",
@@ -53,6 +54,7 @@ __all__ = [
     "Profiles",
     "Question",
     "RankCappedWarning",
+    "Recognised",
     "Scorer",
     "ServiceError",
     "SufficientStatistics",
@@ -70,13 +72,14 @@ if TYPE_CHECKING:
     from .bundle import Bundle, make_committee
     from .extractors.loading import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.durations import DurationNoise
     from .models.experts import Committee
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
     from .persistence import load
     from .scoring.profiles import Profiles
-    from .scoring.question import Question
+    from .scoring.question import Question, Recognised
     from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
@@ -87,13 +90,14 @@ __getattr__, __dir__ = import_late(
         "bundle": ("Bundle", "make_committee"),
         "extractors.loading": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
+        "models.durations": ("DurationNoise",),
         "models.experts": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),
         "scoring.profiles": ("Profiles",),
-        "scoring.question": ("Question",),
+        "scoring.question": ("Question", "Recognised"),
         "serve.client": ("Client",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),

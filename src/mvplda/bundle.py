@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ from .exceptions import DataError, ParameterError
 from .kinds import name_kinds
 from .labels import as_array
 from .models.baselines import CosineScorer
+from .models.durations import DurationNoise
 from .models.experts import Committee
 from .models.multiview import MultiviewPLDA
 from .models.scorer import BaseScorer, Identification
@@ -28,7 +30,7 @@ from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import RectifiedRoot, Step, standard_chain, unit_chain
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Question, make_question
+from .scoring.question import Hypothesis, Question, Recognised, make_question
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -50,6 +52,8 @@ class Bundle(Persistent, BaseEstimator):
         ``[{}, {"same": "speaker"}, {"same": "phrase"}]``. None: ``[{}]``, the joint LLR alone.
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
+    durations : DurationNoise or None
+        How the noise of a vector falls with the seconds of speech behind it; `fit` with seconds chooses it.
 
     Examples
     --------
@@ -75,6 +79,7 @@ class Bundle(Persistent, BaseEstimator):
         calibrator: Any = None,
         questions: Sequence[Question | Mapping[str, Any]] | None = None,
         extractor: str | None = None,
+        durations: DurationNoise | None = None,
     ) -> None:
         self.preprocessing = preprocessing
         self.scorer = scorer
@@ -82,13 +87,26 @@ class Bundle(Persistent, BaseEstimator):
         self.calibrator = calibrator
         self.questions = questions
         self.extractor = extractor
+        self.durations = durations
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Fit the preprocessing, then the scorer to what comes out of it."""
+    def fit(self, X: ArrayLike, y: Any = None, *, seconds: ArrayLike | None = None) -> Self:
+        """Fit the preprocessing, then the scorer to what comes out of it.
+
+        seconds : (n,) of speech behind every vector: vectors of long utterances then count for more, by `durations`,
+            which is chosen on classes that are held out where it is None
+        """
         if self.preprocessing is not None and not isinstance(self.preprocessing, Pipeline):
             raise ParameterError(f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}")
         vectors = X if self.preprocessing is None else like(self.preprocessing.fit_transform(_on_host(X), y), X)
-        self._scorer().fit(vectors, y)
+        if seconds is None:
+            self._scorer().fit(vectors, y)
+            return self
+        scorer = self._scorer()
+        if not isinstance(scorer, MultiviewPLDA):
+            raise ParameterError(f"seconds= is for a MultiviewPLDA, whose noise it scales; got {type(scorer).__name__}")
+        if self.durations is None:
+            self.durations = DurationNoise.choose(scorer, vectors, y, seconds)
+        scorer.fit(vectors, y, weights=self.durations.weights(seconds))
         return self
 
     def fit_normaliser(self, cohort: Any, ids: ArrayLike | None = None) -> Self:
@@ -149,8 +167,23 @@ class Bundle(Persistent, BaseEstimator):
         check_is_fitted(self.preprocessing)
         return like(self.preprocessing.transform(_on_host(X)), X)
 
-    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None, **options: Any) -> Profiles:
-        """Profiles of raw vectors, as the scorer's `enrol`."""
+    def enrol(
+        self,
+        X: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: Any = None,
+        *,
+        seconds: ArrayLike | None = None,
+        **options: Any,
+    ) -> Profiles:
+        """Profiles of raw vectors, as the scorer's `enrol`; with the seconds of every vector where `durations` is set.
+
+        Vectors of tests are enrolled, too, where their seconds are to count.
+        """
+        if seconds is not None:
+            if self.durations is None:
+                raise ParameterError("this bundle was not fitted with seconds: its noise does not depend on them")
+            options["weights"] = self.durations.weights(seconds)
         profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
         return profiles
 
@@ -171,6 +204,11 @@ class Bundle(Persistent, BaseEstimator):
         """The `top` profiles of every test, best first."""
         sides = self._prepared(profiles), self._prepared(test)
         found: Identification = self._answering().identify(*sides, question=question, top=top, **options)
+        return found
+
+    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
+        """What raw vectors say of the class of every test in a view, as the scorer's `recognise`."""
+        found: Recognised = self._scorer().recognise(self._prepared(test), view, new=new)
         return found
 
     def hypotheses(
@@ -223,7 +261,10 @@ class Bundle(Persistent, BaseEstimator):
         }
         self.check()
         questions = None if self.questions is None else [question.to_dict() for question in self._questions()]
-        return arrays, {"preprocessing": steps, **about, "questions": questions, "extractor": self.extractor}
+        values = {"preprocessing": steps, **about, "questions": questions, "extractor": self.extractor}
+        if self.durations is not None:
+            values["durations"] = asdict(self.durations)
+        return arrays, values
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
@@ -240,13 +281,14 @@ class Bundle(Persistent, BaseEstimator):
             for name, kind in PARTS.items()
         }
         bundle = cls(pipeline, questions=values["questions"], extractor=values["extractor"], **parts)
+        bundle.durations = None if values.get("durations") is None else DurationNoise(**values["durations"])
         if bundle.normaliser is not None:
             bundle.normaliser.scorer_ = bundle.scorer
         bundle.check()
         return bundle
 
     def bare(self) -> Persistent:
-        return self if self.detail() else self._scorer()
+        return self if self.detail() or self.durations is not None else self._scorer()
 
     def detail(self) -> str:
         before = f"takes vectors after {', '.join(self._steps())}" if self._steps() else ""
@@ -291,6 +333,7 @@ class Bundle(Persistent, BaseEstimator):
             "calibrator": None if self.calibrator is None else type(self.calibrator).__name__,
             "questions": [question.to_dict() for question in self._questions()],
             "extractor": self.extractor,
+            **({} if self.durations is None else {"durations": asdict(self.durations)}),
         }
         return {"bundle": around, **scorer.describe()}
 

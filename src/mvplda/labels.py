@@ -199,6 +199,22 @@ def row_keys(columns: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
     return key
 
 
+def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
+    """The values that occur in sorted order, which of them stands at every place, and how often each does."""
+    if values.dtype.kind in "iu" and len(values):
+        first, last = int(values.min()), int(values.max())
+        if last - first <= 4 * len(values):  # where numbers lie close, counting is faster than sorting
+            wide = values.astype(np.int64) - first if values.dtype.kind == "i" else (values - first).astype(np.int64)
+            every = np.bincount(wide)
+            present = np.flatnonzero(every)
+            places = np.empty(len(every), dtype=np.int64)
+            places[present] = np.arange(len(present))
+            names = values.dtype.type(first) + present.astype(values.dtype)
+            return names, places[wide], every[present]
+    names, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return names, inverse.reshape(-1), counts
+
+
 def _encode_cells(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[ViewClasses, IntArray]:
     _, first, codes = np.unique(row_keys(columns, sizes), return_index=True, return_inverse=True)
     cells = np.stack([column[first] for column in columns], axis=1)
@@ -217,9 +233,9 @@ def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, I
         if not any(fits):
             raise LabelError(f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}")
         present = exact_names(present, f"labels of view {name!r}")
-    names, inverse = np.unique(present, return_inverse=True)
+    names, inverse, _ = distinct(present)
     codes = np.empty(len(array), dtype=np.int64)
-    codes[~absent] = inverse.reshape(-1)
+    codes[~absent] = inverse
     n_absent = int(absent.sum())
     codes[absent] = len(names) + np.arange(n_absent)
     return ViewClasses(names, n_absent), codes

@@ -255,6 +255,8 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         told = {**options, **(asked if isinstance(asked, Mapping) else {})}
         if told.get("known") is not None:
             raise ParameterError("known= names a class of every profile, which a cohort does not have: leave it out")
+        if told.get("recognised") is not None:
+            raise ParameterError("recognised= is of certain tests, and a cohort has no such: leave it out")
         if told.get("countermeasure") is not None:
             raise ParameterError(
                 "countermeasure= needs likelihood ratios, which normalised scores are not: calibrate them, and use "

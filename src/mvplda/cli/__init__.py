@@ -28,6 +28,7 @@ COMMANDS = {
     "normalise": "train",
     "enrol": "train",
     "score": "score",
+    "recognise": "score",
     "calibrate": "score",
     "evaluate": "evaluate",
     "compare": "evaluate",
@@ -211,6 +212,22 @@ class Registered(click.ParamType):  # type: ignore[type-arg]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
+
+
+def read_seconds(path: str, ids: Iterable[Any]) -> list[float]:
+    """The seconds of every vector, from lines of an id and a number."""
+    from ..exceptions import DataError, LabelError
+    from ..io.files import read_map
+
+    listed = read_map(path)
+    names = [str(name) for name in ids]
+    missing = [name for name in names if name not in listed]
+    if missing:
+        raise LabelError(f"{path} says nothing of {len(missing)} of {len(names)} vectors, the first is {missing[0]!r}")
+    try:
+        return [float(listed[name]) for name in names]
+    except ValueError as error:
+        raise DataError(f"{path}: expected lines of an id and its seconds; {error}") from error
 
 
 SPOOF_PRIOR = click.option(

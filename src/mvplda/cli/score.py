@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, SPOOF_PRIOR, Number, Written, load_bundle, once, question_options
+from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once, question_options, read_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,6 +55,19 @@ FORMAT = click.option(
     "should be rejected, spoofs among them; they mean this if they are calibrated.",
 )
 @SPOOF_PRIOR
+@click.option(
+    "--posteriors",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=FILE: take into account what a recogniser says of the class of VIEW in every test, as FILE has it: a "
+    "CSV table with a heading, test ids in the first column and a column of probabilities for every class, all of "
+    "which it took for equally likely; `mvplda recognise` writes such. Models need a class: give --known VIEW=... too.",
+)
+@click.option(
+    "--durations",
+    help="Read the seconds of speech behind every vector, of models and of tests, from this file (id, seconds), for a "
+    "model that `mvplda train --durations` made.",
+)
 @question_options
 def score(
     model: str,
@@ -69,6 +82,8 @@ def score(
     raw: bool,
     countermeasure: str | None,
     spoof_prior: float | None,
+    posteriors: tuple[tuple[str, str], ...],
+    durations: str | None,
     same: tuple[str, ...],
     given: tuple[tuple[str, str], ...],
     known: tuple[str, str] | None,
@@ -108,7 +123,7 @@ def score(
     if countermeasure is not None:
         spoofs = {"countermeasure": read_ratios(countermeasure, listed.test.names), "spoof_prior": spoof_prior}
     test_set = read_side(system, tests)
-    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
+    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set, durations)
     names = {str(name) for name in enrolled.ids.tolist()}
     missing = [name for name in listed.enrol.names.tolist() if name not in names]
     if missing:
@@ -118,7 +133,8 @@ def score(
         )
     rows = enrolled.number(listed.enrol.names)
     claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
-    sides = (enrolled, system.enrol(test_set.select(listed.test.names).X))
+    chosen = test_set.select(listed.test.names)
+    sides = (enrolled, system.enrol(chosen.X, **seconds_of(durations, chosen.ids)))
 
     def of_list(score: Callable[..., Any]) -> Scores:
         """Scores of the list, of some of its trials at a time."""
@@ -127,8 +143,12 @@ def score(
         return Scores(listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs]))
 
     facts = once("--given", given)
-    question = Question(same or None, facts or None, known=claims)
+    tables = once("--posteriors", posteriors).items()
+    heard = {view: read_posteriors(view, path, listed.test.names, fitted) for view, path in tables} or None
+    question = Question(same or None, facts or None, known=claims, recognised=heard)
     options = {} if scoring == "exact" else {"scoring": scoring}
+    if heard is not None and not hasattr(fitted, "hypotheses"):
+        raise click.UsageError(f"--posteriors: a {type(fitted).__name__} cannot be told of classes")
     meant = set(question.known_views) == set(getattr(fitted, "known", ()))  # a committee's calibration knows its views
     plain = meant and replace(question, known=None) == Question() and not options
     calibrated = not raw and system.calibrator is not None
@@ -142,7 +162,8 @@ def score(
         write_scores(output, of_list(sure if calibrated and plain else answer), form)
         for view, path in single.items():
             others = {name: fact for name, fact in facts.items() if name != view}
-            alone = partial(system.llr_trials, question=Question(view, others or None, known=claims), **options)
+            single_view = Question(view, others or None, known=claims, recognised=heard)
+            alone = partial(system.llr_trials, question=single_view, **options)
             write_scores(path, of_list(alone), form)
 
 
@@ -166,7 +187,18 @@ def read_side(bundle: Bundle, path: str) -> Any:
     return vectors
 
 
-def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any) -> Any:
+def seconds_of(durations: str | None, ids: Any) -> dict[str, Any]:
+    return {} if durations is None else {"seconds": read_seconds(durations, ids)}
+
+
+def enrolled_profiles(
+    bundle: Bundle,
+    enrol: str | None,
+    models: str | None,
+    profiles: str | None,
+    tests: Any,
+    durations: str | None = None,
+) -> Any:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.files import read_groups
     from ..persistence import compare_extractors
@@ -178,11 +210,11 @@ def enrolled_profiles(bundle: Bundle, enrol: str | None, models: str | None, pro
     if tests is not None and enrol is not None and bundle.extractor is None:
         compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
-        return bundle.enrol(vectors.X, vectors.ids)
+        return bundle.enrol(vectors.X, vectors.ids, **seconds_of(durations, vectors.ids))
     groups = read_groups(models)
     members = [name for group in groups.values() for name in group]
     owners = [model for model, group in groups.items() for _ in group]
-    return bundle.enrol(vectors.select(members).X, owners)
+    return bundle.enrol(vectors.select(members).X, owners, **seconds_of(durations, members))
 
 
 def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any) -> dict[str, Any]:
@@ -223,6 +255,63 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     other = classes.max() + 1 if classes.dtype.kind in "iuf" else None
     claims = [listed.get(name, str(classes[0])) for name in names]
     return {view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])}
+
+
+NONE = "(none)"
+"""Heads the column of "none of these classes"."""
+
+
+def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> Any:
+    """What a recogniser says of every test, with classes as the model writes them."""
+    import numpy as np
+
+    from ..exceptions import DataError
+    from ..io.files import read_table
+    from ..scoring.question import Recognised
+
+    heads, columns = read_table(path, "csv")
+    rows = {str(name): row for row, name in enumerate(columns[0] if columns else ())}
+    missing = [name for name in tests.tolist() if name not in rows]
+    if missing or len(heads) < 2:
+        raise LabelError(
+            f"{path} says nothing of {len(missing)} of the {len(tests)} tests in the trials; expected a CSV table "
+            f"with a heading, test ids in the first column and a column a class of {view!r}"
+        )
+    try:
+        said = np.asarray([[float(value) for value in column] for column in columns[1:]]).T
+    except ValueError as error:
+        raise DataError(f"{path}: expected probabilities; {error}") from error
+    known = {str(name): name for name in getattr(fitted, "classes_", {}).get(view, np.empty(0)).tolist()}
+    classes = tuple(None if head == NONE else known.get(head, head) for head in heads[1:])
+    return Recognised(said[[rows[name] for name in tests.tolist()]], classes)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--test", "tests", required=True, help="Read the vectors of the tests from this file.")
+@click.option("--view", required=True, help="Recognise the classes of this view, which the model was trained on.")
+@click.option("-o", "--output", required=True, type=Written(), help="Write the posteriors to this CSV file.")
+def recognise(model: str, tests: str, view: str, output: str) -> None:
+    """Say of every test which class of a view it is of, for `mvplda score --posteriors` with other vectors.
+
+    A model of vectors that know words, of the same recordings, is a recogniser of the phrases that it was trained
+    on. The last column, (none), is for a class that it was not trained on. Do not score the very same vectors with
+    their own posteriors: what they say would count twice.
+
+    \b
+    Example:
+      mvplda recognise words.safetensors --test words.scp --view phrase -o posteriors.csv
+      mvplda score voices.safetensors --test voices.scp --trials trials --known phrase=model2phrase \\
+          --posteriors phrase=posteriors.csv --same speaker -o scores
+    """
+    from ..io.files import write_table
+
+    system = load_bundle(model)
+    vectors = read_side(system, tests)
+    found = system.recognise(vectors.X, view)
+    heads = [NONE if name is None else str(name) for name in found.classes or ()]
+    columns = {"test": vectors.ids, **dict(zip(heads, found.posteriors.T, strict=True))}
+    write_table(output, columns, "csv")
 
 
 def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:

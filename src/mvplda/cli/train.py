@@ -17,6 +17,7 @@ from . import (
     load_bundle,
     once,
     output_option,
+    read_seconds,
     seed_option,
     warnings_as_lines,
 )
@@ -122,6 +123,11 @@ from .score import enrolled_profiles, read_side
     default="cllr",
     help="Choose an auto rank or shrinkage by the likelihood of held-out classes, or by the cost of their scores.",
 )
+@click.option(
+    "--durations",
+    help="Read the seconds of speech behind every vector from this file (id, seconds, as in utt2dur), and learn on "
+    "held-out classes how far vectors of short utterances are noisier; `mvplda score` then takes --durations, too.",
+)
 @seed_option("Draw the start and the folds with this seed; the same seed gives the same model.")
 @click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor a summary; warnings are still shown.")
 def train(
@@ -141,6 +147,7 @@ def train(
     length_norm: bool,
     folds: int,
     criterion: Any,
+    durations: str | None,
     seed: int,
     quiet: bool,
     **fit: Any,
@@ -215,6 +222,8 @@ def train(
             "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
         )
     check_used(once("--labels", labels), ranks)
+    if durations is not None and (gathered or automatic or name != "multiview"):
+        raise click.UsageError("--durations is for --model multiview, vectors, and ranks that are not auto")
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -225,7 +234,7 @@ def train(
         sources = once("--labels", labels)
         table: Any = _columns_of(vectors, sources, ranks) if kind.NEEDS_LABELS else None
         lists = {view: place for view, place in sources.items() if view not in (table or {})}
-        data = read_vectors(vectors, named=bool(lists))
+        data = read_vectors(vectors, named=bool(lists) or durations is not None)
         if len(data) < 2:
             raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
         table = table | read_labels(lists, data.ids) if kind.NEEDS_LABELS else None
@@ -243,10 +252,19 @@ def train(
             tried |= {"model": kind.with_ranks({}, settings), "random_state": seed, "verbose": settings["verbose"]}
             model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
         else:
-            model = kind.with_ranks(ranks, settings).fit(X, table)
-        bundle = Bundle(chain, model, extractor=data.extractor)
+            model = kind.with_ranks(ranks, settings)
+        bundle = Bundle(None, model, extractor=data.extractor)
+        if not automatic:
+            seconds = {} if durations is None else {"seconds": read_seconds(durations, data.ids)}
+            bundle.fit(X, table, **seconds)
+        bundle.preprocessing = chain
     bundle.save(output)
     if not quiet:
+        if bundle.durations is not None:
+            a, b = bundle.durations.a, bundle.durations.b
+            click.echo(
+                f"mvplda: the noise of a vector of t seconds is {a:.2f} + {b:.3f} / t times the model's", err=True
+            )
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)

@@ -275,7 +275,7 @@ def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
     keys = np.zeros((n, 2), dtype=np.uint64)
     for table in tables:
         row = np.repeat(np.arange(n), np.diff(table.indptr))
-        counts = np.rint(table.data).astype(np.uint64)
+        counts = np.ascontiguousarray(table.data, dtype=np.float64).view(np.uint64)
         for column in range(2):
             weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
             np.add.at(keys[:, column], row, weights[table.indices] * (counts * np.uint64(2) + np.uint64(1)))

@@ -18,14 +18,15 @@ from .._typing import Array, IntArray
 from ..backend import as_vectors
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from ..labels import base_columns, encode_labels, label_columns
+from ..labels import base_columns, encode_labels, exact_names, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.evidence import log_sum
-from ..scoring.profiles import Profiles, enrolled_names
-from ..scoring.question import Hypothesis, Question, Ratio, make_question, possible_hypotheses
+from ..scoring.matrix import SCATTER_ELEMENTS
+from ..scoring.profiles import CellLabels, Profiles, enrolled_names, heard_labels
+from ..scoring.question import RULED_OUT, Hypothesis, Question, Ratio, make_question, possible_hypotheses
 from ..scoring.wide import can_be_wide, wide_evidence
 from .baselines import CascadeScorer
-from .scorer import Identification, MatrixScorer
+from .scorer import Identification, MatrixScorer, check_pairs
 
 TRIALS = 20_000
 """Of every kind in every fold, so many held-out trials are enough to weigh experts by."""
@@ -267,18 +268,19 @@ class Committee(MatrixScorer, BaseEstimator):
 
     # -- profiles ------------------------------------------------------------
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
-        """Profiles of every expert, their evidence side by side."""
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None, *, weights: Any = None) -> Profiles:
+        """Profiles of every expert, their evidence side by side; weights are for experts that know views."""
         check_is_fitted(self, "experts_")
         vectors = as_vectors(X)
         if vectors.shape[1] != self.width_:
             raise DataError(f"X has {vectors.shape[1]} features, but this committee is expecting {self.width_}")
-        parts: list[Profiles] = [
-            expert.enrol(self._see(name, vectors), ids, labels) for name, expert in self.experts_.items()
-        ]
+        parts: list[Profiles] = []
+        for name, expert in self.experts_.items():
+            options = {} if weights is None or views_of(expert) is None else {"weights": weights}
+            parts.append(expert.enrol(self._see(name, vectors), ids, labels, **options))
         if any(len(part.y) != len(parts[0].y) for part in parts):
             raise ParameterError("experts that know no views cannot enrol profiles with labels: leave labels out")
-        richest = max(parts, key=lambda part: len(part.labels))
+        richest = max(parts, key=lambda part: (len(part.labels), abs(part.weights - 1).max()))
         y = np.concatenate([part.y for part in parts], axis=1)
         return replace(richest, y=y, model=self._key(), kept={})
 
@@ -312,6 +314,15 @@ class Committee(MatrixScorer, BaseEstimator):
             found |= {view: classes for view, classes in own.items() if view in self.views_ and view not in found}
         return found
 
+    def _class_evidence(self, tests: Profiles, view: str) -> Array:
+        if view not in self.classes_:
+            raise LabelError(f"the experts keep no classes of a view {view!r}; they do of {list(self.classes_)}")
+        total = np.zeros((len(tests), len(self.classes_[view]) + 1))
+        for name, part in self._parts(tests):
+            if self.factors_[name].get(view) and views_of(self.experts_[name]) is not None:
+                total += self.factors_[name][view] * scorer_of(self.experts_[name])._class_evidence(part, view)
+        return total
+
     # -- scoring ---------------------------------------------------------------
 
     def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> NDArray[Any]:
@@ -321,7 +332,18 @@ class Committee(MatrixScorer, BaseEstimator):
     def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any) -> Any:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
         enrol, test, question = self._claimed(enrol, test, question, options)
-        return super().llr_trials(enrol, test, pairs, question, **options)
+        if question.recognised is None:
+            return super().llr_trials(enrol, test, pairs, question, **options)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)  # what is heard of tests goes with them
+        pairs, found = check_pairs(pairs, len(enrol), len(tests)), []
+        spoofs, question = question, replace(question, countermeasure=None, spoof_prior=None)
+        step = max(1, SCATTER_ELEMENTS // tests.y.shape[1])
+        for some in (pairs[start : start + step] for start in range(0, len(pairs), step)):
+            rows = np.repeat(np.arange(len(some))[:, None], 2, axis=1)
+            sides = enrol.take(some[:, 0]), tests.take(some[:, 1])
+            found.append(super().llr_trials(*sides, rows, question.for_tests(some[:, 1]), **options))
+        scores = np.concatenate(found) if found else np.empty(0, dtype=options.get("dtype", np.float32))
+        return spoofs.with_spoofs(scores, (len(enrol), len(tests)), pairs)
 
     def identify(self, profiles: Any, test: Any, question: Question | None = None, **options: Any) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
@@ -334,6 +356,9 @@ class Committee(MatrixScorer, BaseEstimator):
         names = [field.name for field in fields(Question) if field.name in options]
         question = make_question(question, {name: options.pop(name) for name in names})
         profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        for view in question.recognised or {}:
+            if view not in question.known_views:
+                enrolled_names(profiles, view, None)  # which says that labels are needed
         if not isinstance(question.known, Mapping):
             return profiles, test, question
         labels = {view: enrolled_names(profiles, view, claims) for view, claims in question.known.items()}
@@ -375,6 +400,8 @@ class Committee(MatrixScorer, BaseEstimator):
         hypotheses: list[Hypothesis],
         pairs: IntArray | None = None,
     ) -> dict[Hypothesis, Array]:
+        if question.recognised is not None:
+            return self._heard_terms(enrol, test, question, hypotheses, pairs)
         wanted = list(dict.fromkeys([*hypotheses, *((view,) for h in hypotheses for view in h)]))
         evidence = self._evidence(enrol, test, question, wanted, pairs)
         shape = (len(enrol), len(test)) if pairs is None else (len(pairs),)
@@ -385,6 +412,61 @@ class Committee(MatrixScorer, BaseEstimator):
                     if factor and (part in h or (part == TOGETHER and len(h) > 1)):
                         terms[h] += factor * _part(evidence[name], h, part)  # (V10)
         return terms
+
+    def _heard_terms(
+        self,
+        enrol: Profiles,
+        test: Profiles,
+        question: Question,
+        hypotheses: list[Hypothesis],
+        pairs: IntArray | None,
+    ) -> dict[Hypothesis, Array]:
+        """The same where a recogniser tells of the tests: a mixture over what the tests may be labelled as (9.10)."""
+        ((view, said), *more) = (question.recognised or {}).items()
+        if more or view not in self.views_:
+            raise LabelError(
+                f"posteriors are of one view, of {list(self.views_)}; got {list(question.recognised or {})}"
+            )
+        names = said.named(view, self.classes_.get(view))
+        logs = heard_labels(view, said, self.classes_.get(view), test)[1]
+        own = enrol.labels[view]
+        if len(enrol.owner) > len(enrol) or (own.codes < 0).any():
+            raise ParameterError(f"a committee hears of profiles with one class each in view {view!r}, and its name")
+        claimed = own.names[own.codes].astype(object)
+        known = view in question.known_views
+        facts = Question(known=question.known_views or None)
+        alone = {name: np.zeros((len(test), len(self.classes_[view]) + 1)) for name in self.experts_} if known else {}
+        for name, part in self._parts(test) if known else ():
+            if view in self._may(name) and views_of(self.experts_[name]) is not None:
+                alone[name] = scorer_of(self.experts_[name])._class_evidence(part, view)
+        places = {name: i for i, name in enumerate(self.classes_[view].tolist())} if known else {}
+        # As the claimed class, an expert has what it says of the view, which is relative to the mean over the others.
+        met = np.zeros((len(enrol), len(test)) if pairs is None else len(pairs))
+        for name, evidence in self._evidence(enrol, test, facts, [(view,)], pairs).items():
+            factor, others = self.factors_[name].get(view, 0.0), np.zeros((len(enrol), len(test)))
+            for label in set(claimed.tolist()) & set(places) if known else ():
+                rest = np.delete(alone[name], places[label], axis=1)
+                others[claimed == label] = np.logaddexp.reduce(rest, axis=1) - np.log(rest.shape[1])
+            met += factor * (evidence[(view,)] + (others if pairs is None else others.diagonal()))
+        inner = {h: tuple(v for v in h if v != view) for h in hypotheses}
+        terms = {h: np.full(met.shape, -np.inf) for h in hypotheses}
+        left = len(names) - np.isin(claimed, np.asarray([n for n in names if n is not None], dtype=object))
+        for k, name in enumerate(names):
+            label = name if name is not None else _fresh_name(own.names, self.classes_.get(view), names)
+            cells = CellLabels(exact_names([label]), np.zeros(len(test.owner), dtype=np.int64))
+            labelled = replace(test, labels={**test.labels, view: cells}, kept={})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MvpldaWarning)  # a class that is new is meant to be
+                told = self._terms(enrol, labelled, facts, list(dict.fromkeys(inner.values())), pairs)
+            place = places.get(name, -1)
+            apart = sum(self.factors_[n].get(view, 0.0) * evidence[:, place] for n, evidence in alone.items())
+            same = claimed == label
+            for h in hypotheses:
+                mine = same if view in h else ~same
+                weight = np.where(mine, 0.0 if view in h else -np.log(np.maximum(left, 1)), -np.inf)
+                weight = weight[:, None] if pairs is None else weight
+                terms[h] = np.logaddexp(terms[h], told[inner[h]] + (met if view in h else apart) + logs[:, k] + weight)
+        return {h: np.maximum(term, 2 * RULED_OUT) for h, term in terms.items()}
 
     def _evidence(
         self,
@@ -500,6 +582,14 @@ def scorer_of(expert: Any) -> Any:
 def views_of(expert: Any) -> dict[str, int] | None:
     """Views with their ranks of a fitted expert; None where it knows none."""
     return getattr(scorer_of(expert), "views_", None)
+
+
+def _fresh_name(*taken: Any) -> Any:
+    """A name that no class has, of their type."""
+    used = [
+        name for names in taken if names is not None for name in np.asarray(names, dtype=object) if name is not None
+    ]
+    return "".join(sorted(map(str, used))) + "+" if isinstance(used[0], str) else max(used) + 1
 
 
 def _labelled(enrol: Profiles, test: Profiles, question: Question) -> list[str]:

@@ -193,7 +193,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         shown.views = _InOrder(self.views)
         return str(super(MultiviewPLDA, shown).__repr__(N_CHAR_MAX))
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Any = None, *, weights: ArrayLike | None = None) -> Self:
         """Fit to labelled vectors.
 
         Parameters
@@ -202,6 +202,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         y : labels: dict of {view: labels}, DataFrame, Arrow table, structured array, or array (n,) or
             (n, n_views). What cuts labels into folds, such as scikit-learn's ``GridSearchCV``, needs
             one row a vector and so takes no dict: `mvplda.labels.label_rows` makes rows of a dict
+        weights : (n,) positive: the noise of a vector is ``noise_`` divided by its weight, so that vectors of short
+            utterances may count for less; give `enrol` weights on the same scale
         """
         if y is None and self.prior is None:
             raise LabelError(
@@ -219,8 +221,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             self.prior_strength_ = dict(zip((*views, "noise"), as_strengths(strengths, views), strict=True))
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
-        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment())
-        return self._fit(statistics, self._ranks(views))
+        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment(), weights=weights)
+        self._fit(statistics, self._ranks(views))
+        if weights is not None:
+            self.log_likelihoods_ += _weights_constant(statistics, weights)
+        return self
 
     def with_prior(
         self,
@@ -304,6 +309,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
         if self.algorithm == "paper" and self.loading_shrinkage > 0:
             raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
+        statistics, mean_weight = statistics.balanced()
+        if earlier is not None and mean_weight != 1:
+            earlier = replace(earlier, noise=earlier.noise / mean_weight)
         if self.prior is None:
             asked, ranks = choose_ranks(statistics, wanted)
         else:
@@ -353,7 +361,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 callback=self._watch(statistics, design.plan.measure),
             )
         origin = statistics.origin
-        self._take(views, replace(fit.parameters, mean=fit.parameters.mean + origin))
+        own = fit.parameters if mean_weight == 1 else replace(fit.parameters, noise=mean_weight * fit.parameters.noise)
+        self._take(views, replace(own, mean=own.mean + origin))
         self.log_likelihoods_ = fit.log_likelihoods
         self.n_iter_ = len(fit.log_likelihoods) - 1
         self.converged_ = fit.converged
@@ -415,17 +424,18 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             messages=tuple(messages),
         )
 
-    def log_likelihood(self, X: ArrayLike, y: Any) -> float:
+    def log_likelihood(self, X: ArrayLike, y: Any, *, weights: ArrayLike | None = None) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
 
         Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound.
         """
         check_is_fitted(self, "mean_")
         X = self._vectors(X, reset=False)
-        statistics = SufficientStatistics.from_arrays(
-            X, encode_labels(y, tuple(self.views_), missing=self.missing), second_moment=self._second_moment()
-        )
-        return self.log_likelihood_statistics(statistics)
+        table = encode_labels(y, tuple(self.views_), missing=self.missing)
+        moment = self._second_moment()
+        statistics = SufficientStatistics.from_arrays(X, table, second_moment=moment, weights=weights)
+        constant = 0.0 if weights is None else _weights_constant(statistics, weights)
+        return self.log_likelihood_statistics(statistics) + constant
 
     def log_likelihood_statistics(self, statistics: SufficientStatistics) -> float:
         """Log-likelihood (nat) of the vectors behind sufficient statistics: see `log_likelihood`."""
@@ -433,6 +443,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         p = self.parameters_
         if statistics.dimension != len(p.mean):
             raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
+        statistics, mean_weight = statistics.balanced()
+        p = p if mean_weight == 1 else replace(p, noise=p.noise / mean_weight)
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
@@ -680,6 +692,12 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
     if not model.tol >= 0:
         raise ParameterError(f"tol is at least 0; got {model.tol}")
+
+
+def _weights_constant(statistics: SufficientStatistics, weights: ArrayLike) -> float:
+    """What weights add to the log-likelihood of statistics that were made with them."""
+    each = np.asarray(weights, dtype=np.float64) * statistics.n / statistics.weight
+    return 0.5 * statistics.dimension * float(np.log(each).sum())
 
 
 class PLDA(MultiviewPLDA):

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import IntArray, PathLike
+from .._typing import Array, IntArray, PathLike
 from ..exceptions import DataError, ParameterError
 from ..persistence import Persistent
 from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
 from ..scoring.profiles import Profiles, SideLike, check_sides
-from ..scoring.question import Question, make_question
+from ..scoring.question import Question, Recognised, make_question
 
 
 class Identification(NamedTuple):
@@ -98,6 +98,30 @@ class BaseScorer(Persistent):
 
     def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
         raise NotImplementedError
+
+    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
+        """What the vectors say of the class of every test in a view: posteriors of the training classes, all alike.
+
+        Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
+
+        Parameters
+        ----------
+        test : Profiles, or an array of single vectors
+        view : whose classes training knows
+        new : count on classes that training has not met, too: the class None, as likely as each of the others
+        """
+        tests = self._sides(test, test)[1]
+        if view in tests.labels:
+            raise ParameterError(f"the tests have labels of view {view!r}: there is nothing to recognise")
+        logs = self._class_evidence(tests, view)
+        names = tuple(getattr(self, "classes_", {})[view].tolist())
+        logs, names = (logs, (*names, None)) if new else (logs[:, :-1], names)
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return Recognised(shares / shares.sum(axis=1, keepdims=True), names)
+
+    def _class_evidence(self, tests: Profiles, view: str) -> Array:
+        """(tests, classes + 1) log-likelihood as every training class, relative to that as a new one, the last."""
+        raise ParameterError(f"a {type(self).__name__} keeps no classes of a view, and recognises none")
 
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         check_is_fitted(self)

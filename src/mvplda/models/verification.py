@@ -11,17 +11,25 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._typing import IntArray
-from ..backend import cast, dtype_name, empty, is_torch
+from .._typing import Array, IntArray
+from ..backend import cast, dtype_name, empty, is_torch, to_host
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..labels import base_columns
 from ..persistence import fingerprint
-from ..scoring.cells import KnownClasses, Naming, Role
+from ..scoring.cells import KnownClasses, Naming, Role, group_profiles, standardise
 from ..scoring.evidence import LatentSpace
 from ..scoring.matrix import best_profiles, fill, score_pairs
-from ..scoring.profiles import Enrolment, Profiles, SideLike, enrolled_names, make_profiles, match_names
+from ..scoring.profiles import (
+    Enrolment,
+    Profiles,
+    SideLike,
+    enrolled_names,
+    heard_labels,
+    make_profiles,
+    match_names,
+)
 from ..scoring.question import Hypothesis, Question, Ratio, make_question
 from ..scoring.terms import Comparison, Scoring, ScoringState, Side, TermCache
 from .scorer import BaseScorer, Identification, check_pairs, check_top
@@ -37,10 +45,17 @@ class LatentModel(BaseScorer):
     classes_: dict[str, NDArray[Any]]
     class_means_: dict[str, NDArray[np.float64]]
     class_covariances_: dict[str, NDArray[np.float64]]
+    log_likelihoods_: NDArray[np.float64]
     missing: Any
 
     def enrol(
-        self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None, *, method: Enrolment = "exact"
+        self,
+        X: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: Any = None,
+        *,
+        method: Enrolment = "exact",
+        weights: ArrayLike | None = None,
     ) -> Profiles:
         """Make profiles of vectors.
 
@@ -52,6 +67,8 @@ class LatentModel(BaseScorer):
             classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
             where both have labels; in views without labels all vectors of a profile are of one class
         method : "exact" keeps the count of vectors; "average" scores their mean as one vector
+        weights : (n,) positive: the noise of a vector is the model's, divided by its weight. Profiles of equal weights
+            are scored together, so that a few distinct values are quicker than many
         """
         state = self._state()
         if hasattr(X, "columns"):
@@ -59,7 +76,7 @@ class LatentModel(BaseScorer):
                 validate_data(self, X, reset=False, skip_check_array=True)  # the features' names and their order
             except ValueError as error:
                 raise DataError(str(error)) from error
-        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing)
+        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing, weights)
 
     def llr(
         self,
@@ -247,7 +264,7 @@ class LatentModel(BaseScorer):
                 raise ParameterError(
                     "scoring='paper' is for two views without interaction, and asks for both at once or for one of them"
                 )
-            if question.known_views or profiles.labels or tests.labels:
+            if question.known_views or question.recognised or profiles.labels or tests.labels:
                 raise ParameterError("scoring='paper' knows neither labels nor known=")
         return self._put(ratio, profiles, tests, question, scoring, dtype)
 
@@ -260,19 +277,39 @@ class LatentModel(BaseScorer):
         asked = set().union(*ratio.hypotheses)
         enrol, test = Side(profiles, {}), Side(tests, {})
         namings = dict.fromkeys(base_columns(tuple(self.views_)), Naming())
-        posteriors = {}
-        for view in dict.fromkeys([*labelled, *known]):
+        posteriors, heard = {}, {}
+        recognised = question.recognised or {}
+        for view in dict.fromkeys([*labelled, *known, *recognised]):
+            listed = None
+            if view in recognised:
+                if view not in namings:
+                    raise LabelError(f"recognised names no view of the model: {view!r}; it has {list(namings)}")
+                listed, heard[view] = heard_labels(view, recognised[view], self.classes_.get(view), tests)
             training = self._training(view) if view in known else None
             carried = enrolled_names(profiles, view, question.claims(view))
             role: Role = "plain" if view not in labelled else "claim" if view in asked else "fact"
-            numbers, found = match_names(view, carried, tests.labels.get(view), training)
+            numbers, found = match_names(view, carried, tests.labels.get(view, listed), training)
             enrol.names[view] = numbers[0]
-            if numbers[1] is not None:
+            if listed is None and numbers[1] is not None:
                 test.names[view] = numbers[1]
-            namings[view] = Naming(role, found)
+            columns = None if listed is None or numbers[1] is None else tuple(numbers[1].tolist())
+            namings[view] = Naming(role, found, columns)
             if training is not None:
                 posteriors[view] = self._posteriors(view)
-        return Comparison(ratio, enrol, test, self._state(), namings, posteriors, scoring, dtype)
+        return Comparison(ratio, enrol, test, self._state(), namings, posteriors, scoring, dtype, heard)
+
+    def _class_evidence(self, tests: Profiles, view: str) -> Array:
+        names, known, gram = self._training(view), self._posteriors(view), self._state().space.gram
+        logs = np.empty((len(tests), len(names) + 1))
+        for group in group_profiles(tests, self.views_, {}):
+            y, table = group.gather(tests.y), group.table
+            for c in (-1, *range(len(names))):
+                reading = tuple(
+                    (c if v == view else -1,) * len(own) for v, own in zip(table.base, table.names, strict=True)
+                )
+                as_class: Any = standardise(table, gram, y, reading, {view: known}, alone=True).log_evidence
+                logs[group.profiles, c] = to_host(as_class)
+        return np.asarray(logs - logs[:, -1:])
 
     def _training(self, view: str) -> NDArray[Any]:
         """Names of the training classes of a view whose posteriors are kept."""

@@ -271,10 +271,11 @@ def _known_blocks(
 Role = Literal["plain", "fact", "claim"]
 """plain: named on one side at most; fact: named on both; claim: named on both, and asked about."""
 
-Match = tuple[int, int]
-"""Of a class of the test: the class of the enrolment that it is, and its training class; -1 for none."""
+Match = tuple[int, int, int]
+"""Of a class of the test: the class of the enrolment that it is, its training class, and the column of what a
+recogniser says of it; -1 for none."""
 
-FRESH: Match = (-1, -1)
+FRESH: Match = (-1, -1, -1)
 
 MOST_WORLDS = 2**13
 
@@ -285,13 +286,21 @@ class Naming:
 
     role : what labels on both sides mean
     training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
+    heard : names of the classes that a recogniser tells of, by number, -1 for "none of them"; None: there is no such
     """
 
     role: Role = "plain"
     training: IntArray | None = None
+    heard: tuple[int, ...] | None = None
 
     def seen(self, name: int) -> int:
         return -1 if self.training is None or name < 0 else int(self.training[name])
+
+    def column(self, name: int) -> int:
+        """Of what the recogniser says: behind the classes come that of a class it does not list, and of any class."""
+        if self.heard is None:
+            return -1
+        return len(self.heard) + 1 if name < 0 else self.heard.index(name) if name in self.heard else len(self.heard)
 
 
 @dataclass(frozen=True)
@@ -304,7 +313,12 @@ class World:
     @property
     def reading(self) -> Known:
         """Training class of every class of the test."""
-        return tuple(tuple(known for _, known in classes) for classes in self.matches)
+        return tuple(tuple(known for _, known, _ in classes) for classes in self.matches)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Column of what a recogniser says, by base view; a test of several classes has none."""
+        return tuple(max(column for _, _, column in classes) for classes in self.matches)
 
 
 def enrolled_reading(table: CellTable, namings: Mapping[str, Naming]) -> Known:
@@ -339,7 +353,8 @@ def worlds(hypothesis: Hypothesis, enrol: CellTable, test: CellTable, namings: M
     for meeting, times in meetings.items():
         chosen = list(options)
         for i, (e, t) in zip(met, meeting, strict=True):
-            match = (e, namings[base[i]].seen(enrol.names[i][e]))
+            name = enrol.names[i][e]
+            match = (e, namings[base[i]].seen(name), namings[base[i]].column(name))
             chosen[i] = [tuple(match if c == t else FRESH for c in range(len(test.names[i])))]
         for matches in product(*(option for option in chosen if option is not None)):
             found[matches] += times
@@ -358,7 +373,7 @@ def _refuse_too_many(possibilities: float) -> None:
 def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> tuple[Match, ...]:
     """Equal names are the same class."""
     at = {name: e for e, name in enumerate(enrolled) if name >= 0}
-    return tuple((at.get(name, -1), naming.seen(name)) for name in tested)
+    return tuple((at.get(name, -1), naming.seen(name), -1) for name in tested)
 
 
 def _otherwise(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> list[tuple[Match, ...]]:
@@ -368,7 +383,7 @@ def _otherwise(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
     if naming.training is not None:
         names |= {int(name): names.get(int(name), -1) for name in np.flatnonzero(naming.training >= 0)}
-    others = [FRESH, *((e, naming.seen(name)) for name, e in names.items() if name not in tested)]
+    others = [FRESH, *((e, naming.seen(name), -1) for name, e in names.items() if name not in tested)]
     claimed = [c for c, name in enumerate(tested) if name >= 0]
     found = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
     if len(claimed) > 1:
@@ -379,10 +394,14 @@ def _otherwise(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -
 def _outside(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> list[tuple[Match, ...]]:
     """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
     fresh = (FRESH,) * len(tested)
+    if naming.heard is not None:
+        left = [name for name in naming.heard if name < 0 or name not in enrolled]
+        heard: list[tuple[Match, ...]] = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
+        return heard or [((-1, -1, len(naming.heard)),)]
     if naming.training is None or len(tested) > 1 or all(naming.seen(name) < 0 for name in enrolled):
         return [fresh]
     others = np.setdiff1d(np.flatnonzero(naming.training >= 0), enrolled)
-    return [fresh, *(((-1, naming.seen(int(name))),) for name in others)]
+    return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]
 
 
 def shared_latents(enrol: CellTable, test: CellTable, world: World) -> tuple[Index, Index]:

@@ -69,7 +69,7 @@ class PairTerm:
     value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
 
     left, right : (r_e, rho), (r_t, rho), rho the number of latents that h shares
-    row, column : (r_e, r_e), (r_t, r_t) symmetric
+    row, column : (r_e, r_e), (r_t, r_t) symmetric; or (rho,), and the form is the squares of ``y left`` so weighted
     basis : (r, D) where the form is one of ``y basis``, which is narrower; otherwise None
     """
 
@@ -142,20 +142,18 @@ def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTe
     """
     W = space.whitened
     assert W is not None
-    # p(e | t) against p(e): Gaussians of the whitened mean of e, of covariances `given` and `alone_e` (9.7).
     A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, np.eye(len(W))
-    alone_e, alone_t = (cho_factor(A + one / n, lower=True) for n in (n_e, n_t))
-    gain = cho_solve(alone_t, R)  # what t says of e
-    given = A + one / n_e - R @ gain
-    joint = cho_factor((given + given.T) / 2, lower=True)
-    cross = cho_solve(joint, gain.T) / (n_e * n_t)
-    row = (cho_solve(alone_e, one) - cho_solve(joint, one)) / (2 * n_e**2)
-    column = -gain @ cross * (n_e / (2 * n_t))
-    constant = float(np.log(np.diag(alone_e[0])).sum() - np.log(np.diag(joint[0])).sum())
-    u, size, v = np.linalg.svd(cross)
-    root = np.sqrt(size[size > 1e-15 * size[0]])
-    left, right = u[:, : len(root)] * root, v[: len(root)].T * root
-    return PairTerm(left, right, (row + row.T) / 2, (column + column.T) / 2, constant, space.unfold)  # (V12)
+    # Seen from their canonical variables u and v, the sides have unit variances and the correlations c, and all that
+    # they say together is (c u v - c^2 (u^2 + v^2) / 2) / (1 - c^2): the forms are sums of squares (9.7).
+    lower_e, lower_t = (cholesky(A + one / n, lower=True) for n in (n_e, n_t))
+    half = solve_triangular(lower_e, R, lower=True)
+    left, c, right = np.linalg.svd(solve_triangular(lower_t, half.T, lower=True).T)
+    c = np.minimum(c[c > 1e-15 * c[0]], 1.0 - np.finfo(np.float64).epsneg)
+    scale = np.sqrt(c / ((1.0 - c) * (1.0 + c)))
+    left = solve_triangular(lower_e, left[:, : len(c)], lower=True, trans=1) * (scale / n_e)
+    right = solve_triangular(lower_t, right[: len(c)].T, lower=True, trans=1) * (scale / n_t)
+    constant = -0.5 * float(np.log1p(-c).sum() + np.log1p(c).sum())
+    return PairTerm(left, right, -c / 2, -c / 2, constant, space.unfold)  # (V12)
 
 
 def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Array, Array, float]:

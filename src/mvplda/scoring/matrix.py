@@ -19,8 +19,12 @@ from ..backend import cast, dtype_name, empty, in_parallel, is_torch, like, on_c
 from .evidence import Factors, Terms, log_sum
 from .terms import Comparison
 
-BLOCK_ROWS, BLOCK_COLUMNS = 512, 512
-BAND_ROWS = 512
+BLOCK = 512
+"""Rows and columns of the blocks in which a matrix is made."""
+
+THIN_ROWS, SMALL_PRODUCT = 32, 10**6
+"""Of thin factors so many rows are multiplied at a time: products of fewer multiplications are not packed by BLAS."""
+
 LOWEST = -120.0
 """Powers of two below this are no ordinary float32 numbers: slow to make, and too small to count."""
 
@@ -46,30 +50,29 @@ def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None
         only = terms.numerator[0]
 
         def fill(start: int) -> None:
-            rows = slice(start, min(start + BAND_ROWS, n_rows))
+            rows = slice(start, min(start + BLOCK, n_rows))
             np.matmul(only.left[rows], only.right.T, out=out[rows])
 
-        in_parallel(fill, range(0, n_rows, BAND_ROWS), out.size, threads)
+        in_parallel(fill, range(0, n_rows, BLOCK), out.size, threads)
         return
 
-    binary = [Factors(f.left * out.dtype.type(LOG2_E), f.right, 0.0) for f in _products(terms.denominator)]
+    strips = [slice(left, min(left + BLOCK, n_columns)) for left in range(0, n_columns, BLOCK)]
+    if shape == (1, 2):
+        factors = *terms.numerator, *_products(terms.denominator)
+        scales = (1.0, LOG2_E, LOG2_E)
+        lefts = [f.left * out.dtype.type(scale) for f, scale in zip(factors, scales, strict=True)]
+        turned = [[np.ascontiguousarray(f.right[columns].T) for f in factors] for columns in strips]
 
     def fill_blocks(start: int) -> None:
-        block = min(BLOCK_ROWS, n_rows - start), min(BLOCK_COLUMNS, n_columns)
-        work = [np.zeros(block, dtype=out.dtype) for _ in range(6)]
-        work[5][:] = LOWEST
-        for first in range(start, min(start + BAND_ROWS, n_rows), BLOCK_ROWS):
-            rows = slice(first, min(first + BLOCK_ROWS, start + BAND_ROWS, n_rows))
-            for left in range(0, n_columns, BLOCK_COLUMNS):
-                columns = slice(left, min(left + BLOCK_COLUMNS, n_columns))
-                target = out[rows, columns]
-                if shape == (1, 2):
-                    blocks = [w[: target.shape[0], : target.shape[1]] for w in work]
-                    _two_against_one((terms.numerator[0], *binary), rows, columns, blocks, target)
-                else:
-                    target[:] = evaluate_block(terms, rows, columns)
+        rows = slice(start, min(start + BLOCK, n_rows))
+        work = np.full((4, BLOCK * BLOCK if shape == (1, 2) else 0), LOWEST, dtype=out.dtype)
+        for strip, columns in enumerate(strips):
+            if shape == (1, 2):
+                _two_against_one([left[rows] for left in lefts], turned[strip], work, out[rows, columns])
+            else:
+                out[rows, columns] = evaluate_block(terms, rows, columns)
 
-    in_parallel(fill_blocks, range(0, n_rows, BAND_ROWS), out.size, threads)
+    in_parallel(fill_blocks, range(0, n_rows, BLOCK), out.size, threads)
 
 
 def _shape_of(terms: Terms) -> tuple[int, int] | None:
@@ -84,50 +87,111 @@ def _products(factors: tuple[Factors, ...]) -> list[Factors]:
 
 
 def _two_against_one(
-    factors: tuple[Factors, ...], rows: slice, columns: slice, work: Sequence[FloatArray], out: FloatArray
+    lefts: Sequence[FloatArray], rights: Sequence[FloatArray], work: FloatArray, out: FloatArray
 ) -> None:
     """out = n - log(1 + exp a + exp b), from the factors of n, and of a and b times log2 e.
 
-    Sorted, so that two exponentials suffice, and in the passes that NumPy does fastest: powers of two,
-    and no scalar operands in minima and maxima.
+    work : (4, numbers of a block), the last row of them LOWEST
     """
-    n, a, b, low, zero, lowest = work
-    for f, block in zip(factors, (n, a, b), strict=True):
-        np.matmul(f.left[rows], f.right[columns].T, out=block)
-    np.minimum(a, b, out=low)
-    np.maximum(a, b, out=a)
-    np.maximum(a, zero, out=b)  # the largest of a, b and 0
-    low -= b
-    np.abs(a, out=a)
-    np.negative(a, out=a)
-    np.maximum(a, lowest, out=a)
-    np.maximum(low, lowest, out=low)
-    np.exp2(a, out=a)
-    np.exp2(low, out=low)
-    a += low
-    a += out.dtype.type(1)
-    np.log2(a, out=a)
+    a, b = work[:2, : out.size]
+    for left, right, product in zip(lefts[1:], rights[1:], (a, b), strict=True):
+        _multiply(left, right, product.reshape(out.shape))
+    negligible = -4.0 - np.finfo(out.dtype).nmant  # powers that do not change a number as large as 1
+    counts = a > negligible
+    counts |= b > negligible
+    if 8 * np.count_nonzero(counts) < out.size:  # most pairs of a large matrix share nothing: their ratio is n
+        some = np.flatnonzero(counts)
+        against = _log_of_sum(a.take(some), b.take(some), *work[2:, : len(some)])
+        a.fill(0.0)
+        a[some] = against
+    else:
+        _log_of_sum(a, b, *work[2:, : out.size])
+    _multiply(lefts[0], rights[0], out)
+    out -= a.reshape(out.shape)
+
+
+def _log_of_sum(a: FloatArray, b: FloatArray, low: FloatArray, lowest: FloatArray) -> FloatArray:
+    """log(1 + exp a + exp b) of a and b times log2 e, into a; b and low are overwritten.
+
+    In the passes that NumPy does fastest: powers of two, and no scalar operands where `lowest` can be one.
+    """
+    top: FloatArray | None = None
+    if max(a.max(initial=0.0), b.max(initial=0.0)) > np.finfo(a.dtype).maxexp - 8:
+        # powers would overflow: the larger of the two and 1 is taken out
+        np.minimum(a, b, out=low)
+        np.maximum(a, b, out=a)
+        top = np.maximum(a, 0.0, out=b)
+        low -= top
+        np.negative(np.abs(a, out=a), out=a)
+        b = low
+    for exponents in (a, b):
+        np.maximum(exponents, lowest, out=exponents)
+        np.exp2(exponents, out=exponents)
     a += b
-    a *= out.dtype.type(LN_2)
-    np.subtract(n, a, out=out)
+    a += 1.0
+    np.log2(a, out=a)
+    if top is not None:
+        a += top
+    a *= LN_2
+    return a
 
 
-def evaluate_pairs(terms: Terms, rows: Any, columns: Any) -> Any:
-    """LLRs of single pairs: gathered factors and their dot products."""
+def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
+    """out = left right."""
+    whole = len(left) // THIN_ROWS * THIN_ROWS if THIN_ROWS * right.size < SMALL_PRODUCT else 0
+    if whole:
+        stacked = (-1, THIN_ROWS)
+        np.matmul(left[:whole].reshape(*stacked, left.shape[1]), right, out=out[:whole].reshape(*stacked, out.shape[1]))
+    np.matmul(left[whole:], right, out=out[whole:])
 
-    def values(factors: Factors) -> Any:
-        if factors.left is None:
-            return factors.log_weight
-        if isinstance(factors.left, np.ndarray):
-            return np.einsum("ij,ij->i", factors.left.take(rows, 0), factors.right.take(columns, 0))
-        return (factors.left[rows] * factors.right[columns]).sum(-1)
 
-    for_same = log_sum([values(f) for f in terms.numerator])
-    return for_same - log_sum([values(f) for f in terms.denominator])
+def evaluate_pairs(terms: Terms, trials: int) -> Callable[[Any, Any], Any]:
+    """What gives the LLRs of single pairs, some of so many: gathered rows of the factors and their dot products."""
+    sides = terms.numerator, terms.denominator
+    factors = [*_products(terms.numerator), *_products(terms.denominator)]
+    lefts, rights = [f.left for f in factors], [f.right for f in factors]
+    owners: list[FloatArray | None] = [None] * len(factors)
+    numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in (*lefts, *rights))
+    on_host = all(isinstance(matrix, np.ndarray) for matrix in lefts)
+    if on_host and len(factors) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(m.shape[1] for m in lefts)):
+        # of a long list every trial takes one row of either side, in which all factors stand
+        owners = [np.repeat(np.eye(len(factors), dtype=lefts[0].dtype), [m.shape[1] for m in lefts], axis=0)]
+        lefts, rights = [np.hstack(lefts)], [np.hstack(rights)]
+
+    def values(rows: Any, columns: Any) -> Any:
+        found = iter([v for sides in zip(lefts, rights, owners, strict=True) for v in _row_dots(*sides, rows, columns)])
+        for_same, against = ([f.log_weight if f.left is None else next(found) for f in side] for side in sides)
+        return log_sum(for_same) - log_sum(against)
+
+    return values
+
+
+def _row_dots(left: Any, right: Any, owner: FloatArray | None, rows: Any, columns: Any) -> Any:
+    """(terms, n) dot products of rows of two factors; with an owner, of the columns of every term."""
+    if not isinstance(left, np.ndarray):
+        return (left[rows] * right[columns]).sum(-1)[None]
+    found = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
+    space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
+    for start in range(0, len(rows), GATHERED):
+        some = slice(start, start + GATHERED)
+        a, b = space[:, : len(rows[some])]
+        left.take(rows[some], 0, out=a, mode="clip")  # the pairs are checked; to check them again takes a copy
+        right.take(columns[some], 0, out=b, mode="clip")
+        if owner is None:
+            np.einsum("ij,ij->i", a, b, out=found[0, some])
+        else:
+            a *= b
+            found[:, some] = (a @ owner).T
+    return found
 
 
 SCATTER_ELEMENTS = 2**22
-PAIR_CHUNK = 2**12
+PAIR_CHUNK = 2**16
+GATHERED = 2**11
+"""Trials of which rows are gathered at a time, while they are in the cache."""
+
+JOINED_NUMBERS = 2**24
+"""Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
 
 
 def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> Any:
@@ -149,10 +213,11 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
     with one_blas_thread():
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
             rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+            evaluate = evaluate_pairs(terms, len(here))
             for start in range(0, len(here), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
                 target = some if len(here) == len(pairs) else like(here[some], result)
-                scores = evaluate_pairs(terms, like(rows[some], result), like(columns[some], result))
+                scores = evaluate(like(rows[some], result), like(columns[some], result))
                 result[target] = scores if isinstance(scores, float) else cast(scores, dtype_name(result))
     return result
 

@@ -19,7 +19,9 @@ from ..backend import as_vectors, like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
 from ..labels import as_array, base_columns, encode_labels, exact_names, row_keys
 from ..persistence import Persistent, State, Tensors
+from ..statistics.record import check_weights
 from .evidence import LatentSpace, project
+from .question import Recognised
 
 Enrolment = Literal["exact", "average"]
 
@@ -151,26 +153,32 @@ def make_profiles(
     views: Mapping[str, int],
     model: str,
     missing: Any = None,
+    weights: ArrayLike | None = None,
 ) -> Profiles:
     """Sum the evidence of every profile's vectors, cell by cell."""
     if method not in ("exact", "average"):
         raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
     y = project(X, space)
     n = len(y)
+    each = np.ones(n) if weights is None else check_weights(weights, n)
+    y = y if weights is None else y * like(each[:, None], y)
     names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
     counts = np.bincount(owner, minlength=len(names))
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
         first, cell, carried = _cells(owner, labels, views, len(names), missing)
-        weights = np.bincount(cell).astype(np.float64)
-        return Profiles(names, counts, sum_rows(y, cell, len(first)), weights, owner[first], model, carried)
+        return Profiles(names, counts, sum_rows(y, cell, len(first)), _totals(cell, each), owner[first], model, carried)
     total = y if ids is None else sum_rows(y, owner, len(names))
-    weights = counts.astype(np.float64)
+    amount = _totals(owner, each, len(names))
     if method == "average":
-        total = total / like(weights[:, None], total)
-        weights = np.ones_like(weights)
-    return Profiles(names, counts, total, weights, np.arange(len(names)), model)
+        total = total / like(amount[:, None], total)
+        amount = np.ones_like(amount)
+    return Profiles(names, counts, total, amount, np.arange(len(names)), model)
+
+
+def _totals(number: IntArray, each: Array, size: int = 0) -> Array:
+    return np.bincount(number, each, size).astype(np.float64)
 
 
 def average_profiles(X: ArrayLike, ids: Any, width: int, model: str) -> Profiles:
@@ -260,6 +268,18 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
     numbers = np.full(len(array), -1)
     numbers[~absent] = codes.reshape(-1)
     return CellLabels(names, numbers[profiles.owner])
+
+
+def heard_labels(view: str, said: Recognised, training: Names | None, tests: Profiles) -> tuple[CellLabels, Array]:
+    """The classes that a recogniser tells of, as labels of its columns, and the logarithms of what it says."""
+    if view in tests.labels:
+        raise ParameterError(f"the tests have labels of view {view!r}, and posteriors besides: give one of the two")
+    names = said.named(view, training)
+    logs = said.logs(view, len(names), len(tests))
+    known = exact_names([name for name in names if name is not None], f"classes of view {view!r}")
+    codes = np.full(len(names), -1)
+    codes[[name is not None for name in names]] = np.arange(len(known))
+    return CellLabels(known, codes), logs
 
 
 def match_names(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -33,7 +33,10 @@ class Question:
     given : {view: "same" or "different"}, what is known of other views
     priors : {views that are the same: weight} over hypotheses, e.g. {("speaker",): 2, ("phrase",): 1, (): 1}
     known : views whose classes were seen in training and stand for themselves: {view: class of every
-        profile}, or the names of views in which the profiles have labels
+        profile}, or the names of views in which the profiles have labels; {view: posteriors} of profiles with labels
+        is short for the name of the view here and posteriors in `recognised`
+    recognised : {view: what a recogniser says of the class of every test}: a `Recognised`, or an array (tests, classes)
+        of posteriors, in the order of the training classes, or a dict of {class: (tests,) posteriors}
     countermeasure : one number for every test, or (profiles, tests): natural-log likelihood ratio of a person's
         voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
         be rejected, and the LLR must be calibrated for the sum to mean anything
@@ -52,6 +55,7 @@ class Question:
     known: Mapping[str, Any] | Iterable[str] | str | None = None
     countermeasure: Any = None
     spoof_prior: float | None = None
+    recognised: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
@@ -66,6 +70,16 @@ class Question:
             keep("priors", {tuple(views): weight for views, weight in self.priors})
         if self.known is not None and not isinstance(self.known, Mapping):
             keep("known", (self.known,) if isinstance(self.known, str) else tuple(self.known))
+        soft = {view: Recognised.of(said) for view, said in (self.recognised or {}).items()}
+        if isinstance(self.known, Mapping):
+            short = {view: Recognised.of(said) for view, said in self.known.items() if _are_posteriors(said)}
+            if twice := [view for view in short if view in soft]:
+                raise ParameterError(
+                    f"posteriors of view {twice[0]!r} stand in known and in recognised: give them once"
+                )
+            keep("known", {view: None if view in short else claims for view, claims in self.known.items()})
+            soft |= short
+        keep("recognised", soft or None)
         if self.spoof_prior is not None:
             if self.countermeasure is None:
                 raise ParameterError("spoof_prior is a share of spoofs, of which a countermeasure= tells: give it too")
@@ -87,8 +101,9 @@ class Question:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
         if isinstance(self.known, Mapping):
             raise ParameterError("known= names the classes of certain profiles, which cannot be kept: name views only")
-        if self.countermeasure is not None:
-            raise ParameterError("countermeasure= is of certain tests, and cannot be kept: leave it out")
+        for name in ("countermeasure", "recognised"):
+            if getattr(self, name) is not None:
+                raise ParameterError(f"{name}= is of certain tests, and cannot be kept: leave it out")
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self.parts().items()}
         if self.given is not None:
             plain["given"] = dict(self.given)
@@ -102,7 +117,7 @@ class Question:
 
     def only_same(self, scorer: str, *, is_llr: bool = False) -> tuple[str, ...] | None:
         """The views in question, for a scorer that can be asked nothing else."""
-        names = [name for name in ("given", "priors", "known") if getattr(self, name)]
+        names = [name for name in ("given", "priors", "known", "recognised") if getattr(self, name)]
         for name in names if is_llr or self.countermeasure is None else [*names, "countermeasure"]:
             raise ParameterError(f"{scorer} cannot be told of {name}: leave it out")
         return None if self.same is None else tuple(self.same)
@@ -196,6 +211,90 @@ class Question:
             parts[(SPOOF,)] = logs[first] - said + spoofs
         total = log_sum([part + 0 for part in parts.values()])
         return {h: namespace(part).exp(part - total) for h, part in parts.items()}
+
+    def for_tests(self, numbers: IntArray) -> Question:
+        """The question about some of the tests, by position."""
+        if self.recognised is None:
+            return self
+        return replace(self, recognised={view: said.take(numbers) for view, said in self.recognised.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Recognised:
+    """What a recogniser says of the class of every test, beside what the vectors say.
+
+    Only ratios count: posteriors need not add up to 1. They become likelihoods where the recogniser's prior is
+    divided out, and stand for themselves where it took all classes for equally likely. What the recogniser heard and
+    the vectors must be independent given the class (docs/math.md, section 9.10).
+
+    Parameters
+    ----------
+    posteriors : (tests, classes)
+    classes : names of the classes, None among them for "none of these"; by default the training classes of the view.
+        A class that is not listed is ruled out
+    prior : (classes,) what the recogniser took for their probabilities beforehand; None: all the same
+
+    Examples
+    --------
+    >>> from mvplda import Recognised
+    >>> Recognised.of({"yes": [0.9, 0.2], "no": [0.1, 0.8]}).classes
+    ('yes', 'no')
+    """
+
+    posteriors: Any
+    classes: Sequence[Any] | None = None
+    prior: Any = None
+
+    @classmethod
+    def of(cls, said: Any) -> Recognised:
+        if isinstance(said, Recognised):
+            return said
+        if not isinstance(said, Mapping):
+            return cls(said)
+        columns = [np.asarray(column, dtype=np.float64) for column in said.values()]
+        if not columns or any(column.shape != columns[0].shape or column.ndim != 1 for column in columns):
+            raise DataError("posteriors by class are one number a test each: {class: (tests,)}")
+        return cls(np.stack(columns, axis=1), tuple(said))
+
+    def take(self, numbers: IntArray) -> Recognised:
+        return replace(self, posteriors=np.asarray(self.posteriors)[numbers])
+
+    def named(self, view: str, training: Any) -> tuple[Any, ...]:
+        """The classes, by name; None is "none of these"."""
+        if self.classes is None:
+            if training is None:
+                raise LabelError(f"the model has no classes of view {view!r}: name those of the posteriors")
+            return tuple(np.asarray(training).tolist())
+        names = tuple(np.asarray(self.classes, dtype=object).tolist())
+        if len(set(names)) < len(names) or not names:
+            raise LabelError(f"posteriors of view {view!r} name each class once, and at least one; got {list(names)}")
+        return names
+
+    def logs(self, view: str, n_classes: int, n_tests: int) -> Array:
+        """(tests, classes + 2) log-likelihoods: of the classes, of a class that is not listed, and of any class."""
+        said = np.asarray(self.posteriors, dtype=np.float64)
+        if said.shape != (n_tests, n_classes):
+            raise DataError(
+                f"posteriors of view {view!r} have a row a test and a column a class, {(n_tests, n_classes)}; got "
+                f"{said.shape}"
+            )
+        prior = np.ones(n_classes) if self.prior is None else np.asarray(self.prior, dtype=np.float64)
+        if prior.shape != (n_classes,) or not (np.isfinite(prior) & (prior > 0)).all():
+            raise DataError(f"the prior of a recogniser is a positive number a class, {(n_classes,)}; got {prior}")
+        if not (np.isfinite(said) & (said >= 0)).all() or not (said.sum(axis=1) > 0).all():
+            raise DataError(f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test")
+        ratio = said / prior
+        ratio /= ratio.max(axis=1, keepdims=True)
+        every = np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)])
+        return np.asarray(np.where(every > 0, np.log(np.where(every > 0, every, 1.0)), RULED_OUT))
+
+
+RULED_OUT = -1e5
+"""The logarithm of a probability of 0, such that sums stay numbers."""
+
+
+def _are_posteriors(claims: Any) -> bool:
+    return isinstance(claims, (Mapping, Recognised)) or np.ndim(claims) == 2
 
 
 def make_question(question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Question:

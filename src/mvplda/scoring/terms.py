@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from scipy.linalg import cholesky
 
 from .._typing import AnyArray, Array, IntArray
-from ..backend import cast, empty, largest, like, namespace
+from ..backend import empty, largest, like, namespace
 from ..exceptions import DataError
 from .cells import (
     CellTable,
@@ -47,6 +47,9 @@ MADE_TIMES = 6
 
 READ_NUMBERS = 2**22
 """Tests are seen as every known class in chunks of about this many numbers."""
+
+MakeHalf = Callable[[str], tuple[AnyArray, AnyArray]]
+"""Makes a factor in some dtype, and the sizes of its rows."""
 
 FLOAT32_TERMS = 2.0**16
 """Terms larger than this are not held in float32: their rounding would show in the LLRs."""
@@ -161,17 +164,24 @@ class _Kind:
             self._narrow[reading] = y @ like(term.basis, y)
         return self._narrow[reading]
 
-    def extra(self, reading: Known) -> Any:
-        """Log evidence as these classes, less the best; None where there is only one reading."""
-        return None if self._best is None else self._seen[reading].log_evidence - self._best
+    def extra(self, world: World) -> Any:
+        """What a world makes of the vectors and of what is heard in them; None where all are alike.
 
-    def half(self, key: TermKey, reading: Known, make: Callable[[], tuple[AnyArray, AnyArray]]) -> _Half:
+        Log evidence as the world's classes, less the best; and the logarithm of what a recogniser says of them.
+        """
+        parts = [] if self._best is None else [self._seen[world.reading].log_evidence - self._best]
+        for view, column in zip(self.group.table.base, world.columns, strict=True):
+            if column >= 0:
+                parts.append(like(self.comparison.heard[view][self.group.profiles, column], self.y))  # (V14)
+        return sum(parts[1:], parts[0]) if parts else None
+
+    def half(self, key: TermKey, reading: Known, make: MakeHalf) -> _Half:
         """A factor of this side, made once a comparison; once for all where nothing but the profiles is in it."""
-        lasting = self.group.whole and not self.comparison.posteriors
+        lasting = self.group.whole and not self.comparison.posteriors and not self.comparison.heard
         halves = self.side.profiles.kept.setdefault("halves", {}) if lasting else self._halves
         half = halves.get((key, reading))
         if half is None:
-            half = _Half(make)
+            half = _Half(make, self.comparison.dtype)
             size = half.shape[0] * half.shape[1]
             if lasting:
                 room = max(MADE_TIMES * self.y.shape[0] * self.y.shape[1], 4 * size)
@@ -191,42 +201,52 @@ class _Half:
     size : the largest number that it can bring into a score
     """
 
-    def __init__(self, make: Callable[[], tuple[AnyArray, AnyArray]]) -> None:
-        self._make = make
-        self._values: AnyArray | None
-        self._values, sizes = make()
-        self._cast: dict[str, AnyArray] = {}
-        self.shape, self.size = tuple(self._values.shape), largest(sizes)
+    def __init__(self, make: MakeHalf, dtype: DTypeLike) -> None:
+        self._make, name = make, np.dtype(dtype).name
+        values, sizes = make(name)
+        self._made = {name: values}
+        self.shape, self.size = tuple(values.shape), largest(sizes)
 
     def sizes(self) -> AnyArray:
-        return self._make()[1]
+        return self._make("float64")[1]
 
     def as_dtype(self, dtype: DTypeLike) -> AnyArray:
         name = np.dtype(dtype).name
-        if name not in self._cast:
-            values = self._make()[0] if self._values is None else self._values
-            self._cast[name], self._values = cast(values, name), None
-        return self._cast[name]
+        if name not in self._made:
+            self._made[name] = self._make(name)[0]
+        return self._made[name]
 
 
-def _left(term: PairTerm, y: AnyArray, log_weight: float) -> tuple[AnyArray, AnyArray]:
+def _left(term: PairTerm, y: AnyArray, log_weight: float, dtype: str) -> tuple[AnyArray, AnyArray]:
     """[E, row, 1], and the sizes of its rows."""
-    own = (_times(y, term, "row") * y).sum(1) + (term.constant + log_weight)
-    return _with_own(_times(y, term, "left"), own, row=True)
+    cross = _times(y, term, "left")
+    return _with_own(cross, _own(term, "row", y, cross) + (term.constant + log_weight), dtype, row=True)
 
 
-def _right(term: PairTerm, y: AnyArray, extra: AnyArray | None) -> tuple[AnyArray, AnyArray]:
+def _right(term: PairTerm, y: AnyArray, extra: AnyArray | None, dtype: str) -> tuple[AnyArray, AnyArray]:
     """[T, 1, column], and the sizes of its rows."""
-    own = (_times(y, term, "column") * y).sum(1)
-    return _with_own(_times(y, term, "right"), own if extra is None else own + extra, row=False)
+    cross = _times(y, term, "right")
+    own = _own(term, "column", y, cross)
+    return _with_own(cross, own if extra is None else own + extra, dtype, row=False)
 
 
-def _with_own(cross: AnyArray, own: AnyArray, *, row: bool) -> tuple[AnyArray, AnyArray]:
+def _own(term: PairTerm, name: str, y: AnyArray, cross: AnyArray) -> Any:
+    """(n,) what a side says by itself."""
+    weights = getattr(term, name)
+    return (cross * cross) @ like(weights, y) if weights.ndim == 1 else _row_products(_times(y, term, name), y)
+
+
+def _with_own(cross: AnyArray, own: AnyArray, dtype: str, *, row: bool) -> tuple[AnyArray, AnyArray]:
     width = cross.shape[1]
-    values = empty((len(cross), width + 2), np.float64, cross)
+    values = empty((len(cross), width + 2), dtype, cross)
     values[:, :width] = cross
     values[:, width], values[:, width + 1] = (own, 1.0) if row else (1.0, own)
-    return values, abs(own) + (cross * cross).sum(1)
+    return values, abs(own) + _row_products(cross, cross)
+
+
+def _row_products(a: AnyArray, b: AnyArray) -> Any:
+    """(n,) products of the rows of two (n, m), without an array of their size."""
+    return namespace(a).einsum("ij,ij->i", a, b)
 
 
 def _times(y: AnyArray, term: PairTerm, name: str) -> Any:
@@ -240,6 +260,7 @@ class Comparison:
 
     namings : what is known of the classes' names, by base view
     posteriors : of training classes, by the views in which they are known
+    heard : {view: (tests, classes + 2) logs of what a recogniser says of the tests}, see `Naming.column`
     """
 
     ratio: Ratio
@@ -250,6 +271,7 @@ class Comparison:
     posteriors: Mapping[str, KnownClasses]
     scoring: Scoring = "exact"
     dtype: DTypeLike = np.float32
+    heard: Mapping[str, Array] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -338,15 +360,14 @@ class Comparison:
                 for linked in possible[h]:
                     weight = log_weight + linked.log_weight + shift
                     reading = linked.world.reading
-                    key, make = self._pair_term(enrol.seen(own), test.seen(reading), h, linked)
-                    if make is None:
+                    key, found = self._pair_term(enrol.seen(own), test.seen(reading), h, linked)
+                    if found is None:
                         apart.append((weight, linked.world))
                         continue
-                    term = self.state.terms.get(key, make)
+                    term = self.state.terms.get(key, found)
                     left = enrol.half((key, weight), own, partial(_left, term, enrol.y_for(term, own), weight))
-                    right = test.half(
-                        (key,), reading, partial(_right, term, test.y_for(term, reading), test.extra(reading))
-                    )
+                    make = partial(_right, term, test.y_for(term, reading), test.extra(linked.world))
+                    right = test.half((key, linked.world.columns), reading, make)
                     halves.append((left, right))  # (V7)
                     made.append((left, right))
             if apart:
@@ -371,14 +392,14 @@ class Comparison:
         self, enrol: _Kind, test: _Kind, apart: list[tuple[float, World]], halves: list[tuple[_Half, _Half]]
     ) -> tuple[_Half, _Half] | float:
         """Worlds in which the sides share nothing: one number, or one for every test."""
-        if test.extra(apart[0][1].reading) is None:
+        if test.extra(apart[0][1]) is None:
             total = float(np.logaddexp.reduce([weight for weight, _ in apart]))
             return 0.0 if abs(total) < 1e-15 else total
-        column = log_sum([test.extra(world.reading) + weight for weight, world in apart])
+        column = log_sum([test.extra(world) + weight for weight, world in apart])
         zeros = 0.0 * enrol.y[:, 0]
         pair = (
-            _Half(lambda: _with_own(enrol.y[:, :0], zeros, row=True)),
-            _Half(lambda: _with_own(test.y[:, :0], column, row=False)),
+            _Half(lambda dtype: _with_own(enrol.y[:, :0], zeros, dtype, row=True), self.dtype),
+            _Half(lambda dtype: _with_own(test.y[:, :0], column, dtype, row=False), self.dtype),
         )
         halves.append(pair)
         return pair

@@ -25,6 +25,7 @@ def can_be_wide(comparison: Comparison) -> bool:
     sides = comparison.enrol.profiles, comparison.test.profiles
     return (
         len(comparison.posteriors) == 1
+        and not comparison.heard
         and comparison.state.space.whitened is not None
         and not sides[1].labels
         and all(isinstance(side.y, np.ndarray) and len(side.owner) == len(side) for side in sides)

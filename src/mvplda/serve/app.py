@@ -53,6 +53,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}
 DOCS = {"/docs", "/openapi.json"}
 ANSWER_DAYS = 1.0
 
@@ -344,7 +345,8 @@ class Guard:
         finally:
             route = getattr(scope.get("route"), "path", "other")
             took = time.perf_counter() - begun
-            self.metrics.count("mvplda_requests_total", route=route, method=scope["method"], status=str(status))
+            method = scope["method"] if scope["method"] in METHODS else "other"  # what callers make up is not kept
+            self.metrics.count("mvplda_requests_total", route=route, method=method, status=str(status))
             self.metrics.observe("mvplda_request_seconds", took, route=route)
             said = {"requestId": request_id, "method": scope["method"], "route": route, "status": status}
             log.info("request", extra={**said, "ms": round(1000 * took, 1)})

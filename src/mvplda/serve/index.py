@@ -87,7 +87,7 @@ class Index:
         good.sort()  # so that batches are ranges
         parts: list[Profiles | None] = []
         for start in range(0, len(good), BATCH):
-            self._latest |= self._read(good[start : start + BATCH])
+            self._latest |= self.read(good[start : start + BATCH])
             if len(self._latest) >= BATCH:
                 parts.append(self._made(self._latest))
                 self._latest = {}
@@ -114,7 +114,8 @@ class Index:
             self._alive = np.ones(len(self._many), dtype=bool)
         self._latest, self._few = {}, None
 
-    def _read(self, names: list[str]) -> dict[str, list[Cell]]:
+    def read(self, names: list[str]) -> dict[str, list[Cell]]:
+        """What is summed of some profiles; of those who are gone, nothing."""
         keys = self.store.some_keys(names)
         found: dict[str, list[Cell]] = {}
         with self.store.read() as connection:

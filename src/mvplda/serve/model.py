@@ -165,6 +165,11 @@ class ServiceModel:
         calibration = self.calibrations.get("prompted" if prompted else "enrolled", Calibration())
         return calibration(raw)
 
+    def voices(self, enrolled: Sequence[Sequence[Cell]], test: Cell) -> Array:
+        """(P, 4) the evidence of one test against several profiles, whatever their words are called."""
+        raw = log_likelihoods(self.scorer, self.profiles(enrolled, False), self.profiles([[test]], False))
+        return self.calibrations.get("enrolled", Calibration())(raw[:, :, 0].T)
+
     def describe(self) -> dict[str, Any]:
         """What GET /v1/model says, of the model itself."""
         scorer = self.bundle.fitted_scorer

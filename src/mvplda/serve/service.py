@@ -386,25 +386,21 @@ class Service:
             count = int(np.isfinite(llrs).sum())
             best = np.argpartition(-llrs, top)[:top] if top < len(llrs) else np.arange(len(llrs))
             best = best[np.isfinite(llrs[best])]
-            people = []
-            for place in best.tolist():
-                name = name_at(place)
-                try:
-                    with self.store.read() as connection:
-                        row = self._row(connection, name)
-                        cells = self._cells(connection, name, self._data_key(name))
-                except Problem:  # who is leaving at this moment
-                    cells = []
-                if not cells:
-                    llrs[place] = -np.inf
-                    continue
-                # all of it, of these few: the words may be the same, which the quick score takes no notice of
-                llrs[place] = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt).llr_speaker
-                people.append((place, row))
+            places = {name_at(place): place for place in best.tolist()}
+            cells = self._index().read(list(places)) if places else {}
+            with self.store.read() as connection:
+                query = sa.select(profiles).where(profiles.c.id.in_(list(cells)), profiles.c.state == "enrolled")
+                people = list(connection.execute(query).mappings())
+            llrs[best] = -np.inf  # who is leaving at this moment stays so
+            # all of it, of these few: the words may be the same, which the quick score takes no notice of
+            if people:
+                evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1))
+                llrs[[places[row["id"]] for row in people]] = [odds(own, model.doubt).llr_speaker for own in evidence]
             logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
             posterior = np.exp(logs - logsumexp(logs))
             none = float(posterior[-1])
-            for place, row in sorted(people, key=lambda pair: -llrs[pair[0]]):
+            for row in sorted(people, key=lambda row: -llrs[places[row["id"]]]):
+                place = places[row["id"]]
                 ranked.append(
                     {
                         "profileId": row["id"],

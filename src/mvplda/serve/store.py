@@ -101,6 +101,7 @@ challenges = sa.Table(
     Column("used", Float),  # when it was answered; below 0 where that was not accepted
 )
 sa.Index("challenges_profile", challenges.c.profile, challenges.c.created)
+sa.Index("challenges_expires", challenges.c.expires)
 audit = sa.Table(
     "audit",
     tables,
@@ -133,6 +134,7 @@ answers = sa.Table(
     Column("headers", Text),
     Column("at", Float, nullable=False),
 )
+sa.Index("answers_at", answers.c.at)
 data_keys = sa.Table(
     "data_keys",
     key_tables,
@@ -141,7 +143,11 @@ data_keys = sa.Table(
 )
 
 MIGRATIONS: dict[int, list[str]] = {
-    2: ["CREATE INDEX IF NOT EXISTS profiles_used ON profiles (coalesce(last_used, created))"],
+    2: [
+        "CREATE INDEX IF NOT EXISTS profiles_used ON profiles (coalesce(last_used, created))",
+        "CREATE INDEX IF NOT EXISTS challenges_expires ON challenges (expires)",
+        "CREATE INDEX IF NOT EXISTS answers_at ON answers (at)",
+    ],
 }
 """Version: statements that make of the tables of the version before those of this one; new tables make themselves."""
 SCHEMA = 2

@@ -19,7 +19,7 @@ from scipy.linalg.blas import dsyrk
 from .._typing import A, A_co, AnyArray, Array, IntArray, Names
 from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import ViewClasses, base_columns, check_view_names, encode_labels, parts_of, row_keys
+from ..labels import ViewClasses, base_columns, check_view_names, distinct, encode_labels, parts_of, row_keys
 
 SecondMoment = Literal["full", "diagonal"]
 OnError = Literal["raise", "skip"]
@@ -36,7 +36,7 @@ AMID = 4096
 class Sums(Generic[A_co]):
     """Sufficient statistics of n labelled vectors, about a common origin: what EM reads.
 
-    n : number of vectors
+    n : number of vectors, and the sum of their weights
     total : (D,) sum of x
     scatter : (D,) or (D, D) sum of x^2 or of x x'
     counts : per view (C_k,), vectors in every class
@@ -194,9 +194,17 @@ class HostAccumulator:
         self.n, self._rows, D, K = 0, 0, self.dimension, len(self.views)
         self._scatter = np.zeros((D, D) if self.second_moment == "full" else D)
         self._classes = [_ClassSums(size, D) for size in self._sizes]
+        self._space = np.empty((0, D))
         self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
 
-    def add(self, X: ArrayLike, codes: Mapping[str, IntArray], *, on_error: OnError = "raise") -> IntArray:
+    def add(
+        self,
+        X: ArrayLike,
+        codes: Mapping[str, IntArray],
+        *,
+        on_error: OnError = "raise",
+        weights: Array | None = None,
+    ) -> IntArray:
         vectors = as_vectors(X)
         n, dimension = vectors.shape
         if dimension != self.dimension:
@@ -206,14 +214,16 @@ class HostAccumulator:
                 raise LabelError(f"there are {n} vectors and {len(codes[view])} labels of {view!r}")
         rows = max(256, BLOCK_BYTES // (vectors.itemsize * dimension))
         shift = self._shift(vectors[:rows])
-        space = np.empty((min(rows, n), dimension), dtype=shift.dtype)
+        if self._space.dtype != shift.dtype or len(self._space) < min(rows, n):  # kept: new pages take time
+            self._space = np.empty((min(rows, n), dimension), dtype=shift.dtype)
         bad: list[IntArray] = []
         for start in range(0, n, rows):
             some = vectors[start : start + rows]
             numbers = [codes[view][start : start + rows] for view in self.views]
+            each = None if weights is None else weights[start : start + rows].astype(shift.dtype)
             with np.errstate(over="ignore", invalid="ignore"):
-                block = np.subtract(some, shift, out=space[: len(some)])
-                squares = self._squares(block)
+                block = np.subtract(some, shift, out=self._space[: len(some)])
+                squares = self._squares(block, each)
             if not np.isfinite(diagonal_of(squares)).all():
                 finite = np.isfinite(block).all(axis=1)
                 if finite.all():
@@ -222,17 +232,18 @@ class HostAccumulator:
                 if on_error == "raise":
                     raise not_finite(self._rows + int(bad[0][0]))
                 block, numbers = block[finite], [number[finite] for number in numbers]
+                each = None if each is None else each[finite]
                 with np.errstate(over="ignore"):
-                    squares = self._squares(block)
+                    squares = self._squares(block, each)
                 if not np.isfinite(diagonal_of(squares)).all():
                     raise too_large(self._rows + start, len(some), block.dtype)
             if len(block):
-                self._add_block(block, squares, numbers)
+                self._add_block(block, squares, numbers, each)
         left_out = np.concatenate([np.empty(0, dtype=np.int64), *bad])
         if len(left_out) < n:
             kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
             for (k, l), pairs in self._pairs.items():
-                pairs.add(kept[k], kept[l])
+                pairs.add(kept[k], kept[l], None if weights is None else np.delete(weights, left_out))
         self._rows += n
         return left_out
 
@@ -245,18 +256,21 @@ class HostAccumulator:
             self.origin = shift.astype(np.float64)
         return shift if (shift == self.origin).all() else self.origin
 
-    def _squares(self, block: Names) -> Names:
+    def _squares(self, block: Names, weights: Array | None) -> Names:
         """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
+        block = block if weights is None else block * np.sqrt(weights)[:, None]
         if self._scatter.ndim == 1:
             return np.asarray(np.einsum("nd,nd->d", block, block))
         if block.dtype == np.float64:
             return np.asarray(dsyrk(1.0, block.T).T)
         return np.asarray(block.T @ block)
 
-    def _add_block(self, block: Names, squares: Names, numbers: Sequence[IntArray]) -> None:
+    def _add_block(
+        self, block: Names, squares: Names, numbers: Sequence[IntArray], weights: Array | None = None
+    ) -> None:
         self._scatter += squares
         for sums, number in zip(self._classes, numbers, strict=True):
-            sums.add(number, block)
+            sums.add(number, block, weights)
         self.n += len(block)
 
     def result(self) -> Sums:
@@ -279,17 +293,20 @@ class _ClassSums:
         self.counts = np.zeros(size)
         self.sums = np.zeros((size, dimension))
 
-    def add(self, codes: IntArray, block: Names) -> None:
-        present, local, counts = _distinct(codes)
-        size = int(present[-1]) + 1
+    def add(self, codes: IntArray, block: Names, weights: Array | None = None) -> None:
+        size, n = int(codes.max()) + 1, len(codes)
+        which: slice | IntArray = slice(0, size)
+        if size > n:  # more classes than vectors: only those that are there
+            which, codes, _ = distinct(codes)
         if size > len(self.counts):
             room = max(size, len(self.counts) + len(self.counts) // 4)
             self.counts.resize(room, refcheck=False)  # large arrays grow where they are, without a copy
             self.sums.resize((room, self.sums.shape[1]), refcheck=False)
-        ones, ends = np.ones(len(codes), dtype=block.dtype), np.arange(len(codes) + 1)
-        one_hot = sparse.csc_array((ones, local, ends), shape=(len(present), len(codes)))
-        self.counts[present] += counts
-        self.sums[present] += one_hot @ block
+        counts = np.bincount(codes, weights)
+        each = np.ones(n, dtype=block.dtype) if weights is None else weights
+        one_hot = sparse.csc_array((each, codes, np.arange(n + 1)), shape=(len(counts), n))
+        self.counts[which] += counts
+        self.sums[which] += one_hot @ block
 
 
 class _Pairs:
@@ -297,18 +314,22 @@ class _Pairs:
 
     def __init__(self) -> None:
         self.keys: list[IntArray] = [np.empty(0, dtype=np.int64)]
-        self.numbers: list[IntArray] = [np.empty(0, dtype=np.int64)]
+        self.numbers: list[Any] = [np.empty(0, dtype=np.int64)]
         self.pending, self.settled = 0, 0
 
-    def add(self, a: IntArray, b: IntArray) -> None:
-        shape = (int(a.max()) + 1, int(b.max()) + 1)
-        if shape[0] > 4 * len(a):
-            keys, numbers = np.unique((a << SHIFT) | b, return_counts=True)
-        else:  # where numbers lie close, faster than sorting them
-            table = sparse.coo_array((np.ones(len(a), dtype=np.int64), (a, b)), shape=shape).tocsr()
-            table.sum_duplicates()
-            rows = np.repeat(np.arange(shape[0]), np.diff(table.indptr))
-            keys, numbers = (rows << SHIFT) | table.indices, table.data
+    def add(self, a: IntArray, b: IntArray, weights: Array | None = None) -> None:
+        rows, columns = int(a.max()) + 1, int(b.max()) + 1
+        keys = a * columns + b
+        if rows * columns <= 8 * len(a):  # of a small table every place is counted, which is faster than sorting
+            every = np.bincount(keys)
+            cells = np.flatnonzero(every)
+            numbers = every[cells] if weights is None else np.bincount(keys, weights)[cells]
+        elif weights is None:
+            cells, numbers = np.unique(keys, return_counts=True)
+        else:
+            cells, inverse = np.unique(keys, return_inverse=True)
+            numbers = np.bincount(inverse.reshape(-1), weights)
+        keys = ((cells // columns) << SHIFT) | (cells % columns)
         self.keys.append(keys)
         self.numbers.append(numbers)
         self.pending += len(keys)
@@ -316,29 +337,18 @@ class _Pairs:
             self._settle()
 
     def _settle(self) -> None:
-        keys, inverse = np.unique(np.concatenate(self.keys), return_inverse=True)
-        numbers = np.bincount(inverse.reshape(-1), weights=np.concatenate(self.numbers), minlength=len(keys))
-        self.keys, self.numbers = [keys], [numbers.astype(np.int64)]
-        self.pending, self.settled = 0, len(keys)
+        keys = np.concatenate(self.keys)
+        order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
+        keys = keys[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        self.keys, self.numbers = [keys[first]], [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
+        self.pending, self.settled = 0, len(first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
         self._settle()
         rows, columns = self.keys[0] >> SHIFT, self.keys[0] & (2**SHIFT - 1)
         ends = np.searchsorted(rows, np.arange(shape[0] + 1))  # the keys are sorted
         return sparse.csr_array((self.numbers[0].astype(np.float64), columns, ends), shape=shape)
-
-
-def _distinct(codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """The numbers that occur, which of them stands at every place, and how often each does."""
-    first, last = int(codes.min()), int(codes.max())
-    if last - first > 4 * len(codes):
-        present, local, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        return present, local.reshape(-1), counts
-    every = np.bincount(codes - first)  # where numbers lie close, faster than sorting them
-    present = np.flatnonzero(every)
-    places = np.empty(len(every), dtype=np.int64)
-    places[present] = np.arange(len(present))
-    return present + first, places[codes - first], every[present]
 
 
 # Names of classes that come batch by batch.
@@ -415,12 +425,11 @@ class _Names:
         """Class numbers of the vectors of a batch."""
         names, codes = labels.names, labels.codes
         absent = codes < 0
-        named = codes[~absent]
-        lookup = np.full(len(names), -1)
-        if len(named):
-            self._look_up(names, _distinct(named)[0], lookup)
-        numbers = np.empty(len(codes), dtype=np.int64)
-        numbers[~absent] = lookup[named]
+        lookup = np.full(len(names) + 1, -1)  # of a missing label, too
+        present = np.flatnonzero(np.bincount(codes + 1, minlength=1)[1:])
+        if len(present):
+            self._look_up(names, present, lookup)
+        numbers = lookup[codes]
         if absent.any():
             alone = self.size + np.arange(int(absent.sum()))
             numbers[absent] = alone

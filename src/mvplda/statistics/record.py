@@ -64,6 +64,7 @@ class SufficientStatistics:
         second_moment: SecondMoment = "full",
         missing: Any = None,
         origin: Any = None,
+        weights: ArrayLike | None = None,
     ) -> SufficientStatistics:
         """One pass over the vectors, in blocks, accumulating in float64.
 
@@ -76,6 +77,8 @@ class SufficientStatistics:
         second_moment : ``"full"`` for any noise, ``"diagonal"`` is enough for diagonal noise
         missing : a value that stands for "no label", besides None and NaN
         origin : (D,) point amid the data; default: the mean of the first block
+        weights : (n,) positive; the noise of a vector is that of the model, divided by its weight. Counts and sums are
+            then weighted; a fit wants weights whose mean, over all that was added up, is 1
 
         Examples
         --------
@@ -90,7 +93,10 @@ class SufficientStatistics:
         table = labels if isinstance(labels, LabelTable) else encode_labels(labels, views, missing=missing)
         sizes = {view: len(table.classes[view]) for view in table.views}
         make: Callable[..., Accumulator] = HostAccumulator
+        each: dict[str, Any] = {} if weights is None else {"weights": check_weights(weights, len(table))}
         if is_torch(X):
+            if weights is not None:
+                raise ParameterError("weights= is for arrays on the host, not for torch tensors")
             from .device import DeviceAccumulator, check_tensor
 
             make = DeviceAccumulator
@@ -100,7 +106,7 @@ class SufficientStatistics:
         if len(table) != len(vectors):
             raise LabelError(f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector")
         sums = make(vectors.shape[1], sizes, second_moment=second_moment, origin=origin)
-        sums.add(vectors, table.codes)
+        sums.add(vectors, table.codes, **each)
         return cls.of(sums, table.classes)
 
     @classmethod
@@ -180,9 +186,24 @@ class SufficientStatistics:
         return len(self.total)
 
     @property
+    def weight(self) -> float:
+        """The sum of the vectors' weights: their number, if they have none."""
+        return float(self.counts[self.views[0]].sum())
+
+    def balanced(self) -> tuple[SufficientStatistics, float]:
+        """The same with weights whose mean is 1, and the mean that they had."""
+        mean = self.weight / self.n
+        if abs(mean - 1) < 1e-12:
+            return self, 1.0
+        divided = {v: c / mean for v, c in self.counts.items()}, {v: s / mean for v, s in self.sums.items()}
+        pairs = {pair: sparse.csr_array(table / mean) for pair, table in self.cooccurrence.items()}
+        total, scatter = self.total / mean, self.scatter / mean
+        return replace(self, total=total, scatter=scatter, counts=divided[0], sums=divided[1], cooccurrence=pairs), mean
+
+    @property
     def variance(self) -> Array:
         """(D,) variance of every column."""
-        return np.maximum(diagonal_of(self.scatter) / self.n - (self.total / self.n) ** 2, 0.0)
+        return np.maximum(diagonal_of(self.scatter) / self.weight - (self.total / self.weight) ** 2, 0.0)
 
     @property
     def constant_columns(self) -> IntArray:
@@ -190,7 +211,7 @@ class SufficientStatistics:
 
         The model ignores them: a vector that is not constant there, after all, says nothing by it.
         """
-        rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.n) ** 2
+        rounding = (1e-13 * self.origin) ** 2 + 1e-13 * (self.total / self.weight) ** 2
         return np.flatnonzero(hardly_vary(self.variance, rounding))
 
     @property
@@ -223,12 +244,12 @@ class SufficientStatistics:
         if not shift.any():
             return self
         if self.second_moment == "diagonal":
-            scatter = self.scatter + 2 * shift * self.total + self.n * shift**2
+            scatter = self.scatter + 2 * shift * self.total + self.weight * shift**2
         else:
             cross = np.outer(shift, self.total)
-            scatter = self.scatter + cross + cross.T + self.n * np.outer(shift, shift)
+            scatter = self.scatter + cross + cross.T + self.weight * np.outer(shift, shift)
         sums = {v: self.sums[v] + self.counts[v][:, None] * shift for v in self.views}
-        return replace(self, origin=origin, total=self.total + self.n * shift, scatter=scatter, sums=sums)
+        return replace(self, origin=origin, total=self.total + self.weight * shift, scatter=scatter, sums=sums)
 
     @property
     def device(self) -> Any:
@@ -292,6 +313,16 @@ class DeviceSums(Mapping[str, Array]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)  # another process may have another device
+
+
+def check_weights(weights: ArrayLike, n: int) -> Array:
+    """Positive numbers, one a vector."""
+    each = np.asarray(weights, dtype=np.float64)
+    if each.shape != (n,):
+        raise DataError(f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector")
+    if not (np.isfinite(each) & (each > 0)).all():
+        raise DataError("weights are positive numbers: the noise of a vector is divided by its weight")
+    return each
 
 
 def _classes_of(

@@ -2,6 +2,7 @@
 
 import { Refusal, api } from "./api.js";
 import { applyTheme, openSettings } from "./settings.js";
+import { circles } from "./draw.js";
 import { announce, h } from "./dom.js";
 import { enrolView } from "./enrol.js";
 import { modelView } from "./model.js";
@@ -33,9 +34,10 @@ async function show(focus = true) {
     leave = left;
   } catch (error) {
     if (turn !== shown) return;
-    page.replaceChildren(h("h1", { tabindex: -1 }, title), h("p", { class: "problem", role: "alert" },
-      error instanceof Refusal ? error.message : `Something went wrong on this page: ${error.message}`),
-      h("p", {}, h("button", { type: "button", class: "quiet", onclick: () => show() }, "Try again")));
+    page.replaceChildren(h("h1", { tabindex: -1 }, title), h("div", { class: "empty" }, circles(null, 120),
+      h("p", { class: "problem", role: "alert" },
+        error instanceof Refusal ? error.message : `Something went wrong on this page: ${error.message}`),
+      h("button", { type: "button", class: "primary", onclick: () => show() }, "Try again")));
     if (!(error instanceof Refusal)) console.error(error);
   }
   main.replaceChildren(page);

@@ -41,6 +41,9 @@ export function times(llr) {
   return `${ratio < 10 ? ratio.toFixed(1) : (Math.round(ratio / 10 ** digits) * 10 ** digits).toLocaleString("en-GB")} times`;
 }
 
+/** Profiles in the order of their names. */
+export const byName = (a, b) => (a.userId || a.profileId).localeCompare(b.userId || b.profileId);
+
 export function when(iso) {
   if (!iso) return "never";
   const date = new Date(iso);

@@ -38,7 +38,7 @@ export function dial(name, label, llr) {
     const [x0, y0] = at(angle(d), d % reach ? 84 : 79), [x1, y1] = at(angle(d), 89);
     return s("path", { class: "tick", d: `M${x0} ${y0}L${x1} ${y1}` });
   });
-  const says = llr >= 0 ? `${times(llr)} likelier the same ${label}` : `${times(llr)} likelier another`;
+  const says = `${times(llr)} likelier ${llr >= 0 ? "the same" : label === "voice" ? "another" : "other"} ${label}`;
   return h("figure", { class: `dial ${name} ${llr >= 0 ? "yes" : "no"}` },
     s("svg", { viewBox: "0 4 200 108", role: "img", "aria-label": `${label}: LLR ${signed(llr)}, ${says}` },
       s("path", { class: "track", d: arc(-reach, reach, 94) }),
@@ -153,8 +153,15 @@ function hatching() {
       { class: "hatch-line", width: 2, height: 5 })));
 }
 
-/** Bars of counts on top of each other. columns: [{label, counts: {kind: n}}]; marks: [{at (in columns), text}]. */
-export function stacked(width, columns, { marks = [], every = 1, label }) {
+/** A label of the axis; the last one ends where the picture does. */
+function underAxis(x, width, height, text) {
+  const last = x > width - 22;
+  return s("text", { x: last ? width : x, y: height - 7, "text-anchor": last ? "end" : "middle" }, text);
+}
+
+/** Bars of counts on top of each other. columns: [{label, counts: {kind: n}}]; marks: [{at (in columns), text}];
+ * edges: a label tells where its column begins. */
+export function stacked(width, columns, { marks = [], every = 1, edges = false, label }) {
   const height = 190, left = 30, bottom = 24, top = 18;
   const most = Math.max(1, ...columns.map(({ counts }) => Object.values(counts).reduce((a, b) => a + b, 0)));
   const step = (width - left - 6) / columns.length;
@@ -171,8 +178,7 @@ export function stacked(width, columns, { marks = [], every = 1, label }) {
         below += counts[kind];
         return rect;
       });
-      return s("g", {}, parts, i % every === 0 && s("text", { x: left + (i + 0.5) * step, y: height - 7,
-        "text-anchor": "middle" }, name));
+      return s("g", {}, parts, i % every === 0 && underAxis(left + (i + (edges ? 0 : 0.5)) * step, width, height, name));
     }),
     marks.map(({ at: place, text }) => s("g", { class: "mark" }, s("path",
       { d: `M${left + place * step} ${top - 6}V${height - bottom}` }),
@@ -194,7 +200,7 @@ export function band(width, points, { level, levelText, label, every = 1 }) {
       s("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, v.toFixed(1)))),
     s("path", { class: "spread", d: `${path("high")}${back}Z` }), s("path", { class: "line", d: path("mid") }),
     points.map(({ mid, label: name }, i) => s("g", {}, s("circle", { class: "dot", cx: x(i), cy: y(mid), r: 3.5 }),
-      i % every === 0 && s("text", { x: x(i), y: height - 7, "text-anchor": "middle" }, name))),
+      i % every === 0 && underAxis(x(i), width, height, name))),
     level !== undefined && s("g", { class: "mark" }, s("path", { d: `M${left} ${y(level)}H${width}` }),
       s("text", { x: width - 4, y: y(level) - 5, "text-anchor": "end" }, levelText)));
 }

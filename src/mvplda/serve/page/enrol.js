@@ -138,6 +138,8 @@ export async function enrolView(main, query) {
     }
 
     function finish() {
+      body.querySelector("h1").textContent = "Done";
+      body.querySelectorAll(".trail li").forEach((item) => { item.className = "past"; item.removeAttribute("aria-current"); });
       const title = h("h2", { tabindex: -1 }, `You are enrolled, ${profile.userId || "friend"}`);
       holder.replaceChildren(h("section", { class: "stage done" }, circles("TC", 132), title,
         h("p", {}, "From now on your voice and these words together are the key."), h("p", { class: "phrase" }, text),

@@ -12,7 +12,7 @@ export function pointsTable({ operatingPoints = [] }, threshold) {
   const nearest = operatingPoints.reduce((a,
     b) => (Math.abs(b.threshold - threshold) < Math.abs(a.threshold - threshold) ? b : a));
   return h("div", { class: "scroll wrap", tabindex: 0, role: "region", "aria-label": "Error rates" },
-    table(["wanted at most", "line", "FAR", "FRR"], operatingPoints.map((p) => [
+    table(["at most", "line", "FAR", "FRR"], operatingPoints.map((p) => [
     p === nearest ? h("strong", {}, `${oneIn(p.wantedFar)} ◂`) : oneIn(p.wantedFar), signed(p.threshold),
       rate(p.far, p.farInterval), rate(p.frr, p.frrInterval)]),
   "FAR: impostors who pass. FRR: rightful ones turned away. ◂ marks the line in use."));

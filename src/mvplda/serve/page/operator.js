@@ -68,7 +68,7 @@ function histogram(scored, threshold) {
   for (const { llr, kind } of scored) { const { counts } = columns[bin(llr)]; counts[kind] = (counts[kind] ?? 0) + 1; }
   return chart("Scores", "LLRs of the attempts; what lies beyond the axis is in its last bars.",
     (w) => stacked(w, columns, {
-    every: Math.max(1, Math.ceil((bins * 44) / w)), label: "Histogram of likelihood ratios",
+    every: Math.max(1, Math.ceil((bins * 44) / w)), edges: true, label: "Histogram of likelihood ratios",
       marks: [{ at: (threshold - low) / width, text: "accepted from here" }] }), numbers(columns, "LLR from"));
 }
 

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { circles } from "./draw.js";
-import { announce, confirm, h, when } from "./dom.js";
+import { announce, byName, confirm, h, when } from "./dom.js";
 
 const STATES = {
   created: ["Not begun", null], enrolling: ["Enrolling", null], enrolled: ["Enrolled", "TC"],
@@ -17,7 +17,7 @@ export async function peopleView(main) {
   await refresh();
 
   async function refresh(said) {
-    const people = await api.profiles();
+    const people = (await api.profiles()).sort(byName);
     body.replaceChildren(people.length ? h("ul", { class: "people" }, people.map(person)) : h("div",
       { class: "empty" }, circles(null, 120),
       h("p", {}, "Nobody is here."), h("a", { class: "button primary", href: "#/enrol" }, "Enrol")));
@@ -41,11 +41,11 @@ export async function peopleView(main) {
     const card = h("li", { class: "person" }, circles(kind, 60),
       h("div", { class: "about" }, h("h2", {}, name), h("p", { class: "state" }, state),
         p.phrases?.length > 0 && h("p", { class: "said" }, p.phrases.join(" · "))),
-      h("dl", { class: "facts" },
+      h("dl", { class: "facts" }, p.state === "opted_out" ? [h("dt", {}, "Left"), h("dd", {}, when(p.updated))] : [
         h("dt", {}, "Takes"),
           h("dd", {}, p.remainingEnrollmentsCount > 0 ? `${p.enrollmentsCount} of ${p.enrollmentsCount + p.remainingEnrollmentsCount}` : p.enrollmentsCount),
         h("dt", {}, "Speech"), h("dd", {}, `${(p.speechLength ?? 0).toFixed(1)} s`),
-        h("dt", {}, "Since"), h("dd", {}, when(p.created)), h("dt", {}, "Last used"), h("dd", {}, when(p.lastUsed))),
+        h("dt", {}, "Since"), h("dd", {}, when(p.created)), h("dt", {}, "Used"), h("dd", {}, when(p.lastUsed))]),
       h("p", { class: "row actions" },
         ["enrolled", "stale"].includes(p.state) && h("a", { class: "button quiet small", href: `#/verify?who=${who}`,
           "aria-label": `Verify ${name}` }, "Verify"),

@@ -2,7 +2,7 @@
 
 import { api } from "./api.js";
 import { bars, circles, dial, plane, scale } from "./draw.js";
-import { announce, h, oneIn, percent } from "./dom.js";
+import { announce, byName, h, oneIn, percent } from "./dom.js";
 import { SOUND_REASONS, booth, qualityList } from "./booth.js";
 
 /** Verdict: which circles are filled, a heading, a sentence. */
@@ -30,7 +30,7 @@ export function verdict({ decision, reason }, name) {
 
 export async function verifyView(main, query) {
   const [profiles, model] = await Promise.all([api.profiles(), api.model().catch(() => ({}))]);
-  const people = profiles.filter(({ state }) => !["opted_out", "deleted"].includes(state));
+  const people = profiles.filter(({ state }) => !["opted_out", "deleted"].includes(state)).sort(byName);
   const ready = people.filter(({ state }) => ["enrolled", "stale"].includes(state));
   main.append(h("h1", { tabindex: -1 }, "Who are you?"));
   if (!ready.length) {
