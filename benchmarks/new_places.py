@@ -26,7 +26,7 @@ from scipy.linalg import cholesky, eigh, solve
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
 from mvplda.adaptation import _with, adapt, aligning_matrix, coral_plus, covariance_share, recentred, shift_mean
 from mvplda.inference.parameters import Parameters
-from mvplda.metrics import speaker_intervals, trial_kinds
+from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import standard_chain, unit_chain
 from mvplda.report import SYSTEM_COLOURS, figure, pictures_where_possible, save_figure
@@ -112,10 +112,10 @@ def grown(**options: Any) -> Callable[..., MultiviewPLDA]:
     return lambda model, X: coral_plus(model, X, mean=False, **options)
 
 
-ROWS: dict[str, tuple[str, Callable[..., Bundle]]] = {
-    "cosine": ("cosine", lambda bundle, X, y: bundle),
+ROWS: dict[str, tuple[str, Callable[..., Bundle] | None]] = {
+    "cosine": ("cosine", None),
     "cosine, centring, by amount": ("cosine", lambda bundle, X, y: bundle.adapt(X)),
-    NONE: ("joint, prior", lambda bundle, X, y: bundle),
+    NONE: ("joint, prior", None),
     "only the model: its mean and CORAL+": ("joint, prior", lambda bundle, X, y: only_the_model(bundle, X)),
     "centring, all the way": ("joint, prior", lambda bundle, X, y: centred(bundle, X, weight=1.0)),
     MOVED: ("joint, prior", lambda bundle, X, y: bundle.adapt(X)),
@@ -128,7 +128,7 @@ ROWS: dict[str, tuple[str, Callable[..., Bundle]]] = {
     "and one step of EM": ("joint, prior", lambda bundle, X, y: centred(bundle, X, with_total(one_step))),
     "and a model of these, with labels": (
         "joint, prior", lambda bundle, X, y: centred(bundle, X, lambda model, Z: adapt(model, Z, y))),
-    "without prior: no adaptation": ("joint", lambda bundle, X, y: bundle),
+    "without prior: no adaptation": ("joint", None),
     "without prior: centring, by amount": ("joint", lambda bundle, X, y: bundle.adapt(X)),
     "without prior: and CORAL+": ("joint", lambda bundle, X, y: bundle.adapt(X, weight=1.0)),
 }  # fmt: skip
@@ -162,27 +162,28 @@ def judge(folder: Path, place: str, draw: int) -> dict[str, dict[str, list[Any]]
     order = np.random.default_rng(draw).permutation(given)
     spent = np.cumsum(data["seconds"][order].astype(float)) / 60
 
-    def measured(bundle: Bundle) -> list[Any]:
+    def measured(bundle: Bundle, interval: bool = True) -> list[Any]:
         profiles = bundle.enrol(data["X"][enrol], ids)
         both = bundle.llr(profiles, data["X"][test])
         across = both if isinstance(bundle.scorer, CosineScorer) else bundle.llr(profiles, data["X"][test], **ACROSS)
         found = []
         for scores, targets, others in ((both, kinds["TC"], ~kinds["TC"]), (across, kinds["TW"], kinds["IW"])):
-            split = {"TC": targets, "IC": others}
-            end = speaker_intervals(np.asarray(scores, dtype=np.float64), split, *people, far=()).of("Total", "eer")
-            found.append([100 * end.estimate, 100 * end.low, 100 * end.high])
+            found.append([100 * float(eer(scores[targets], scores[others]))])
+            if interval:
+                split = {"TC": targets, "IC": others}
+                end = speaker_intervals(np.asarray(scores, dtype=np.float64), split, *people, far=()).of("Total", "eer")
+                found[-1] += [100 * end.low, 100 * end.high]
         return found
 
     result: dict[str, dict[str, list[Any]]] = {}
+    before = {name: measured(bundle) for name, bundle in trained.items()}
     for row, (model, change) in ROWS.items():
-        result[row] = {"0": measured(trained[model])}
+        result[row] = {"0": before[model]}
         for minutes in MINUTES:
             rows = order[: np.searchsorted(spent, minutes) + 1]
             labels = {view: data[view][rows] for view in VIEWS}
-            still = row in ("cosine", NONE, "without prior: no adaptation")
-            result[row][str(minutes)] = (
-                result[row]["0"] if still else measured(change(trained[model], data["X"][rows], labels))
-            )
+            moved = None if change is None else change(trained[model], data["X"][rows], labels)
+            result[row][str(minutes)] = before[model] if moved is None else measured(moved, row == MOVED)
     return result
 
 
@@ -198,8 +199,10 @@ def table(results: dict[str, Any]) -> str:
                 cells = []
                 for time in times:
                     values = [draw[row][time][question] for place in places for draw in results[place]]
-                    mean, low, high = np.mean(values, axis=0)
-                    cells.append(f"{mean:.2f}" if len(places) > 1 else f"{mean:.2f} [{low:.2f}, {high:.2f}]")
+                    mean, *ends = np.mean(values, axis=0)
+                    cells.append(
+                        f"{mean:.2f}" + (f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and len(places) == 1 else "")
+                    )
                 rows.append([row, *cells])
             lines += [f"**{title}: {name}**", "", *markdown_rows(rows), ""]
     return "\n".join(lines)

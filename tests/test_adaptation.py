@@ -99,6 +99,10 @@ def test_mean_shift() -> None:
     model, X = fitted(0), np.random.default_rng(0).normal(5, 1, (100, D))
     assert shift_mean(model, X).mean_ == pytest.approx(X.mean(0))
     assert shift_mean(model, X, 0.25).mean_ == pytest.approx(0.75 * model.mean_ + 0.25 * X.mean(0))
+    away = X.mean(0) - model.mean_
+    asked: dict[str, Any] = {"known": {"phrase": np.arange(6)}}
+    there = shift_mean(model, X).llr(X[:6], X[6:20], **asked)
+    assert there == pytest.approx(model.llr(X[:6] - away, X[6:20] - away, **asked), abs=1e-3)
 
 
 def test_coral_gives_the_mean_and_covariance_of_the_target() -> None:
@@ -252,6 +256,22 @@ def test_the_mean_that_the_preprocessing_takes_off_moves() -> None:
     again = load_bytes(moved)
     assert again.llr(new[:5], new[5:9]) == pytest.approx(moved.llr(new[:5], new[5:9]), abs=1e-5)
     assert recentred(Centring().fit(X), new, 1.0).mean_ == pytest.approx(new.mean(0))
+
+
+@pytest.mark.parametrize("kind", ["views", "one"])
+def test_a_model_with_a_prior_is_adapted_with_labels_too(kind: str) -> None:
+    """Its ranks are not for settings to say, before an adaptation and after."""
+    rng = np.random.default_rng(4)
+    codes = crossed(12, 4, 3)
+    labels: Any = dict(zip(VIEWS, codes, strict=True)) if kind == "views" else codes[0]
+    X = draw_vectors(rng, list(codes), random_parameters(rng, D, (3, 2), "diagonal"))
+    few: dict[str, Any] = {"prior": "isotropic", "prior_strength": 0.5}
+    model = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(X, labels)
+    moved = adapt(shift_mean(model, X + 1), X + 1, labels, 0.25)
+    fresh = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(X + 1, labels)
+    assert moved.mean_ == pytest.approx(fresh.mean_)
+    for name, covariance in covariances(moved).items():
+        assert covariance == pytest.approx(0.75 * covariances(model)[name] + 0.25 * covariances(fresh)[name], abs=1e-8)
 
 
 def test_a_committee_is_adapted_expert_by_expert() -> None:

@@ -314,3 +314,17 @@ def test_labels_are_needed():
     X, _ = corpus(np.random.default_rng(9))
     with pytest.raises(LabelError, match="give labels of every view"):
         committee().fit(X)
+
+
+def test_a_kind_that_never_occurs_is_no_alternative() -> None:
+    """Speakers who say one phrase each make no trial of "same speaker, other phrase", which then tells nothing."""
+    rng = np.random.default_rng(0)
+    truth = rng.choice([0, 2, 3], size=600)
+    speaker, phrase = (rng.normal(np.where(np.isin(truth, who), 2.0, -2.0), 1.5) for who in ([0], [0, 2]))
+    none = np.zeros(600)
+    said = np.stack([[speaker, speaker, none, none], [phrase, none, phrase, none]]).T
+    factors, cost = weigh_experts(said, truth)
+    alone, least = weigh_experts(said[:, [0, 2, 3]], np.searchsorted([0, 2, 3], truth))
+    assert factors == pytest.approx(alone)
+    assert cost == pytest.approx(least)
+    assert factors[0] > 0.5

@@ -126,7 +126,10 @@ def covariance_share(X: ArrayLike, total: Array) -> float:
 def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: Amount = 1.0) -> MultiviewPLDA:
     """The model with its mean moved by `weight` of the way to the mean of X (m, D); "auto": as far as is not chance."""
     check_is_fitted(model, "mean_")
-    return _with(model, replace(model.parameters_, mean=_moved(model.mean_, X, weight)))
+    result = _with(model, replace(model.parameters_, mean=_moved(model.mean_, X, weight)))
+    for name in ("classes_", "class_means_", "class_covariances_"):  # effects of classes are counted from the mean
+        setattr(result, name, getattr(model, name))
+    return result
 
 
 def recentred(preprocessing: Any, X: ArrayLike, weight: Amount = "auto") -> Any:

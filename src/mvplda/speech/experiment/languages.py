@@ -81,17 +81,24 @@ class LanguageResult:
                     for low, high in [self.intervals[system][s][kind]]
                 ]
                 rows.append([system, *cells])
-            lines += [f"**Trials within {self._kind(kind)}**", "", *markdown_rows(rows), ""]
+            lines += [f"**{self.title(kind)}**", "", *markdown_rows(rows), ""]
         rows = [["joint, prior, over ...", *shares]]
         for baseline in next(iter(self.tests.values())):
             cells = [
                 f"{ratio:.2f} [{low:.2f}, {high:.2f}]" for ratio, low, high in (self.tests[s][baseline] for s in shares)
             ]
             rows.append([baseline, *cells])
-        return "\n".join([*lines, "**Ratio of EER, all trials, first draw**", "", *markdown_rows(rows), ""])
+        lines += ["**Ratio of EER, all trials, first draw**", "", *markdown_rows(rows), ""]
+        note = f"EER: mean over draws of who is heard in what, with the mean of 95 % intervals over {self.speaker}s."
+        return "\n".join(
+            [*lines, f"{note} Systems with * are told the {self.condition}, or whether it is the same.", ""]
+        )
 
-    def _kind(self, kind: str) -> str:
-        return {"same": f"one {self.condition}", "other": f"two {self.condition}s", "any": "one or two"}[kind]
+    def title(self, kind: str) -> str:
+        """Which trials they are, in words."""
+        return {"same": f"Trials within one {self.condition}", "other": f"Trials across two {self.condition}s"}.get(
+            kind, "All trials"
+        )
 
 
 def assigned(labels: Labels, share: float | str, random_state: int) -> Mask:
@@ -287,15 +294,16 @@ def study_languages(
 
 def draw_languages(result: LanguageResult, path: Path) -> Path:
     """EER over the share of training speakers who are heard in two conditions, a panel a kind of trials."""
-    fig, panels = figure(14, 5.2, 3)
+    fig, panels = figure(14, 5, 3)
     shares = list(next(iter(result.errors.values())))
+    shown = [name for name in result.errors if not name.endswith("*") or "PLDA" in name]
     for axes, kind in zip(panels, ("same", "other", "any"), strict=True):
-        for place, (system, found) in enumerate(result.errors.items()):
-            values = [100 * np.mean(found[share][kind]) for share in shares]
+        for place, system in enumerate(shown):
+            values = [100 * np.mean(result.errors[system][share][kind]) for share in shares]
             colour = SYSTEM_COLOURS[place % len(SYSTEM_COLOURS)]
             axes.plot(shares, values, "o--" if system.endswith("*") else "o-", color=colour, label=system, ms=4)
-        axes.set(xlabel=f"training {result.speaker}s heard in two", ylabel="EER, %", ylim=(0, None))
-        axes.set_title(f"trials within {result._kind(kind)}")
+        axes.set(xlabel=f"training {result.speaker}s heard in two {result.condition}s", ylabel="EER, %", ylim=(0, None))
+        axes.set_title(result.title(kind).lower())
         axes.grid(alpha=0.25)
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return save_figure(fig, path)
