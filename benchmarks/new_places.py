@@ -179,7 +179,7 @@ def judge(folder: Path, place: str, draw: int) -> dict[str, dict[str, list[Any]]
     before = {name: measured(bundle) for name, bundle in trained.items()}
     for row, (model, change) in ROWS.items():
         result[row] = {"0": before[model]}
-        for minutes in MINUTES:
+        for minutes in (m for m in MINUTES if m <= spent[-1]):
             rows = order[: np.searchsorted(spent, minutes) + 1]
             labels = {view: data[view][rows] for view in VIEWS}
             moved = None if change is None else change(trained[model], data["X"][rows], labels)
@@ -187,22 +187,27 @@ def judge(folder: Path, place: str, draw: int) -> dict[str, dict[str, list[Any]]
     return result
 
 
+def whole(results: dict[str, Any]) -> list[str]:
+    """New places that have recordings for every number of minutes."""
+    return [place for place, draws in results.items() if place != "clean" and str(MINUTES[-1]) in draws[0][NONE]]
+
+
 def table(results: dict[str, Any]) -> str:
-    """Means over places other than clean, and every place for itself."""
-    times = ["0", *map(str, MINUTES)]
-    lines = ["EER in %, means over draws; the old place is clean, and stands apart.", ""]
+    """Means over new places, and every place for itself."""
+    together = whole(results)
+    lines = [f"EER in %, means over draws of the recordings; all new places: {', '.join(together)}.", ""]
     for question, title in enumerate(("Same speaker and phrase", "Same speaker, other phrase")):
         for name in ("all new places", *results):
-            places = [p for p in results if p != "clean"] if name == "all new places" else [name]
+            places = together if name == "all new places" else [name]
+            times = list(results[places[0]][0][NONE])
             rows = [["minutes of recordings", *times]]
             for row in ROWS:
                 cells = []
                 for time in times:
                     values = [draw[row][time][question] for place in places for draw in results[place]]
                     mean, *ends = np.mean(values, axis=0)
-                    cells.append(
-                        f"{mean:.2f}" + (f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and len(places) == 1 else "")
-                    )
+                    interval = f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and len(places) == 1 else ""
+                    cells.append(f"{mean:.2f}{interval}")
                 rows.append([row, *cells])
             lines += [f"**{title}: {name}**", "", *markdown_rows(rows), ""]
     return "\n".join(lines)
@@ -210,13 +215,10 @@ def table(results: dict[str, Any]) -> str:
 
 def draw_minutes(results: dict[str, Any], path: Path) -> Path:
     fig, panels = figure(12, 5, 2)
-    times = ["0", *map(str, MINUTES)]
+    places, times = whole(results), ["0", *map(str, MINUTES)]
     for question, axes in enumerate(panels):
         for k, row in enumerate(FEW):
-            values = [
-                np.mean([draw[row][t][question][0] for p in results if p != "clean" for draw in results[p]])
-                for t in times
-            ]
+            values = [np.mean([draw[row][t][question][0] for p in places for draw in results[p]]) for t in times]
             axes.plot(times, values, "o-", label=row, color=SYSTEM_COLOURS[(3 * k) % len(SYSTEM_COLOURS)], ms=4)
         axes.set(xlabel="minutes of unlabelled recordings", ylabel="EER, %", ylim=(0, None))
         axes.set_title(("same speaker and phrase", "same speaker, other phrase")[question])
