@@ -244,9 +244,7 @@ def train(
     if durations is not None and (gathered or automatic or name != "multiview"):
         raise click.UsageError("--durations is for --model multiview, vectors, and ranks that are not auto")
     if durations is not None and fine_tune:
-        raise click.UsageError(
-            "--fine-tune knows no durations of vectors: leave it out, or --durations"
-        )
+        raise click.UsageError("--fine-tune knows no durations of vectors: leave it out, or --durations")
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -440,14 +438,14 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.argument("model")
 @click.argument("vectors")
 @labels_option(
-    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
-    "model grow towards those of the vectors (CORAL+); with labels for every view a model of the new vectors is mixed "
-    "in."
+    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels only means move, as far as "
+    "so many vectors bear it out; with labels for every view a model of the new vectors is mixed in."
 )
 @click.option(
     "--weight",
     type=Number(0, 1),
-    help="Go this share of the way to the new vectors.  [default: 0.5 with labels, 1 without]",
+    help="Go this share of the way to a model of the labelled vectors; without labels, let covariances grow by this "
+    "share of what CORAL+ finds, which seldom pays.  [default: 0.5 with labels, 0 without]",
 )
 @output_option("Write the adapted model to this file.")
 def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:

@@ -646,11 +646,15 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
 
     said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
-    hypotheses that occur weigh the same. The cost, the mean of -log posterior(truth), is convex. There is no constant:
-    it would serve the people who were held out, whom an extractor may have met, and no others.
+    hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
+    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost, the mean of
+    -log posterior(truth), is convex. There is no constant: it would serve the people who were held out, whom an
+    extractor may have met, and no others.
     """
-    n, n_hypotheses, _ = said.shape
-    mass = (1.0 / np.maximum(np.bincount(truth, minlength=n_hypotheses), 1))[truth]
+    occurring, truth = np.unique(truth, return_inverse=True)
+    said = said[:, occurring]
+    n = len(said)
+    mass = (1.0 / np.bincount(truth))[truth]
     mass /= mass.sum()
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     scale = np.maximum(size, 1e-12)
