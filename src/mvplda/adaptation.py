@@ -104,7 +104,7 @@ def mean_share(X: ArrayLike, mean: Array) -> float:
     """
     new, C = _moments(X, len(mean))
     away = float(((new - mean) ** 2).sum())
-    return 0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)  # (D1)
+    return 0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)  # (U1)
 
 
 def covariance_share(X: ArrayLike, total: Array) -> float:
@@ -118,7 +118,7 @@ def covariance_share(X: ArrayLike, total: Array) -> float:
     C = solve_triangular(lower, solve_triangular(lower, C, lower=True).T, lower=True)
     n = len(Y)
     fourth, second = float(((Y**2).sum(axis=1) ** 2).sum()), float((C**2).sum())
-    error = ((n / (n - 1)) ** 2 * fourth - n * second) / (n * (n - 1))  # (D2)
+    error = ((n / (n - 1)) ** 2 * fourth - n * second) / (n * (n - 1))  # (U2)
     away = float(((C - np.eye(len(C))) ** 2).sum())
     return 0.0 if away == 0 else max(0.0, 1 - error / away)
 

@@ -25,7 +25,6 @@ from sklearn.pipeline import Pipeline
 from ...bundle import Bundle, make_committee
 from ...distributed.engines import ordered_map
 from ...exceptions import DataError, MvpldaWarning
-from ...kinds import Kinds
 from ...metrics import compare_systems, eer, speaker_intervals
 from ...metrics.evaluation import markdown_rows
 from ...models.baselines import CosineScorer
@@ -217,7 +216,7 @@ class Draw:
     def judged(self, task: Task, drawn: Any, resamples: int) -> tuple[Any, Any, Any]:
         speaker, condition = task.views
         kinds = task.kinds
-        asked: dict[str, Kinds] = {
+        asked: dict[str, dict[str, Mask]] = {
             "same": {"TC": kinds["TC"], "IC": kinds["IC"]},
             "other": {"TC": kinds["TW"], "IC": kinds["IW"]},
             "any": {"TC": kinds["TC"] | kinds["TW"], "IC": kinds["IC"] | kinds["IW"]},
