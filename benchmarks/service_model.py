@@ -198,7 +198,7 @@ ABOUT: dict[str, dict[str, Any]] = {
         "demoNetwork": True,
         "notice": "A small network listens here that has only ever heard 40 synthetic voices: it shows how the service "
         "works, and protects nothing. Fetch real ones with: mvplda extractor get campplus words",
-        "far": {"enrolled": 0.02, "prompted": 0.05, "sequence": 0.05},
+        "far": {"enrolled": 0.05, "prompted": 0.05, "sequence": 0.05},
         "basis": "20 synthetic people of espeak-ng whom neither the network nor the model nor its calibration nor the "
         "choice of thresholds had met, saying phrases that the network alone had met, from others; of real people "
         "nothing is known",
