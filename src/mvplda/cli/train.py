@@ -236,9 +236,7 @@ def train(
     if durations is not None and (gathered or automatic or name != "multiview"):
         raise click.UsageError("--durations is for --model multiview, vectors, and ranks that are not auto")
     if durations is not None and fine_tune:
-        raise click.UsageError(
-            "--fine-tune knows no durations of vectors: leave it out, or --durations"
-        )
+        raise click.UsageError("--fine-tune knows no durations of vectors: leave it out, or --durations")
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
