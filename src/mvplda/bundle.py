@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from .adaptation import Weight, adapted
+from .adaptation import Weight, adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, OtherQuestionWarning, ParameterError
@@ -153,10 +153,13 @@ class Bundle(Persistent, BaseEstimator):
     def adapt(self, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
-        The preprocessing stays; normaliser and calibrator go, for they were made of the old scores.
+        The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
+        normaliser and calibrator go, for they were made of the old scores.
         """
-        scorer = adapted(self.fitted_scorer, self.prepare(X), y, weight)
-        return Bundle(self.preprocessing, scorer, questions=self.questions, extractor=self.extractor)
+        chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
+        result = Bundle(chain, self.fitted_scorer, questions=self.questions, extractor=self.extractor)
+        result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
+        return result
 
     def prepare(self, X: ArrayLike) -> Any:
         """Vectors as the scorer sees them."""

@@ -75,7 +75,8 @@ from .score import enrolled_profiles, read_side
     "--prior",
     metavar="STRENGTH",
     help="Draw all covariances towards isotropic ones, for few classes: 0 does not, 1 ranks like the cosine, and "
-    "auto lets held-out classes choose. Vectors are centred and scaled to unit length, unless you say how.",
+    "auto lets held-out classes choose; VIEW=STRENGTH,...,noise=STRENGTH is one for each. Vectors are centred and "
+    "scaled to unit length, unless you say how; those behind statistics are taken as they are.",
 )
 @click.option(
     "--fine-tune",
@@ -186,7 +187,9 @@ def train(
     from ..preprocessing import standard_chain, unit_chain
     from ..statistics.record import holds_statistics, load_with_sources
 
-    kind = SCORERS[name]
+    kind, gathered = SCORERS[name], holds_statistics(vectors)
+    if fuse and gathered:
+        raise click.UsageError("--fuse weighs experts by trials between vectors, which statistics do not hold")
     if fuse:
         _train_committee(vectors, labels, blocks, enrolment, output, quiet)
         return
@@ -201,8 +204,14 @@ def train(
                 "--prior is for multiview, makes every rank full and the noise with it: leave ranks, --noise and "
                 "--shrinkage out, or name views as VIEW=auto"
             )
+        if gathered and prior == "auto":
+            raise click.UsageError(
+                "--prior auto holds classes out, which needs vectors: train on some of them, and give the strengths "
+                "that it finds, as --prior VIEW=STRENGTH,...,noise=STRENGTH"
+            )
         own = [view for view, _ in labels]
-        ranks = dict.fromkeys(ranks or ([*own, ":".join(own)] if len(own) > 1 else own))
+        every = load_with_sources(vectors)[0].views if gathered else [*own, ":".join(own)] if len(own) > 1 else own
+        ranks = dict.fromkeys(ranks or every)
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and name != "multiview":
         raise click.UsageError(f"--model {name} has its ranks and shrinkage from you: auto is for multiview")
@@ -214,7 +223,7 @@ def train(
     if prior is not None:
         settings |= {
             "prior": "isotropic",
-            "prior_strength": prior if prior == "auto" else _share(prior, "--prior", one=True),
+            "prior_strength": _strengths(prior),
         }
     if no_centre and name != "cosine":
         raise click.UsageError("--no-centre is for --model cosine")
@@ -225,7 +234,6 @@ def train(
         settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
-    gathered = holds_statistics(vectors)
     if gathered and not hasattr(kind, "fit_statistics"):
         raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
     if gathered and (automatic or labels or fine_tune or reduce is not None or whiten or length_norm):
@@ -286,6 +294,9 @@ def train(
             click.echo(
                 f"mvplda: the noise of a vector of t seconds is {a:.2f} + {b:.3f} / t times the model's", err=True
             )
+        if prior is not None:
+            told = ",".join(f"{view}={strength:g}" for view, strength in model.prior_strength_.items())
+            click.echo(f"mvplda: the prior's strengths are {told}", err=True)
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
                 click.echo(str(part.diagnostics_), err=True)
@@ -325,9 +336,6 @@ def _train_committee(
     if not quiet:
         for expert, factors in committee.factors_.items():
             click.echo(f"{expert}: " + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()), err=True)
-        if committee.calibrator_ is None:
-            why = "too few classes to hold any out, or no two vectors of one cell"
-            click.echo(f"{why}: experts are added up as they are, not calibrated", err=True)
 
 
 def _labelled(
@@ -387,6 +395,16 @@ def _rank(text: str) -> int | str:
     return int(text)
 
 
+def _strengths(text: str) -> Any:
+    """Of a prior: auto, one number, or one for every view and the noise."""
+    if text == "auto":
+        return text
+    if "=" not in text:
+        return _share(text, "--prior", one=True)
+    parts = [part.partition("=") for part in text.split(",")]
+    return {name: _share(strength, "--prior", one=True) for name, _, strength in parts}
+
+
 def _share(text: str, option: str = "--shrinkage", *, one: bool = False) -> float:
     try:
         value = float(text)
@@ -420,14 +438,14 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.argument("model")
 @click.argument("vectors")
 @labels_option(
-    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
-    "model grow towards those of the vectors (CORAL+); with labels for every view a model of the new vectors is mixed "
-    "in."
+    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels only means move, as far as "
+    "so many vectors bear it out; with labels for every view a model of the new vectors is mixed in."
 )
 @click.option(
     "--weight",
     type=Number(0, 1),
-    help="Go this share of the way to the new vectors.  [default: 0.5 with labels, 1 without]",
+    help="Go this share of the way to a model of the labelled vectors; without labels, let covariances grow by this "
+    "share of what CORAL+ finds, which seldom pays.  [default: 0.5 with labels, 0 without]",
 )
 @output_option("Write the adapted model to this file.")
 def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:

@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import Array, IntArray
 from ..backend import as_vectors
 from ..calibration import LinearCalibrator
-from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
-from ..labels import base_columns, encode_labels, exact_names, label_columns
+from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
+from ..labels import base_columns, by_appearance, distinct, encode_labels, exact_names, label_columns
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.evidence import log_sum
 from ..scoring.matrix import SCATTER_ELEMENTS
@@ -167,6 +167,13 @@ class Committee(MatrixScorer, BaseEstimator):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)  # few people, or scores apart: the factors allow for it
                 self._learn(vectors, labels, groups, trials)
+            if self.calibrator_ is None:
+                warnings.warn(
+                    "too few classes to hold any out, or no two vectors of one cell: experts are added up as they are, "
+                    "not weighed, and their likelihood ratios are not calibrated",
+                    FewSpeakersWarning,
+                    stacklevel=2,
+                )
         return self
 
     def _check_settings(self) -> None:
@@ -639,11 +646,15 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
 
     said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
-    hypotheses that occur weigh the same. The cost, the mean of -log posterior(truth), is convex. There is no constant:
-    it would serve the people who were held out, whom an extractor may have met, and no others.
+    hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
+    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost, the mean of
+    -log posterior(truth), is convex. There is no constant: it would serve the people who were held out, whom an
+    extractor may have met, and no others.
     """
-    n, n_hypotheses, _ = said.shape
-    mass = (1.0 / np.maximum(np.bincount(truth, minlength=n_hypotheses), 1))[truth]
+    occurring, truth = np.unique(truth, return_inverse=True)
+    said = said[:, occurring]
+    n = len(said)
+    mass = (1.0 / np.bincount(truth))[truth]
     mass /= mass.sum()
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     scale = np.maximum(size, 1e-12)
@@ -688,10 +699,13 @@ def _held_out(
 ) -> Iterator[tuple[NDArray[np.bool_], Trials]]:
     """Training rows and trials of every fold of people; none where these are too few."""
     views = tuple(committee.views_)
-    table = encode_labels({view: labels[view] for view in views}, views)
-    codes = np.stack([table.codes[view] for view in views], axis=1)
-    people = codes[:, 0] if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1].reshape(-1)
-    may_try = np.ones(len(X), dtype=bool) if eligible is None else np.asarray(eligible, dtype=bool)
+    stated = {getattr(scorer_of(expert), "missing", None) for expert in committee.experts_.values()} - {None}
+    table = encode_labels({view: labels[view] for view in views}, views, missing=next(iter(stated), None))
+    codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)
+    people = codes[:, 0] if groups is None else by_appearance(distinct(np.asarray(groups))[1])
+    may_try = np.ones(len(X), dtype=bool) if eligible is None else np.array(eligible, dtype=bool)
+    for view in views:  # of what has no label nobody knows whether it is the same
+        may_try &= table.codes[view] < len(table.classes[view].names)
     met = np.unique(people[may_try])
     if len(met) < LEAST_HELD_OUT:  # nobody whom the extractor has not met: then the others must do
         met = np.unique(people)

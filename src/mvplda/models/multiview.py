@@ -279,7 +279,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         views = statistics.views if self.views is None else tuple(self.views)
         if self.prior is not None:
             if isinstance(self.prior_strength, str):
-                raise ParameterError("prior_strength='auto' holds classes out, which needs vectors: use fit(X, y)")
+                raise ParameterError(
+                    "prior_strength='auto' holds classes out, which needs vectors: fit(X, y) to some of them, and give "
+                    "its prior_strength_"
+                )
             strengths = as_strengths(self.prior_strength, views)
             self.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
         self.n_features_in_ = statistics.dimension
@@ -330,19 +333,19 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         rank_tuple = tuple(ranks[v] for v in views)
         design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method())
-        if self.algorithm == "paper" or design.plan.factorised or self.prior is not None:  # these are for the host
+        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
             sums = sums.on_host()
             design = replace(design, sums=sums)
         noise_there = noise.on(sums.xp)
-        step: Callable[[Posterior], Parameters] | None = None
-        log_prior: Callable[[Parameters], float] | None = None
+        step: Callable[[Posterior], Parameters[Any]] | None = None
+        log_prior: Callable[[Parameters[Any]], float] | None = None
         if self.prior is None:
             start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:
-            moments = moment_components(sums.on_host())
+            moments = moment_components(sums)
             prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
-            start = prior.draw(moments).parameters()
-            step = partial(map_step, sums.on_host(), prior=prior)
+            start = prior.draw(moments).parameters().on(sums.xp)
+            step = partial(map_step, sums, prior=prior)
             log_prior = partial(prior.log_density, counts=(*map(len, sums.counts), sums.n))
         if earlier is not None:
             start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)
