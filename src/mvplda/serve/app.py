@@ -9,7 +9,8 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -375,8 +376,15 @@ class Guard:
 def create_app(service: Service, door: Door | None = None) -> FastAPI:
     """The service as an ASGI application."""
     door, metrics = door or Door(), Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.store.close()  # SQLite then writes what is in its log, and nothing of who left stays there
+
     app = FastAPI(
         title="mvplda",
+        lifespan=lifespan,
         version=__version__,
         summary="Speaker and phrase, verified by one calibrated likelihood ratio.",
         docs_url="/docs",
