@@ -329,7 +329,7 @@ class Store:
                 row = {k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()}
                 if (name, row.get("name")) == ("meta", "master") and master not in (None, row["value"]):
                     raise ParameterError(
-                        "the back-up is of a service with another master key: bring that one (master.key, or the environment)"
+                        "the back-up is of a service with another master key: bring that one along, from wherever it is"
                     )
                 if name == "profiles" and row["id"] not in keys and row["state"] not in ("opted_out", "deleted"):
                     gone.add(row["id"])
