@@ -393,7 +393,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
     )
     app.state.service, app.state.metrics = service, metrics
     limiter = CapacityLimiter(door.at_once)
-    plain = CapacityLimiter(32)
+    plain = CapacityLimiter(8)  # each may hold two of the pool's 20 connections; more threads only wait for each other
     model = service.model
     # the parser of forms would write what is larger than this to a file
     MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, door.most_bytes)
