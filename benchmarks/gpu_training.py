@@ -273,6 +273,27 @@ def em(report: Report, settings: argparse.Namespace, device: torch.device) -> No
             torch.cuda.empty_cache()
 
 
+def prior(report: Report, settings: argparse.Namespace, device: torch.device) -> None:
+    """The same vectors under the isotropic prior, where every loading is of full rank."""
+    stats = training_set(settings, device, 1.0)
+    wait(device)
+    ends = [time.perf_counter()]
+    model = MultiviewPLDA(
+        dict.fromkeys(VIEWS),
+        prior="isotropic",
+        prior_strength=0.5,
+        max_iter=6,
+        tol=0.0,
+        callback=lambda _: ends.append(time.perf_counter()),
+    )
+    model.fit_statistics(stats)
+    times = np.diff(ends)
+    peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+    report.row("Prior", "moments, tables, start, first iteration", times[0], algorithm=model.algorithm_used_)
+    report.row("Prior", "an iteration", float(np.median(times[1:])), peak_GiB=peak)
+    report.row("Prior", "model.fit_statistics, 6 iterations, everything", time.perf_counter() - ends[0])
+
+
 def iteration_floor(settings: argparse.Namespace, device: torch.device) -> float:
     """Right-hand sides F B, F'M of the M step and M'M, of all speakers in float64."""
     C, D, r = settings.em_speakers, settings.dimension, settings.ranks[0]
@@ -338,12 +359,19 @@ def agreement(report: Report, settings: argparse.Namespace, device: torch.device
             pairs = [(there.mean_, host.mean_), (there.noise_, host.noise_)]
             pairs += [(there.loadings_[view], host.loadings_[view]) for view in views]
             found[f"{'+'.join(views)}, {noise}"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+    settings_of_prior: Any = {"prior": "isotropic", "prior_strength": 0.5, "max_iter": 5, "tol": 0.0}
+    host, there = (MultiviewPLDA(dict.fromkeys(VIEWS), **settings_of_prior) for _ in range(2))
+    host.fit(X, labels)
+    there.fit(torch.from_numpy(X).to(device), labels)
+    pairs = [(there.mean_, host.mean_), (there.noise_, host.noise_)]
+    pairs += [(b @ b.T, host.loadings_[view] @ host.loadings_[view].T) for view, b in there.loadings_.items()]
+    found["speaker+phrase, prior"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
     report.note("largest difference of parameters from NumPy", found)
     assert max(found.values()) < 1e-6, found
 
 
 def parts(settings: argparse.Namespace) -> Iterator[tuple[str, Callable[..., None]]]:
-    known = {"agreement": agreement, "em": em, "statistics": statistics}
+    known = {"agreement": agreement, "em": em, "prior": prior, "statistics": statistics}
     return ((name, known[name]) for name in known if name in settings.parts)
 
 
@@ -358,7 +386,7 @@ def main() -> int:
     words.add_argument("--em-speakers", type=int, default=10**6)
     words.add_argument("--phrases", type=int, default=30)
     words.add_argument("--ranks", type=int, nargs=2, default=(150, 30))
-    words.add_argument("--parts", nargs="+", default=("agreement", "em", "statistics"))
+    words.add_argument("--parts", nargs="+", default=("agreement", "em", "prior", "statistics"))
     settings = words.parse_args()
     device = torch.device(settings.device)
     report = Report(settings.output)

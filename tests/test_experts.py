@@ -11,8 +11,8 @@ from scipy.linalg import block_diag
 
 import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
-from mvplda.exceptions import LabelError, ParameterError
-from mvplda.models.baselines import CosineScorer
+from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
+from mvplda.models.baselines import CascadeScorer, CosineScorer
 from mvplda.models.experts import Committee, _held_out, weigh_experts
 from mvplda.models.scorer import Scorer
 from mvplda.preprocessing import standard_chain
@@ -290,7 +290,8 @@ def test_experts_with_preprocessing(tmp_path):
 
 def test_few_classes_are_added_up_as_they_are():
     X, y = corpus(np.random.default_rng(7), speakers=5)
-    few = committee().fit(X, y)
+    with pytest.warns(FewSpeakersWarning, match="not calibrated"):
+        few = committee().fit(X, y)
     assert {factor for parts in few.factors_.values() for factor in parts.values()} == {1.0}
     assert few.calibrator_ is None
 
@@ -314,3 +315,48 @@ def test_labels_are_needed():
     X, _ = corpus(np.random.default_rng(9))
     with pytest.raises(LabelError, match="give labels of every view"):
         committee().fit(X)
+
+
+def test_names_have_no_part_in_the_folds():
+    X, y = corpus(np.random.default_rng(20), speakers=9)
+    order = np.random.default_rng(21).permutation(len(X))
+    X, y = X[order], {view: column[order] for view, column in y.items()}
+    renamed = {view: np.array([f"{(60 * code) % 101:03d}" for code in column]) for view, column in y.items()}
+    one, other = (committee().fit(X, labels) for labels in (y, renamed))
+    for name, factors in one.factors_.items():
+        assert other.factors_[name] == pytest.approx(factors, abs=1e-4)
+    np.testing.assert_allclose(one.llr(X[:9], X, dtype=float), other.llr(X[:9], X, dtype=float), atol=1e-3)
+
+
+def test_a_label_that_stands_for_none_makes_no_trial():
+    X, y = corpus(np.random.default_rng(22), speakers=12)
+    gone = np.random.default_rng(23).random(len(X)) < 0.3
+    phrase = y["phrase"].astype(object)
+    phrase[gone] = None
+    sentinel = np.where(gone, -1, y["phrase"])
+    none = Committee({"a": expert()}, columns={"a": (0, 4)}).fit(X, {**y, "phrase": phrase})
+    stated = Committee({"a": expert().set_params(missing=-1)}, columns={"a": (0, 4)}).fit(X, {**y, "phrase": sentinel})
+    assert stated.factors_["a"] == pytest.approx(none.factors_["a"], abs=1e-4)
+    trials = [t for _, t in _held_out(X, {**y, "phrase": phrase}, none, None, None)]
+    assert trials
+    assert not any(gone[np.concatenate([t.enrol, t.test])].any() for t in trials)
+
+
+def test_a_cascade_names_the_view_that_was_passed():
+    X, y = corpus(np.random.default_rng(24), speakers=4)
+    with pytest.raises(LabelError, match="view 'phrase' has one class"):
+        CascadeScorer({"speaker": 2, "phrase": 1}).fit(X, {**y, "phrase": 0 * y["phrase"]})
+
+
+def test_a_kind_that_never_occurs_is_no_alternative() -> None:
+    """Speakers who say one phrase each make no trial of "same speaker, other phrase", which then tells nothing."""
+    rng = np.random.default_rng(0)
+    truth = rng.choice([0, 2, 3], size=600)
+    speaker, phrase = (rng.normal(np.where(np.isin(truth, who), 2.0, -2.0), 1.5) for who in ([0], [0, 2]))
+    none = np.zeros(600)
+    said = np.stack([[speaker, speaker, none, none], [phrase, none, phrase, none]]).T
+    factors, cost = weigh_experts(said, truth)
+    alone, least = weigh_experts(said[:, [0, 2, 3]], np.searchsorted([0, 2, 3], truth))
+    assert factors == pytest.approx(alone)
+    assert cost == pytest.approx(least)
+    assert factors[0] > 0.5

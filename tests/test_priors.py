@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.stats import rankdata
 
 from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
+from mvplda.distributed import gather
 from mvplda.exceptions import ParameterError
 from mvplda.labels import encode_labels
 from mvplda.models.priors import (
@@ -278,3 +279,23 @@ def test_auto_needs_vectors():
     model = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.5, max_iter=2, tol=0).fit_statistics(statistics)
     other = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.5, max_iter=2, tol=0).fit(X, y)
     np.testing.assert_allclose(model.noise_, other.noise_, atol=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["serial", "threads"])
+def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, engine, monkeypatch):
+    monkeypatch.setattr("mvplda.models.priors.MOMENT_ROWS", 4)
+    X, y = few(np.random.default_rng(14), speakers=9)
+    paths = []
+    for i, rows in enumerate(np.array_split(np.random.default_rng(0).permutation(len(X)), 3)):
+        paths.append(tmp_path / f"{i}.npz")
+        np.savez(paths[-1], X=X[rows], **{view: column[rows] for view, column in y.items()})
+    gathered = gather(paths, views=list(VIEWS), engine=engine)
+    gathered.statistics.save(tmp_path / "stats.safetensors")
+    settings = {"prior": "isotropic", "prior_strength": {"speaker": 0.3, "noise": 0.7}, "max_iter": 4, "tol": 0}
+    model = MultiviewPLDA(VIEWS, **settings).fit_statistics(SufficientStatistics.load(tmp_path / "stats.safetensors"))
+    other = MultiviewPLDA(VIEWS, **settings).fit(X, y)
+    assert model.prior_strength_ == other.prior_strength_
+    np.testing.assert_allclose(model.mean_, other.mean_, atol=1e-10)
+    for mine, theirs in zip(covariances(model), covariances(other), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-10)
+    np.testing.assert_allclose(model.llr(X[:5], X, dtype=float), other.llr(X[:5], X, dtype=float), atol=1e-8)

@@ -20,6 +20,7 @@ from mvplda.inference import design as design_module
 from mvplda.inference import exact as elimination
 from mvplda.inference.design import Design
 from mvplda.inference.em import _top_svd, fit_em, moment_start, posterior, random_start
+from mvplda.models.priors import map_step
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -129,6 +130,30 @@ def test_a_fit_to_a_tensor_is_the_fit_to_the_array(noise: Any, extra: dict[str, 
     assert str(model.diagnostics_) == str(expected.diagnostics_)
     there = model.log_likelihood(torch.from_numpy(X), labels)
     np.testing.assert_allclose(there, expected.log_likelihood(X, labels), rtol=1e-9)
+
+
+@pytest.mark.parametrize("views", [["speaker"], ["speaker", "phrase", "speaker:phrase"]])
+def test_a_prior_on_tensors_is_the_prior_on_arrays(views: list[str]) -> None:
+    X, labels = speakers_and_phrases()
+    settings: Any = {"prior": "isotropic", "prior_strength": {"noise": 0.2}, "max_iter": 5, "tol": 0.0}
+    expected = MultiviewPLDA(dict.fromkeys(views), **settings).fit(X, {v: labels[v] for v in ("speaker", "phrase")})
+    model = MultiviewPLDA(dict.fromkeys(views), **settings)
+    used: list[Any] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def spy(sums: Any, *rest: Any, **more: Any) -> Any:
+            used.append(sums)
+            return map_step(sums, *rest, **more)
+
+        patch.setattr("mvplda.models.multiview.map_step", spy)
+        model.fit_statistics(SufficientStatistics.from_arrays(X, labels, views=views), device="cpu")
+    assert [type(sums.total) for sums in used] == [torch.Tensor] * model.n_iter_
+    assert relative(model.mean_, expected.mean_) < 1e-8
+    assert relative(model.noise_, expected.noise_) < 1e-8
+    for view in views:
+        mine, theirs = model.loadings_[view], expected.loadings_[view]
+        assert relative(mine @ mine.T, theirs @ theirs.T) < 1e-8
+    np.testing.assert_allclose(model.log_likelihoods_, expected.log_likelihoods_, rtol=1e-10)
 
 
 def test_float32_tensors_are_summed_in_float64() -> None:

@@ -215,6 +215,12 @@ def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
     return names, inverse.reshape(-1), counts
 
 
+def by_appearance(codes: IntArray) -> IntArray:
+    """The same classes, numbered as they first appear: what is dealt by these numbers does not hang on names."""
+    _, first, places = np.unique(codes, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[places.reshape(-1)]
+
+
 def _encode_cells(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[ViewClasses, IntArray]:
     _, first, codes = np.unique(row_keys(columns, sizes), return_index=True, return_inverse=True)
     cells = np.stack([column[first] for column in columns], axis=1)

@@ -126,7 +126,8 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
             raise LabelError("a cascade requires y to be passed, but the target y is None: give labels of every view")
         columns = label_columns(y, tuple(self.views))
         self.models_ = {
-            view: PLDA(rank, **dict(self.settings or {})).fit(X, columns[view]) for view, rank in self.views.items()
+            view: PLDA(rank, **dict(self.settings or {})).fit(X, {view: columns[view]})
+            for view, rank in self.views.items()
         }
         return self
 

@@ -255,14 +255,16 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model = MultiviewPLDA.from_parameters(p.mean, dict(zip(views, p.loadings, strict=True)), p.noise)
         model.missing = self.missing
         model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
-        if statistics is not None:
-            sums = statistics.for_views(views, "full").on_host()
-            design = Design.of(sums, p.ranks, method=model._method())
-            about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
-            found_posterior = posterior(design, about_origin)
-            model._take(views, replace(found_posterior.parameters.on_host(), mean=model.mean_))
-            model._take_posterior(found_posterior, statistics)
-        return model
+        return model if statistics is None else model._with_classes(statistics)
+
+    def _with_classes(self, statistics: SufficientStatistics) -> Self:
+        """This model, whose parameters were given, with posteriors of the classes of training vectors."""
+        views, p = tuple(self.views_), self.parameters_
+        design = Design.of(statistics.for_views(views, p.sigma.second_moment).on_host(), p.ranks, method=self._method())
+        found = posterior(design, replace(p, mean=p.mean - statistics.origin))
+        self._take(views, replace(found.parameters.on_host(), mean=p.mean))
+        self._take_posterior(found, statistics)
+        return self
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
         """Fit to sufficient statistics, which may come from many shards.
@@ -277,7 +279,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         views = statistics.views if self.views is None else tuple(self.views)
         if self.prior is not None:
             if isinstance(self.prior_strength, str):
-                raise ParameterError("prior_strength='auto' holds classes out, which needs vectors: use fit(X, y)")
+                raise ParameterError(
+                    "prior_strength='auto' holds classes out, which needs vectors: fit(X, y) to some of them, and give "
+                    "its prior_strength_"
+                )
             strengths = as_strengths(self.prior_strength, views)
             self.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
         self.n_features_in_ = statistics.dimension
@@ -328,19 +333,19 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         rank_tuple = tuple(ranks[v] for v in views)
         design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method())
-        if self.algorithm == "paper" or design.plan.factorised or self.prior is not None:  # these are for the host
+        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
             sums = sums.on_host()
             design = replace(design, sums=sums)
         noise_there = noise.on(sums.xp)
-        step: Callable[[Posterior], Parameters] | None = None
-        log_prior: Callable[[Parameters], float] | None = None
+        step: Callable[[Posterior], Parameters[Any]] | None = None
+        log_prior: Callable[[Parameters[Any]], float] | None = None
         if self.prior is None:
             start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
         else:
-            moments = moment_components(sums.on_host())
+            moments = moment_components(sums)
             prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
-            start = prior.draw(moments).parameters()
-            step = partial(map_step, sums.on_host(), prior=prior)
+            start = prior.draw(moments).parameters().on(sums.xp)
+            step = partial(map_step, sums, prior=prior)
             log_prior = partial(prior.log_density, counts=(*map(len, sums.counts), sums.n))
         if earlier is not None:
             start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)

@@ -11,18 +11,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 from scipy.optimize import nnls
 
-from .._typing import Array, IntArray
-from ..backend import to_host
+from .._typing import A, A_co, AnyArray, Array, IntArray
+from ..backend import like, namespace, to_host
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, MvpldaWarning, ParameterError
 from ..inference.em import Posterior
 from ..inference.parameters import Parameters, noise_of
-from ..labels import LabelTable, base_columns
+from ..labels import LabelTable, base_columns, by_appearance
 from ..metrics import cllr
 from ..scoring.question import Hypothesis, possible_hypotheses
 from ..statistics import SufficientStatistics
@@ -34,6 +34,9 @@ DEFAULT_STRENGTH = 0.6
 STRENGTHS = (0.3, 0.5, 0.7, 0.85, 0.95)
 """What "auto" tries of every view, and of the noise."""
 
+MOMENT_ROWS = 2**16
+"""Classes of which moments are taken at a time."""
+
 FOLDS = 4
 HELD_OUT_VECTORS = 500
 """Of every fold, so many vectors make the pairs that strengths are judged by."""
@@ -43,27 +46,29 @@ HELD_OUT_VECTORS = 500
 
 
 @dataclass(frozen=True)
-class Components:
-    """The mean, and the covariance of every view and of the noise, which comes last: all (D, D)."""
+class Components(Generic[A_co]):
+    """The mean, and the covariance of every view and of the noise, which comes last: all (D, D), on any device."""
 
-    mean: Array
-    covariances: tuple[Array, ...]
+    mean: A_co
+    covariances: tuple[A_co, ...]
 
     @classmethod
-    def of(cls, parameters: Parameters) -> Components:
+    def of(cls, parameters: Parameters[A_co]) -> Components[A_co]:
         between = tuple(b @ b.T for b in parameters.loadings)
         return cls(parameters.mean, (*between, parameters.sigma.covariance))
 
-    def parameters(self) -> Parameters:
+    def parameters(self) -> Parameters[A_co]:
         """As a model: loadings are roots of the covariances, of as many columns as these have directions."""
         return Parameters(self.mean, tuple(map(_root, self.covariances[:-1])), self.covariances[-1])
 
 
-def _root(covariance: Array) -> Array:
-    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
-    kept = values > 1e-12 * max(values[-1], 1e-300)
+def _root(covariance: A) -> A:
+    xp = namespace(covariance)
+    values, vectors = xp.linalg.eigh((covariance + covariance.T) / 2)
+    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
     kept[-1] = True
-    return np.asarray((vectors[:, kept] * np.sqrt(values[kept].clip(min=0.0)))[:, ::-1])
+    root: A = xp.flip(vectors[:, kept] * xp.sqrt(values[kept].clip(min=0.0)), (1,))
+    return root
 
 
 @dataclass(frozen=True)
@@ -87,15 +92,15 @@ class IsotropicPrior:
             targets.append(np.concatenate([np.full(len(part), part.mean()) for part in parts]))
         return cls(tuple(targets), tuple(strengths))
 
-    def draw(self, components: Components) -> Components:
+    def draw(self, components: Components[A]) -> Components[A]:
         """Every covariance drawn towards its target: the maximum of likelihood times prior."""
         drawn = [
-            (1 - s) * covariance + s * np.diag(target)  # (M7)
+            (1 - s) * covariance + like(s * np.diag(target), covariance)  # (M7)
             for covariance, target, s in zip(components.covariances, self.targets, self.strengths, strict=True)
         ]
         return Components(components.mean, tuple(drawn))
 
-    def log_density(self, parameters: Parameters, counts: Sequence[float]) -> float:
+    def log_density(self, parameters: Parameters[AnyArray], counts: Sequence[float]) -> float:
         """Log prior density, up to a constant; `counts` are the classes of every view, and the vectors."""
         total = 0.0
         covariances = Components.of(parameters).covariances
@@ -103,26 +108,29 @@ class IsotropicPrior:
             if 0 < s < 1:  # at 0 there is no prior, at 1 nothing is left to choose
                 psi = noise_of(covariance)
                 weight = count * s / (1 - s)
-                total -= 0.5 * weight * (psi.log_determinant + psi.trace(np.diag(target)))  # (M8)
+                total -= 0.5 * weight * (psi.log_determinant + psi.trace(like(np.diag(target), covariance)))  # (M8)
         return total
 
 
-def map_step(sums: Sums, post: Posterior, prior: IsotropicPrior) -> Parameters:
-    """The M step for the classes' own effects B_k z_kc: their spread, the mean and the noise, under a prior."""
-    p = post.parameters.on_host()
+def map_step(sums: Sums[AnyArray], post: Posterior, prior: IsotropicPrior) -> Parameters[AnyArray]:
+    """The M step for the classes' own effects B_k z_kc: their spread, the mean and the noise, under a prior.
+
+    It runs where the sums are.
+    """
+    p, outer = post.parameters, sums.xp.outer
     B = p.stacked()
-    mean = (sums.total - B @ post.sum_z) / sums.n
-    W = np.concatenate([B, mean[:, None]], axis=1)
-    C = np.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
-    R = np.block([[post.sum_zz, post.sum_z[:, None]], [post.sum_z[None], np.full((1, 1), float(sums.n))]])
-    cross = C @ W.T
-    noise = (sums.scatter - cross - cross.T + W @ R @ W.T) / sums.n  # (M9)
+    effects = B @ post.sum_z
+    mean = (sums.total - effects) / sums.n
+    cross = post.sum_xz @ B.T + outer(sums.total, mean)
+    both = outer(effects, mean)
+    explained = B @ post.sum_zz @ B.T + both + both.T + sums.n * outer(mean, mean)
+    noise = (sums.scatter - cross - cross.T + explained) / sums.n  # (M9)
     spreads = []
     for k, loading in enumerate(p.loadings):
         n_classes = len(sums.counts[k])
-        centre = to_host(post.view_sums[k].class_z) / n_classes
+        centre = post.view_sums[k].class_z / n_classes
         second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
-        spreads.append(loading @ (second - np.outer(centre, centre)) @ loading.T)  # (M10)
+        spreads.append(loading @ (second - outer(centre, centre)) @ loading.T)  # (M10)
         mean = mean + loading @ centre
     return prior.draw(Components(mean, (*spreads, (noise + noise.T) / 2))).parameters()
 
@@ -130,18 +138,19 @@ def map_step(sums: Sums, post: Posterior, prior: IsotropicPrior) -> Parameters:
 # Moments: variance components of any design in one pass, the start of EM and all that a choice of strengths needs.
 
 
-def moment_components(sums: Sums) -> Components:
+def moment_components(sums: Sums[AnyArray]) -> Components:
     """Covariances that match the scatter of class means of every view, and the whole scatter, in expectation.
 
-    What the labels cannot tell apart (a view with one class, one vector a class) is an equal share of the variance,
-    in every direction.
+    They are on the host, wherever the sums are. What the labels cannot tell apart (a view with one class, one vector
+    a class) is an equal share of the variance, in every direction.
     """
     n, K, D = sums.n, sums.n_views, sums.dimension
     if n < 2:
         raise DataError(f"a fit needs at least 2 vectors; got {n}")
-    grand = np.outer(sums.total, sums.total) / n
-    scatters = [(s / c[:, None]).T @ s - grand for s, c in zip(sums.sums, sums.counts, strict=True)]
-    scatters.append(sums.scatter - grand)
+    total = to_host(sums.total)
+    grand = np.outer(total, total) / n
+    scatters = [_scatter_of_means(s, c) - grand for s, c in zip(sums.sums, sums.counts, strict=True)]
+    scatters.append(to_host(sums.scatter) - grand)
     if not np.trace(scatters[-1]) > 0:
         raise DataError("all vectors are the same: there is no variance to explain")
     M = np.empty((K + 1, K + 1))
@@ -171,7 +180,16 @@ def moment_components(sums: Sums) -> Components:
         covariances.append(size * shape)
     floor = 1e-6 * traces[-1] / (n - 1) / D
     covariances[-1] = covariances[-1] + floor * np.eye(D)
-    return Components(sums.total / n, tuple(covariances))
+    return Components(total / n, tuple(covariances))
+
+
+def _scatter_of_means(sums: AnyArray, counts: Array) -> Array:
+    """(D, D) on the host: sum over classes of n_c mean mean', some classes at a time, without a copy of them all."""
+    scatter = np.zeros((sums.shape[1],) * 2)
+    for start in range(0, len(sums), MOMENT_ROWS):
+        some = sums[start : start + MOMENT_ROWS]
+        scatter += to_host((some / like(counts[start : start + MOMENT_ROWS, None], some)).T @ some)
+    return scatter
 
 
 def without_labels(n: int, views: Mapping[str, Any] | None) -> dict[str, IntArray]:
@@ -236,7 +254,7 @@ def _folds(X: Array, table: LabelTable) -> list[_Fold]:
     """Moments of all but some classes, and vectors of these; empty where there are too few to hold any out."""
     base = base_columns(table.views)
     held_out = max(base, key=lambda view: len(table.classes[view]))
-    codes, n_classes = table.codes[held_out], len(table.classes[held_out])
+    codes, n_classes = by_appearance(table.codes[held_out]), len(table.classes[held_out])
     if n_classes < 2 * FOLDS:
         return []
     rng = np.random.default_rng(0)
