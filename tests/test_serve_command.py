@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 from typing import Any
@@ -110,6 +111,8 @@ def test_back_up_and_restore(tmp_path):
     assert "deleted" not in run("serve", "--data", new, "restore", copy)
     with running_server(new) as server:
         assert mvplda.Client(server.url).verify(ann, vector=world.say(40, 0)[0])["decision"] == "accept"
+    assert "there is no master key" in run("serve", "--data", other, "restore", copy, code=1)
+    (other / "master.key").write_bytes(base64.b64encode(b"k" * 32))
     assert "another master key" in run("serve", "--data", other, "restore", copy, code=1)
     (other / "master.key").write_bytes((tmp_path / "master.key").read_bytes())
     assert "1 people have no data key here" in run("serve", "--data", other, "restore", copy)

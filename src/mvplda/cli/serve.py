@@ -210,7 +210,7 @@ def restore(setup: Setup, file: Path) -> None:
     from ..serve.starting import open_master, open_store
 
     with closing(open_store(setup)) as store:
-        rows, gone = store.restore(file, open_master(setup).derived("check").hex())
+        rows, gone = store.restore(file, open_master(setup, make=False).derived("check").hex())
     click.echo(f"restored {rows} rows", err=True)
     if gone:
         click.echo(
