@@ -240,3 +240,14 @@ def test_a_few_of_eight_bits_are_no_voice():
     soundfile.write(buffer, 0.02 * voice(1.0) / np.abs(voice(1.0)).max(), RATE, format="WAV", subtype="PCM_U8")
     with pytest.raises(AudioError, match="all but silent: of its 8 bits a sample, fewer than 4"):
         read_sound(buffer.getvalue())
+
+
+def test_a_stream_that_promises_more_than_there_is_time_is_an_error(tmp_path):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, voice(2.0), RATE, format="OGG", subtype="OPUS")
+    whole = buffer.getvalue()
+    file = tmp_path / "twice.ogg"
+    for share in (0.3, 0.4, 0.5):  # the second begins anew and does not end
+        file.write_bytes(whole + whole[: int(share * len(whole))])
+        with pytest.raises(AudioError, match="damaged or truncated"):
+            list(segments(file, RATE, 30.0))

@@ -129,9 +129,9 @@ def segments(source: Source, rate: int, longest_s: float, source_rate: int | Non
         _check_rate(reader.file_rate, source)
         frames = reader.frames
         count = max(1, int(np.ceil(frames / (longest_s * reader.file_rate))))
-        bounds = np.linspace(0, frames, count + 1).round().astype(np.int64)
         silent = 0
-        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        for part in range(count):  # one after the other: a damaged header may promise millions of them
+            start, end = (round(k * frames / count) for k in (part, part + 1))
             try:
                 # to the end without a length: a truncated file is then told from a whole one
                 yield reader.read(start, None if count == 1 else end - start)
