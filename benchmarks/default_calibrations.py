@@ -41,6 +41,7 @@ def recordings(folder: Path, phrases: bool, seed: int) -> list[tuple[Any, str, s
     for name in sorted({row["file"] for row in rows}):
         sound, _ = soundfile.read(folder / name, dtype="float32")
         own = [row for row in rows if row["file"] == name]
+        drawn: list[Any]
         if phrases:
             drawn = [[i] for i in rng.choice(len(own), 6 * EACH, replace=False)]
         else:
@@ -77,7 +78,8 @@ def fit(cosine: Any, target: Any, log: Any, by_length: bool) -> dict[str, float]
 
 def judged(numbers: dict[str, float], cosine: Any, target: Any, log: Any, limits: tuple[float, float]) -> Any:
     """Cllr as the calibration gives it, the least that any could, and the EER, of all and by length."""
-    calibration = Calibration(**numbers, shortest_s=limits[0], longest_s=limits[1], most=MOST)
+    settings: Any = numbers
+    calibration = Calibration(**settings, shortest_s=limits[0], longest_s=limits[1], most=MOST)
     llr = np.empty(len(cosine))
     for value in np.unique(log):
         where = log == value
@@ -108,7 +110,8 @@ def calibrate(folder: Path, name: str, seed: int = 0) -> dict[str, Any]:
     labels = phrase if phrases else speaker
     names = np.random.default_rng(seed).permutation(np.unique(speaker))
     half = np.isin(speaker, names[: len(names) // 2])
-    limits = tuple(float(v) for v in np.percentile(speech, [2, 98]).round(1)) if not phrases else (1.0, 1.0)
+    low, high = np.percentile(speech, [2, 98]).round(1).tolist() if not phrases else (1.0, 1.0)
+    limits = (low, high)
     found: dict[str, Any] = {"recordings": len(X), "speakers": len(names), "speech, s": limits, "halves": []}
     for who in (half, ~half):
         own, others = trials(X, labels, speech, who), trials(X, labels, speech, ~who)

@@ -1,16 +1,19 @@
-"""Extractors that were fetched: multiples of real time on one thread, the network's share of it, and peak memory."""
+"""Extractors that were fetched: multiples of real time on one thread, the network's share of it, two processes, memory.
+
+python -m benchmarks extractors                 # all of it: benchmarks/results/extractors.json
+python -m benchmarks.extractors memory campplus 60     # MiB of a file of so many seconds, read in parts
+python -m benchmarks.extractors gpu campplus           # recordings one by one and together
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
-import os
-import sys
 import tempfile
 import time
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import soundfile
 
 from mvplda.exceptions import FetchError
@@ -18,54 +21,117 @@ from mvplda.extractors import load_extractor
 from mvplda.extractors.frontends import cached_file
 from mvplda.extractors.network import OnnxExtractor
 from mvplda.extractors.sound import golden_signal
-from mvplda.extractors.weights import NAMES
 
 from .timing import best_of, extra_memory, in_another_process
 
-SECONDS = (1, 3, 10, 60)
+NAMES = ("campplus", "resemblyzer", "words")
+SECONDS = (1, 3, 10, 30)
+RECORDINGS, RECORDING_S = 200, 6
+SHORT_S, LONG_S = 60, 3600
 
 
-def sound(seconds: int) -> Any:
+def sound(seconds: float) -> Any:
     signal = golden_signal(16000)
-    return np.tile(signal, 1 + seconds * 16000 // len(signal))[: seconds * 16000]
+    return np.tile(signal, 1 + int(seconds * 16000) // len(signal))[: int(seconds * 16000)]
 
 
 def network_share(extractor: OnnxExtractor, samples: Any) -> float:
-    """CPU seconds in the network, of all that a vector takes."""
-    inside, run = [0.0], extractor._run
+    """CPU seconds in onnxruntime, of all that a vector with its quality takes; the words' filter banks are a graph."""
+    inside = [0.0]
 
-    def timed(frames: Any) -> Any:
-        start = time.process_time()
-        found = run(frames)
-        inside[0] += time.process_time() - start
-        return found
+    class Timed:
+        def __init__(self, session: Any) -> None:
+            self.session = session
 
-    extractor._run = timed  # type: ignore[method-assign]
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.session, name)
+
+        def run(self, *given: Any) -> Any:
+            start = time.process_time()
+            found = self.session.run(*given)
+            inside[0] += time.process_time() - start
+            return found
+
+    kept = extractor._network, extractor._graph
+    extractor._network, extractor._graph = Timed(kept[0]), Timed(kept[1]) if kept[1] is not None else None
     start = time.process_time()
     extractor(samples, 16000)
     whole = time.process_time() - start
-    extractor._run = run  # type: ignore[method-assign]
+    extractor._network, extractor._graph = kept
     return inside[0] / whole
 
 
-def two_processes(name: str, rounds: int) -> float:
-    """How many times faster two processes are than one, at 64 recordings of 6 s; what starts them counts too."""
+def two_processes(name: str, count: int) -> dict[str, float]:
+    """Seconds on the wall of one process and of two; what starts them, and loads the network again, counts."""
     extractor = load_extractor(name)
     with tempfile.TemporaryDirectory() as folder:
-        files = [f"{folder}/{i}.wav" for i in range(64)]
+        files = [f"{folder}/{i}.wav" for i in range(count)]
         for file in files:
-            soundfile.write(file, sound(6), 16000)
+            soundfile.write(file, sound(RECORDING_S), 16000)
         best = best_of(
-            {"one": lambda: extractor.extract(files), "two": lambda: extractor.extract(files, workers=2)}, rounds
+            {"one": lambda: extractor.extract(files), "two": lambda: extractor.extract(files, workers=2)},
+            1,
+            time.perf_counter,
         )
-    return best["one"] / best["two"]
+    return {**best, "times": best["one"] / best["two"]}
+
+
+def memory(name: str, seconds: int) -> dict[str, float]:
+    """MiB above what the loaded network takes, and seconds, of one vector of a WAV file that is read in parts."""
+    extractor = load_extractor(name)
+    extractor(sound(1), 16000)  # what the libraries take once
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/long.wav"
+        with soundfile.SoundFile(file, "w", 16000, 1) as out:
+            for start in range(0, seconds, 60):
+                out.write(sound(min(60, seconds - start)))
+        start = time.process_time()
+        extra = extra_memory(lambda: extractor(file))
+    return {"MiB": extra, "times real time": seconds / (time.process_time() - start)}
+
+
+def gpu(name: str, count: int = 400) -> dict[str, Any]:
+    """Recordings a second one by one and together, and how far their vectors lie apart, and from the processor's."""
+    extractor = load_extractor(name)
+    assert isinstance(extractor, OnnxExtractor)
+    if not extractor.waits_s:
+        return {"missing": "no GPU that onnxruntime or torch has"}
+    rng = np.random.default_rng(0)
+    long = sound(60)
+    lengths = rng.choice(np.arange(4800, 48000, 160), size=40)  # AudioMNIST's clips have about as many
+    starts = rng.integers(0, len(long) - 48000, size=count)
+    ready = [extractor.ready(long[start : start + rng.choice(lengths)]) for start in starts]
+    by = "onnxruntime" if extractor._session_on_gpu else "torch"
+    ways = {"one by one": 1, "together": count}
+
+    def vectors(at_once: int) -> Any:
+        return np.array([x for k in range(0, count, at_once) for x in extractor.vectors(ready[k : k + at_once])])
+
+    found = {way: vectors(at_once) for way, at_once in ways.items()}
+    best = best_of({way: lambda n=n: vectors(n) for way, n in ways.items()}, 1, time.perf_counter)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [f"{folder}/{i}.wav" for i in range(count)]
+        for file, start in zip(files, starts, strict=True):
+            soundfile.write(file, long[start : start + rng.choice(lengths)], 16000)
+        best["files, one process"] = best_of({"": lambda: extractor.extract(files)}, 1, time.perf_counter)[""]
+    extractor._network = extractor._session
+    found["processor"] = np.array([extractor.vectors([one])[0] for one in ready[:50]])
+    largest = float(np.abs(found["together"]).max())
+    return {
+        "by": by,
+        "recordings": count,
+        "lengths": len({one.shape for one in ready}),
+        "a second": {way: count / seconds for way, seconds in best.items()},
+        "largest difference, of the largest number": {
+            "together from one by one": float(np.abs(found["together"] - found["one by one"]).max() / largest),
+            "together from the processor": float(np.abs(found["together"][:50] - found["processor"]).max() / largest),
+        },
+    }
 
 
 def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
-    figures: dict[str, Any] = {"case": "the code's own signal, one thread", "times real time": {}}
-    figures |= {"network's share": {}, "extra memory, MiB": {}, "two processes, times": {}}
-    figures["load before"] = round(os.getloadavg()[0], 1)
-    figures["on"] = "a GPU" if "CUDAExecutionProvider" in onnxruntime.get_available_providers() else "the processor"
+    figures: dict[str, Any] = {"case": "the code's own signal, one thread, quality measured with every vector"}
+    figures |= {"times real time": {}, "network's share": {}, "a file read in parts": {}, "two processes": {}}
     for name in NAMES:
         try:
             extractor = load_extractor(cached_file(name))
@@ -79,20 +145,24 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
             figures["times real time"][f"{name}, {seconds} s"] = seconds / best
             shares = [network_share(extractor, samples) for _ in range(rounds)]
             figures["network's share"][f"{name}, {seconds} s"] = float(np.median(shares))
-        figures["extra memory, MiB"][name] = in_another_process(
-            "benchmarks.extractors", name, SECONDS[1 if quick else -1]
-        )
+        for seconds in (SHORT_S,) if quick or name != NAMES[0] else (SHORT_S, LONG_S):
+            found = in_another_process("benchmarks.extractors", "memory", name, seconds)
+            figures["a file read in parts"][f"{name}, {seconds} s"] = found
         if not quick:
-            figures["two processes, times"][name] = two_processes(name, 2)
+            figures["two processes"][name] = two_processes(name, RECORDINGS)
     return figures
 
 
 def main() -> None:
-    """Extra memory of one vector, measured in a process of its own."""
-    name, seconds = (json.loads(a) for a in sys.argv[1:])
-    extractor, samples = load_extractor(name), sound(seconds)
-    extractor(sound(1), 16000)  # what the libraries take once
-    print(json.dumps(extra_memory(lambda: extractor(samples, 16000))))
+    def plain(text: str) -> str:  # other processes are given JSON
+        return text.strip('"')
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", type=plain, choices=["memory", "gpu"])
+    parser.add_argument("name", type=plain)
+    parser.add_argument("seconds", type=int, nargs="?", default=SHORT_S)
+    given = parser.parse_args()
+    print(json.dumps(gpu(given.name) if given.what == "gpu" else memory(given.name, given.seconds)))
 
 
 if __name__ == "__main__":

@@ -36,12 +36,21 @@ ERRORS = {
     "frr": [[0.0, 0.0, 0.01], [0.01, 0.0, 0.02], [0.02, 0.01, 0.03], [0.04, 0.02, 0.06], [0.06, 0.03, 0.1]],
     "people": 30,
     "trials": {"TC": 100, "TW": 100, "IC": 100, "IW": 100},
+    "points": [
+        {"wantedFar": wanted, "threshold": threshold, "far": far, "farInterval": [0.0, 2 * far], "frr": frr}
+        | {"frrInterval": [0.0, 2 * frr], "farByKind": {}}
+        for wanted, threshold, far, frr in (
+            (0.05, 2.0, 0.021, 0.02),
+            (0.01, 4.0, 0.003, 0.04),
+            (0.004, 5.0, 0.001, 0.1),
+        )
+    ],
 }
 ABOUT = {
     "name": "drawn",
     "doubt": 0.001,
-    "calibration": {"enrolled": {"factor": 1.0, "offsets": [0, 0, 0, 0]}},
-    "errors": ERRORS,
+    "calibration": {"enrolled": {"speaker": 1.0, "phrase": 1.0, "together": 1.0}},
+    "errors": {"enrolled": ERRORS},
     "data": {"name": "drawn", "speakers": 30, "phrases": 4},
 }
 

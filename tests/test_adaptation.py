@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,23 @@ import pytest
 from problems import crossed, random_parameters
 from problems import draw as draw_vectors
 
-from mvplda import PLDA, MultiviewPLDA
-from mvplda.adaptation import CORAL, adapt, aligning_matrix, coral_plus, interpolate, shift_mean
+from mvplda import PLDA, Bundle, MultiviewPLDA, make_committee
+from mvplda.adaptation import (
+    CORAL,
+    adapt,
+    adapted,
+    aligning_matrix,
+    coral_plus,
+    covariance_share,
+    interpolate,
+    mean_share,
+    recentred,
+    shift_mean,
+)
 from mvplda.exceptions import DataError, LabelError, ParameterError
 from mvplda.inference.parameters import Parameters
 from mvplda.metrics import eer
+from mvplda.preprocessing import Centring, unit_chain
 from mvplda.toy import known_model
 
 VIEWS = {"speaker": 3, "phrase": 2}
@@ -85,6 +99,10 @@ def test_mean_shift() -> None:
     model, X = fitted(0), np.random.default_rng(0).normal(5, 1, (100, D))
     assert shift_mean(model, X).mean_ == pytest.approx(X.mean(0))
     assert shift_mean(model, X, 0.25).mean_ == pytest.approx(0.75 * model.mean_ + 0.25 * X.mean(0))
+    away = X.mean(0) - model.mean_
+    asked: dict[str, Any] = {"known": {"phrase": np.arange(6)}}
+    there = shift_mean(model, X).llr(X[:6], X[6:20], **asked)
+    assert there == pytest.approx(model.llr(X[:6] - away, X[6:20] - away, **asked), abs=1e-3)
 
 
 def test_coral_gives_the_mean_and_covariance_of_the_target() -> None:
@@ -167,6 +185,116 @@ def test_adaptation_serves_the_new_domain(domains: dict[str, Any]) -> None:
         assert results[name][0] > results["mean"][0], name
     assert results["supervised"][0] > results["new only"][0]
     assert results["supervised"][1] < 0.95 * results["new only"][1]
+
+
+# -- how far to go -----------------------------------------------------------------
+
+
+def test_shares_against_their_definitions() -> None:
+    """The error of a mean by leaving every vector out once; that of a covariance term by term."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(23, 4)) @ rng.normal(size=(4, 4)) + 1.0
+    old, root = rng.normal(size=4), rng.normal(size=(4, 4))
+    total = root @ root.T + np.eye(4)
+    without = np.array([np.delete(X, i, axis=0).mean(0) for i in range(23)])
+    chance = 22 / 23 * ((without - X.mean(0)) ** 2).sum()
+    assert mean_share(X, old) == pytest.approx(1 - chance / ((X.mean(0) - old) ** 2).sum())
+    white = np.linalg.inv(np.linalg.cholesky(total))
+    Y = [white @ (x - X.mean(0)) for x in X]
+    C = sum(np.outer(y, y) for y in Y) / 22
+    error = sum(((23 / 22 * np.outer(y, y) - C) ** 2).sum() for y in Y) / 22 / 23  # C is the mean of 23/22 yy'
+    assert covariance_share(X, total) == pytest.approx(1 - error / ((C - np.eye(4)) ** 2).sum())
+    assert mean_share(X, X.mean(0)) == 0
+    assert mean_share(X, X.mean(0) + 1e-3) == 0
+
+
+def test_few_vectors_of_the_own_domain_move_nothing_and_many_of_another_all() -> None:
+    rng = np.random.default_rng(0)
+    shares = [(mean_share(X, np.zeros(30)), covariance_share(X, np.eye(30))) for X in rng.normal(size=(40, 12, 30))]
+    assert np.mean(shares, axis=0) == pytest.approx([0.0, 0.0], abs=0.15)
+    far = rng.normal(size=(5000, 30)) * np.linspace(1, 4, 30) + 2
+    assert mean_share(far, np.zeros(30)) > 0.99
+    assert covariance_share(far, np.eye(30)) > 0.95
+    # the error of the mixture is least near the share, over draws whose truth is known
+    truth = np.diag(np.linspace(1, 4, 30) ** 2)
+    draws = [rng.multivariate_normal(np.zeros(30), truth, 20) for _ in range(60)]
+    tried = {
+        w: np.mean([(((1 - w) * np.eye(30) + w * np.cov(X.T) - truth) ** 2).sum() for X in draws])
+        for w in np.linspace(0, 1, 21)
+    }
+    chosen = np.mean([covariance_share(X, np.eye(30)) for X in draws])
+    assert min(tried, key=lambda w: tried[w]) == pytest.approx(chosen, abs=0.1)
+
+
+def test_the_mean_that_the_preprocessing_takes_off_moves() -> None:
+    """Behind the move the length is normalised, which a mean that moves after it cannot make good."""
+    rng = np.random.default_rng(1)
+    codes = crossed(30, 6, 4)
+    labels = dict(zip(VIEWS, codes, strict=True))
+    X = draw_vectors(rng, list(codes), random_parameters(rng, D, (3, 2), "diagonal"))
+    new = X * np.linspace(0.7, 1.5, D) + 6 * rng.normal(size=D)
+    bundle = Bundle(unit_chain(), MultiviewPLDA(VIEWS, noise="full", max_iter=5, tol=0)).fit(X, labels)
+    before = bundle.prepare(X[:3]).copy()
+    moved = bundle.adapt(new)
+    share = mean_share(new, X.mean(0))
+    assert share > 0.95
+    by_hand = new - ((1 - share) * X.mean(0) + share * new.mean(0))
+    assert moved.prepare(new) == pytest.approx(by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True))
+    assert bundle.prepare(X[:3]) == pytest.approx(before)
+    for name, covariance in covariances(moved.scorer).items():
+        assert covariance == pytest.approx(covariances(bundle.scorer)[name])
+    assert not np.allclose(
+        covariances(bundle.adapt(new, weight=1.0).scorer)["noise"], covariances(moved.scorer)["noise"]
+    )
+    same = labels["speaker"][::4][:, None] == labels["speaker"][1::4]
+
+    def error(some: Bundle) -> float:
+        scores = some.llr(new[::4], new[1::4], same="speaker")
+        return float(eer(scores[same], scores[~same]))
+
+    assert error(moved) < 0.8 * error(bundle)
+    again = load_bytes(moved)
+    assert again.llr(new[:5], new[5:9]) == pytest.approx(moved.llr(new[:5], new[5:9]), abs=1e-5)
+    assert recentred(Centring().fit(X), new, 1.0).mean_ == pytest.approx(new.mean(0))
+
+
+@pytest.mark.parametrize("kind", ["views", "one"])
+def test_a_model_with_a_prior_is_adapted_with_labels_too(kind: str) -> None:
+    """Its ranks are not for settings to say, before an adaptation and after."""
+    rng = np.random.default_rng(4)
+    codes = crossed(12, 4, 3)
+    labels: Any = dict(zip(VIEWS, codes, strict=True)) if kind == "views" else codes[0]
+    X = draw_vectors(rng, list(codes), random_parameters(rng, D, (3, 2), "diagonal"))
+    few: dict[str, Any] = {"prior": "isotropic", "prior_strength": 0.5}
+    model = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(X, labels)
+    moved = adapt(shift_mean(model, X + 1), X + 1, labels, 0.25)
+    fresh = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(X + 1, labels)
+    assert moved.mean_ == pytest.approx(fresh.mean_)
+    for name, covariance in covariances(moved).items():
+        assert covariance == pytest.approx(0.75 * covariances(model)[name] + 0.25 * covariances(fresh)[name], abs=1e-8)
+
+
+def test_a_committee_is_adapted_expert_by_expert() -> None:
+    rng = np.random.default_rng(2)
+    codes = crossed(16, 4, 4)
+    labels = dict(zip(VIEWS, codes, strict=True))
+    X = draw_vectors(rng, list(codes), random_parameters(rng, D, (3, 2), "diagonal"))
+    new = X + 6 * rng.normal(size=D)
+    committee = make_committee({"a": 5, "b": D - 5}, list(VIEWS), cosine=True).fit(X, labels)
+    moved = adapted(committee, new)
+    assert moved.factors_ == committee.factors_
+    for name, part in {"a": new[:, :5], "b, whitened": new[:, 5:], "b, cosine": new[:, 5:]}.items():
+        own = committee.experts_[name]
+        by_hand = own.adapt(part) if isinstance(own, Bundle) else adapted(own, part)
+        assert moved.experts_[name].llr(part[:4], part[4:9]) == pytest.approx(by_hand.llr(part[:4], part[4:9]))
+    assert not np.allclose(moved.llr(new[:4], new[4:9]), committee.llr(new[:4], new[4:9]))
+    assert moved.llr(new[:4], new[4:9]).shape == (4, 5)
+
+
+def load_bytes(bundle: Bundle) -> Bundle:
+    with tempfile.TemporaryDirectory() as folder:
+        bundle.save(Path(folder) / "m.safetensors")
+        return Bundle.load(Path(folder) / "m.safetensors")
 
 
 def test_errors() -> None:

@@ -87,6 +87,7 @@ def test_vectors_that_could_not_be_written_are_not_made(tmp_path, name):
     [
         ["experiment", "folder", "{root}"],
         ["study", "drawn"],
+        ["study", "languages"],
         ["study", "nuisance", "{root}/x.npz", "-l", "speaker={root}/utt2spk", "--verify", "speaker", "--ignore", "p"],
         ["study", "faces", "{root}"],
         ["demo"],

@@ -5,7 +5,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, DataError, MultiviewPLDA, ParameterError, load
+from mvplda import (
+    PLDA,
+    Bundle,
+    CascadeScorer,
+    Committee,
+    CosineScorer,
+    DataError,
+    LabelError,
+    MultiviewPLDA,
+    ParameterError,
+    load,
+)
+from mvplda.calibration import LinearCalibrator
+from mvplda.exceptions import OtherQuestionWarning
 from mvplda.normalisation import ScoreNormaliser
 
 VIEWS = {"speaker": 2, "phrase": 2}
@@ -113,3 +126,34 @@ def test_what_held_out_trials_cost_is_kept(tmp_path):
         committee.save(tmp_path / "committee")
         assert load(tmp_path / "committee").cost_ == committee.cost_
         assert np.isfinite(committee.cost_) == (factors == "learnt")
+
+
+def test_a_calibration_for_another_question_is_warned_of_by_name(tmp_path):
+    X, y, _, _ = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS)}, known=["phrase"]).fit(X, y)
+    bundle = Bundle(None, committee, calibrator=committee.calibrator_)
+    bundle.save(tmp_path / "best")
+    claims = {"phrase": y["phrase"][:3]}
+    for one in (bundle, load(tmp_path / "best")):
+        with pytest.warns(OtherQuestionWarning, match="phrase known, and these have nothing known"):
+            one.calibrated(X[:3], X[3:6])
+        assert np.isfinite(one.calibrated(X[:3], X[3:6], known=claims)).all()  # and no warning
+    plain = Committee({"one": MultiviewPLDA(VIEWS)}).fit(X, y)
+    other = Bundle(None, plain, calibrator=plain.calibrator_)
+    other.calibrated(X[:3], X[3:6])
+    with pytest.warns(OtherQuestionWarning, match="with nothing known, and these have phrase known"):
+        other.calibrated(X[:3], X[3:6], known=claims)
+    own = Bundle(None, committee, calibrator=LinearCalibrator())  # fitted to whatever its owner asked
+    own.fit_calibrator(X[::2], X[1::2], np.equal.outer(y["speaker"][::2], y["speaker"][1::2]))
+    own.calibrated(X[:3], X[3:6])
+
+
+def test_an_expert_of_one_view_is_a_model_of_that_view():
+    X, y, _, _ = _data()
+    committee = Committee({"who": MultiviewPLDA({"speaker": 2}), "both": MultiviewPLDA(VIEWS)}, factors=None).fit(X, y)
+    alone = MultiviewPLDA({"speaker": 2}).fit(X, y["speaker"])
+    said = Committee({"who": MultiviewPLDA({"speaker": 2})}, factors=None).fit(X, y).llr(X[:3], X[3:6], same="speaker")
+    np.testing.assert_allclose(said, alone.llr(X[:3], X[3:6]), atol=1e-4)
+    assert np.isfinite(committee.llr(X[:3], X[3:6])).all()
+    with pytest.raises(LabelError, match="one view"):
+        Committee({"who": PLDA(2)}).fit(X, y)

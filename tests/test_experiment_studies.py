@@ -19,7 +19,9 @@ from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterE
 from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
 from mvplda.metrics import eer_by_kind
+from mvplda.speech.experiment import ablations
 from mvplda.speech.experiment.ablations import study_ablations
+from mvplda.speech.experiment.languages import ALL, assigned, study_languages
 from mvplda.speech.experiment.studies import VIEWS, read_faces, study_faces, study_nuisance, thinned
 from mvplda.speech.experiment.systems import PAPERS, run_system
 
@@ -134,6 +136,49 @@ def test_every_ablation_changes_one_setting(tmp_path):
     assert len(list(tmp_path.glob("ablation-*.png"))) == len({row["setting"] for row in rows}) == 6
 
 
+# -- speakers who are heard in one condition each --------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.25, 1.0, ALL])
+def test_a_share_of_the_speakers_is_heard_in_two_conditions(share):
+    """All keep as many vectors, and none twice the same sentence, so that columns differ in nothing else."""
+    speaker, language, sentence = (a.reshape(-1) for a in np.indices((40, 5, 10)))
+    for seed in range(3):
+        kept = assigned({"speaker": speaker, "language": language}, share, seed)
+        heard = {s: set(language[kept & (speaker == s)].tolist()) for s in range(40)}
+        several = sum(len(found) > 1 for found in heard.values())
+        assert several == (40 if share == ALL else round(40 * share))
+        assert {len(found) for found in heard.values()} <= ({5} if share == ALL else {1, 2})
+        assert (np.bincount(speaker[kept]) == 10).all()
+        assert all(sorted(sentence[kept & (speaker == s)].tolist()) == list(range(10)) for s in range(40))
+        if share == 0:
+            assert (np.bincount(language[kept]) == 80).all()
+    with pytest.raises(DataError, match="40 training speakers and 1 conditions"):
+        assigned({"speaker": speaker, "language": np.zeros_like(language)}, share, 0)
+
+
+def test_a_model_of_both_views_tells_languages_from_speakers(tmp_path):
+    """Where nobody speaks two, PLDA of speakers takes languages for speakers; where all speak all, nothing is won."""
+    task, truth = ablations.drawn_task(8, 5, 0, (40, 20, 4))
+    result = study_languages(task, tmp_path, drawn=truth, draws=1, shares=(0.0,), resamples=20)
+    other = {
+        name: {share: kinds["other"][0] for share, kinds in found.items()} for name, found in result.errors.items()
+    }
+    assert other["joint"]["0%"] < 0.5 * other["PLDA of speaker"]["0%"]
+    assert other["joint"][ALL] > 0.8 * other["PLDA of speaker"][ALL]
+    assert other["true parameters"]["0%"] == other["true parameters"][ALL] < other["joint"][ALL]
+    assert {tuple(result.intervals["joint"][share]) for share in ("0%", ALL)} == {("same", "other", "any")}
+    kept = json.loads((tmp_path / "languages.json").read_text())
+    assert kept["errors"] == result.errors
+    ratio, low, high = kept["tests"]["0%"]["cosine"]
+    both = [result.errors[name]["0%"]["any"][0] for name in ("joint, prior", "cosine")]
+    assert ratio == pytest.approx(both[0] / both[1])
+    assert low <= ratio <= high
+    lines = (tmp_path / "languages.md").read_text().splitlines()
+    assert sum(line.startswith("| joint, prior |") for line in lines) == 3
+    assert (tmp_path / "languages.png").stat().st_size > 10_000
+
+
 def test_ablations_of_vectors_through_the_command_line(tmp_path):
     X, labels = confounded(0, speakers=9, phrases=3)
     ids = np.array([f"u{i}" for i in range(len(X))])
@@ -146,6 +191,10 @@ def test_ablations_of_vectors_through_the_command_line(tmp_path):
     rows = json.loads((tmp_path / "out" / "ablations.json").read_text())
     assert [row["value"] for row in rows if row["setting"] == "vectors of a profile"] == ["1"] * 3 + ["2"] * 3
     assert mvplda("study", "ablations", *words).exit_code == 2
+    assert mvplda("study", "languages", *words).exit_code == 2
+    heard = mvplda("study", "languages", tmp_path / "x.npz", *words, "--draws", 1, "-o", tmp_path / "out")
+    assert heard.exit_code == 0, heard.output
+    assert "| PLDA of speaker, centred by phrase* |" in heard.output
 
 
 # -- faces ---------------------------------------------------------------------

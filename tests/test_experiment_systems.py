@@ -331,6 +331,9 @@ def test_names_and_sizes():
     assert paper[:4] == ["cosine-plain", "cosine", "plda-cell-raw", "plda-cell"]
     assert set(paper) | set(usual) | {"jplda-tuned"} == set(SYSTEMS)
     assert len(systems_named(("paper", "cascade"))) == len(paper) + 1
+    raw = systems_named(("paper",), BackendSettings(reduce=None))  # where nothing is reduced, no row stands twice
+    assert len({s.heading(BackendSettings(reduce=None)) for s in raw}) == len(raw) == len(paper) - 4
+    assert [s.name for s in systems_named(("plda-cell-raw",), BackendSettings(reduce=None))] == ["plda-cell-raw"]
     with pytest.raises(ParameterError, match=r"no system 'worst'; there are cosine-plain, .* and the group paper"):
         systems_named(("worst",))
     for wrong in ({"paper_rank": 0}, {"shrinkages": ()}, {"shrinkages": (-0.1,)}, {"components": -1}):

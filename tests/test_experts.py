@@ -346,3 +346,17 @@ def test_a_cascade_names_the_view_that_was_passed():
     X, y = corpus(np.random.default_rng(24), speakers=4)
     with pytest.raises(LabelError, match="view 'phrase' has one class"):
         CascadeScorer({"speaker": 2, "phrase": 1}).fit(X, {**y, "phrase": 0 * y["phrase"]})
+
+
+def test_a_kind_that_never_occurs_is_no_alternative() -> None:
+    """Speakers who say one phrase each make no trial of "same speaker, other phrase", which then tells nothing."""
+    rng = np.random.default_rng(0)
+    truth = rng.choice([0, 2, 3], size=600)
+    speaker, phrase = (rng.normal(np.where(np.isin(truth, who), 2.0, -2.0), 1.5) for who in ([0], [0, 2]))
+    none = np.zeros(600)
+    said = np.stack([[speaker, speaker, none, none], [phrase, none, phrase, none]]).T
+    factors, cost = weigh_experts(said, truth)
+    alone, least = weigh_experts(said[:, [0, 2, 3]], np.searchsorted([0, 2, 3], truth))
+    assert factors == pytest.approx(alone)
+    assert cost == pytest.approx(least)
+    assert factors[0] > 0.5

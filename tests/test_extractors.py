@@ -524,6 +524,16 @@ def test_our_own_networks_are_extractors_like_any_other(tmp_path):
     assert extractor.name == trained.name
 
 
+def test_an_older_calibration_in_the_cache_gives_way_to_the_one_that_is_known(tmp_path):
+    file = network(tmp_path / "campplus.onnx", inputs=("frames",), output="embedding", dimension=192)
+    known = families()["campplus"]
+    older = replace(known.calibration, slope=1.0)
+    for changed, slope in ((known, known.calibration.slope), (replace(known, rate=8000), 1.0)):
+        written = replace(changed, calibration=older, weights=replace(known.weights, source="ab", files={}))
+        file.with_suffix(".toml").write_text(to_toml(written))
+        assert load_extractor(file, check=False).recipe.calibration.slope == slope
+
+
 def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
     folder = tmp_path / "kept"
     folder.mkdir()
@@ -532,3 +542,40 @@ def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
     shutil.copy(file, folder / "second.onnx")
     with pytest.raises(FileFormatError, match="2 ONNX files"):
         load_extractor(folder)
+
+
+def test_where_torch_has_a_gpu_sounds_of_one_length_go_through_it_together(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    from mvplda.extractors import loading
+    from mvplda.extractors.networks import ResemblyzerEncoder
+    from mvplda.extractors.recipe import Golden, Weights
+    from mvplda.extractors.weights import Wheel
+
+    torch.manual_seed(0)
+    state = ResemblyzerEncoder().state_dict()
+    torch.save({"model_state": state}, tmp_path / "state.pt")
+    digest = hashlib.sha256((tmp_path / "state.pt").read_bytes()).hexdigest()
+    wheel = Wheel("", "", {"state.pt": ("", digest)}, "resemblyzer", 40)
+    monkeypatch.setitem(NAMES, "resemblyzer", wheel)
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    file = network(tmp_path / "resemblyzer.onnx", inputs=("frames",), output="embedding", bins=40, dimension=256)
+    recipe = replace(families()["resemblyzer"], weights=Weights(digest, {}), golden=Golden())
+    file.with_suffix(".toml").write_text(to_toml(recipe))
+
+    monkeypatch.setattr(loading, "gpu_in_torch", lambda: False)
+    assert load_extractor(file).waits_s == 0
+    monkeypatch.setattr(loading, "gpu_in_torch", lambda: True)
+    on_gpu = load_extractor(file)
+    assert on_gpu.waits_s > 0
+    sounds = [voice(seconds, pitch) for seconds in (1.0, 2.0) for pitch in (0.9, 1.0, 1.1)]
+    files = [write(tmp_path / f"{i}.wav", sound) for i, sound in enumerate(sounds)]
+    found = on_gpu.extract(files)
+    one_by_one = np.array([on_gpu(file) for file in files])
+    np.testing.assert_allclose(found, one_by_one, atol=1e-6)
+    assert on_gpu.fingerprint == OnnxExtractor(file).fingerprint
+    assert np.linalg.norm(found, axis=1) == pytest.approx(1, abs=0.2)  # of torch's network, not of the graph
+    (tmp_path / "state.pt").write_bytes(b"another")
+    with pytest.raises(FileFormatError, match="fetch it again"):
+        load_extractor(file)

@@ -59,6 +59,16 @@ def test_the_exit_code_is_the_verdict(place):
     assert strict.output.startswith("Nothing can be decided")
 
 
+def test_limits_beyond_the_default_calibration_say_what_they_take(place):
+    undecided = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--far", "1e-9")
+    assert undecided.exit_code == 2
+    assert "that takes a model of your own recordings" in undecided.output
+    rejected = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--prior", "1e-9")
+    assert rejected.exit_code == 1
+    assert rejected.output.startswith("Not enough for the same voice")
+    assert "that takes a model" not in run("verify", "one.wav", "again.wav", "-x", "net.onnx").output
+
+
 def test_what_has_no_answer_ends_with_three_and_not_with_a_verdict(place):
     assert run("verify", "one.wav", "nobody.wav", "-x", "net.onnx").exit_code == 3
     assert run("verify", "one.wav", "-x", "net.onnx").exit_code == 3

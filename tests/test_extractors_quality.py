@@ -191,3 +191,35 @@ def _whole(folder):
             soundfile.write(folder / f"whole{kind}", voice(0.5), RATE)
             _KEPT["files"][kind] = (folder / f"whole{kind}").read_bytes()
     return _KEPT["files"]
+
+
+@pytest.mark.parametrize(
+    ("name", "samples", "rate"),
+    [
+        ("narrow", lambda soxr: soxr.resample(voice(3.0), RATE, 8000), 8000),
+        ("clipped", lambda soxr: np.clip(200 * soxr.resample(voice(3.0), RATE, 44100), -1, 1), 44100),
+        ("damaged", lambda soxr: _noisy_stretch(soxr.resample(voice(3.0), RATE, 11025)), 11025),
+        ("damaged", lambda soxr: np.concatenate([[1e5], voice(3.0)]), RATE),
+    ],
+)
+def test_what_another_rate_hides_is_warned_of(name, samples, rate):
+    soxr = pytest.importorskip("soxr")
+    made = np.asarray(samples(soxr), dtype=np.float32)
+    found = measure(made if rate == RATE else soxr.resample(made, rate, RATE, quality="HQ"), RATE)
+    assert name in found.warnings
+    assert not measure(voice(3.0), RATE).warnings
+
+
+def _noisy_stretch(samples):
+    noisy = samples.copy()
+    noisy[len(noisy) // 2 :][:4000] = np.random.default_rng(0).uniform(-1, 1, 4000)
+    return noisy
+
+
+def test_huge_samples_are_an_error_and_not_a_warning_of_numpy(tmp_path):
+    sound = voice(1.5)
+    sound[100] = 1e30
+    with pytest.raises(AudioError, match=r"as large as 1e\+30, where full scale is 1"):
+        _extractor(tmp_path).utterance(sound, RATE)
+    with pytest.raises(AudioError, match=r"as large as 1e\+30, where full scale is 1"):
+        _extractor(tmp_path).utterance(write(tmp_path / "huge.wav", sound, subtype="FLOAT"))

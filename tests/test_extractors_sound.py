@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from extractor_problems import RATE, network, soundfile, voice, write
 
-from mvplda.exceptions import AudioError
+from mvplda.exceptions import AudioError, DataError
 from mvplda.extractors import load_extractor, read_sound
 from mvplda.extractors.sound import segments
 from mvplda.speech.features.reading import read_audio
@@ -209,3 +209,45 @@ def test_who_reads_no_further_leaves_no_program_behind(monkeypatch, tmp_path):
     with pytest.raises(AudioError, match="too long"):
         read_sound(encoded(voice(20.0), "webm", "libopus"), longest_s=1.0)
     assert started[0].poll() is not None
+
+
+def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
+    file = write(tmp_path / "a.wav", voice(1.0))
+    data = file.read_bytes()
+    expected = read_sound(data)[0]
+    with open(file, "rb") as opened:
+        for source in (io.BytesIO(data), bytearray(data), memoryview(data), opened, file):
+            np.testing.assert_array_equal(read_sound(source)[0], expected)
+    with pytest.raises(AudioError, match="too large"):
+        read_sound(io.BytesIO(data), most_bytes=1000)
+    with pytest.raises(DataError, match='mode "rb"'):
+        read_sound(io.StringIO("text"))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="a path, bytes or an open file; got list"):
+        read_sound([0.0, 1.0])  # type: ignore[arg-type]
+
+
+def test_a_header_that_tells_two_rates_is_an_error():
+    buffer = io.BytesIO()
+    soundfile.write(buffer, voice(1.0), RATE, format="WAV")
+    lying = bytearray(buffer.getvalue())
+    lying[24:28] = struct.pack("<I", 22050)
+    with pytest.raises(AudioError, match="contradicts itself: 22050 samples a second of 2 bytes are not 32000"):
+        read_sound(bytes(lying))
+
+
+def test_a_few_of_eight_bits_are_no_voice():
+    buffer = io.BytesIO()
+    soundfile.write(buffer, 0.02 * voice(1.0) / np.abs(voice(1.0)).max(), RATE, format="WAV", subtype="PCM_U8")
+    with pytest.raises(AudioError, match="all but silent: of its 8 bits a sample, fewer than 4"):
+        read_sound(buffer.getvalue())
+
+
+def test_a_stream_that_promises_more_than_there_is_time_is_an_error(tmp_path):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, voice(2.0), RATE, format="OGG", subtype="OPUS")
+    whole = buffer.getvalue()
+    file = tmp_path / "twice.ogg"
+    for share in (0.3, 0.4, 0.5):  # the second begins anew and does not end
+        file.write_bytes(whole + whole[: int(share * len(whole))])
+        with pytest.raises(AudioError, match="damaged or truncated"):
+            list(segments(file, RATE, 30.0))

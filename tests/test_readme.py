@@ -51,14 +51,14 @@ def tags_in_code() -> dict[str, set[str]]:
     """Tag -> files with a line that ends with it, or a docstring that names it."""
     found = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
-        for tag in re.findall(r"\(([CEIMPSV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")):
+        for tag in re.findall(r"\(([CDEIMPSV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")):
             found[tag].add(path.relative_to(SOURCE).as_posix())
     return found
 
 
 def tags_in_table() -> dict[str, set[str]]:
-    """Tag -> files that section 10 of docs/math.md gives for it."""
-    section = (DOCS / "math.md").read_text(encoding="utf-8").partition("## 10. Tags")[2]
+    """Tag -> files that section 11 of docs/math.md gives for it."""
+    section = (DOCS / "math.md").read_text(encoding="utf-8").partition("## 11. Tags")[2]
     found: dict[str, set[str]] = {}
     for tags, files in re.findall(r"^\| ([A-Z]\d[^|]*)\|[^|]*\|([^|]*)\|$", section, flags=re.MULTILINE):
         first, *others = re.findall(r"([A-Z])(\d+)", tags)
@@ -76,7 +76,7 @@ def test_every_tag_has_its_formula_its_line_and_its_row():
     code, table = tags_in_code(), tags_in_table()
     assert len(derived) == len(set(derived)), "a tag is given to two formulas"
     assert set(derived) == set(code), "formulas without a line of code, or lines without a formula"
-    assert table == code, "section 10 of docs/math.md names other files than those that have the tags"
+    assert table == code, "section 11 of docs/math.md names other files than those that have the tags"
 
 
 def test_audio_page_names_every_setting():

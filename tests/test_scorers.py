@@ -27,7 +27,7 @@ from mvplda import (
     Scorer,
     load,
 )
-from mvplda.adaptation import adapt, adapted, coral_plus
+from mvplda.adaptation import adapt, adapted, coral_plus, recentred, shift_mean
 from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.models import SCORERS as NAMED
@@ -296,16 +296,22 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
     bundle = fitted("multiview", "everything")
     moved = bundle.adapt(new, labels, 0.4)
     assert moved.normaliser is moved.calibrator is None
-    prepared = bundle.prepare(new)
+    chain = recentred(bundle.preprocessing, new)
+    prepared, without = chain.transform(new), shift_mean(bundle.scorer, chain.transform(new), "auto")
     expected = (
-        adapt(bundle.scorer, prepared, labels, 0.4) if labelled else coral_plus(bundle.scorer, prepared, strength=0.4)
+        adapt(bundle.scorer, prepared, labels, 0.4)
+        if labelled
+        else coral_plus(without, prepared, strength=0.4, mean=False)
     )
     assert (moved.scorer.noise_ == expected.noise_).all()
-    assert (moved.llr(X[ENROL], new) == expected.llr(bundle.prepare(X[ENROL]), prepared)).all()
+    assert (moved.llr(X[ENROL], new) == expected.llr(chain.transform(X[ENROL]), prepared)).all()
+    if not labelled:
+        assert (bundle.adapt(new).scorer.noise_ == bundle.scorer.noise_).all()
+        assert (bundle.adapt(new).scorer.mean_ == without.mean_).all()
     cascade = fitted("cascade")
     parts = adapted(cascade, new, labels).models_
     for view, model in cascade.models_.items():
-        one = adapt(model, new, {view: labels[view]}) if labels is not None else coral_plus(model, new)
+        one = adapt(model, new, {view: labels[view]}) if labels is not None else shift_mean(model, new, "auto")
         assert (parts[view].mean_ == one.mean_).all()
         assert (parts[view].noise_ == one.noise_).all()
     cosine = fitted("cosine")

@@ -353,10 +353,10 @@ def test_costs_or_a_share_of_false_acceptances_draw_the_line(small):
 
 def test_a_countermeasure_is_a_fifth_account(small):
     name, vector = small.person(40), small.world.say(40, 0)[0]
-    found = small.calls.verify(name, vector, spoofLlr=6.0).json()
+    found = small.calls.verify(name, vector, countermeasureLlr=-6.0).json()
     assert (found["decision"], found["reason"]) == ("reject", "suspected_replay")
-    assert found["posteriors"]["SP"] > 0.9
-    assert small.calls.verify(name, vector, spoofLlr=-6.0).json()["decision"] == "accept"
+    assert found["posteriors"]["spoof"] > 0.9
+    assert small.calls.verify(name, vector, countermeasureLlr=6.0).json()["decision"] == "accept"
 
 
 def test_rejections_in_a_row_lock_a_profile(bench):
@@ -444,7 +444,9 @@ def test_bodies_that_are_too_large_or_nonsense_are_refused(small):
 
 
 def test_openapi_has_every_endpoint_with_examples(small):
-    found = small.calls("GET", "/openapi.json").json()["paths"]
+    told = small.calls("GET", "/openapi.json").json()
+    found = told["paths"]
+    schemas = {name: schema.get("properties", {}) for name, schema in told["components"]["schemas"].items()}
     assert {
         "/v1/health", "/v1/ready", "/metrics", "/v1/model", "/v1/phrases", "/v1/phrases/{phrase_id}", "/v1/profiles",
         "/v1/profiles/{profile_id}", "/v1/profiles/{profile_id}/enrollments",
@@ -452,6 +454,11 @@ def test_openapi_has_every_endpoint_with_examples(small):
         "/v1/profiles/{profile_id}/verify", "/v1/profiles/{profile_id}/opt-out", "/v1/profiles/{profile_id}/export",
         "/v1/identify", "/v1/challenges", "/v1/audit",
     } == set(found)  # fmt: skip
+    for path, calls in found.items():
+        for call in calls.values():
+            for kind, body in call.get("requestBody", {"content": {}})["content"].items():
+                own = body["schema"].get("properties", {}) or schemas.get(body["schema"].get("$ref", "")[21:], {})
+                assert "example" in body or any("examples" in field for field in own.values()), (path, kind)
     verify = found["/v1/profiles/{profile_id}/verify"]["post"]
     assert verify["responses"]["200"]["content"]["application/json"]["example"]["reason"] == "wrong_phrase"
     assert "multipart/form-data" in verify["requestBody"]["content"]

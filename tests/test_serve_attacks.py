@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,13 +12,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from service_problems import WORDS, make_bench, sqlite_store
+from click.testing import CliRunner
+from service_problems import WORDS, make_bench, sqlite_store, write_model
 
+from mvplda.cli import main
 from mvplda.exceptions import ParameterError, ServiceError
 from mvplda.serve.audio import Heard
 from mvplda.serve.client import Client
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.service import Ask, Problem, Rules
+from mvplda.serve.starting import Setup, open_service
 from mvplda.serve.store import marks
 
 ME = Caller("me", "admin")
@@ -169,7 +174,7 @@ def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
         assert bench.calls.enrol(name, vector, fields={"phrase": "close the door"}).status_code == 201
     first = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
     vector = bench.world.say(40, WORDS.index(first["phrases"][0].replace(" ", "-")))[0]
-    answer = bench.calls.verify(name, vector, challengeId=first["challengeId"], far=0.7).json()
+    answer = bench.calls.verify(name, vector, challengeId=first["challengeId"], prior=0.9).json()
     assert answer["decision"] == "accept"
     for _ in range(30):
         bench.clock.now += 3600
@@ -279,3 +284,127 @@ def test_deletion_does_not_wait_for_who_reads_for_long(bench):
         begun = time.monotonic()
         assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
         assert time.monotonic() - begun < 8
+
+
+@pytest.mark.parametrize(("method", "rest"), [("DELETE", ""), ("POST", "/opt-out")])
+def test_leaving_heeds_the_etag_too(bench, method, rest):
+    name = bench.person(40)
+    old = {"If-Match": '"1"'}
+    refused = bench.calls(method, f"/v1/profiles/{name}{rest}", headers=old)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:mvplda:changed")
+    found = bench.calls("GET", f"/v1/profiles/{name}")
+    assert found.json()["state"] == "enrolled"
+    assert bench.calls.verify(name, bench.world.say(40, 0)[0]).json()["decision"] == "accept"
+    now = {"If-Match": found.headers["etag"]}
+    assert bench.calls(method, f"/v1/profiles/{name}{rest}", headers=now).status_code == 200
+
+
+def test_a_body_without_a_length_is_measured_as_it_comes(bench):
+    async def dribble():
+        for _ in range(6):
+            yield b"x" * 2**20
+
+    answer = bench.calls("POST", "/v1/profiles", content=dribble(), headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:mvplda:too-large")
+
+
+def test_a_phrase_counts_from_as_many_takes_on_as_are_wanted(bench):
+    name = bench.person(40, phrase=5, text="a phrase of my own")
+    for take, left in enumerate((2, 1)):
+        vector = bench.world.say(40, 6)[0]
+        said = bench.calls.enrol(name, vector, fields={"phrase": "another of mine"}).json()
+        assert said["remainingByPhrase"] == {"a phrase of my own": 0, "another of mine": left}
+        assert (said["state"], said["remainingEnrollmentsCount"]) == ("enrolled", 0)
+        answer = bench.calls.verify(name, bench.world.say(40, 6)[0], phrase="another of mine").json()
+        assert (answer["decision"], answer["reason"]) == ("inconclusive", "not_enrolled"), take
+        whatever = bench.calls.verify(name, bench.world.say(40, 6)[0]).json()
+        assert whatever["reason"] == "wrong_phrase"
+    bench.calls.enrol(name, bench.world.say(40, 6)[0], fields={"phrase": "another of mine"})
+    assert bench.calls.verify(name, bench.world.say(40, 6)[0], phrase="another of mine").json()["decision"] == "accept"
+    unheard = bench.calls.verify(name, bench.world.say(40, 6)[0], phrase="never said").json()
+    assert (unheard["decision"], unheard["reason"]) == ("inconclusive", "not_enrolled")
+
+
+def test_takes_that_are_missing_are_counted_by_phrase(bench):
+    name = bench.calls.create("a phrase of my own")
+    bench.calls.enrol(name, bench.world.say(40, 5)[0])
+    said = bench.calls.enrol(name, bench.world.say(40, 6)[0], fields={"phrase": "another of mine"}).json()
+    assert (said["state"], said["enrollmentsCount"], said["remainingEnrollmentsCount"]) == ("enrolling", 2, 2)
+
+
+def test_a_start_that_is_refused_leaves_no_key(tmp_path, monkeypatch):
+    monkeypatch.delenv("MVPLDA_MASTER_KEY", raising=False)
+    run, data = CliRunner().invoke, tmp_path / "data"
+    at = ["serve", "--data", str(data)]
+    assert "make a key first" in run(main, [*at, "--host", "0.0.0.0"]).output
+    (tmp_path / "no.safetensors").write_bytes(b"nothing")
+    assert run(main, [*at, "--model", str(tmp_path / "no.safetensors")]).exit_code == 1
+    assert run(main, [*at, "--countermeasure", "nothing:at_all"]).exit_code == 1
+    assert run(main, [*at, "--weight", "IC=-1"]).exit_code == 1
+    assert "none yet" in run(main, [*at, "--model", str(write_model(tmp_path)), "--check"]).output
+    assert not (data / "master.key").exists()
+    monkeypatch.setenv("MVPLDA_MASTER_KEY", base64.b64encode(b"e" * 32).decode())
+    setup = Setup(data, model=write_model(tmp_path))
+    open_service(setup).store.close()
+    monkeypatch.delenv("MVPLDA_MASTER_KEY")
+    with pytest.raises(ParameterError, match="there is no master key"):
+        open_service(setup)  # the database has one already: another would be of no use
+    assert not (data / "master.key").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have other rights there")
+def test_databases_are_their_owners_alone(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        bench.person(40)
+        bench.service.store.backup(tmp_path / "copy.jsonl")
+        modes = {place.name: place.stat().st_mode & 0o777 for place in tmp_path.iterdir()}
+    assert {"data.sqlite", "keys.sqlite", "data.sqlite-wal", "copy.jsonl"} <= set(modes)
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_the_command_tells_an_error_from_a_rejection(tmp_path):
+    sound = tmp_path / "now.wav"
+    sound.write_bytes(b"RIFF")
+    for arguments in (["--url", "http://127.0.0.1:9"], ["--url", "nonsense"], ["--nonsense"]):
+        result = CliRunner().invoke(main, ["remote", *arguments, "verify", "somebody", str(sound)])
+        assert result.exit_code == 3, (arguments, result.output)
+    assert CliRunner().invoke(main, ["remote", "verify", "somebody", str(tmp_path / "no.wav")]).exit_code == 3
+
+
+def test_what_is_not_heard_by_the_countermeasure_is_not_let_in(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+        bench.service.countermeasure = lambda samples, rate: 5.0
+        answer = bench.calls.verify(name, bench.world.say(40, 0)[0], countermeasureLlr=5).json()
+        assert (answer["decision"], answer["reason"]) == ("inconclusive", "countermeasure_failed")
+        refused = bench.calls.enrol(name, bench.world.say(40, 0)[0])
+        assert (refused.status_code, refused.json()["reason"]) == (422, "countermeasure_failed")
+
+
+def test_the_most_suspicious_counts_and_the_sound_is_not_overruled_by_the_caller(bench):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0].astype(np.float32)
+    heard = [Heard(vector, countermeasure=-6.0)]
+    said = bench.service.verify(name, heard, Ask(countermeasure=20.0), ME)
+    assert (said["decision"], said["reason"], said["countermeasureLlr"]) == ("reject", "suspected_replay", -6.0)
+    assert said["operatingPoint"] is None  # errors were measured without it
+    assert max(said["posteriors"], key=said["posteriors"].get) == "spoof"
+    alive = bench.service.verify(name, [Heard(vector, countermeasure=6.0)], Ask(), ME)
+    assert (alive["decision"], alive["reason"]) == ("accept", None)
+    with pytest.raises(Problem, match="a machine made it"):
+        bench.service.enrol(name, Heard(vector, countermeasure=-6.0), None, ME)
+    played = bench.service.identify(Heard(vector, countermeasure=-6.0), None, 5, 0.5, ME)
+    assert played["noneOfThem"] > 0.9
+    assert bench.service.identify(Heard(vector, countermeasure=6.0), None, 5, 0.5, ME)["noneOfThem"] < 0.1
+
+
+def test_priors_by_kind_are_settings(tmp_path):
+    rules = Rules(weights={"TW": 1.0, "IC": 100.0, "IW": 1.0, "spoof": 1.0})
+    with make_bench(sqlite_store(tmp_path), rules) as bench:
+        name, vector = bench.person(40), bench.world.say(40, 0)[0]
+        own = bench.calls.verify(name, vector, prior=0.5).json()
+        bench.service.rules = Rules()
+        even = bench.calls.verify(name, vector, prior=0.5).json()
+        assert own["posteriors"]["IC"] > even["posteriors"]["IC"]
+        assert own["operatingPoint"] is None
+        assert even["operatingPoint"] is not None

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,15 +15,17 @@ pytest.importorskip("fastapi")
 
 from service_problems import ERRORS, Calls, make_bench, make_model, make_world, sqlite_store
 
-from mvplda import load_extractor
+from mvplda import load, load_extractor
 from mvplda.exceptions import FileFormatError, ParameterError
 from mvplda.serve.app import Door, create_app
 from mvplda.serve.audio import Limits, hear
 from mvplda.serve.decisions import KINDS, Errors, choose_point, odds
 from mvplda.serve.keys import MASTER, Master, Rates, Vault, rotation
-from mvplda.serve.model import DEFAULTS, Cell, load_model
-from mvplda.serve.service import Service
+from mvplda.serve.model import DEFAULTS, Calibration, Cell, load_model
+from mvplda.serve.service import Rules, Service
+from mvplda.serve.starting import open_countermeasure
 from mvplda.serve.watch import JsonLines, Metrics
+from mvplda.spoofing import with_countermeasure
 
 
 def test_a_rotation_leaves_llrs_as_they_are():
@@ -162,15 +163,55 @@ def test_odds_are_no_surer_than_the_doubt_allows():
 
 
 def test_a_share_of_false_acceptances_is_what_was_measured_or_what_a_calibrated_llr_promises():
-    errors = make_model().errors
-    assert errors is not None
-    assert choose_point(errors, 9.0, far=0.05).threshold == 2.0  # measured, with its interval
-    assert choose_point(errors, 9.0, far=0.002).threshold == pytest.approx(-np.log(0.002))  # too few people to show it
-    kind = Errors.from_dict({**ERRORS, "byKind": {"TW": {"far": [0.9, 0.3, 0.08, 0.01, 0.001]}}})
-    assert choose_point(kind, 9.0, far=0.05).threshold == 4.0  # that kind passes more often
-    crowded = replace(errors, far=np.full((5, 3), 0.2))
-    with pytest.raises(ParameterError, match="cannot promise"):
-        choose_point(crowded, 9.0, far=0.05)
+    errors = make_model().errors["enrolled"]
+    found = choose_point(errors, 9.0, far=0.03)  # the next strictest that was measured
+    assert (found.threshold, found.reject) == (4.0, 0.0)
+    assert found.measured is not None
+    assert found.measured["far"] == 0.003  # of thresholds that other people chose, not of the curve at this one
+    with pytest.raises(ParameterError, match=r"Ask for 0\.004 or more"):
+        choose_point(errors, 9.0, far=0.002)
+    curve = Errors.from_dict({**ERRORS, "byKind": {"TW": [0.9, 0.3, 0.08, 0.01, 0.001]}, "points": []})
+    promised = choose_point(curve, 9.0, far=0.1)
+    assert promised.threshold == pytest.approx(-np.log(0.1))
+    assert promised.measured is not None
+    assert (promised.measured["far"], promised.measured["farByKind"]) == (0.02, {"TW": 0.08})
+    assert choose_point(None, 9.0, far=0.1).measured is None
+    with pytest.raises(ParameterError, match=r"no LLR above 4\.0"):
+        choose_point(curve, 4.0, far=0.01)
+
+
+def test_a_countermeasure_and_weights_are_as_the_formulas_say():
+    rng = np.random.default_rng(0)
+    weights = {"TW": 1.0, "IC": 3.0, "IW": 0.5, "spoof": 2.0}
+    for _ in range(20):
+        logs, spoof, prior = rng.normal(scale=4, size=4), float(rng.normal(scale=4)), float(rng.uniform(0.01, 0.99))
+        likelihoods = 0.99 * np.exp(logs) / np.exp(logs).sum() + 0.01 / 4
+        found = odds(logs, 0.01, prior, spoof, weights)
+        shares = np.array([1.0, 3.0, 0.5, 2.0]) / 6.5
+        every = np.append(likelihoods, likelihoods[0] * np.exp(-spoof))
+        joint = every * np.append(prior, (1 - prior) * shares)
+        assert list(found.posteriors.values()) == pytest.approx((joint / joint.sum()).tolist())
+        ordinary = odds(logs, 0.01, prior, None, weights)
+        assert found.llr == pytest.approx(float(with_countermeasure(ordinary.llr, spoof, 2 / 6.5)))
+        assert found.llr_speaker == ordinary.llr_speaker
+    assert odds(logs, 0.01, countermeasure=-3.0).llr < odds(logs, 0.01).llr
+    for wrong in ({}, {"TW": 1.0, "IC": 1.0, "IW": 0.0, "spoof": 1.0}, {**weights, "TC": 1.0}):
+        with pytest.raises(ParameterError, match="weights are positive"):
+            Rules(weights=wrong)
+
+
+def test_calibration_by_part_leaves_the_reference_and_weighs_the_rest():
+    found = Calibration(0.5, 2.0, 3.0)(np.array([[10.0, 4.0, 5.0, 0.0]]))
+    assert found.tolist() == [[2.0 + 10.0 + 3.0, 2.0, 10.0, 0.0]]
+    assert Calibration()(np.array([1.0, 2.0, 3.0, 0.0])).tolist() == [1.0, 2.0, 3.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "about", [{"calibration": {"enrolled": {"factor": 1.0}}}, {"errors": {"far": []}}, {"errors": {"enrolled": {}}}]
+)
+def test_what_stands_beside_a_model_is_looked_at(about):
+    with pytest.raises(FileFormatError, match="beside the model"):
+        make_model(**about)
 
 
 def test_without_extractors_in_the_cache_the_small_network_listens_and_says_so(tmp_path, monkeypatch):
@@ -189,6 +230,12 @@ def test_default_models_are_small_and_say_what_they_rest_on(name):
     about = json.loads(place.with_suffix(".json").read_text(encoding="utf-8"))
     assert set(about) >= {"calibration", "doubt", "errors", "data", "basis", "notice"}
     assert about["data"]["licence"]
+    assert set(about["calibration"]) == {"enrolled", "prompted", "sequence"}
+    points = about["errors"]["enrolled"]["points"]
+    assert min(point["wantedFar"] for point in points) <= about.get("far", 0.01)
+    scorer = load(place).fitted_scorer
+    assert set(scorer.class_means_) == set(scorer.class_covariances_) == {"phrase"}  # nothing of any person
+    assert not len(scorer.classes_.get("speaker", ()))
 
 
 # -- sound ---------------------------------------------------------------------------------
@@ -246,6 +293,29 @@ def test_sound_that_passes_is_a_vector_with_its_quality(extractor):
 
 
 # -- what is seen of it --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hook", "said", "reason"),
+    [
+        (lambda samples, rate: 2.5 if len(samples) == 2 * rate else 0.0, 2.5, None),
+        (lambda samples, rate: 1 / 0, None, "countermeasure_failed"),
+        (lambda samples, rate: float("nan"), None, "countermeasure_failed"),
+        (lambda samples, rate: -np.inf, None, "countermeasure_failed"),
+        (lambda samples, rate: None, None, "countermeasure_failed"),
+    ],
+    ids=["says", "raises", "nan", "infinite", "nothing"],
+)
+def test_a_countermeasure_that_fails_decides_nothing(extractor, hook, said, reason):
+    heard = hear(extractor, wav(speechlike()), Limits(), hook)
+    assert (heard.countermeasure, heard.reason) == (said, reason)
+    assert (heard.vector is None) == (reason is not None)
+
+
+@pytest.mark.parametrize("place", ["nothing", "nothing:at_all", "json:nothing", "json:decoder", ":", "json"])
+def test_a_countermeasure_that_cannot_be_called_is_refused_at_the_start(place):
+    with pytest.raises(ParameterError, match="a countermeasure is"):
+        open_countermeasure(place)
 
 
 def test_log_lines_are_json():

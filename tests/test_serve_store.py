@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from service_problems import make_bench, make_model, sqlite_store
 
 from mvplda.exceptions import FileFormatError
-from mvplda.serve import index
+from mvplda.serve import identification
 from mvplda.serve.decisions import odds
 from mvplda.serve.model import Cell
 from mvplda.serve.service import Rules
@@ -136,8 +136,8 @@ def test_the_search_for_who_expired_uses_its_index(tmp_path):
 
 def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp_path, monkeypatch):
     """Enrolments, uses, deletions and expiry in any order, against scores of what the database holds."""
-    monkeypatch.setattr(index, "LATEST", 3)
-    monkeypatch.setattr(index, "BATCH", 2)
+    monkeypatch.setattr(identification, "LATEST", 3)
+    monkeypatch.setattr(identification, "BATCH", 2)
     rng = np.random.default_rng(0)
     free = Rules(key_rate=float("inf"), profile_rate=float("inf"), lock_after=10**9, expire_days=10)
     with make_bench(sqlite_store(tmp_path), free) as bench:
@@ -166,7 +166,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert found["profilesCount"] == len(there)
             share = model.prepare(heard[None])[0]
             given = {row["profileId"]: row["llr"] for row in found["candidates"]}
-            place, llrs = here._index().scores(share, here.clock() - 10 * 86400)
+            place, llrs = here.index.scores(share, here.clock() - 10 * 86400)
             quick = {place(k): llrs[k] for k in np.flatnonzero(np.isfinite(llrs)).tolist()}
             for n in there:
                 with here.store.read() as connection:

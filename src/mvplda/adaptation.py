@@ -1,9 +1,11 @@
 """Adaptation of a model to a new domain, with labels there or without.
 
-Without labels: `shift_mean` moves the mean, `CORAL` aligns the training vectors before a model is fitted to them,
-`coral_plus` aligns the covariances of a model that is fitted. With labels: `adapt` fits to the new vectors and mixes
-with `interpolate`. `adapted` does for any scorer what can be done with the vectors that there are. Every function
-gives a new model and leaves the old one as it is.
+Without labels: `shift_mean` moves the mean, and `recentred` that of the preprocessing, which matters more where
+lengths are normalised behind it; `CORAL` aligns the training vectors before a model is fitted to them; `coral_plus`
+aligns the covariances of a model that is fitted. How far to go is told by the vectors themselves: few of them, or
+such as the old domain might have, move little. With labels: `adapt` fits to the new vectors and mixes with
+`interpolate`. `adapted` does for any scorer what can be done with the vectors that there are. Every function gives a
+new model and leaves the old one as it is.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import copy
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import cholesky, eigh, solve_triangular
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
@@ -27,12 +30,16 @@ from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
+from .models.experts import Committee
 from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
 
-__all__ = ["CORAL", "adapt", "coral_plus", "interpolate", "shift_mean"]
+__all__ = [
+    "CORAL", "adapt", "coral_plus", "covariance_share", "interpolate", "mean_share", "recentred", "shift_mean",
+]  # fmt: skip
 
 Weight = float | Mapping[str, float]
+Amount = float | Literal["auto"]
 
 
 class CORAL(_Affine):
@@ -89,12 +96,58 @@ def aligning_matrix(source: Array, target: Array, floor: float = 1e-6) -> Array:
     return np.asarray((U[:, kept] / np.sqrt(s[kept])) @ U[:, kept].T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T)
 
 
-def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: float = 1.0) -> MultiviewPLDA:
-    """The model with its mean moved by `weight` of the way to the mean of X (m, D)."""
+def mean_share(X: ArrayLike, mean: Array) -> float:
+    """How much of the way from a mean to that of X (m, D) is not chance: the weight of James and Stein, at least 0.
+
+    Of the squared distance, as much is put down to chance as the mean of so many vectors errs by. Vectors of few
+    people err by more than they show, since they depend on each other: take those of many.
+    """
+    new, C = _moments(X, len(mean))
+    away = float(((new - mean) ** 2).sum())
+    return 0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)  # (U1)
+
+
+def covariance_share(X: ArrayLike, total: Array) -> float:
+    """The weight of the covariance of X (m, D) beside an old `total`, as Ledoit and Wolf choose it.
+
+    It minimises the expected squared error of the mixture, in the coordinates in which `total` is the identity.
+    """
+    new, C = _moments(X, len(total))
+    lower = cholesky(total, lower=True)
+    Y = solve_triangular(lower, (np.asarray(X, dtype=np.float64) - new).T, lower=True)
+    C = solve_triangular(lower, solve_triangular(lower, C, lower=True).T, lower=True)
+    n = Y.shape[1]
+    fourth, second = float(((Y**2).sum(axis=0) ** 2).sum()), float((C**2).sum())
+    error = ((n / (n - 1)) ** 2 * fourth - n * second) / (n * (n - 1))  # (U2)
+    away = float(((C - np.eye(len(C))) ** 2).sum())
+    return 0.0 if away == 0 else max(0.0, 1 - error / away)
+
+
+def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: Amount = 1.0) -> MultiviewPLDA:
+    """The model with its mean moved by `weight` of the way to the mean of X (m, D); "auto": as far as is not chance."""
     check_is_fitted(model, "mean_")
-    _check_weight("weight", weight)
-    mean, _ = _moments(X, len(model.mean_))
-    return _with(model, replace(model.parameters_, mean=(1 - weight) * model.mean_ + weight * mean))
+    result = _with(model, replace(model.parameters_, mean=_moved(model.mean_, X, weight)))
+    for name in ("classes_", "class_means_", "class_covariances_"):  # effects of classes are counted from the mean
+        setattr(result, name, getattr(model, name))
+    return result
+
+
+def recentred(preprocessing: Any, X: ArrayLike, weight: Amount = "auto") -> Any:
+    """A fitted preprocessing whose first mean is moved towards that of raw vectors X (m, D), as in `shift_mean`."""
+    result = copy.deepcopy(preprocessing)
+    for step in (part for _, part in result.steps) if isinstance(result, Pipeline) else (result,):
+        if hasattr(step, "mean_"):
+            step.mean_ = _moved(np.asarray(step.mean_, dtype=np.float64), X, weight)
+            break
+        X = step.transform(X)
+    return result
+
+
+def _moved(mean: Array, X: ArrayLike, weight: Amount) -> Array:
+    new, _ = _moments(X, len(mean))
+    share = mean_share(X, mean) if isinstance(weight, str) else weight
+    _check_weight("weight", share)
+    return np.asarray((1 - share) * mean + share * new)
 
 
 def coral_plus(
@@ -104,6 +157,7 @@ def coral_plus(
     strength: Weight = 1.0,
     mean: bool = True,
     ranks: Literal["keep", "all"] = "keep",
+    share: Amount = "auto",
 ) -> MultiviewPLDA:
     """CORAL+, unsupervised: the covariances of every view and of the noise, aligned with new vectors.
 
@@ -117,13 +171,18 @@ def coral_plus(
     strength : float in [0, 1], or {view: strength}, with "noise"; what is not named stays
     mean : whether the mean of X becomes the model's
     ranks : "keep" cuts every view back to its rank, relative to the noise; "all" keeps what grew
+    share : of the covariance of X in what it is taken to be, the rest being the model's own; "auto" is
+        `covariance_share`: few vectors say little
     """
     check_is_fitted(model, "mean_")
     p, D = model.parameters_, len(model.mean_)
     new_mean, T = _moments(X, D)
     strengths = _by_part(strength, model, "strength")
     noise = p.sigma.covariance
-    A = aligning_matrix(p.stacked() @ p.stacked().T + noise, T)
+    total = p.stacked() @ p.stacked().T + noise
+    part = covariance_share(X, total) if isinstance(share, str) else share
+    _check_weight("share", part)
+    A = aligning_matrix(total, (1 - part) * total + part * T)
     grown = _grow(cholesky(noise, lower=True), A.T @ cholesky(noise, lower=True), strengths["noise"])
     new_noise = grown @ grown.T
     loadings = []
@@ -185,7 +244,7 @@ def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **se
     """
     check_is_fitted(model, "mean_")
     fresh = clone(model)
-    if "views" in fresh.get_params(deep=False) and fresh.views is not None:
+    if fresh.get_params(deep=False).get("views") is not None and fresh.prior is None:
         fresh.set_params(views=dict(model.views_))
     fresh.set_params(**settings)
     with warnings.catch_warnings():
@@ -199,21 +258,24 @@ def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **se
 def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Any:
     """A scorer for the domain of new vectors (m, D), with labels or without.
 
-    A model with labels goes to `adapt`, without labels to `coral_plus`; a cascade does so view by view, and of
-    cosine the mean moves. Another scorer says what it does with ``@adapted.register``.
+    A model with labels goes to `adapt`. Without, its mean moves as far as is not chance, and with a `weight` its
+    covariances grow by `coral_plus`. A cascade does so view by view, a committee expert by expert, and of cosine the
+    mean moves, where it takes one off. Another scorer says what it does with ``@adapted.register``.
 
     Parameters
     ----------
-    weight : how far to go, from 0 to 1; by default half the way with labels, and all of it without
+    weight : how far to go, from 0 to 1; by default half the way with labels, and without them only means move:
+        covariances of recordings without labels did more harm than good in every place that was tried
     """
     raise ParameterError(f"nothing is known of how to adapt a {type(scorer).__name__}")
 
 
 @adapted.register
 def _(scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> MultiviewPLDA:
-    if y is None:
-        return coral_plus(scorer, X, strength=1.0 if weight is None else weight)
-    return adapt(scorer, X, y, 0.5 if weight is None else weight)
+    if y is not None:
+        return adapt(scorer, X, y, 0.5 if weight is None else weight)
+    moved = shift_mean(scorer, X, "auto")
+    return moved if weight is None else coral_plus(moved, X, strength=weight, mean=False)
 
 
 @adapted.register
@@ -229,11 +291,21 @@ def _(scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None =
 
 
 @adapted.register
-def _(scorer: CosineScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CosineScorer:
-    weight = 1.0 if weight is None else weight
-    _check_weight("weight", weight)
+def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = None) -> Committee:
+    vectors = as_vectors(X)
     result = copy.copy(scorer)
-    result.mean_ = (1 - weight) * scorer.mean_ + weight * _moments(X, len(scorer.mean_))[0]
+    result.experts_, result.calibrator_ = {}, None
+    for name, expert in scorer.experts_.items():
+        adapter = expert.adapt if hasattr(expert, "adapt") else partial(adapted, expert)
+        result.experts_[name] = adapter(scorer._see(name, vectors), y, weight)
+    return result
+
+
+@adapted.register
+def _(scorer: CosineScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CosineScorer:
+    result = copy.copy(scorer)
+    if scorer.centre:
+        result.mean_ = _moved(scorer.mean_, X, "auto" if weight is None else weight)
     return result
 
 
@@ -265,10 +337,11 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
     """A copy of a model with other parameters, and without what belongs to the old ones."""
     result = copy.copy(model)
     result._take(tuple(model.views_), parameters)
-    if isinstance(result.views, Mapping):
-        result.views = dict(result.views_)
-    if hasattr(result, "n_components"):
-        result.n_components = next(iter(result.views_.values()))
+    if result.prior is None:  # with one, ranks are not for settings to say
+        if isinstance(result.views, Mapping):
+            result.views = dict(result.views_)
+        if hasattr(result, "n_components"):
+            result.n_components = next(iter(result.views_.values()))
     if NOISES[result.noise].second_moment != parameters.sigma.second_moment:
         result.noise = parameters.sigma.kind
     result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve, cholesky
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dpotri
 from threadpoolctl import ThreadpoolController
 
@@ -129,6 +129,10 @@ class Numpy:
 
     def cho_solve(self, lower: AnyArray, right: AnyArray) -> Any:
         return cho_solve((lower, True), right, check_finite=False)
+
+    def solve_lower(self, lower: AnyArray, right: AnyArray) -> Any:
+        """lower^-1 right for a lower triangle."""
+        return solve_triangular(lower, right, lower=True, check_finite=False)
 
     def solve_positive(self, matrix: AnyArray, right: AnyArray) -> Any:
         """matrix^-1 right for a positive definite matrix."""
@@ -253,6 +257,9 @@ class Torch:
             return torch.cholesky_solve(right[:, None], lower)[:, 0]
         return torch.cholesky_solve(right, lower)
 
+    def solve_lower(self, lower: Any, right: Any) -> Any:
+        return torch.linalg.solve_triangular(lower, right, upper=False)
+
     def solve_positive(self, matrix: Any, right: Any) -> Any:
         return self.cho_solve(self.cholesky(matrix), right)
 
@@ -359,7 +366,7 @@ def cast(array: AnyArray, dtype: str) -> Any:
 
 def largest(array: AnyArray) -> float:
     """The largest element, 0 of nothing; NaN where one is NaN."""
-    return float(array.max()) if len(array) else 0.0
+    return float(to_host(array.max())) if len(array) else 0.0
 
 
 def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Any:

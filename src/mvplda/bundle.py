@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
@@ -15,10 +16,10 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from .adaptation import Weight, adapted
+from .adaptation import Weight, adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Calibrator, QualityCalibrator
-from .exceptions import DataError, ParameterError
+from .exceptions import DataError, OtherQuestionWarning, ParameterError
 from .kinds import name_kinds
 from .labels import as_array
 from .models.baselines import CosineScorer
@@ -152,10 +153,13 @@ class Bundle(Persistent, BaseEstimator):
     def adapt(self, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
-        The preprocessing stays; normaliser and calibrator go, for they were made of the old scores.
+        The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
+        normaliser and calibrator go, for they were made of the old scores.
         """
-        scorer = adapted(self.fitted_scorer, self.prepare(X), y, weight)
-        return Bundle(self.preprocessing, scorer, questions=self.questions, extractor=self.extractor)
+        chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
+        result = Bundle(chain, self.fitted_scorer, questions=self.questions, extractor=self.extractor)
+        result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
+        return result
 
     def prepare(self, X: ArrayLike) -> Any:
         """Vectors as the scorer sees them."""
@@ -235,6 +239,7 @@ class Bundle(Persistent, BaseEstimator):
         """
         if self.calibrator is None:
             raise ParameterError("this bundle has no calibrator: use llr, or fit one with fit_calibrator")
+        self._check_meant(options)
         spoofs = Question(**{name: options.pop(name) for name in ("countermeasure", "spoof_prior") if name in options})
         sides: list[Any] = [one if isinstance(one, Profiles) else self.enrol(one) for one in (enrol, test)]
         scores = self._scores(sides[0], sides[1], pairs, options)
@@ -243,6 +248,22 @@ class Bundle(Persistent, BaseEstimator):
         listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         shape = len(sides[0]), len(sides[1])
         return np.asarray(spoofs.with_spoofs(np.asarray(result).reshape(scores.shape[:-1]), shape, listed))
+
+    def _check_meant(self, options: Mapping[str, Any]) -> None:
+        """Warn where a committee's own calibration, which it learns for views that are known, is asked otherwise."""
+        own = getattr(self.fitted_scorer, "calibrator_", None)
+        if own is None or not isinstance(self.calibrator, type(own)):
+            return
+        both = [np.append(one.slopes_, one.intercept_) for one in (own, self.calibrator)]
+        meant = Question(known=getattr(self.fitted_scorer, "known", ())).known_views
+        asked = make_question(options.get("question"), {"known": options["known"]} if "known" in options else {})
+        if np.array_equal(*both) and set(asked.known_views) != set(meant):
+            warnings.warn(
+                f"the calibration is for trials with {', '.join(meant) or 'nothing'} known, and these have "
+                f"{', '.join(asked.known_views) or 'nothing'} known: LLRs can be far off. Ask so, or use llr",
+                OtherQuestionWarning,
+                stacklevel=3,
+            )
 
     def get_state(self) -> State:
         arrays: Tensors = {}

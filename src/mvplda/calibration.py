@@ -121,14 +121,14 @@ class LinearCalibrator(Calibrator):
         share = targets.mean()
         return np.asarray(np.where(targets, self.prior / share, (1 - self.prior) / (1 - share)) / len(targets))
 
-    def _fit(self, scores: Array, targets: NDArray[np.bool_], mass: Array, speakers: Any) -> Self:
+    def _fit(self, scores: Array, targets: NDArray[np.bool_], mass: Array, speakers: Any, side: Any = None) -> Self:
         if not self.ridge > 0:
             raise ParameterError(f"ridge is positive; got {self.ridge}")
         self.n_speakers_, worth = count_speakers(speakers, targets, stacklevel=4)
-        odds, used = log_odds(self.prior), mass > 0
-        self.slopes_, self.intercept_ = fit_logistic(scores[used], targets[used], mass[used], odds, self.ridge, worth)
+        odds, used, inputs = log_odds(self.prior), mass > 0, self._inputs(scores, side)
+        self.slopes_, self.intercept_ = fit_logistic(inputs[used], targets[used], mass[used], odds, self.ridge, worth)
         self.n_scores_ = scores.shape[1]
-        if self.n_scores_ == 1 and self.slopes_[0] < 0:
+        if len(self.slopes_) == 1 and self.slopes_[0] < 0:
             warnings.warn(
                 f"the slope is {self.slopes_[0]:.3g}: higher scores came with fewer targets. Is the score a distance, "
                 "or are the labels turned round?",
@@ -136,6 +136,10 @@ class LinearCalibrator(Calibrator):
                 stacklevel=3,
             )
         return self
+
+    def _inputs(self, scores: Array, side: Any) -> Array:
+        """(n, m) what the slopes belong to."""
+        return scores
 
 
 class KindCalibrator(LinearCalibrator):
@@ -272,13 +276,7 @@ class QualityCalibrator(LinearCalibrator):
         """
         scores = as_scores(scores)
         targets = as_targets(kinds_or_targets, len(scores))
-        columns, self.side_names_ = as_side(side, len(scores))
-        columns = self._scaled(columns)
-        self.side_mean_ = columns.mean(axis=0)
-        self.side_low_, self.side_high_ = columns.min(axis=0), columns.max(axis=0)
-        self._fit(self._features(scores, columns), targets, self._mass(targets), speakers)
-        self.n_scores_ = scores.shape[1]
-        return self
+        return self._fit(scores, targets, self._mass(targets), speakers, side)
 
     def transform(self, scores: Any, side: Any = None) -> Array:
         """(n,) calibrated natural-log LLRs."""
@@ -286,6 +284,13 @@ class QualityCalibrator(LinearCalibrator):
         scores = as_scores(scores, self.n_scores_)
         columns = self._scaled(as_side(side, len(scores), self.side_names_)[0])
         return self._features(scores, columns) @ self.slopes_ + self.intercept_
+
+    def _inputs(self, scores: Array, side: Any) -> Array:
+        columns, self.side_names_ = as_side(side, len(scores))
+        columns = self._scaled(columns)
+        self.side_mean_ = columns.mean(axis=0)
+        self.side_low_, self.side_high_ = columns.min(axis=0), columns.max(axis=0)
+        return self._features(scores, columns)
 
     def _scaled(self, columns: Array) -> Array:
         if not self.log:

@@ -29,6 +29,7 @@ Warnings::
     ├── ReversedScoresWarning           higher scores came with fewer targets
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
     ├── UnknownClassWarning             some claimed classes were not seen in training
+    ├── OtherQuestionWarning            a calibration was made for another question
     └── MissingPicturesWarning          pictures are left out: matplotlib is not installed
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
@@ -139,6 +140,10 @@ class ConstantLayerWarning(MvpldaWarning):
 
 class UnknownClassWarning(MvpldaWarning):
     """Some claimed classes were not seen in training."""
+
+
+class OtherQuestionWarning(MvpldaWarning):
+    """Scores are calibrated by what was fitted to the answers to another question."""
 
 
 class MissingPicturesWarning(MvpldaWarning):

@@ -293,17 +293,15 @@ def drawn(sessions: int, tests: int, output: Path, seed: int) -> None:
     study_drawn(output, sessions=sessions, tests=tests, random_state=seed, say=click.echo)
 
 
-@study.command()
-@click.argument("vectors", required=False)
-@click.option(
+TWO_VIEWS = click.option(
     "-l",
     "--labels",
     multiple=True,
     type=KeyValue(),
     help="VIEW=FILE: read the classes of a view of VECTORS from FILE, such as utt2spk; the speaker first, then the "
-    "phrase.",
+    "phrase, the language or another condition.",
 )
-@click.option(
+PROTOCOL = click.option(
     "-s",
     "--set",
     "changes",
@@ -311,6 +309,12 @@ def drawn(sessions: int, tests: int, output: Path, seed: int) -> None:
     type=KeyValue(),
     help="NAME=VALUE: change one option of the protocol of VECTORS, such as training=40; may be repeated.",
 )
+
+
+@study.command()
+@click.argument("vectors", required=False)
+@TWO_VIEWS
+@PROTOCOL
 @OUTPUT
 @SEED_OPTION
 def ablations(
@@ -330,24 +334,11 @@ def ablations(
       mvplda study ablations -o study
       mvplda study ablations vectors.npz -l speaker=utt2spk -l phrase=utt2phrase -s training=40
     """
-    from ..speech.corpora import load_corpus
-    from ..speech.experiment.ablations import drawn_task, study_ablations
+    from ..speech.experiment.ablations import study_ablations
     from ..speech.experiment.systems import BackendSettings
-    from ..speech.experiment.task import Task
 
     check_folder(output)
-    if vectors is None:
-        if labels or changes:
-            raise click.UsageError("-l and -s are for VECTORS, which are missing")
-        task = drawn_task(9, 2, seed)[0]
-    else:
-        from ..io.vectors import read_vectors
-
-        options = {name: _value(text) for name, text in changes}
-        corpus = load_corpus("vectors", vectors, labels=once("--labels", labels), **options)
-        task = Task.of(corpus, read_vectors(vectors))
-    if len(task.views) != 2:
-        raise click.UsageError(f"the paper's systems have two views; got {', '.join(task.views)}")
+    task, _ = _drawn_or_given(vectors, labels, changes, (9, 2, seed))
     study_ablations(task, output, BackendSettings(reduce=None, random_state=seed), say=click.echo)
 
 
@@ -442,3 +433,64 @@ def nuisance(
         fig, axes = figure(6.5, 5)
         draw_errors(axes, result)
         click.echo(f"\nwrote {save_figure(fig, output / 'nuisance.png')}")
+
+
+@study.command()
+@click.argument("vectors", required=False)
+@TWO_VIEWS
+@PROTOCOL
+@click.option(
+    "--draws",
+    type=click.IntRange(min=1),
+    default=3,
+    help="Draw so many times which training speakers are heard in what, and show means.",
+)
+@click.option("--workers", type=click.IntRange(min=1), default=1, help="Judge so many draws at a time.")
+@OUTPUT
+@SEED_OPTION
+def languages(
+    vectors: str | None,
+    labels: tuple[tuple[str, str], ...],
+    changes: tuple[tuple[str, str], ...],
+    draws: int,
+    workers: int,
+    output: Path,
+    seed: int,
+) -> None:
+    """Train on speakers of whom few or none are heard in two conditions: models of both views against PLDA.
+
+    Without VECTORS, on vectors drawn from a known model. A third of the speakers is not trained on, and judged
+    within a condition and across.
+
+    \b
+    Examples:
+      mvplda study languages -o study
+      mvplda study languages vectors.npz -l speaker=utt2spk -l language=utt2lang
+    """
+    from ..speech.experiment.languages import SIZES, study_languages
+
+    check_folder(output)
+    task, truth = _drawn_or_given(vectors, labels, changes, (10, 7, seed, SIZES))
+    study_languages(task, output, drawn=truth, draws=draws, workers=workers, say=click.echo)
+
+
+def _drawn_or_given(
+    vectors: str | None, labels: tuple[tuple[str, str], ...], changes: tuple[tuple[str, str], ...], drawn: Any
+) -> tuple[Any, Any]:
+    """The task of vectors with labels of two views, and None; without vectors that of a known model, and this."""
+    from ..speech.corpora import load_corpus
+    from ..speech.experiment.ablations import drawn_task
+    from ..speech.experiment.task import Task
+
+    if vectors is None:
+        if labels or changes:
+            raise click.UsageError("-l and -s are for VECTORS, which are missing")
+        return drawn_task(*drawn)
+    from ..io.vectors import read_vectors
+
+    options = {name: _value(text) for name, text in changes}
+    corpus = load_corpus("vectors", vectors, labels=once("--labels", labels), **options)
+    task = Task.of(corpus, read_vectors(vectors))
+    if len(task.views) != 2:
+        raise click.UsageError(f"this study has two views; got {', '.join(task.views)}")
+    return task, None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import Number
+from . import KeyValue, Number
+from .extract import Answering
 
 if TYPE_CHECKING:
     from ..serve.client import Client
@@ -65,6 +66,20 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
     default=True,
     help="Keep the vector of every recording, encrypted, so that a new model can be enrolled with it, or forget them.",
 )
+@click.option(
+    "--countermeasure",
+    envvar="MVPLDA_COUNTERMEASURE",
+    help="Let this function listen for replays and imitations, package.module:function: samples and rate in, the log "
+    "likelihood ratio of a person against a machine out. It is called before each decision.",
+)
+@click.option(
+    "--weight",
+    "weights",
+    multiple=True,
+    type=KeyValue(),
+    help="Expect this account so often among what is to be turned away, such as IC=2, relative to the others: TW (the "
+    "owner, other words), IC (another voice, the words), IW (neither), spoof.  [default: 1 each]",
+)
 @click.option("--hostname", multiple=True, help="Be called by this name too, where no keys are wanted.")
 @click.option("--tls", is_flag=True, help="Tell browsers to use HTTPS, which a proxy in front must speak.")
 @click.option(
@@ -90,6 +105,8 @@ def serve(
     enrolments: int,
     expire_days: float,
     keep_vectors: bool,
+    countermeasure: str | None,
+    weights: tuple[tuple[str, str], ...],
     hostname: tuple[str, ...],
     tls: bool,
     people: int,
@@ -111,19 +128,20 @@ def serve(
     """
     from ..serve.app import Door
     from ..serve.service import Rules
-    from ..serve.starting import Setup, open_service, run, say_what_is_in_order
+    from ..serve.starting import Setup, open_service, open_store, run, say_what_is_in_order
 
-    rules = Rules(far=far, required=enrolments, expire_days=expire_days, keep_vectors=keep_vectors)
-    setup = Setup(data, database, key_database, model, extractor, rules)
+    every = {**Rules().weights, **{name: Number().convert(text, None, ctx) for name, text in weights}}
+    rules = Rules(far=far, required=enrolments, expire_days=expire_days, keep_vectors=keep_vectors, weights=every)
+    setup = Setup(data, database, key_database, model, extractor, countermeasure, rules)
     ctx.obj = setup
     if ctx.invoked_subcommand is not None:
         return
     if check:
         sys.exit(say_what_is_in_order(setup, click.echo))
-    service = open_service(setup)
-    keys = service.store.key_names()
+    keys = open_store(setup).key_names()
     if not keys and host not in LOCAL:
         raise click.UsageError(f"at {host} others can reach it: make a key first, mvplda serve key NAME --role admin")
+    service = open_service(setup)
     if people:
         from ..serve.people import enrol_people
 
@@ -192,7 +210,11 @@ def restore(setup: Setup, file: Path) -> None:
 # -- calls to a service -------------------------------------------------------------------
 
 
-@click.group()
+class Remote(Answering, click.Group):
+    """Commands one of which has 1 and 2 as its answers: what goes wrong ends with 3."""
+
+
+@click.group(cls=Remote)
 @click.option("--url", default="http://127.0.0.1:8765", envvar="MVPLDA_URL", help="Call the service at this address.")
 @click.option("--key", envvar="MVPLDA_API_KEY", help="Use this API key; better from the environment, MVPLDA_API_KEY.")
 @click.pass_context
@@ -254,6 +276,8 @@ def verify_sounds(
     client: Client, profile: str, sounds: tuple[str, ...], phrase: str | None, challenge: str | None, far: float | None
 ) -> None:
     """Decide whether it is the owner of PROFILE who speaks; exit code 0 accepts, 1 rejects, 2 could not decide.
+
+    Exit code 3 says that the service was not reached, or refused the call.
 
     Example: mvplda remote verify PROFILE now.wav --far 0.01
     """

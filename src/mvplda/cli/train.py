@@ -68,7 +68,8 @@ from .score import enrolled_profiles, read_side
     "--enrolment",
     type=click.IntRange(min=1),
     default=1,
-    help="Weigh the experts of --fuse by trials whose profiles are of so many vectors, as yours will be.",
+    help="Weigh the experts of --fuse, or --fine-tune, by trials whose profiles are of so many vectors, as yours will "
+    "be.",
 )
 @click.option(
     "--prior",
@@ -76,6 +77,12 @@ from .score import enrolled_profiles, read_side
     help="Draw all covariances towards isotropic ones, for few classes: 0 does not, 1 ranks like the cosine, and "
     "auto lets held-out classes choose; VIEW=STRENGTH,...,noise=STRENGTH is one for each. Vectors are centred and "
     "scaled to unit length, unless you say how; those behind statistics are taken as they are.",
+)
+@click.option(
+    "--fine-tune",
+    is_flag=True,
+    help="Move the fitted model so that trials of people who are held out, with profiles of --enrolment vectors, cost "
+    "less, and calibrate it by them; where that does not pay it is only calibrated. Needs torch.",
 )
 @click.option("--no-centre", is_flag=True, help="Leave the mean of the training vectors in, for --model cosine.")
 @output_option("Write the model to this file.")
@@ -140,6 +147,7 @@ def train(
     blocks: tuple[tuple[str, str], ...],
     enrolment: int,
     prior: str | None,
+    fine_tune: bool,
     no_centre: bool,
     output: str,
     shrinkage: str | None,
@@ -167,12 +175,13 @@ def train(
       mvplda train vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --fuse --block campplus=192 --block words=288 \\
           --enrolment 3 -o model.safetensors
       mvplda train campplus.npz -l speaker=utt2spk -l phrase=utt2phrase --prior auto -o model.safetensors
+      mvplda train x.npz -v speaker=40 -v phrase=9 -v speaker:phrase=40 --noise full --fine-tune --enrolment 3 \\
+          -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
     from ..bundle import Bundle
     from ..exceptions import DataError
-    from ..io.files import read_labels
     from ..io.vectors import read_vectors
     from ..models import SCORERS
     from ..preprocessing import standard_chain, unit_chain
@@ -184,8 +193,10 @@ def train(
     if fuse:
         _train_committee(vectors, labels, blocks, enrolment, output, quiet)
         return
-    if blocks or _given("enrolment"):
-        raise click.UsageError("--block and --enrolment are for --fuse")
+    if blocks or (_given("enrolment") and not fine_tune):
+        raise click.UsageError("--block is for --fuse, and --enrolment for --fuse or --fine-tune")
+    if fine_tune and name not in ("multiview", "plda"):
+        raise click.UsageError(f"--fine-tune is for --model multiview and plda, not for {name}")
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     if prior is not None:
         if name != "multiview" or any(isinstance(rank, int) for rank in ranks.values()) or _given("noise", "shrinkage"):
@@ -225,13 +236,15 @@ def train(
         raise click.UsageError("name the views: --view speaker=100")
     if gathered and not hasattr(kind, "fit_statistics"):
         raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
-    if gathered and (automatic or labels or reduce is not None or whiten or length_norm):
+    if gathered and (automatic or labels or fine_tune or reduce is not None or whiten or length_norm):
         raise click.UsageError(
-            "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
+            "statistics hold no vectors: leave out --labels, --fine-tune, --reduce, --whiten, --length-norm and auto"
         )
     check_used(once("--labels", labels), ranks)
     if durations is not None and (gathered or automatic or name != "multiview"):
         raise click.UsageError("--durations is for --model multiview, vectors, and ranks that are not auto")
+    if durations is not None and fine_tune:
+        raise click.UsageError("--fine-tune knows no durations of vectors: leave it out, or --durations")
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -239,13 +252,13 @@ def train(
         model.fit_statistics(statistics)
         bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
     else:
-        sources = once("--labels", labels)
-        table: Any = _columns_of(vectors, sources, ranks) if kind.NEEDS_LABELS else None
-        lists = {view: place for view, place in sources.items() if view not in (table or {})}
-        data = read_vectors(vectors, named=bool(lists) or durations is not None)
+        table: Any = None
+        if kind.NEEDS_LABELS:
+            data, table = _labelled(vectors, once("--labels", labels), ranks, named=durations is not None)
+        else:
+            data = read_vectors(vectors, named=False)
         if len(data) < 2:
             raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
-        table = table | read_labels(lists, data.ids) if kind.NEEDS_LABELS else None
         chain = None
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
@@ -266,6 +279,14 @@ def train(
             seconds = {} if durations is None else {"seconds": read_seconds(durations, data.ids)}
             bundle.fit(X, table, **seconds)
         bundle.preprocessing = chain
+        if fine_tune:
+            from ..models.finetuning import fine_tune as tune
+
+            options: dict[str, Any] = {"enrolment": enrolment, "random_state": seed, "verbose": settings["verbose"]}
+            tuned = tune(model, data.X, table, preprocessing=chain, **options)
+            bundle.scorer, bundle.calibrator = tuned.model, tuned.calibrator
+            if not quiet:
+                click.echo(f"mvplda: {tuned}", err=True)
     bundle.save(output)
     if not quiet:
         if bundle.durations is not None:
@@ -290,19 +311,16 @@ def _train_committee(
     quiet: bool,
 ) -> None:
     from ..bundle import Bundle, make_committee
-    from ..io.files import read_labels
-    from ..io.vectors import read_vectors
 
-    foreign = _given("views", "name", "prior", "no_centre", "shrinkage", "reduce", "whiten", "length_norm", *LIBRARY)
+    foreign = _given(
+        "views", "name", "prior", "fine_tune", "no_centre", "shrinkage", "reduce", "whiten", "length_norm", *LIBRARY
+    )
     if foreign:
         raise click.UsageError(f"--fuse chooses by itself: leave out {', '.join(foreign)}")
     if not labels:
         raise click.UsageError("name the labels: --labels speaker=utt2spk --labels phrase=utt2phrase")
     sources = once("--labels", labels)
-    beside = _columns_of(vectors, sources, dict.fromkeys(sources))
-    lists = {view: place for view, place in sources.items() if view not in beside}
-    data = read_vectors(vectors, named=bool(lists))
-    found = beside | read_labels(lists, data.ids)
+    data, found = _labelled(vectors, sources, sources)
     table = {view: found[view] for view in sources}
     named = once("--block", blocks)
     for name, width in named.items():
@@ -320,13 +338,26 @@ def _train_committee(
             click.echo(f"{expert}: " + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()), err=True)
 
 
-def _columns_of(path: str, sources: dict[str, str], ranks: dict[str, Any]) -> dict[str, Any]:
+def _labelled(
+    path: str, sources: dict[str, str], views: Iterable[str], *, named: bool = False
+) -> tuple[Any, dict[str, Any]]:
+    """Vectors, and their labels from lists and from columns beside them."""
+    from ..io.files import read_labels
+    from ..io.vectors import read_vectors
+
+    beside = _columns_of(path, sources, views)
+    lists = {view: place for view, place in sources.items() if view not in beside}
+    data = read_vectors(path, named=named or bool(lists))
+    return data, beside | read_labels(lists, data.ids)
+
+
+def _columns_of(path: str, sources: dict[str, str], views: Iterable[str]) -> dict[str, Any]:
     """Labels that lie beside the vectors, of views that have no list."""
     from ..io.files import is_stream
     from ..io.vectors import open_vectors, read_columns
     from ..labels import base_columns
 
-    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(ranks)), *sources])}
+    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(views)), *sources])}
     columns = () if is_stream(path) else open_vectors(path).columns
     missing = [view for view, place in places.items() if place not in columns and view not in sources]
     if missing:
@@ -407,14 +438,14 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.argument("model")
 @click.argument("vectors")
 @labels_option(
-    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels the covariances of the "
-    "model grow towards those of the vectors (CORAL+); with labels for every view a model of the new vectors is mixed "
-    "in."
+    "VIEW=FILE: read the classes of a view of the new vectors from FILE. Without labels only means move, as far as "
+    "so many vectors bear it out; with labels for every view a model of the new vectors is mixed in."
 )
 @click.option(
     "--weight",
     type=Number(0, 1),
-    help="Go this share of the way to the new vectors.  [default: 0.5 with labels, 1 without]",
+    help="Go this share of the way to a model of the labelled vectors; without labels, let covariances grow by this "
+    "share of what CORAL+ finds, which seldom pays.  [default: 0.5 with labels, 0 without]",
 )
 @output_option("Write the adapted model to this file.")
 def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:

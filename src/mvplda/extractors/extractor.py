@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._progress import Progress
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
-from .quality import Quality, QualitySettings, frame_levels, is_speech, measure_parts
+from .quality import Meter, Quality, QualitySettings, is_speech
 from .sound import Sound, Source, segments
 
 Vector = NDArray[np.float32]
@@ -201,22 +201,17 @@ class Waiting:
         """Read and measure a recording; what comes back gives its vector."""
         extractor = self.extractor
         total = np.zeros(extractor.dimension)
-        weight = 0.0
-
-        def each() -> Iterator[Sound]:
-            nonlocal weight
+        weight, meter = 0.0, Meter(extractor.rate, settings)
+        named = isinstance(source, (str, os.PathLike))
+        try:
             for part in segments(source, extractor.rate, extractor.segment_s, rate):
-                speech = float(is_speech(frame_levels(part, extractor.rate), settings).sum()) or 1e-3
+                speech = float(is_speech(meter.add(part), settings).sum()) or 1e-3
                 self._parts.append((total, speech, extractor.ready(part)))
                 self._seconds += len(part) / extractor.rate
                 if self._seconds > extractor.waits_s:
                     self.flush()
                 weight += speech
-                yield part
-
-        named = isinstance(source, (str, os.PathLike))
-        try:
-            quality = measure_parts(each(), extractor.rate, settings)
+            quality = meter.quality()
         except AudioError as error:
             self._parts = [part for part in self._parts if part[0] is not total]
             if named and str(source) not in str(error):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from .extractor import JOINED, JointExtractor, SoundExtractor
 from .frontends import cached_file
 from .network import OnnxExtractor
 from .own import OwnExtractor
-from .weights import NAMES
+from .weights import NAMES, gpu_in_torch
 
 
 def load_extractor(
@@ -55,6 +56,24 @@ def load_extractor(
     if place.suffix == ".safetensors":
         return OwnExtractor(place)
     extractor = OnnxExtractor(place, threads=threads)
+    if not extractor.waits_s:
+        _to_torch(extractor)
     if check:
         extractor.check()
     return extractor
+
+
+def _to_torch(extractor: OnnxExtractor) -> None:
+    """Run a network by torch where that has a GPU, and ``mvplda extractor get`` left the weights beside the graph."""
+    recipe, about = extractor.recipe, NAMES.get(extractor.recipe.name)
+    if about is None or not about.network:
+        return
+    ((member, (_, digest)),) = about.members.items()
+    file = extractor.path.parent / member
+    if recipe.weights.source != digest or not file.is_file() or not gpu_in_torch():
+        return
+    if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
+        raise FileFormatError(f"{file} is not what mvplda extractor get {recipe.name} wrote: fetch it again")
+    from .networks import OnGpu
+
+    extractor.run_by(OnGpu(about.network, file))

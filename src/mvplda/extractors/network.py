@@ -21,6 +21,8 @@ from .sound import Sound, golden_signal
 
 AT_ONCE = 32
 """Windows, or sounds of one length, that the network sees at once."""
+WAITS_S = 240.0
+"""Seconds of sound that wait, where a GPU takes those of one length together."""
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
@@ -52,7 +54,6 @@ class OnnxExtractor(SoundExtractor):
         self.path = Path(path)
         self._threads = threads
         self._session = open_session(self.path, threads)
-        self.waits_s = 240.0 if "CUDAExecutionProvider" in self._session.get_providers() else 0.0
         self._inputs = [Port(i.name, tuple(i.shape)) for i in self._session.get_inputs()]
         self._outputs = [Port(o.name, tuple(o.shape)) for o in self._session.get_outputs()]
         given = recipe or self._understood()
@@ -62,6 +63,8 @@ class OnnxExtractor(SoundExtractor):
         if self.recipe.features.kind == "graph":
             self._graph = open_session(self.path.parent / self.recipe.features.file, threads)
         self._hash = self._weights_hash()
+        self._network = self._session
+        self.waits_s = WAITS_S if self._session_on_gpu else 0.0
         self._dimension = len(self.embed(golden_signal(self.rate)))
 
     @property
@@ -208,7 +211,7 @@ class OnnxExtractor(SoundExtractor):
         if self.recipe.network.lengths:
             feeds[self.recipe.network.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
         try:
-            (vectors,) = self._session.run([self.recipe.network.output], feeds)
+            (vectors,) = self._network.run([self.recipe.network.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
             raise FileFormatError(
                 f"{self.path} does not take what the recipe {self.recipe.name!r} makes, {fed.shape}: {error}\n"
@@ -216,11 +219,23 @@ class OnnxExtractor(SoundExtractor):
             ) from error
         return np.asarray(vectors, dtype=np.float32).reshape(len(frames), -1)
 
+    @property
+    def _session_on_gpu(self) -> bool:
+        return "CUDAExecutionProvider" in self._session.get_providers()
+
+    def run_by(self, network: Any) -> None:
+        """Give frames to this network on a GPU, which is the graph's own in another form."""
+        self._network, self.waits_s = network, WAITS_S
+
     def _understood(self) -> Recipe:
         """The recipe beside the file; else by its metadata; else by its inputs and outputs."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
-            return read_recipe(beside)
+            found = read_recipe(beside)
+            shipped = families().get(found.name)
+            if shipped is None or not found.weights.source or found.canonical() != shipped.canonical():
+                return found
+            return replace(found, calibration=shipped.calibration)  # what was fetched may be older than what is known
         metadata = dict(self._session.get_modelmeta().custom_metadata_map)
         framework = metadata.get("framework", "").lower()
         for recipe in families().values():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -134,8 +135,9 @@ class _Masked(nn.Module):
             F.pad(a, (0, SEGMENT))[..., : whole * SEGMENT].reshape(*a.shape[:2], whole, SEGMENT).sum(dim=-1)
             for a in (x, here)
         )
-        means: Tensor = (sums / counts.clamp(min=1)).unsqueeze(-1).expand(-1, -1, -1, SEGMENT).flatten(2)
-        return means[..., :time]
+        # each frame takes its segment's mean by number: a slice of repeated means has a length that exporters lose
+        means: Tensor = (sums / counts.clamp(min=1)).index_select(-1, torch.arange(time, device=x.device) // SEGMENT)
+        return means
 
 
 class _Statistics(nn.Module):
@@ -182,6 +184,19 @@ def build(kind: str, path: str | os.PathLike[str]) -> nn.Module:
     except RuntimeError as error:
         raise FileFormatError(f"{path} does not hold the weights of {kind}: {error}") from error
     return network.eval()
+
+
+class OnGpu:
+    """A network on a GPU, run as onnxruntime runs its graph, where that has no GPU of its own."""
+
+    def __init__(self, kind: str, path: str | os.PathLike[str]) -> None:
+        self._network = build(kind, path).cuda()
+
+    def run(self, names: Sequence[str], feeds: Mapping[str, Any]) -> list[Any]:
+        (frames,) = feeds.values()
+        # products of 10 bits, which convolutions take there by default, would change vectors by a thousandth
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return [self._network(torch.from_numpy(frames).cuda()).cpu().numpy()]
 
 
 def to_onnx(network: nn.Module, bins: int, output: str = "embedding") -> bytes:

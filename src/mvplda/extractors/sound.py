@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Union
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, Union
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Sound = NDArray[np.float32]
 File = str | os.PathLike[str] | bytes
+Bytes = bytes | bytearray | memoryview
 Source = Union[str, os.PathLike[str], NDArray[Any], "Clip"]
 
 CONTAINERS = {
@@ -53,13 +54,14 @@ LEAST_RATE, MOST_RATE = 4000, 768_000
 
 
 def read_sound(
-    source: File, rate: int = 16000, *, longest_s: float = 600.0, most_bytes: int = 2**28
+    source: File | Bytes | IO[bytes], rate: int = 16000, *, longest_s: float = 600.0, most_bytes: int = 2**28
 ) -> tuple[Sound, int]:
     """Samples of one channel and their rate, of a file or of its bytes: whatever can be read, and WebM and MP4 too.
 
     Parameters
     ----------
-    source : a path, or the bytes of a file, such as a browser's recording that was sent
+    source : a path, the bytes of a file, such as a browser's recording that was sent, or an open file (``io.BytesIO``,
+        ``open(path, "rb")``, an upload), which is read from where it stands
     rate : samples a second of the result
     longest_s, most_bytes : a longer or larger recording is an error; what is packed small and is long is not unpacked
         beyond this
@@ -75,6 +77,10 @@ def read_sound(
     """
     from ..speech.features.reading import SoundReader, sound_name
 
+    if isinstance(source, (bytearray, memoryview)):
+        source = bytes(source)
+    elif not isinstance(source, (str, os.PathLike, bytes)):
+        source = _contents(source, most_bytes)
     what = sound_name(source)
     if not isinstance(source, bytes) and Path(source).is_file():
         size = Path(source).stat().st_size
@@ -123,9 +129,9 @@ def segments(source: Source, rate: int, longest_s: float, source_rate: int | Non
         _check_rate(reader.file_rate, source)
         frames = reader.frames
         count = max(1, int(np.ceil(frames / (longest_s * reader.file_rate))))
-        bounds = np.linspace(0, frames, count + 1).round().astype(np.int64)
         silent = 0
-        for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        for part in range(count):  # one after the other: a damaged header may promise millions of them
+            start, end = (round(k * frames / count) for k in (part, part + 1))
             try:
                 # to the end without a length: a truncated file is then told from a whole one
                 yield reader.read(start, None if count == 1 else end - start)
@@ -153,6 +159,17 @@ def container(source: File) -> str:
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
     return next((kind for magic, (_, kind) in CONTAINERS.items() if magic in (head[: len(magic)], head[4:8])), "")
+
+
+def _contents(file: IO[bytes], most_bytes: int) -> bytes:
+    """The bytes of an open file, one more than are taken at most."""
+    try:
+        found = file.read(most_bytes + 1)
+    except (AttributeError, TypeError) as error:
+        raise DataError(f"a sound is a path, bytes or an open file; got {type(file).__name__}") from error
+    if not isinstance(found, bytes):
+        raise DataError('a sound in an open file is bytes: open it with mode "rb"')
+    return found
 
 
 def _check_rate(rate: int, what: object) -> None:
@@ -187,6 +204,8 @@ def _streamed(blocks: Iterator[Sound], longest: int) -> Iterator[Sound]:
 
 
 def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> Sound:
+    from ..speech.features.reading import unusable
+
     array = np.asarray(samples)
     if source_rate is None:
         raise DataError("samples in an array need their rate: extractor(samples, rate=16000)")
@@ -198,8 +217,9 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
         raise DataError("samples are floats whose full scale is 1: divide 16-bit numbers by 32768")
     if not len(array):
         raise AudioError("the sound is empty: there are no samples")
-    if not np.isfinite(array).all():
-        raise AudioError(f"{int((~np.isfinite(array)).sum())} of {len(array)} samples are not finite")
+    wrong = unusable(array)
+    if wrong:
+        raise AudioError(f"the sound has {wrong}")
     if not array.any():
         raise AudioError("the sound is silent: all samples are zero")
     _check_rate(source_rate, "the sound")
@@ -209,7 +229,7 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
 
 def _decoded(source: File, rate: int) -> Iterator[Sound]:
     """Blocks of one channel at the rate, by PyAV where it is installed, else by ffmpeg where that is."""
-    from ..speech.features.reading import sound_name
+    from ..speech.features.reading import sound_name, unusable
 
     what, kind = str(sound_name(source)), container(source)
     cut = {"matroska": _cut_matroska, "mp4": _cut_mp4}.get(kind)
@@ -232,8 +252,9 @@ def _decoded(source: File, rate: int) -> Iterator[Sound]:
         )
     length, heard = 0, False
     for block in blocks:
-        if not np.isfinite(block).all():
-            raise AudioError(f"{what} has samples that are not finite")
+        wrong = unusable(block)
+        if wrong:
+            raise AudioError(f"{what} has {wrong}")
         length += len(block)
         heard = heard or bool(block.any())
         yield block

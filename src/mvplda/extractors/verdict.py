@@ -20,6 +20,7 @@ from ..persistence import compare_extractors
 from ..scoring.question import Question
 from .extractor import Extracted, SoundExtractor
 from .quality import Quality
+from .recipe import Calibration
 
 Verdict = Literal["accept", "reject", "inconclusive"]
 TEN_TIMES = math.log(10)
@@ -101,7 +102,7 @@ class Decision:
         which = "the same" if self.llr >= 0 else "different ones"
         said = {
             "accept": f"The same {thing}",
-            "reject": f"Not the same {thing}",
+            "reject": f"Not the same {thing}" if self.llr <= 0 else f"Not enough for the same {thing}",
             "inconclusive": "Nothing can be decided",
         }[self.verdict]
         return f"{said}: these recordings are {amount} times more likely with {which} (LLR {self.llr:+.2f})."
@@ -128,6 +129,12 @@ def verify(
     repeated = {q.digest for q in one.qualities} & {q.digest for q in other.qualities}
     if repeated:
         reasons.append("a recording stands on both sides: it is compared with itself")
+    most = math.inf if model is not None else _calibration(extractor).most
+    if limits.accept > most:
+        reasons.append(
+            f"the default calibration never claims more than {most:+.2f}, so that nothing can be accepted from "
+            f"{limits.accept:+.2f}: that takes a model of your own recordings"
+        )
     return Decision(
         verdict,
         llr,
@@ -200,12 +207,7 @@ def _by_cosine(
     extractor: SoundExtractor, enrolled: NDArray[Any], names: list[str], test: NDArray[Any], speech_s: float
 ) -> Scored:
     """The cosine of mean directions, and the default calibration of the recipe."""
-    calibration = getattr(getattr(extractor, "recipe", None), "calibration", None)
-    if calibration is None or calibration.slope == 0:
-        raise ParameterError(
-            f"{extractor.name} has no default calibration, so that its cosine says nothing by itself: give a trained "
-            "model (mvplda train, mvplda calibrate), or [calibration] in its recipe"
-        )
+    calibration = _calibration(extractor)
     owner = np.unique(names, return_inverse=True)[1]
     first = list(dict.fromkeys(owner.tolist()))  # profiles in the order in which they appear
     unit = _unit(enrolled)
@@ -216,6 +218,17 @@ def _by_cosine(
         "it carries over to other recordings is not known. A model trained on recordings like yours is better"
     )
     return Scored(calibration.llr(cosines, speech_s), basis, cosines, None, extractor.views)
+
+
+def _calibration(extractor: SoundExtractor) -> Calibration:
+    """The recipe's, of the cosine."""
+    found: Calibration | None = getattr(getattr(extractor, "recipe", None), "calibration", None)
+    if found is None or found.slope == 0:
+        raise ParameterError(
+            f"{extractor.name} has no default calibration, so that its cosine says nothing by itself: give a trained "
+            "model (mvplda train, mvplda calibrate), or [calibration] in its recipe"
+        )
+    return found
 
 
 def _unit(vectors: NDArray[Any]) -> NDArray[np.float64]:

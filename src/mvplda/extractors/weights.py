@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import logging
 import os
 import subprocess
@@ -151,6 +152,8 @@ def get_weights(
                 (Path(place) / member).write_bytes(data)
                 say("converting to ONNX: this takes a minute or two")
                 files = {f"{name}.onnx": _converted(about, Path(place) / member)}
+                if gpu_in_torch():
+                    files[member] = data
         if recipe is not None:
             # what it was made of names the weights: two conversions need not have the same bytes
             source = "+".join(digest for _, digest in about.members.values())
@@ -177,6 +180,15 @@ def get_weights(
         raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
     say(f"file: {target}")
     return target
+
+
+def gpu_in_torch() -> bool:
+    """Whether torch is installed and has a GPU, which runs networks that are written here without their graph."""
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def _download(about: Wheel, place: Path, say: Callable[[str], object]) -> Path:

@@ -59,7 +59,8 @@ class Committee(MatrixScorer, BaseEstimator):
     Parameters
     ----------
     experts : dict of {name: scorer}
-        `MultiviewPLDA`, `PLDA` or a scorer without views, bare or in a `Bundle` with its preprocessing.
+        `MultiviewPLDA`, of all views or of some, or a scorer without views, bare or in a `Bundle` with its
+        preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
     columns : dict of {name: (start, stop)} or None
         Columns of a vector that an expert sees; those that are not named see all of them.
     speaks_of : dict of {name: views} or None
@@ -645,11 +646,15 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
     """Factors that cost held-out trials least, and what they cost.
 
     said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
-    hypotheses that occur weigh the same. The cost, the mean of -log posterior(truth), is convex. There is no constant:
-    it would serve the people who were held out, whom an extractor may have met, and no others.
+    hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
+    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost, the mean of
+    -log posterior(truth), is convex. There is no constant: it would serve the people who were held out, whom an
+    extractor may have met, and no others.
     """
-    n, n_hypotheses, _ = said.shape
-    mass = (1.0 / np.maximum(np.bincount(truth, minlength=n_hypotheses), 1))[truth]
+    occurring, truth = np.unique(truth, return_inverse=True)
+    said = said[:, occurring]
+    n = len(said)
+    mass = (1.0 / np.bincount(truth))[truth]
     mass /= mass.sum()
     size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
     scale = np.maximum(size, 1e-12)
@@ -673,7 +678,7 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
 
 
 @dataclass(frozen=True)
-class _Trials:
+class Trials:
     """Trials among held-out vectors: rows to enrol with their profiles, rows to test, and some trials of each kind.
 
     first : place of every profile's first vector among those enrolled
@@ -691,7 +696,7 @@ class _Trials:
 
 def _held_out(
     X: Array, labels: dict[str, NDArray[Any]], committee: Committee, groups: Any, eligible: Any
-) -> Iterator[tuple[NDArray[np.bool_], _Trials]]:
+) -> Iterator[tuple[NDArray[np.bool_], Trials]]:
     """Training rows and trials of every fold of people; none where these are too few."""
     views = tuple(committee.views_)
     stated = {getattr(scorer_of(expert), "missing", None) for expert in committee.experts_.values()} - {None}
@@ -713,24 +718,41 @@ def _held_out(
     for f in range(folds):
         held = fold_of[people] == f
         out = np.flatnonzero(held & may_try) if (held & may_try).any() else np.flatnonzero(held)
-        cell = np.unique(codes[out], axis=0, return_inverse=True)[1].reshape(-1)
-        order = np.argsort(cell, kind="stable")
-        place = np.empty(len(out), dtype=np.int64)
-        starts = np.flatnonzero(np.append(True, np.diff(cell[order]) > 0))
-        place[order] = np.arange(len(out)) - np.repeat(starts, np.diff(np.append(starts, len(out))))
-        size = np.bincount(cell)[cell]
-        enrols = (place < np.minimum(committee.enrolment, size // 2)) & (size > 1)
-        rows = out[enrols][np.argsort(cell[enrols], kind="stable")]
-        names = np.sort(cell[enrols])
-        tests = np.sort(rng.permutation(out[~enrols])[:TESTS])
-        first = np.flatnonzero(np.append(True, np.diff(names) > 0)) if len(names) else names
-        ids = np.cumsum(np.append(0, np.diff(names) > 0)) if len(names) else names
-        equal = [np.equal.outer(codes[rows[first], k], codes[tests, k]) for k in range(len(views))]
-        chosen, stands_for = [], []
-        for h in possible_hypotheses(views, {}):
-            mask = np.logical_and.reduce([e if v in h else ~e for v, e in zip(views, equal, strict=True)])
-            there = np.flatnonzero(mask)
-            chosen.append(np.sort(rng.permutation(there)[:TRIALS]))
-            stands_for.append(len(there) / max(1, len(chosen[-1])))
-        if len(rows) and len(tests):
-            yield ~held, _Trials(rows, ids, first, tests, chosen, stands_for)
+        trials = trials_among(out, codes, views, committee.enrolment, rng)
+        if trials is not None:
+            yield ~held, trials
+
+
+def trials_among(
+    out: IntArray,
+    codes: IntArray,
+    views: tuple[str, ...],
+    enrolment: int | Sequence[int],
+    rng: np.random.Generator,
+    most: tuple[int, int] = (TESTS, TRIALS),
+) -> Trials | None:
+    """Trials among some rows: the first of every cell enrol, and of the others some test; None where there are none.
+
+    codes : (n, views) classes of all rows; enrolment : vectors a profile, several numbers taking turns from cell to
+    cell; a cell with fewer than twice as many enrols half of what it has; most : tests, and trials of every kind
+    """
+    cell = np.unique(codes[out], axis=0, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(cell, kind="stable")
+    place = np.empty(len(out), dtype=np.int64)
+    starts = np.flatnonzero(np.append(True, np.diff(cell[order]) > 0))
+    place[order] = np.arange(len(out)) - np.repeat(starts, np.diff(np.append(starts, len(out))))
+    size, wanted = np.bincount(cell)[cell], np.atleast_1d(enrolment)
+    enrols = (place < np.minimum(wanted[cell % len(wanted)], size // 2)) & (size > 1)
+    rows = out[enrols][np.argsort(cell[enrols], kind="stable")]
+    names = np.sort(cell[enrols])
+    tests = np.sort(rng.permutation(out[~enrols])[: most[0]])
+    first = np.flatnonzero(np.append(True, np.diff(names) > 0)) if len(names) else names
+    ids = np.cumsum(np.append(0, np.diff(names) > 0)) if len(names) else names
+    equal = [np.equal.outer(codes[rows[first], k], codes[tests, k]) for k in range(len(views))]
+    chosen, stands_for = [], []
+    for h in possible_hypotheses(views, {}):
+        mask = np.logical_and.reduce([e if v in h else ~e for v, e in zip(views, equal, strict=True)])
+        there = np.flatnonzero(mask)
+        chosen.append(np.sort(rng.permutation(there)[: most[1]]))
+        stands_for.append(len(there) / max(1, len(chosen[-1])))
+    return Trials(rows, ids, first, tests, chosen, stands_for) if len(rows) and len(tests) else None

@@ -255,14 +255,16 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model = MultiviewPLDA.from_parameters(p.mean, dict(zip(views, p.loadings, strict=True)), p.noise)
         model.missing = self.missing
         model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
-        if statistics is not None:
-            sums = statistics.for_views(views, "full").on_host()
-            design = Design.of(sums, p.ranks, method=model._method())
-            about_origin = replace(model.parameters_, mean=model.mean_ - statistics.origin)
-            found_posterior = posterior(design, about_origin)
-            model._take(views, replace(found_posterior.parameters.on_host(), mean=model.mean_))
-            model._take_posterior(found_posterior, statistics)
-        return model
+        return model if statistics is None else model._with_classes(statistics)
+
+    def _with_classes(self, statistics: SufficientStatistics) -> Self:
+        """This model, whose parameters were given, with posteriors of the classes of training vectors."""
+        views, p = tuple(self.views_), self.parameters_
+        design = Design.of(statistics.for_views(views, p.sigma.second_moment).on_host(), p.ranks, method=self._method())
+        found = posterior(design, replace(p, mean=p.mean - statistics.origin))
+        self._take(views, replace(found.parameters.on_host(), mean=p.mean))
+        self._take_posterior(found, statistics)
+        return self
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
         """Fit to sufficient statistics, which may come from many shards.

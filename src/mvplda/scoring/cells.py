@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._typing import AnyArray, Array, IntArray
-from ..backend import like
+from ..backend import like, namespace
 from ..exceptions import ParameterError
 from ..labels import base_columns, parts_of
 from .evidence import Index, log_evidence_matrix, substitute
@@ -76,9 +76,9 @@ class CellTable:
     def _parts(self, view: int, cell: int) -> tuple[int, ...]:
         return tuple(self.classes[self.base.index(part)][cell] for part in parts_of(self.views[view][0]))
 
-    def precision(self, gram: Array) -> Array:
+    def precision(self, gram: AnyArray) -> Any:
         """(width, width) N: the cells' evidence matrices, added where their latents stand."""
-        total = np.zeros((self.width, self.width))
+        total = namespace(gram).zeros((self.width, self.width))
         for place, weight in zip(self.places, self.weights, strict=True):
             total[np.ix_(place, place)] += weight * gram  # (V5)
         return total

@@ -6,7 +6,8 @@ side are the function  exp(y'z - z'Nz/2)  up to a constant (docs/math.md, sectio
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
 A side that holds several cells has the latents of all its classes side by side, and the evidence of its cells adds up
-on them: N is then another matrix, and nothing else changes.
+on them: N is then another matrix, and nothing else changes. Parameters may be torch tensors: then everything here is
+one, and can be differentiated by them.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.linalg import solve_triangular
 
-from .._typing import Array
+from .._typing import AnyArray, Array
 from ..backend import as_vectors, is_torch, like, namespace
 from ..exceptions import DataError
 from ..inference.parameters import Parameters
@@ -38,28 +39,28 @@ class LatentSpace:
     whitened : (D, r)  Sigma^-1/2 B, where there are more latents than columns; otherwise None
     """
 
-    projection: Array
-    offset: Array
-    gram: Array
-    whitened: Array | None = None
+    projection: Any
+    offset: Any
+    gram: Any
+    whitened: Any = None
 
     @classmethod
-    def of(cls, p: Parameters) -> LatentSpace:
+    def of(cls, p: Parameters[Any]) -> LatentSpace:
         B = p.stacked()
         LB = p.sigma.solve(B)
         gram = B.T @ LB
         gram = (gram + gram.T) / 2
-        size = np.sqrt(np.diag(gram))
-        gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0  # rounding, where the parameters are canonical
+        if isinstance(gram, np.ndarray):
+            size = np.sqrt(np.diag(gram))
+            gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0  # rounding, where the parameters are canonical
         wide = B.shape[1] > len(B)
-        return cls(LB, p.mean @ LB, gram, solve_triangular(p.sigma.lower, B, lower=True) if wide else None)
+        return cls(LB, p.mean @ LB, gram, namespace(B).solve_lower(p.sigma.lower, B) if wide else None)
 
     @cached_property
-    def unfold(self) -> Array:
+    def unfold(self) -> Any:
         """(r, D) gives the whitened sum of vectors back from their evidence, where there are more latents."""
-        assert self.whitened is not None
         # the loadings may leave directions out, however many they are: no term depends on those
-        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10))
+        return namespace(self.whitened).linalg.pinv(self.whitened, rcond=1e-10)
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,18 @@ class PairTerm:
     basis : (r, D) where the form is one of ``y basis``, which is narrower; otherwise None
     """
 
-    left: Array
-    right: Array
-    row: Array
-    column: Array
-    constant: float
-    basis: Array | None = None
+    left: Any
+    right: Any
+    row: Any
+    column: Any
+    constant: Any
+    basis: Any = None
 
     @cached_property
     def diagonals(self) -> dict[str, Array]:
         """The diagonals of those matrices that have nothing else: of a canonical model with one view, all."""
+        if is_torch(self.left):
+            return {}
         square = {
             name: m for name in ("left", "right", "row", "column") if (m := getattr(self, name)).shape == (len(m),) * 2
         }
@@ -91,32 +94,33 @@ class PairTerm:
         }
 
 
-def reduce_evidence(N: Array, keep: Index) -> tuple[Array, Array]:
+def reduce_evidence(N: AnyArray, keep: Index) -> tuple[Any, Any]:
     """Evidence on some latents when the others are integrated out.
 
     Returns (rho, rho) N_kept and the map M, (r, rho), with y_kept = y M.
     """
-    r = len(N)
+    r, xp = len(N), namespace(N)
     others = np.setdiff1d(np.arange(r), keep)
-    M = np.zeros((r, len(keep)))
+    M = xp.zeros((r, len(keep)))
     M[keep, np.arange(len(keep))] = 1.0
     if len(others) == 0:
         return N[np.ix_(keep, keep)], M
-    factor = cho_factor(np.eye(len(others)) + N[np.ix_(others, others)], lower=True)
-    gain = cho_solve(factor, N[np.ix_(others, keep)])
+    lower = xp.cholesky(xp.eye(len(others)) + N[np.ix_(others, others)])
+    gain = xp.cho_solve(lower, N[np.ix_(others, keep)])
     M[others] = -gain  # (V2)
     kept = N[np.ix_(keep, keep)] - N[np.ix_(keep, others)] @ gain
     return (kept + kept.T) / 2, M
 
 
-def log_evidence_matrix(N: Array) -> tuple[Array, float]:
+def log_evidence_matrix(N: AnyArray) -> tuple[Any, Any]:
     """(r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
-    factor = cho_factor(np.eye(len(N)) + N, lower=True)
-    W = 0.5 * cho_solve(factor, np.eye(len(N)))
-    return (W + W.T) / 2, -float(np.log(np.diag(factor[0])).sum())  # (V1)
+    xp = namespace(N)
+    lower = xp.cholesky(xp.eye(len(N)) + N)
+    W = 0.5 * xp.cho_solve(lower, xp.eye(len(N)))
+    return (W + W.T) / 2, -xp.log(lower.diagonal()).sum()  # (V1)
 
 
-def pair_term(N_e: Array, N_t: Array, keep_e: Index, keep_t: Index) -> PairTerm:
+def pair_term(N_e: AnyArray, N_t: AnyArray, keep_e: Index, keep_t: Index) -> PairTerm:
     """The term of sharing latents keep_e of one side, which are latents keep_t of the other, and no others."""
     if len(keep_e) == 0:
         (r_e, r_t) = (len(N_e), len(N_t))
@@ -128,7 +132,7 @@ def pair_term(N_e: Array, N_t: Array, keep_e: Index, keep_t: Index) -> PairTerm:
     joint, k_joint = log_evidence_matrix(kept_e + kept_t)
     own_e, k_e = log_evidence_matrix(kept_e)
     own_t, k_t = log_evidence_matrix(kept_t)
-    root = cholesky(2 * joint, lower=True)
+    root = namespace(N_e).cholesky(2 * joint)
     return PairTerm(  # (V3)
         M_e @ root, M_t @ root, M_e @ (joint - own_e) @ M_e.T, M_t @ (joint - own_t) @ M_t.T, k_joint - k_e - k_t
     )
@@ -140,12 +144,18 @@ def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTe
     The whitened mean of a side has the covariance A + I/n, and the two share R, the part of A that `keep` makes: D x D
     matrices, and a product of rank D at most, however many latents there are.
     """
-    W = space.whitened
-    assert W is not None
-    A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, np.eye(len(W))
+    W, xp = space.whitened, namespace(space.whitened)
+    A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, xp.eye(len(W))
+    lower_e, lower_t = (xp.cholesky(A + one / n) for n in (n_e, n_t))
+    if is_torch(W):  # whose gradient does without singular vectors: p(e | t) against p(e), both of the mean of e
+        gain = xp.cho_solve(lower_t, R)
+        joint = xp.cholesky(A + one / n_e - R @ gain)
+        cross = xp.cho_solve(joint, gain.T) / (n_e * n_t)
+        row = (xp.cho_solve(lower_e, one) - xp.cho_solve(joint, one)) / (2 * n_e**2)
+        constant = xp.log(lower_e.diagonal()).sum() - xp.log(joint.diagonal()).sum()
+        return PairTerm(cross, one, row, -gain @ cross * (n_e / (2 * n_t)), constant, space.unfold)
     # Seen from their canonical variables u and v, the sides have unit variances and the correlations c, and all that
     # they say together is (c u v - c^2 (u^2 + v^2) / 2) / (1 - c^2): the forms are sums of squares (9.7).
-    lower_e, lower_t = (cholesky(A + one / n, lower=True) for n in (n_e, n_t))
     half = solve_triangular(lower_e, R, lower=True)
     left, c, right = np.linalg.svd(solve_triangular(lower_t, half.T, lower=True).T)
     c = np.minimum(c[c > 1e-15 * c[0]], 1.0 - np.finfo(np.float64).epsneg)

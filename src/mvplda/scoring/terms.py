@@ -79,7 +79,7 @@ class TermCache:
 
 
 def _numbers_of(term: PairTerm) -> int:
-    return sum(matrix.size for matrix in (term.left, term.right, term.row, term.column))
+    return sum(int(np.prod(matrix.shape)) for matrix in (term.left, term.right, term.row, term.column))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,8 @@ from numpy.typing import NDArray
 from ..exceptions import AudioError, NumericalError
 from ..extractors.quality import SHIFT_S, Quality, QualitySettings, frame_levels, is_speech, measure
 from ..extractors.sound import read_sound
+
+log = logging.getLogger("mvplda.serve")
 
 REASONS = {"short": "not_enough_speech", "quiet": "too_quiet", "tone": "no_speech", "noise": "no_speech"} | {
     "clipped": "clipped",
@@ -27,10 +31,13 @@ SENTENCES = {
     "unreadable": "It is no recording that can be read.",
     "wrong_phrase": "The words are not those of the phrase.",
     "wrong_speaker": "The voice is not that of the enrolments before.",
-    "suspected_replay": "This recording was heard before.",
+    "suspected_replay": "This recording was heard before, or a machine made it.",
+    "countermeasure_failed": "What listens for replays gave no answer: nothing is decided.",
 }
 
 
+Countermeasure = Callable[[NDArray[Any], int], float]
+"""Samples and rate in; the natural logarithm of p(traces | a person) / p(traces | played or made) out."""
 MARGIN_S = 0.1
 """Of a recording's silence, what is kept before and after the speech."""
 
@@ -58,6 +65,7 @@ class Heard:
     vector : None where no extractor made one
     reason : why it decides nothing; None: it may
     digest : of its samples; empty for vectors
+    countermeasure : what one says for "a person" against "played or made", where there is one
     """
 
     vector: NDArray[Any] | None
@@ -66,9 +74,10 @@ class Heard:
     digest: str = ""
     speech_s: float = 0.0
     detail: str = ""
+    countermeasure: float | None = None
 
 
-def hear(extractor: Any, data: bytes, limits: Limits) -> Heard:
+def hear(extractor: Any, data: bytes, limits: Limits, countermeasure: Countermeasure | None = None) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=limits.longest_s)
@@ -85,7 +94,15 @@ def hear(extractor: Any, data: bytes, limits: Limits) -> Heard:
         vector = extractor(around_speech(samples, rate, settings), rate)
     except (AudioError, NumericalError) as error:
         return Heard(None, said, "unreadable", digest, quality.speech_s, str(error))
-    return Heard(np.asarray(vector, dtype=np.float32), said, None, digest, quality.speech_s)
+    spoof = None
+    if countermeasure is not None:
+        try:
+            spoof = float(countermeasure(samples, rate))
+        except Exception:  # somebody else's code: whatever goes wrong in it, nobody is let in
+            log.exception("countermeasure")
+        if spoof is None or not np.isfinite(spoof):
+            return Heard(None, said, "countermeasure_failed", digest, quality.speech_s)
+    return Heard(np.asarray(vector, dtype=np.float32), said, None, digest, quality.speech_s, countermeasure=spoof)
 
 
 def around_speech(samples: NDArray[Any], rate: int, settings: QualitySettings) -> NDArray[Any]:

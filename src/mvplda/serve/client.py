@@ -69,7 +69,7 @@ class Client:
     def verify(
         self, profile: str, sound: Sound | Sequence[Sound] | None = None, *, vector: Any = None, **fields: Any
     ) -> dict[str, Any]:
-        """Decide; `fields` are phrase, challengeId, far, prior, missCost, falseAlarmCost, spoofLlr."""
+        """Decide; `fields` are phrase, challengeId, far, prior, missCost, falseAlarmCost, countermeasureLlr."""
         return self._sound(_place(profile, "verify"), sound, vector, fields)
 
     def identify(self, sound: Sound | None = None, *, vector: Any = None, **fields: Any) -> dict[str, Any]:

@@ -18,9 +18,11 @@ from ..costs import log_odds, threshold_from_costs
 from ..exceptions import ParameterError
 
 KINDS = ("TC", "TW", "IC", "IW")
-SPOOF = "SP"
-"""A fifth account: an owner's voice and phrase, but played or made by a machine."""
+SPOOF = "spoof"
+"""A fifth account: the owner's voice and phrase, but played or made by a machine."""
 REASONS: dict[str, str] = {"TW": "wrong_phrase", "IC": "wrong_speaker", "IW": "both", SPOOF: "suspected_replay"}
+EVEN: Mapping[str, float] = dict.fromkeys(REASONS, 1.0)
+"""How often each account comes among what is to be turned away, where nobody says otherwise."""
 Verdict = Literal["accept", "reject", "inconclusive"]
 
 
@@ -34,41 +36,57 @@ class Odds:
     posteriors: dict[str, float]
 
 
-def odds(evidence: Sequence[float] | Array, doubt: float, prior: float = 0.5, spoof_llr: float | None = None) -> Odds:
+def odds(
+    evidence: Sequence[float] | Array,
+    doubt: float,
+    prior: float = 0.5,
+    countermeasure: float | None = None,
+    weights: Mapping[str, float] = EVEN,
+) -> Odds:
     """LLRs and posteriors of the accounts of one trial.
 
     Parameters
     ----------
     evidence : log-likelihoods of TC, TW, IC and IW, up to a constant
     doubt : probability that the model says nothing about this trial; no LLR is surer than this allows
-    prior : of TC; the others share the rest evenly
-    spoof_llr : what a countermeasure says for "played or made" against "alive", if there is one
+    prior : of TC
+    countermeasure : what it says for "a person" against "played or made", if there is one; of voice and words the
+        worst is assumed, that they are the owner's (:mod:`mvplda.spoofing`)
+    weights : of the other accounts, which share the rest of the prior by them
     """
     log_odds(prior)  # which refuses what is no prior
     logs = np.asarray(evidence, dtype=np.float64)
     logs = np.logaddexp(math.log1p(-doubt) + logs - np.logaddexp.reduce(logs), math.log(doubt / 4))
-    names: tuple[str, ...] = KINDS
-    if spoof_llr is not None:
-        names, logs = (*KINDS, SPOOF), np.append(logs, logs[0] + spoof_llr)
-    tc, tw, ic, iw = logs[:4]
-    weights = np.log([prior, *[(1 - prior) / (len(names) - 1)] * (len(names) - 1)])
-    posterior = np.exp(logs + weights - np.logaddexp.reduce(logs + weights))
+    tc, tw, ic, iw = logs
+    names = KINDS if countermeasure is None else (*KINDS, SPOOF)
+    logs = logs if countermeasure is None else np.append(logs, tc - countermeasure)
+    others = np.log([weights[name] for name in names[1:]])
+    others -= np.logaddexp.reduce(others)
+    joint = logs + np.append(math.log(prior), math.log1p(-prior) + others)
     return Odds(
-        float(tc - np.logaddexp.reduce(logs[1:]) + math.log(len(names) - 1)),
+        float(tc - np.logaddexp.reduce(logs[1:] + others)),
         float(np.logaddexp(tc, tw) - np.logaddexp(ic, iw)),
         float(np.logaddexp(tc, ic) - np.logaddexp(tw, iw)),
-        {name: float(p) for name, p in zip(names, posterior, strict=True)},
+        dict(zip(names, np.exp(joint - np.logaddexp.reduce(joint)).tolist(), strict=True)),
     )
+
+
+def spoof_share(weights: Mapping[str, float]) -> float:
+    """Of spoofs among all that is to be turned away."""
+    return weights[SPOOF] / sum(weights.values())
 
 
 @dataclass(frozen=True)
 class Point:
-    """An LLR that accepts from `threshold` on and rejects up to `reject`; what lies between decides nothing."""
+    """An LLR that accepts from `threshold` on and rejects up to `reject`; what lies between decides nothing.
+
+    measured : false acceptances and rejections there, with intervals, where they are known
+    """
 
     threshold: float
     reject: float
     prior: float = 0.5
-    basis: str = ""
+    measured: dict[str, Any] | None = None
 
     def verdict(self, llr: float) -> Verdict:
         return "accept" if llr >= self.threshold else "reject" if llr <= self.reject else "inconclusive"
@@ -76,51 +94,37 @@ class Point:
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors that were measured on people whom the model had not met, by threshold.
+    """Errors that were measured on people and phrases which neither the model nor its calibration had met.
 
     thresholds : (T,) ascending
     far, frr : (T, 3) share of impostors accepted and of owners rejected: estimate, lower and upper end of 95 %
+    by_kind : (T,) false acceptances of TW, IC and IW each
     people, trials : how many the figures rest on
-    worst : (T,) the share accepted of that kind of impostors who pass most often
+    points : wanted false acceptances, the threshold that was chosen for them, and what was measured at thresholds that
+        other people's trials had chosen so
     """
 
     thresholds: Array
     far: Array
     frr: Array
+    by_kind: dict[str, Array]
     people: int
     trials: dict[str, int]
-    worst: Array
+    points: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Errors:
-        arrays = {name: np.asarray(values[name], dtype=np.float64) for name in ("thresholds", "far", "frr")}
-        kinds = [kind["far"] for kind in values.get("byKind", {}).values()] or [arrays["far"][:, 0]]
-        worst = np.max(np.asarray(kinds, dtype=np.float64), axis=0)
-        return cls(**arrays, people=int(values["people"]), trials=dict(values["trials"]), worst=worst)
+        thresholds, far, frr = (np.asarray(values[name], dtype=np.float64) for name in ("thresholds", "far", "frr"))
+        kinds = {kind: np.asarray(rates, dtype=np.float64) for kind, rates in values.get("byKind", {}).items()}
+        counts = int(values["people"]), dict(values["trials"])
+        return cls(thresholds, far, frr, kinds, *counts, values.get("points", ()))
 
     def at(self, threshold: float) -> dict[str, Any]:
-        """The operating point, as the service says it."""
-        row = self._row(threshold)
-        said: dict[str, Any] = {}
-        for name, table in (("far", self.far), ("frr", self.frr)):
-            said[name] = float(table[row, 0])
-            said[f"{name}Interval"] = [float(table[row, 1]), float(table[row, 2])]
-        return said
-
-    def threshold_of(self, far: float) -> float:
-        """The lowest threshold at which no larger a share of impostors was measured, of no kind, interval included.
-
-        Where the people are too few to show it: that of a calibrated LLR, which exceeds t for at most exp(-t) of the
-        impostors, unless more than that were measured.
-        """
-        good = np.flatnonzero((self.far[:, 2] <= far) & (self.worst <= far))
-        if len(good):
-            return float(self.thresholds[good[0]])
-        row = self._row(-math.log(far))
-        return -math.log(far) if max(self.far[row, 0], self.worst[row]) <= far else math.inf
-
-    def _row(self, threshold: float) -> int:
-        return int(np.clip(np.searchsorted(self.thresholds, threshold + 1e-9) - 1, 0, len(self.thresholds) - 1))
+        """What was measured at a threshold that no trial has chosen."""
+        row = int(np.clip(np.searchsorted(self.thresholds, threshold + 1e-9) - 1, 0, len(self.thresholds) - 1))
+        (far, *far_ends), (frr, *frr_ends) = self.far[row].tolist(), self.frr[row].tolist()
+        kinds = {kind: float(rates[row]) for kind, rates in self.by_kind.items()}
+        return {"far": far, "farInterval": far_ends, "frr": frr, "frrInterval": frr_ends, "farByKind": kinds}
 
 
 def choose_point(
@@ -134,23 +138,35 @@ def choose_point(
 ) -> Point:
     """From the false acceptances that one can bear, or from a prior and costs, to thresholds.
 
+    Where nothing was measured, a calibrated LLR exceeds t for at most exp(-t) of the impostors.
+
     most : the largest LLR that the model gives
     """
     if far is not None and prior is not None:
         raise ParameterError("give the false acceptances that you can bear, or a prior and costs, not both")
     if prior is not None:
         threshold = threshold_from_costs(prior, miss_cost, false_alarm_cost)
-        return Point(threshold, threshold, prior, "costs")
+        return Point(threshold, threshold, prior, None if errors is None else errors.at(threshold))
     wanted = 0.01 if far is None else far
     if not 0 < wanted < 1:
         raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {wanted}")
-    threshold = -math.log(wanted) if errors is None else errors.threshold_of(wanted)
+    if errors is not None and errors.points:
+        best = max((p for p in errors.points if p["wantedFar"] <= wanted), key=lambda p: p["wantedFar"], default=None)
+        if best is None:
+            least = min(p["wantedFar"] for p in errors.points)
+            raise ParameterError(
+                f"this model cannot promise a share of false acceptances of {wanted:g}: it was measured on too few "
+                f"people for that. Ask for {least:g} or more, or give it a model of more people"
+            )
+        measured = {name: value for name, value in best.items() if name not in ("wantedFar", "threshold")}
+        return Point(best["threshold"], min(0.0, best["threshold"]), measured=measured)
+    threshold = -math.log(wanted)
     if threshold > most:
         raise ParameterError(
             f"this model cannot promise a share of false acceptances of {wanted:g}: its data allow no LLR above "
             f"{most:.1f}. Ask for {math.exp(-most):.2g} or more, or give it a model of more people"
         )
-    return Point(threshold, min(0.0, threshold), basis="far")
+    return Point(threshold, min(0.0, threshold), measured=None if errors is None else errors.at(threshold))
 
 
 def reason_of(found: Odds, verdict: Verdict) -> str | None:

@@ -40,8 +40,8 @@ class Master:
     where: str
 
     @classmethod
-    def find(cls, folder: Path | None) -> Master:
-        """From the environment, else from a file in the data folder, which is made where there is none."""
+    def find(cls, folder: Path | None, make: bool = True) -> Master:
+        """From the environment, else from a file in the data folder, which is made if it may be."""
         text = os.environ.get(MASTER, "")
         if text.startswith("@"):
             return cls(decode_key(Path(text[1:]).read_text(encoding="utf-8"), text[1:]), text[1:])
@@ -50,6 +50,8 @@ class Master:
         if folder is None:
             raise ParameterError(f"set {MASTER} to 32 bytes in base64: several hosts share a database, and so the key")
         place = folder / "master.key"
+        if not place.exists() and not make:
+            raise ParameterError(f"there is no master key: neither is {MASTER} set, nor is there a file {place}")
         if not place.exists():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             made = base64.b64encode(secrets.token_bytes(KEY_BYTES))

@@ -29,7 +29,9 @@ UNIT = 2.0**-32
 SPEAKER, PHRASE = "speaker", "phrase"
 BOTH = (SPEAKER, PHRASE)
 DEFAULTS = Path(__file__).with_name("models")
-Mode = Literal["enrolled", "prompted"]
+Mode = Literal["enrolled", "prompted", "sequence"]
+"""One recording of an enrolled phrase; one of a phrase that was asked for and is only known from training; several
+recordings, each of a phrase that was asked for."""
 
 
 def slug(text: str) -> str:
@@ -39,13 +41,22 @@ def slug(text: str) -> str:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the model's evidence is multiplied by, and a constant an account, as those of a committee."""
+    """What is believed of what the model says about voices, about words, and about both together beyond that.
 
-    factor: float = 1.0
-    offsets: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    constants : added to the log-likelihoods of TC, TW, IC and IW
+    """
+
+    speaker: float = 1.0
+    phrase: float = 1.0
+    together: float = 1.0
+    constants: Sequence[float] = (0.0, 0.0, 0.0, 0.0)
 
     def __call__(self, evidence: Array) -> Array:
-        return np.asarray(self.factor * evidence + np.asarray(self.offsets))
+        """(..., 4) log-likelihoods of TC, TW, IC and IW, that of IW being 0."""
+        speaker, phrase = self.speaker * evidence[..., 1], self.phrase * evidence[..., 2]
+        together = self.together * (evidence[..., 0] - evidence[..., 1] - evidence[..., 2])
+        found = np.stack([speaker + phrase + together, speaker, phrase, np.zeros_like(speaker)], axis=-1)
+        return np.asarray(found + np.asarray(self.constants))
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,9 @@ class Cell:
     phrase: str
     total: NDArray[np.int64]
     count: int
+
+    def __add__(self, other: Cell) -> Cell:
+        return Cell(self.phrase, self.total + other.total, self.count + other.count)
 
 
 @dataclass
@@ -90,11 +104,11 @@ class ServiceModel:
                 )
         self.turn = rotation(self.secret, scorer.width_in)
         self.scorer = rotated(scorer, self.turn)
-        self.calibrations = {
-            mode: Calibration(c["factor"], tuple(c["offsets"])) for mode, c in self.about.get("calibration", {}).items()
-        }
-        errors = self.about.get("errors")
-        self.errors = None if errors is None else Errors.from_dict(errors)
+        try:
+            self.calibrations = {m: Calibration(**found) for m, found in self.about.get("calibration", {}).items()}
+            self.errors = {m: Errors.from_dict(found) for m, found in self.about.get("errors", {}).items()}
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise FileFormatError(f"what stands beside the model is not as docs/service.md says: {error!r}") from error
         self.doubt = float(self.about.get("doubt", 0.01))
         self.phrases = {slug(str(name)): str(name) for name in scorer.classes_.get(PHRASE, ())}
         self.texts = {label: label.replace("-", " ") for label in self.phrases}
@@ -150,20 +164,28 @@ class ServiceModel:
         own_counts = np.bincount(owner, weights=counts).astype(np.int64)
         return replace(found, ids=names, y=found.y * weights[:, None], weights=weights, counts=own_counts)
 
+    def mode(self, enrolled: Sequence[Cell], wanted: Sequence[str] | None) -> Mode:
+        """How a test is to be understood: by what was asked for, None being any of the enrolled phrases."""
+        if wanted is None or (len(wanted) == 1 and wanted[0] in {cell.phrase for cell in enrolled}):
+            return "enrolled"
+        return "prompted" if len(wanted) == 1 else "sequence"
+
     def evidence(self, enrolled: Sequence[Cell], tests: Sequence[Cell], claimed: bool) -> Array:
         """(4,) calibrated log-likelihoods of TC, TW, IC, IW of a test against a profile, IW being the reference.
 
         claimed : the tests' phrases are what was asked for; else they say any of the enrolled ones, or another
         """
-        said = {cell.phrase for cell in enrolled}
-        prompted = claimed and not {cell.phrase for cell in tests} <= said
+        mode = self.mode(enrolled, [cell.phrase for cell in tests] if claimed else None)
+        return self.calibrations.get(mode, Calibration())(self.raw_evidence(enrolled, [tests], claimed)[0])
+
+    def raw_evidence(self, enrolled: Sequence[Cell], tests: Sequence[Sequence[Cell]], claimed: bool) -> Array:
+        """(n, 4) log-likelihoods as the model says them, of several tests that are understood alike."""
+        said, asked = {cell.phrase for cell in enrolled}, {cell.phrase for test in tests for cell in test}
         # a profile of one phrase that claims it needs no names; names cost time
-        labelled = claimed and (len(said) > 1 or prompted or len(tests) > 1)
-        sides = [self.profiles([list(side)], labelled) for side in (enrolled, tests)]
-        known = labelled and self.known and bool(({c.phrase for c in tests} | said) & set(self.phrases))
-        raw = log_likelihoods(self.scorer, *sides, known=known)[:, 0, 0]
-        calibration = self.calibrations.get("prompted" if prompted else "enrolled", Calibration())
-        return calibration(raw)
+        labelled = claimed and (len(said) > 1 or not asked <= said or max(map(len, tests)) > 1)
+        sides = [self.profiles(side, labelled) for side in ([enrolled], tests)]
+        known = labelled and self.known and bool((asked | said) & set(self.phrases))
+        return log_likelihoods(self.scorer, *sides, known=known)[:, 0].T
 
     def voices(self, enrolled: Sequence[Sequence[Cell]], test: Cell) -> Array:
         """(P, 4) the evidence of one test against several profiles, whatever their words are called."""
@@ -174,12 +196,7 @@ class ServiceModel:
         """What GET /v1/model says, of the model itself."""
         scorer = self.bundle.fitted_scorer
         views = dict(getattr(scorer, "views_", {}))
-        rates = [0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001]
-        table = []
-        for far in rates if self.errors is not None else []:
-            threshold = self.errors.threshold_of(far) if self.errors is not None else math.inf
-            if self.errors is not None and threshold <= self.most:
-                table.append({"wantedFar": far, "threshold": threshold, **self.errors.at(threshold)})
+        own = self.errors.get("enrolled")
         return {
             "modelVersion": self.version,
             "extractor": {
@@ -189,17 +206,18 @@ class ServiceModel:
             },
             "views": views,
             "calibration": {
-                "method": "a factor and a constant an account, by logistic regression" if self.calibrations else "none",
+                "method": "factors of voice, words and both, by logistic regression" if self.calibrations else "none",
                 "basis": self.about.get("basis"),
-                **{mode: {"factor": c.factor, "offsets": list(c.offsets)} for mode, c in self.calibrations.items()},
+                **{mode: vars(calibration) for mode, calibration in self.calibrations.items()},
             },
             "largestLlr": self.most,
-            "operatingPoints": table,
+            "operatingPoints": [] if own is None else list(own.points),
+            "challenges": {mode: list(found.points) for mode, found in self.errors.items() if mode != "enrolled"},
             "data": {
                 "name": "not said: the file beside the model has no word of it",
                 **self.about.get("data", {}),
-                "people": None if self.errors is None else self.errors.people,
-                "trialsByKind": None if self.errors is None else self.errors.trials,
+                "people": None if own is None else own.people,
+                "trialsByKind": None if own is None else own.trials,
             },
             "knownPhrases": len(self.phrases) if self.known else 0,
             "notice": self.about.get("notice"),
@@ -233,7 +251,7 @@ def log_likelihoods(scorer: Any, enrol: Profiles, test: Profiles, *, known: bool
 
 
 def load_model(
-    path: str | Path | None, extractors: Sequence[str] | None, secret: bytes, *, threads: int = 1
+    path: str | Path | None, extractors: Sequence[str] | None, secret: bytes = b"", *, threads: int = 1
 ) -> ServiceModel:
     """The model of a file with its extractors, or the best default whose extractors are here."""
     from ..extractors import load_extractor

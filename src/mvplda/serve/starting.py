@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import logging
@@ -10,15 +11,15 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..exceptions import ParameterError
 from .app import Door, create_app
-from .audio import Limits
-from .keys import ROLES, Master
-from .model import ServiceModel, load_model
+from .audio import Countermeasure, Limits
+from .keys import MASTER, ROLES, Master
+from .model import load_model
 from .service import Rules, Service
 from .store import SCHEMA, Store
 from .watch import JsonLines
@@ -36,6 +37,7 @@ class Setup:
     folder : for the database and the master key, where nothing else is said
     database, key_database : of SQLAlchemy; None: SQLite in the folder
     model, extractors : a model file and what makes its vectors; None: the default
+    countermeasure : what listens for replays and imitations, ``package.module:function``
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class Setup:
     key_database: str | None = None
     model: Path | None = None
     extractors: tuple[str, ...] = ()
+    countermeasure: str | None = None
     rules: Rules = field(default_factory=Rules)
 
 
@@ -63,15 +66,32 @@ def open_store(setup: Setup) -> Store:
     return store
 
 
-def open_master(setup: Setup) -> Master:
+def open_master(setup: Setup, make: bool) -> Master:
     local = setup.database is None or setup.database.startswith("sqlite")
-    return Master.find(setup.folder if local else None)
+    return Master.find(setup.folder if local else None, make)
 
 
-def open_service(setup: Setup) -> Service:
-    master = open_master(setup)
-    model = load_model(setup.model, setup.extractors or None, master.derived("rotation"))
-    return Service(open_store(setup), master, model, setup.rules)
+def open_countermeasure(place: str | None) -> Countermeasure | None:
+    """The function that ``package.module:function`` names."""
+    if place is None:
+        return None
+    module, _, name = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ParameterError(f"a countermeasure is package.module:function; {place!r} is none: {error}") from error
+    if not callable(found):
+        raise ParameterError(f"a countermeasure is a function of samples and rate; {place} is a {type(found).__name__}")
+    return cast("Countermeasure", found)
+
+
+def open_service(setup: Setup, make: bool = True) -> Service:
+    """All of it; a master key is made last of all, and only for a database that has none yet, if it may be."""
+    model, listens = load_model(setup.model, setup.extractors or None), open_countermeasure(setup.countermeasure)
+    store = open_store(setup)
+    master = open_master(setup, make and store.remember("master") is None)
+    model = replace(model, secret=master.derived("rotation"))
+    return Service(store, master, model, setup.rules, countermeasure=listens)
 
 
 def run(
@@ -138,9 +158,18 @@ def say_what_is_in_order(setup: Setup, say: Callable[[str], Any]) -> int:
             wrong = True
             say(f"WRONG    {what}: {' '.join(str(error).split())}")
 
+    def new() -> bool:
+        return open_store(setup).remember("master") is None and not (setup.folder / "master.key").exists()
+
     def master() -> str:
-        where = open_master(setup).where
-        return where if where == "environment" else f"{where} (better from outside: MVPLDA_MASTER_KEY)"
+        outside = "better from outside: MVPLDA_MASTER_KEY"
+        try:
+            where = open_master(setup, make=False).where
+        except ParameterError:
+            if not new():
+                raise
+            return f"none yet; the first start makes one in {setup.folder} ({outside})"
+        return where if where == "environment" else f"{where} ({outside})"
 
     def database() -> str:
         store = open_store(setup)
@@ -150,12 +179,14 @@ def say_what_is_in_order(setup: Setup, say: Callable[[str], Any]) -> int:
         return f"{store.engine.dialect.name}, tables of version {SCHEMA}, {len(names)} API keys; data keys are {apart}"
 
     def model() -> str:
-        found: ServiceModel = load_model(setup.model, setup.extractors or None, open_master(setup).derived("rotation"))
+        found = load_model(setup.model, setup.extractors or None)
         notice = found.about.get("notice")
         return f"{found.version} with {found.extractor_name or 'no extractor'}" + (f". {notice}" if notice else "")
 
     def together() -> str:
-        service = open_service(setup)
+        if MASTER not in os.environ and new():
+            return "nobody is enrolled yet"
+        service = open_service(setup, make=False)
         return f"{service.count()} profiles, {service.count('stale')} of them stale"
 
     for what, at in (("master key", master), ("database", database), ("model", model), ("service", together)):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -202,14 +203,13 @@ class Store:
         with self.engine.connect() as connection:
             yield connection
 
-    def remember(self, name: str, value: str) -> str:
+    def remember(self, name: str, value: str | None = None) -> str | None:
         """A value that is set once: what is there, or this."""
         with self.write() as connection:
             row = connection.execute(sa.select(meta.c.value).where(meta.c.name == name)).first()
-            if row is None:
+            if row is None and value is not None:
                 connection.execute(meta.insert().values(name=name, value=value))
-                return value
-            return str(row[0])
+            return value if row is None else str(row[0])
 
     def ping(self) -> None:
         with self.read() as connection:
@@ -258,9 +258,14 @@ class Store:
             row = connection.execute(sa.select(data_keys.c.wrapped).where(data_keys.c.profile == profile)).first()
         return None if row is None else bytes(row[0])
 
-    def destroy_key(self, profile: str) -> None:
-        with begin(self.key_engine) as connection:
-            connection.execute(data_keys.delete().where(data_keys.c.profile == profile))
+    def destroy_key(self, profile: str, connection: Connection | None = None) -> None:
+        """At once; or, where the keys lie with the data, together with the other changes of a connection."""
+        gone = data_keys.delete().where(data_keys.c.profile == profile)
+        if connection is not None and self.key_engine is self.engine:
+            connection.execute(gone)
+            return
+        with begin(self.key_engine) as own:
+            own.execute(gone)
 
     def some_keys(self, names: list[str] | None = None) -> dict[str, bytes]:
         """Wrapped keys of some profiles, or of all."""
@@ -289,6 +294,7 @@ class Store:
 
         count = 0
         with atomic_write(path) as (place,), place.open("wb") as file, self.engine.connect() as connection:
+            os.chmod(place, 0o600)
             file.write((json.dumps({"mvplda": "backup", "schema": SCHEMA, "at": time.time()}) + "\n").encode())
             for table in tables.sorted_tables:
                 if table is answers:  # of use for a day, and full of names
@@ -342,6 +348,9 @@ def connect(url: str, pool: int) -> Engine:
         need("psycopg")
         return sa.create_engine(url, pool_size=pool, max_overflow=pool, pool_pre_ping=True, pool_timeout=10)
     engine = sa.create_engine(url, pool_size=pool, max_overflow=pool, connect_args={"timeout": BUSY_S})
+    if engine.url.database and not engine.url.database.startswith((":", "file:")):
+        # made before SQLite makes it, for its owner alone; the files beside it take after it
+        os.close(os.open(engine.url.database, os.O_RDWR | os.O_CREAT, 0o600))
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: Any) -> None:

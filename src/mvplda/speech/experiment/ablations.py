@@ -52,11 +52,14 @@ TRAINED, OTHERS, PHRASES, DIMENSION, RANKS, ENROLLED = 132, 70, 20, 100, (20, 20
 """Speakers to train on and others, phrases, and the model; the speakers and phrases are those of Huiting202."""
 
 
-def drawn_task(sessions: int, tests: int, random_state: int) -> tuple[Task, MultiviewPLDA]:
+def drawn_task(
+    sessions: int, tests: int, random_state: int, sizes: tuple[int, int, int] = (TRAINED, OTHERS, PHRASES)
+) -> tuple[Task, MultiviewPLDA]:
     """Vectors drawn from a known model, and that model: three of a cell enrol, so many of the others test."""
-    X, labels = make_two_views(TRAINED + OTHERS, PHRASES, sessions, DIMENSION, RANKS, random_state=random_state)
-    session = np.tile(np.arange(sessions), (TRAINED + OTHERS) * PHRASES)
-    train = labels["speaker"] < TRAINED
+    trained, others, phrases = sizes
+    X, labels = make_two_views(trained + others, phrases, sessions, DIMENSION, RANKS, random_state=random_state)
+    session = np.tile(np.arange(sessions), (trained + others) * phrases)
+    train = labels["speaker"] < trained
     enrol, test = ~train & (session < ENROLLED), ~train & (session >= ENROLLED) & (session < ENROLLED + tests)
 
     def of(where: NDArray[np.bool_], each: int = 1) -> dict[str, NDArray[Any]]:

@@ -89,7 +89,7 @@ def run_experiment(
     settings = configuration.evaluation
     results, scored = run_systems(
         task,
-        systems_named(settings.systems),
+        systems_named(settings.systems, configuration.backend),
         configuration.backend,
         title=title,
         summary=corpus.summary(),

@@ -323,14 +323,20 @@ COMPARED = (
 """Pairs of systems whose errors are compared on the same draws of speakers; the first pair is the claim."""
 
 
-def systems_named(names: tuple[str, ...]) -> list[System]:
-    """Systems by name or group, in the order of the table; none named: the usual ones."""
+def systems_named(names: tuple[str, ...], settings: BackendSettings | None = None) -> list[System]:
+    """Systems by name or group, in the order of the table; none named: the usual ones.
+
+    Where the settings reduce nothing, a system that is told to see raw vectors is the same as the plain one of its
+    name, and stands there once.
+    """
     unknown = [name for name in names if name not in SYSTEMS and name not in GROUPS]
     if unknown:
         raise ParameterError(
             f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the group {', '.join(GROUPS)}"
         )
     chosen = {own for name in names for own in GROUPS.get(name, (name,))}
+    if settings is not None and settings.reduce is None:
+        chosen -= {name for name in chosen if SYSTEMS[name].vectors == "raw" and name.removesuffix("-raw") in chosen}
     return [system for name, system in SYSTEMS.items() if (name in chosen if names else system.usual)]
 
 

@@ -23,6 +23,15 @@ STREAMED = 2**31 - 2**16
 CANCELLED = 1e-3
 """A mean of channels so far below them is what their rounding leaves."""
 
+LARGEST = 1e10
+"""Samples beyond any scale that programs use; the squares of larger ones are no numbers."""
+
+FEW_BITS = {"PCM_U8": 8, "PCM_S8": 8, "DPCM_8": 8}
+LEAST_BITS = 4
+"""With fewer of its bits in use, what is in a file is no longer the voice."""
+
+_RATES = re.compile(r"^\s*Block Align\s*: (\d+).*?^\s*Bytes/sec\s*: (\d+)", re.MULTILINE | re.DOTALL)
+_PLAIN = re.compile("PCM|FLOAT|DOUBLE|[AU]LAW")
 _OGG_CUT = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.MULTILINE)
 _CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
 
@@ -123,6 +132,7 @@ class SoundReader:
             self._fail(f"has {file.channels} channel(s), there is no channel {channel} (they count from 0)")
         if start < 0 or (length is not None and length < 1):
             self._fail(f"a stretch starts at 0 or later and has samples; got start {start} and length {length}")
+        self._check_rates()
         cut = self._cut()
         end = file.frames if length is None else start + length
         if cut and (length is None or end > file.frames):
@@ -132,8 +142,12 @@ class SoundReader:
         if start >= file.frames or end > file.frames:
             self._fail(f"has {file.frames} samples, the stretch from {start} to {end} is not in it")
         samples = self._decode(start, end - start)
-        if not np.isfinite(samples).all():
-            self._fail(f"has samples that are not finite, the first at {start + int(np.argmin(np.isfinite(samples)))}")
+        wrong = unusable(samples, start)
+        if wrong:
+            self._fail(f"has {wrong}")
+        bits = FEW_BITS.get(file.subtype, 0)
+        if bits and 0 < np.abs(samples).max() < 2.0 ** (LEAST_BITS - bits):
+            self._fail(f"is all but silent: of its {bits} bits a sample, fewer than {LEAST_BITS} are in use")
         mono = samples.mean(axis=1) if channel is None else samples[:, channel]
         if not mono.any() and (channel is not None or not samples.any()):
             self._fail("is silent: all samples are zero")
@@ -163,6 +177,15 @@ class SoundReader:
             self._fail(f"is too short: {len(samples)} samples give none at {self.rate} a second")
         return resampled
 
+    def _check_rates(self) -> None:
+        """A WAV header tells its rate twice: in samples, and in bytes a second."""
+        told = _RATES.search(self._file.extra_info) if _PLAIN.match(self._file.subtype) else None
+        if told and int(told[2]) and int(told[2]) != int(told[1]) * self.file_rate:
+            self._fail(
+                f"has a header that contradicts itself: {self.file_rate} samples a second of {told[1]} bytes are not "
+                f"{told[2]} bytes a second. Its rate may be wrong, or it is damaged: write it anew"
+            )
+
     def _cut(self) -> str:
         """What of the sound that the header promises is not in the file; empty if all is."""
         text = self._file.extra_info
@@ -178,6 +201,16 @@ class SoundReader:
 
     def _fail(self, reason: str, cause: Exception | None = None) -> NoReturn:
         raise AudioError(f"{self.path} {reason}") from cause
+
+
+def unusable(samples: NDArray[Any], start: int = 0) -> str:
+    """What of samples (n,) or (n, channels) is no sound, in words; empty if they are."""
+    finite = np.isfinite(samples)
+    if not finite.all():
+        first = start + int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+        return f"samples that are not finite, the first at {first}"
+    largest = float(np.abs(samples).max(initial=0.0))
+    return f"samples as large as {largest:.0e}, where full scale is 1" if largest > LARGEST else ""
 
 
 def sound_name(source: str | os.PathLike[str] | bytes) -> Path:

@@ -1,7 +1,8 @@
-"""Who of all is it? Every enrolled voice in memory, kept up with the database, and asked in one product."""
+"""Whose voice is it? Every enrolled voice in memory, kept up with the database, and asked in one product."""
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,12 +10,18 @@ from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from scipy.special import logsumexp
 
 from .._typing import Array
 from ..scoring.profiles import Profiles
-from .keys import Vault
-from .model import PHRASE, SPEAKER, Cell, ServiceModel
+from ..spoofing import with_countermeasure
+from .audio import Heard
+from .decisions import odds, spoof_share
+from .desk import DAY
+from .keys import Caller, Vault
+from .model import PHRASE, SPEAKER, Calibration, Cell, ServiceModel
 from .store import Store, among, profiles, templates
+from .templates import Templates
 
 OVERLAP_S = 5.0
 """Clocks of hosts differ, and transactions end after they begin: changes of the last seconds are read once more."""
@@ -53,13 +60,12 @@ class Index:
                 alive[[self._rows[name] for name in candidates if name in self._rows]] = True
         sides = [(many, alive), (few, None if few is None or candidates is None else np.isin(few.ids, candidates))]
         test = self.model.profiles([[Cell("", np.asarray(share), 1)]], False)
-        calibration = self.model.calibrations.get("enrolled")
-        factor, offset = (1.0, 0.0) if calibration is None else (calibration.factor, calibration.offsets[1])
+        factor = self.model.calibrations.get("enrolled", Calibration()).speaker
         found, start = [np.empty(0)], 0 if many is None else len(many)
         for side, asked in sides:
             if side is not None and len(side):
                 llrs = self.model.scorer.llr(side, test, same=SPEAKER, given={PHRASE: "different"}, threads=1)[:, 0]
-                llrs = factor * llrs.astype(np.float64) + offset
+                llrs = factor * llrs.astype(np.float64)
                 found.append(llrs if asked is None else np.where(asked, llrs, -np.inf))
 
         def name(place: int) -> str:
@@ -126,3 +132,58 @@ class Index:
                     cell = Cell(row.phrase, np.frombuffer(data, "<i8"), row._mapping["count"])
                     found.setdefault(row.profile, []).append(cell)
         return found
+
+
+class Identification(Templates):
+    def __init__(self, *settings: Any, **more: Any) -> None:
+        super().__init__(*settings, **more)
+        self.index = None if self.model is None else Index(self.store, self.vault, self.model, self.clock)
+
+    def identify(
+        self, heard: Heard, candidates: Sequence[str] | None, top: int, prior_none: float, caller: Caller
+    ) -> dict[str, Any]:
+        """Whose voice is it, whatever was said; and how likely is it nobody's?"""
+        model, result = self._model(), secrets.token_hex(16)
+        ranked: list[dict[str, Any]] = []
+        none, count, reason = 1.0, 0, heard.reason
+        if reason is None:
+            share = model.prepare(self._vector(heard)[None])[0]
+            assert self.index is not None
+            name_at, llrs = self.index.scores(share, self.clock() - self.rules.expire_days * DAY, candidates)
+            count = int(np.isfinite(llrs).sum())
+            best = np.argpartition(-llrs, top)[:top] if top < len(llrs) else np.arange(len(llrs))
+            best = best[np.isfinite(llrs[best])]
+            places = {name_at(place): place for place in best.tolist()}
+            cells = self.index.read(list(places)) if places else {}
+            with self.store.read() as connection:
+                query = sa.select(profiles).where(profiles.c.id.in_(list(cells)), profiles.c.state == "enrolled")
+                people = list(connection.execute(query).mappings())
+            llrs[best] = -np.inf  # who is leaving at this moment stays so
+            # all of it, of these few: the words may be the same, which the quick score takes no notice of
+            if people:
+                evidence = model.voices([cells[row["id"]] for row in people], Cell("", share, 1))
+                llrs[[places[row["id"]] for row in people]] = [odds(own, model.doubt).llr_speaker for own in evidence]
+            if heard.countermeasure is not None:
+                llrs = with_countermeasure(llrs, heard.countermeasure, spoof_share(self.rules.weights))
+            logs = np.append(llrs - np.log(max(count, 1)) + np.log1p(-prior_none), np.log(prior_none))
+            posterior = np.exp(logs - logsumexp(logs))
+            none = float(posterior[-1])
+            for row in sorted(people, key=lambda row: -llrs[places[row["id"]]]):
+                place = places[row["id"]]
+                person = {"profileId": row["id"], "userId": row["user_id"], "llr": float(llrs[place])}
+                ranked.append({**person, "probability": float(posterior[place])})
+        said = {
+            "resultId": result,
+            "candidates": ranked,
+            "noneOfThem": none,
+            "profilesCount": count,
+            "reason": reason,
+            "quality": heard.quality,
+            "modelVersion": model.version,
+            "notice": model.about.get("notice"),
+        }
+        first = {"profileId": ranked[0]["profileId"], "llr": ranked[0]["llr"]} if ranked else {}
+        detail = {"noneOfThem": none, "profilesCount": count, "best": first, "reason": reason}
+        with self.store.write() as connection:
+            self._note(connection, caller, "identify", None, result, detail)
+        return said
