@@ -145,7 +145,9 @@ FEW = (
 """Rows of the picture."""
 
 
-def judge(folder: Path, place: str, draw: int) -> dict[str, dict[str, list[Any]]]:
+def judge(
+    folder: Path, place: str, draw: int, wanted: tuple[str, ...], intervals: bool
+) -> dict[str, dict[str, list[Any]]]:
     """EER in % of "the same speaker and phrase?" and "the same speaker, other phrase?", with intervals, by minutes."""
     warnings.simplefilter("ignore")
     data, trained = read(folder / f"{place}.npz"), models(folder)
@@ -176,14 +178,14 @@ def judge(folder: Path, place: str, draw: int) -> dict[str, dict[str, list[Any]]
         return found
 
     result: dict[str, dict[str, list[Any]]] = {}
-    before = {name: measured(bundle) for name, bundle in trained.items()}
-    for row, (model, change) in ROWS.items():
+    before = {name: measured(bundle, intervals) for name, bundle in trained.items()}
+    for row, (model, change) in ((name, ROWS[name]) for name in wanted):
         result[row] = {"0": before[model]}
         for minutes in (m for m in MINUTES if m <= spent[-1]):
             rows = order[: np.searchsorted(spent, minutes) + 1]
             labels = {view: data[view][rows] for view in VIEWS}
             moved = None if change is None else change(trained[model], data["X"][rows], labels)
-            result[row][str(minutes)] = before[model] if moved is None else measured(moved, row == MOVED)
+            result[row][str(minutes)] = before[model] if moved is None else measured(moved, intervals and row == MOVED)
     return result
 
 
@@ -201,7 +203,7 @@ def table(results: dict[str, Any]) -> str:
             places = together if name == "all new places" else [name]
             times = list(results[places[0]][0][NONE])
             rows = [["minutes of recordings", *times]]
-            for row in ROWS:
+            for row in results[places[0]][0]:
                 cells = []
                 for time in times:
                     values = [draw[row][time][question] for place in places for draw in results[place]]
@@ -217,7 +219,7 @@ def draw_minutes(results: dict[str, Any], path: Path) -> Path:
     fig, panels = figure(12, 5, 2)
     places, times = whole(results), ["0", *map(str, MINUTES)]
     for question, axes in enumerate(panels):
-        for k, row in enumerate(FEW):
+        for k, row in enumerate(name for name in FEW if name in results[places[0]][0]):
             values = [np.mean([draw[row][t][question][0] for p in places for draw in results[p]]) for t in times]
             axes.plot(times, values, "o-", label=row, color=SYSTEM_COLOURS[(3 * k) % len(SYSTEM_COLOURS)], ms=4)
         axes.set(xlabel="minutes of unlabelled recordings", ylabel="EER, %", ylim=(0, None))
@@ -232,15 +234,19 @@ def main() -> None:
     parser.add_argument("places", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("results/places"))
     parser.add_argument("--draws", type=int, default=3, help="draw so many times which recordings come first")
+    parser.add_argument("--row", action="append", choices=list(ROWS), help="judge only this; may be repeated")
+    parser.add_argument("--no-intervals", action="store_true", help="leave out intervals, which take most of the time")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     names = sorted(path.stem for path in options.places.glob("*.npz"))
-    jobs = [(options.places, name, draw) for name in names for draw in range(options.draws)]
+    wanted = tuple(row for row in ROWS if row in (NONE, *(options.row or ROWS)))
+    asked = wanted, not options.no_intervals
+    jobs = [(options.places, name, draw, *asked) for name in names for draw in range(options.draws)]
     results: dict[str, Any] = {name: [] for name in names}
     with ProcessPoolExecutor(options.workers) as pool:
-        for (_, name, draw), found in zip(jobs, pool.map(judge, *zip(*jobs, strict=True)), strict=True):
+        for (_, name, draw, *_), found in zip(jobs, pool.map(judge, *zip(*jobs, strict=True)), strict=True):
             results[name].append(found)
-            print(name, draw, {row: round(found[row]["2"][0][0], 2) for row in ROWS}, flush=True)
+            print(name, draw, {row: round(found[row]["2"][0][0], 2) for row in wanted}, flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "results.json").write_text(json.dumps(results, indent=0) + "\n")
     (options.output / "table.md").write_text(table(results))

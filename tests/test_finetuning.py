@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from problems import crossed
+from problems import crossed, there
 from test_scoring import STRUCTURES, D, any_model, base_of, dense_ratio, dense_terms, enrolled, sides
 
 from mvplda import PLDA, Bundle, Committee, MultiviewPLDA, ParameterError, Question, fine_tune, load
@@ -100,7 +101,7 @@ def test_gradients_are_finite_differences(views, noise):
     for number in movement.numbers.values():
         number.requires_grad_(True)
     loss().backward()
-    gradients = {name: number.grad.numpy().copy() for name, number in movement.numbers.items()}
+    gradients = {name: there(number.grad).numpy().copy() for name, number in movement.numbers.items()}
     for number in movement.numbers.values():
         number.requires_grad_(False)
     for name, number in movement.numbers.items():
@@ -146,7 +147,9 @@ def test_the_loss_is_the_cost_of_all_kinds_of_trial():
     rows = found.rows[1]
     order = np.random.default_rng(5)
     trials = found._trials(rows, order)
-    drawn_again = trials_among(np.random.default_rng(5).permutation(rows), found.codes, found.base, 2, _after(5, rows))
+    drawn_again = there(
+        trials_among(np.random.default_rng(5).permutation(rows), found.codes, found.base, 2, _after(5, rows))
+    )
     assert (np.bincount(drawn_again.ids) == 2).all()
     profiles = model.enrol(X[drawn_again.enrol], drawn_again.ids)
     llrs = calibration.transform(model.llr(profiles, X[drawn_again.test], dtype=np.float64).ravel())
@@ -240,7 +243,7 @@ def test_the_result_is_an_ordinary_model_the_same_for_the_same_seed(tmp_path):
     rng = np.random.default_rng(8)
     X, y = drawn(rng, people=12, noise=0.6)
     model = MultiviewPLDA({"who": 5, "what": 2, "who:what": 4}, noise="full", max_iter=10).fit(X, y)
-    options = {"enrolment": 2, "levels": ["scales"], "penalties": [1e-3], "steps": 15}
+    options: dict[str, Any] = {"enrolment": 2, "levels": ["scales"], "penalties": [1e-3], "steps": 15}
     with pytest.warns(FewSpeakersWarning):
         found = fine_tune(model, X, y, **options)
     with pytest.warns(FewSpeakersWarning):
@@ -346,13 +349,14 @@ def test_what_cannot_be_done_is_refused_in_words(monkeypatch):
         fine_tune(model, X, y, question={"known": ["what"]})
     with pytest.raises(ParameterError, match="some of"):
         fine_tune(model, X, y, levels=["all"])
-    for wrong, words in [
+    wrongs: list[tuple[dict[str, Any], str]] = [
         ({"penalties": [-1.0]}, "penalties"),
         ({"steps": -1}, "steps"),
         ({"folds": 1}, "folds"),
         ({"enrolment": 0}, "enrolment"),
         ({"calibrator": QualityCalibrator()}, "needs side"),
-    ]:
+    ]
+    for wrong, words in wrongs:
         with pytest.raises(ParameterError, match=words):
             fine_tune(model, X, y, **wrong)
     with pytest.raises(DataError, match="people"):

@@ -51,7 +51,7 @@ def tags_in_code() -> dict[str, set[str]]:
     """Tag -> files with a line that ends with it, or a docstring that names it."""
     found = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
-        for tag in re.findall(r"\(([CDEIMPSV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")):
+        for tag in re.findall(r"\(([CDEIMPSUV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")):
             found[tag].add(path.relative_to(SOURCE).as_posix())
     return found
 

@@ -311,7 +311,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
     cascade = fitted("cascade")
     parts = adapted(cascade, new, labels).models_
     for view, model in cascade.models_.items():
-        one = adapt(model, new, labels[view]) if labels is not None else shift_mean(model, new, "auto")
+        one = adapt(model, new, {view: labels[view]}) if labels is not None else shift_mean(model, new, "auto")
         assert (parts[view].mean_ == one.mean_).all()
         assert (parts[view].noise_ == one.noise_).all()
     cosine = fitted("cosine")

@@ -166,6 +166,7 @@ def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp
             assert found["profilesCount"] == len(there)
             share = model.prepare(heard[None])[0]
             given = {row["profileId"]: row["llr"] for row in found["candidates"]}
+            assert here.index is not None
             place, llrs = here.index.scores(share, here.clock() - 10 * 86400)
             quick = {place(k): llrs[k] for k in np.flatnonzero(np.isfinite(llrs)).tolist()}
             for n in there:

@@ -114,10 +114,10 @@ def covariance_share(X: ArrayLike, total: Array) -> float:
     """
     new, C = _moments(X, len(total))
     lower = cholesky(total, lower=True)
-    Y = solve_triangular(lower, (np.asarray(X, dtype=np.float64) - new).T, lower=True)
+    Y = np.asarray(solve_triangular(lower, (np.asarray(X, dtype=np.float64) - new).T, lower=True)).T
     C = solve_triangular(lower, solve_triangular(lower, C, lower=True).T, lower=True)
-    n = Y.shape[1]
-    fourth, second = float(((Y**2).sum(axis=0) ** 2).sum()), float((C**2).sum())
+    n = len(Y)
+    fourth, second = float(((Y**2).sum(axis=1) ** 2).sum()), float((C**2).sum())
     error = ((n / (n - 1)) ** 2 * fourth - n * second) / (n * (n - 1))  # (U2)
     away = float(((C - np.eye(len(C))) ** 2).sum())
     return 0.0 if away == 0 else max(0.0, 1 - error / away)
@@ -265,7 +265,7 @@ def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = No
     Parameters
     ----------
     weight : how far to go, from 0 to 1; by default half the way with labels, and without them only means move:
-        covariances of recordings without labels did more harm than good in every place that was tried
+        to adapt covariances to recordings without labels did more harm than good in the places that were tried
     """
     raise ParameterError(f"nothing is known of how to adapt a {type(scorer).__name__}")
 
@@ -282,7 +282,8 @@ def _(scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None 
 def _(scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CascadeScorer:
     labels = {} if y is None else label_columns(y, tuple(scorer.models_))
     result = copy.copy(scorer)
-    result.models_ = {view: adapted(model, X, labels.get(view), weight) for view, model in scorer.models_.items()}
+    own = {view: {view: labels[view]} if labels else None for view in scorer.models_}
+    result.models_ = {view: adapted(model, X, own[view], weight) for view, model in scorer.models_.items()}
     return result
 
 

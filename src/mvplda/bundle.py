@@ -254,10 +254,10 @@ class Bundle(Persistent, BaseEstimator):
         own = getattr(self.fitted_scorer, "calibrator_", None)
         if own is None or not isinstance(self.calibrator, type(own)):
             return
-        both = [np.append(one.slopes_, one.intercept_) for one in (own, self.calibrator)]
+        mine, theirs = (np.append(one.slopes_, one.intercept_) for one in (self.calibrator, own))
         meant = Question(known=getattr(self.fitted_scorer, "known", ())).known_views
         asked = make_question(options.get("question"), {"known": options["known"]} if "known" in options else {})
-        if np.array_equal(*both) and set(asked.known_views) != set(meant):
+        if np.array_equal(mine, theirs) and set(asked.known_views) != set(meant):
             warnings.warn(
                 f"the calibration is for trials with {', '.join(meant) or 'nothing'} known, and these have "
                 f"{', '.join(asked.known_views) or 'nothing'} known: LLRs can be far off. Ask so, or use llr",

@@ -227,7 +227,7 @@ class Start:
         values, vectors = (p.noise, None) if p.noise.ndim == 1 else np.linalg.eigh(p.noise)
         squares = [*(np.square(loading).sum(axis=0) for loading in p.loadings), values]
         logs = [np.log(np.maximum(s / s.max(), np.exp(LOWEST_SIZE))) for s in squares]
-        there = p.on(namespace(on_device(values, device)))
+        there: Any = p.on(namespace(on_device(values, device)))
         return cls(
             there,
             tuple(on_device(log - log.mean(), device) for log in logs),
@@ -354,7 +354,7 @@ class _Tuning:
         self.people = self.codes[:, 0] if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
         self.prototype, self.side = _calibration(calibrator, side, len(self.X))
         self.rng = generator(random_state)
-        self._deal(folds, named)
+        self.rows = self._deal(folds, named)
         self.whole = Start.of(model.parameters_, device)
         self.starts = [self._fit_without(rows) for rows in self.rows]
         self.trials = [self._trials(rows, self.rng) for rows in self.rows]
@@ -368,7 +368,8 @@ class _Tuning:
     def _checked(self, X: ArrayLike) -> Array:
         return checked_vectors(self.model, X, reset=False).astype(np.float64, copy=False)
 
-    def _deal(self, folds: int, named: NDArray[np.bool_]) -> None:
+    def _deal(self, folds: int, named: NDArray[np.bool_]) -> list[IntArray]:
+        """Rows of every fold of people."""
         met = np.unique(self.people[named])
         if isinstance(folds, bool) or not isinstance(folds, Integral) or folds < 2:
             raise ParameterError(f"folds is a whole number, at least 2; got {folds!r}")
@@ -380,7 +381,7 @@ class _Tuning:
         fold_of = np.full(self.people.max() + 1, -1)
         fold_of[met] = self.rng.permutation(len(met)) % min(folds, len(met) // LEAST_HELD_OUT)
         dealt = fold_of[self.people]
-        self.rows = [np.flatnonzero((dealt == f) & named) for f in range(dealt.max() + 1)]
+        return [np.flatnonzero((dealt == f) & named) for f in range(dealt.max() + 1)]
 
     def _fit_without(self, rows: IntArray) -> Start:
         if not self.refit:
@@ -440,7 +441,7 @@ class _Tuning:
                     number.requires_grad_(True)
                 optimiser.zero_grad()
                 loss = self.loss(movement, self.starts[f], batch, calibration) + penalty * movement.square()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 for number in numbers:
                     number.requires_grad_(False)
@@ -537,7 +538,7 @@ class _Held:
         for which in (True, False):
             own = is_same == which
             weight[own] /= max(weight[own].sum(), 1e-300)
-        side = {}
+        side: dict[str, Array] = {}
         for name, values in (tuning.side or {}).items():
             enrolled = np.add.reduceat(values[drawn.enrol], drawn.first) / counts
             side |= {f"{name}, enrolled": enrolled[rows], f"{name}, test": values[drawn.test][columns]}

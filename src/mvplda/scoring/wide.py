@@ -40,8 +40,7 @@ def wide_evidence(
     A test of which the known class is not shared is of one of the other training classes or of none, each as likely.
     """
     (view, known), space = next(iter(comparison.posteriors.items())), comparison.state.space
-    W = space.whitened
-    assert W is not None
+    W: Array = space.whitened
     ends = np.cumsum([0, *comparison.ratio.views.values()])
     parts = {v: W[:, a:b] for v, a, b in zip(comparison.ratio.views, ends[:-1], ends[1:], strict=True)}
     spread = {v: part @ part.T for v, part in parts.items()}

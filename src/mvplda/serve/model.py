@@ -106,6 +106,7 @@ class ServiceModel:
         self.scorer = rotated(scorer, self.turn)
         try:
             self.calibrations = {m: Calibration(**found) for m, found in self.about.get("calibration", {}).items()}
+            dict(self.about.get("far", {}))
             self.errors = {m: Errors.from_dict(found) for m, found in self.about.get("errors", {}).items()}
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise FileFormatError(f"what stands beside the model is not as docs/service.md says: {error!r}") from error

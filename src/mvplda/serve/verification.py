@@ -121,14 +121,13 @@ class Verification(Templates):
     def line(self) -> dict[str, Any]:
         """Where the line is drawn, where a call says nothing about it."""
         point = self._point(Ask())
-        line = {"threshold": point.threshold, "rejectThreshold": point.reject, "far": self.far, "prior": point.prior}
+        line = {"threshold": point.threshold, "rejectThreshold": point.reject, "far": self.far(), "prior": point.prior}
         return {**line, "weights": dict(self.rules.weights), "countermeasure": self.countermeasure is not None}
 
-    @property
-    def far(self) -> float:
+    def far(self, mode: Mode = "enrolled") -> float:
         """The share of false acceptances that is wanted where a call says nothing."""
-        own = None if self.model is None else self.model.about.get("far")
-        return float(self.rules.far or own or 0.01)
+        own = {} if self.model is None else self.model.about.get("far", {})
+        return float(self.rules.far or own.get(mode, 0.01))
 
     # -- inside ----------------------------------------------------------------------
 
@@ -177,7 +176,7 @@ class Verification(Templates):
         errors = None if model is None or not measured else model.errors.get(mode, model.errors.get("enrolled"))
         if far is None and ask.prior is None:  # a wish: where it cannot be shown, the least that can
             points = () if errors is None else errors.points
-            far = max([self.far, *sorted(point["wantedFar"] for point in points)[:1]])
+            far = max([self.far(mode), *sorted(point["wantedFar"] for point in points)[:1]])
         try:
             point = choose_point(
                 errors,

@@ -25,8 +25,7 @@ from sklearn.pipeline import Pipeline
 from ...bundle import Bundle, make_committee
 from ...distributed.engines import ordered_map
 from ...exceptions import DataError, MvpldaWarning
-from ...kinds import Kinds
-from ...metrics import compare_systems, speaker_intervals
+from ...metrics import compare_systems, eer, speaker_intervals
 from ...metrics.evaluation import markdown_rows
 from ...models.baselines import CosineScorer
 from ...models.multiview import PLDA, MultiviewPLDA
@@ -217,7 +216,7 @@ class Draw:
     def judged(self, task: Task, drawn: Any, resamples: int) -> tuple[Any, Any, Any]:
         speaker, condition = task.views
         kinds = task.kinds
-        asked: dict[str, Kinds] = {
+        asked: dict[str, dict[str, Mask]] = {
             "same": {"TC": kinds["TC"], "IC": kinds["IC"]},
             "other": {"TC": kinds["TW"], "IC": kinds["IW"]},
             "any": {"TC": kinds["TC"] | kinds["TW"], "IC": kinds["IC"] | kinds["IW"]},
@@ -233,12 +232,11 @@ class Draw:
             warnings.simplefilter("ignore", ConvergenceWarning)
             scores = systems(replace(task, train=task.train[kept], train_labels=labels), drawn=drawn)
             for system, values in scores.items():
-                found = {
-                    k: speaker_intervals(values, split, *people, far=()).of("Total", "eer")
-                    for k, split in asked.items()
-                }
-                errors[system] = {kind: float(interval.estimate) for kind, interval in found.items()}
-                ends[system] = {kind: (float(interval.low), float(interval.high)) for kind, interval in found.items()}
+                errors[system], ends[system] = {}, {}
+                for kind, split in asked.items():
+                    errors[system][kind] = float(eer(values[split["TC"]], values[split["IC"]]))
+                    end = speaker_intervals(values, split, *people, far=()).of("Total", "eer")
+                    ends[system][kind] = (0.0, 1.0) if end is None else (float(end.low), float(end.high))
             for other in BASELINES if self.number == 0 else ():
                 other = other.format(speaker, condition)
                 pair = scores["joint, prior"], scores[other]
@@ -263,7 +261,8 @@ def study_languages(
     errors: dict[str, Any] = {}
     ends: dict[str, Any] = {}
     tests: dict[str, Any] = {}
-    every = [Draw(share, number) for share in (*shares, ALL) for number in range(draws)]
+    columns: list[float | str] = [*shares, ALL]
+    every = [Draw(share, number) for share in columns for number in range(draws)]
     work = partial(Draw.judged, task=task, drawn=drawn, resamples=resamples)
     done = ordered_map(work, every, engine="serial" if workers == 1 else "processes", workers=workers)
     for draw, (found, intervals, compared) in zip(every, done, strict=True):
@@ -282,7 +281,8 @@ def study_languages(
         }
         for system, rows in ends.items()
     }
-    result = LanguageResult(*task.views, errors, means, tests)
+    speaker, condition = task.views
+    result = LanguageResult(speaker, condition, errors, means, tests)
     output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / "languages.md", result.tables().encode())
     write_atomically(output / "languages.json", (json.dumps(vars(result), indent=1) + "\n").encode())
