@@ -210,8 +210,13 @@ def test_a_bundle_puts_the_countermeasure_behind_the_calibrator():
     pairs = np.array([[3, 50], [7, 0]])
     some = bundle.calibrated(X[:60], X[60:120], pairs=pairs, countermeasure=traces, spoof_prior=0.1)
     np.testing.assert_allclose(some, mixed[tuple(pairs.T)])
-    with pytest.raises(ParameterError, match="without countermeasure"):
-        bundle.fit_calibrator(X[:60], X[60:120], kinds, countermeasure=traces)
+    question = Question(countermeasure=traces, spoof_prior=0.1)
+    np.testing.assert_array_equal(bundle.calibrated(X[:60], X[60:120], question=question), mixed)
+    for asked in ({"countermeasure": traces}, {"question": question}):
+        with pytest.raises(ParameterError, match="without countermeasure"):
+            bundle.fit_calibrator(X[:60], X[60:120], kinds, **asked)
+    with pytest.raises(ParameterError, match="put everything into the question"):
+        bundle.calibrated(X[:60], X[60:120], question=Question("speaker"), countermeasure=traces)
     bundle.normaliser = ScoreNormaliser("s")
     bundle.fit_normaliser(X[200:])
     with pytest.raises(ParameterError, match="normalised scores are not"):

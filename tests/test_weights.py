@@ -227,6 +227,7 @@ def test_a_bundle_keeps_what_it_learnt_of_seconds(tmp_path):
     side = again.enrol(X[:4], seconds=seconds[:4])
     np.testing.assert_array_equal(side.weights, bundle.durations.weights(seconds[:4]))
     np.testing.assert_array_equal(again.llr(side, X[4:6]), bundle.llr(bundle.enrol(X[:4], seconds=seconds[:4]), X[4:6]))
+    assert bundle.adapt(X + 1).durations == bundle.durations
     plain = Bundle(None, MultiviewPLDA({"speaker": 8})).fit(X, {"speaker": who})
     with pytest.raises(ParameterError, match="not fitted with seconds"):
         plain.enrol(X[:4], seconds=seconds[:4])

@@ -135,6 +135,7 @@ class Bundle(Persistent, BaseEstimator):
         """
         if self.calibrator is None:
             raise ParameterError("this bundle has no calibrator: set one, KindCalibrator() for example")
+        options = _in_parts(options)
         if "countermeasure" in options:
             raise ParameterError("a calibrator is fitted to scores without countermeasure=: give it to calibrated")
         scores = self._scores(enrol, test, None, options)
@@ -158,6 +159,7 @@ class Bundle(Persistent, BaseEstimator):
         """
         chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
         result = Bundle(chain, self.fitted_scorer, questions=self.questions, extractor=self.extractor)
+        result.durations = self.durations
         result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
         return result
 
@@ -239,6 +241,7 @@ class Bundle(Persistent, BaseEstimator):
         """
         if self.calibrator is None:
             raise ParameterError("this bundle has no calibrator: use llr, or fit one with fit_calibrator")
+        options = _in_parts(options)
         self._check_meant(options)
         spoofs = Question(**{name: options.pop(name) for name in ("countermeasure", "spoof_prior") if name in options})
         sides: list[Any] = [one if isinstance(one, Profiles) else self.enrol(one) for one in (enrol, test)]
@@ -256,7 +259,7 @@ class Bundle(Persistent, BaseEstimator):
             return
         mine, theirs = (np.append(one.slopes_, one.intercept_) for one in (self.calibrator, own))
         meant = Question(known=getattr(self.fitted_scorer, "known", ())).known_views
-        asked = make_question(options.get("question"), {"known": options["known"]} if "known" in options else {})
+        asked = Question(known=options.get("known"))
         if np.array_equal(mine, theirs) and set(asked.known_views) != set(meant):
             warnings.warn(
                 f"the calibration is for trials with {', '.join(meant) or 'nothing'} known, and these have "
@@ -408,6 +411,15 @@ class Bundle(Persistent, BaseEstimator):
             except ValueError as error:
                 raise DataError(f"side[{name!r}] does not broadcast to the trials {shape}: {error}") from error
         return {"side": flat}
+
+
+def _in_parts(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a scoring call with its question, where one was given as such, as keyword arguments."""
+    rest = {name: value for name, value in options.items() if name != "question"}
+    if options.get("question") is None:
+        return rest
+    besides = {name: value for name, value in rest.items() if name in Question.__dataclass_fields__}
+    return rest | make_question(options["question"], besides).parts()
 
 
 def _on_host(X: ArrayLike) -> Any:
