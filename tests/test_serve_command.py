@@ -69,7 +69,7 @@ def test_remote_prints_json(server, tmp_path):
     lines = run("remote", "--url", server.url, "list").splitlines()
     assert "bob" in {json.loads(line)["userId"] for line in lines}
     assert json.loads(run("remote", "--url", server.url, "delete", made["profileId"]))["state"] == "deleted"
-    run("remote", "--url", server.url, "show", made["profileId"], code=1)
+    run("remote", "--url", server.url, "show", made["profileId"], code=3)
 
 
 def test_serve_says_what_is_in_order(tmp_path):
