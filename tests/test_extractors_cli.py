@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +58,15 @@ def test_the_exit_code_is_the_verdict(place):
     strict = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--far", "1e-6")
     assert strict.exit_code == 2
     assert strict.output.startswith("Nothing can be decided")
+
+
+@pytest.mark.parametrize("command", [("extractor", "check"), ("verify", "one.wav", "again.wav", "-x")])
+def test_a_recipe_to_fill_in_keeps_its_lines(place, command):
+    network(place / "odd.onnx", inputs=("stuff",), output="vec")
+    done = run(*command, "odd.onnx")
+    assert done.exit_code in (1, 3), done.output
+    draft = done.output.partition("\n\n")[2]
+    assert {"name", "views"} <= set(tomllib.loads(draft))
 
 
 def test_limits_beyond_the_default_calibration_say_what_they_take(place):
