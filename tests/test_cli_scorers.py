@@ -82,7 +82,7 @@ def test_cascade(root, data):
     assert "cannot be told of given" in fails(*scoring(root, "cascade"), "--given", "phrase=same")
     about = json.loads(said_by("info", root / "cascade", "--json", code=0).out)
     assert about["kind"] == "bundle"
-    assert about["phrase"]["views"] == {"class": 2}
+    assert about["phrase"]["views"] == {"phrase": 2}
 
 
 @pytest.mark.parametrize("centre", [True, False])
@@ -254,4 +254,4 @@ def test_a_committee_of_single_vectors_says_why_it_is_not_calibrated(tmp_path):
     np.savez(tmp_path / "one.npz", X=X, speaker=s, phrase=p)
     call = ["train", tmp_path / "one.npz", "-l", "speaker=speaker", "-l", "phrase=phrase", "--fuse"]
     err = said_by(*call, "-o", tmp_path / "one.safetensors", code=0).err
-    assert "or no two vectors of one cell: experts are added up as they are, not calibrated" in err
+    assert "or no two vectors of one cell: experts are added up as they are, not weighed" in err

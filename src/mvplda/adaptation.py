@@ -282,8 +282,11 @@ def _(scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None 
 def _(scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CascadeScorer:
     labels = {} if y is None else label_columns(y, tuple(scorer.models_))
     result = copy.copy(scorer)
-    own = {view: {view: labels[view]} if labels else None for view in scorer.models_}
-    result.models_ = {view: adapted(model, X, own[view], weight) for view, model in scorer.models_.items()}
+    own = {view: next(iter(model.views_)) for view, model in scorer.models_.items()}  # "class" in files of old
+    result.models_ = {
+        view: adapted(model, X, {own[view]: labels[view]} if view in labels else None, weight)
+        for view, model in scorer.models_.items()
+    }
     return result
 
 
