@@ -64,6 +64,8 @@ html_theme_options: dict[str, Any] = {
     "footer_end": [],
     "pygments_light_style": "tango",
 }
+html_context = {"default_mode": "auto"}
+toc_object_entries_show_parents = "hide"
 html_sidebars = {"index": [], "whats-new": []}
 copyright = "the mvplda maintainers, Apache-2.0"
 mathjax_path = "mathjax/tex-svg-full.js"

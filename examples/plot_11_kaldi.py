@@ -62,8 +62,10 @@ run("evaluate scores --trials trials --enrol-speakers model2spk --test-speakers 
 # %%
 # The page lies in ``report.html``, its pictures beside it.
 
-fig, panels = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-for axes, name in zip(panels, ("det", "histograms", "calibration"), strict=True):
-    axes.imshow(plt.imread(folder / "report-files" / f"{name}.png"))
+pictures = [plt.imread(folder / "report-files" / f"{name}.png") for name in ("det", "histograms")]
+widths = [picture.shape[1] / picture.shape[0] for picture in pictures]
+fig, panels = plt.subplots(1, 2, figsize=(12, 12 / sum(widths)), layout="constrained", dpi=150, width_ratios=widths)
+for axes, picture in zip(panels, pictures, strict=True):
+    axes.imshow(picture)
     axes.axis("off")
 plt.show()

@@ -158,7 +158,6 @@ def test_scores_and_keys(root, tmp_path, name):
         ["calibrate", "{root}/scores", "--trials", "{root}/trials"],
         ["calibrate", "{root}/scores", "--load", "x", "--save", "y"],
         ["calibrate", "{root}/scores", "--trials", "{root}/trials", "--prior", "nan", "-o", "-"],
-        ["experiment", "vectors", "{root}/x.npz"],
         ["experiment", "vectors", "{root}/x.npz", "-l", "speaker={root}/utt2spk", "--extractor", "x"],
         ["experiment", "folder", "{root}", "-s", "corpus.name=rsr2015"],
         ["experiment", "folder", "{root}", "--vectors", "x", "--extractor", "y"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +58,15 @@ def test_the_exit_code_is_the_verdict(place):
     strict = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--far", "1e-6")
     assert strict.exit_code == 2
     assert strict.output.startswith("Nothing can be decided")
+
+
+@pytest.mark.parametrize("command", [("extractor", "check"), ("verify", "one.wav", "again.wav", "-x")])
+def test_a_recipe_to_fill_in_keeps_its_lines(place, command):
+    network(place / "odd.onnx", inputs=("stuff",), output="vec")
+    done = run(*command, "odd.onnx")
+    assert done.exit_code in (1, 3), done.output
+    draft = done.output.partition("\n\n")[2]
+    assert {"name", "views"} <= set(tomllib.loads(draft))
 
 
 def test_limits_beyond_the_default_calibration_say_what_they_take(place):
@@ -319,7 +329,6 @@ def test_stretches_of_a_table_are_recordings(place):
 @pytest.mark.slow
 @pytest.mark.parametrize("extractors", [("net.onnx",), ("net.onnx", "second.onnx"), ("train", "net.onnx")])
 def test_an_experiment_on_vectors_of_extractors(place, extractors):
-    pytest.importorskip("tomli_w", reason="tomli_w is not installed, which writes the configuration")
     if "train" in extractors:
         pytest.importorskip("torch", reason="torch is not installed, in which our networks are")
     network(place / "second.onnx", seed=4, dimension=9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 from typing import Any
@@ -69,7 +70,7 @@ def test_remote_prints_json(server, tmp_path):
     lines = run("remote", "--url", server.url, "list").splitlines()
     assert "bob" in {json.loads(line)["userId"] for line in lines}
     assert json.loads(run("remote", "--url", server.url, "delete", made["profileId"]))["state"] == "deleted"
-    run("remote", "--url", server.url, "show", made["profileId"], code=1)
+    run("remote", "--url", server.url, "show", made["profileId"], code=3)
 
 
 def test_serve_says_what_is_in_order(tmp_path):
@@ -102,11 +103,19 @@ def test_back_up_and_restore(tmp_path):
         for vector in world.say(40, 0, 3):
             client.enrol(ann, vector=vector)
         run("serve", "--data", tmp_path, "backup", copy)
-    for file in tmp_path.glob("mvplda.sqlite*"):
-        file.unlink()
-    run("serve", "--data", tmp_path, "restore", copy)
-    with running_server(tmp_path) as server:
+    assert not list(tmp_path.glob("*-wal")), "the end of the service empties SQLite's log"
+    new, other = tmp_path / "new", tmp_path / "other"
+    new.mkdir()
+    for name in ("master.key", "keys.sqlite"):
+        (new / name).write_bytes((tmp_path / name).read_bytes())
+    assert "deleted" not in run("serve", "--data", new, "restore", copy)
+    with running_server(new) as server:
         assert mvplda.Client(server.url).verify(ann, vector=world.say(40, 0)[0])["decision"] == "accept"
+    assert "there is no master key" in run("serve", "--data", other, "restore", copy, code=1)
+    (other / "master.key").write_bytes(base64.b64encode(b"k" * 32))
+    assert "another master key" in run("serve", "--data", other, "restore", copy, code=1)
+    (other / "master.key").write_bytes((tmp_path / "master.key").read_bytes())
+    assert "1 people have no data key here" in run("serve", "--data", other, "restore", copy)
 
 
 def test_a_stop_waits_for_what_has_begun_and_processes_share_a_port(tmp_path):

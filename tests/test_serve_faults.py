@@ -78,6 +78,22 @@ def test_two_processes_lose_no_update(kind, tmp_path, request):
         assert found[0] == found[1]
 
 
+@pytest.mark.slow
+def test_many_calls_at_once_have_connections_enough(tmp_path, postgres):
+    """Where data keys lie in the same database, a decision holds one connection while it wants another."""
+    key = {"MVPLDA_MASTER_KEY": base64.b64encode(b"k" * 32).decode()}
+    with running_server(tmp_path, "--database", postgres.new_database(), environment=key) as server:
+        client, world = Client(server.url, timeout=120), make_world()
+        names = [client.create("ann", "open the door", consent="yes")["profileId"] for _ in range(4)]
+        for name in names:
+            for vector in world.say(40, 0, 3):
+                client.enrol(name, vector=vector)
+        heard = world.say(40, 0, 120)
+        with ThreadPoolExecutor(60) as pool:
+            found = list(pool.map(lambda k: client.verify(names[k % 4], vector=heard[k])["decision"], range(120)))
+    assert len(found) == 120
+
+
 def test_a_full_disk_is_an_answer_and_changes_nothing(tmp_path):
     with make_bench(sqlite_store(tmp_path)) as bench:
         name = bench.person(40)

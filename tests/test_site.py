@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 from site_pages import foreign_assets
+
+import mvplda
+from mvplda import make_two_views
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -33,12 +42,83 @@ def test_the_built_site_loads_nothing_from_elsewhere():
     assert foreign_assets(BUILT) == []
 
 
+def other_toolkits(monkeypatch: pytest.MonkeyPatch, vectors: dict[str, Any]) -> dict[str, Any]:
+    """Stand-ins with the calls and shapes of SpeechBrain 1.1, WeSpeaker and pyannote.audio 4; and what a script has."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+
+    class EncoderClassifier:
+        @classmethod
+        def from_hparams(cls, source: str, **_: Any) -> EncoderClassifier:
+            return cls()
+
+        def load_audio(self, path: str) -> Any:  # (time,)
+            return torch.full((16000,), float(path.removesuffix(".wav")))
+
+        def encode_batch(self, wavs: Any, wav_lens: Any = None, normalize: bool = False) -> Any:  # (batch, 1, D)
+            return torch.tensor(vectors[f"{int(wavs[0])}.wav"], dtype=torch.float32)[None, None]
+
+    class Speaker:
+        def extract_embedding(self, audio_path: str) -> Any:  # (D,), None of silence
+            return torch.tensor(vectors[audio_path], dtype=torch.float32)
+
+    class Model:
+        specifications = ()
+
+        @classmethod
+        def from_pretrained(cls, checkpoint: str) -> Model:
+            return cls()
+
+    class Inference:
+        def __init__(self, model: Model, window: str = "sliding") -> None:
+            assert isinstance(model, Model)
+            assert window == "whole"
+
+        def crop(self, file: str, chunk: str) -> Any:  # (D,)
+            return np.float32(vectors[chunk])
+
+    for module, parts in {
+        "speechbrain": {},
+        "speechbrain.inference": {},
+        "speechbrain.inference.speaker": {"EncoderClassifier": EncoderClassifier},
+        "wespeaker": {"load_model": lambda language: Speaker()},
+        "pyannote": {},
+        "pyannote.audio": {"Inference": Inference, "Model": Model},
+    }.items():
+        monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(**parts, __path__=[]))  # type: ignore[arg-type]
+    return {"torch": torch, "np": np, "mvplda": mvplda, "fcluster": fcluster, "linkage": linkage,
+            "squareform": squareform, "paths": list(vectors), "file": "meeting.wav"}  # fmt: skip
+
+
+def test_our_back_end_in_scripts_of_other_toolkits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng, (who, what) = np.random.default_rng(0), (a.ravel() for a in np.indices((12, 3, 4))[:2])
+    X = 2 * rng.normal(size=(12, 32))[who] + rng.normal(size=(3, 32))[what] + rng.normal(size=(144, 32))
+    names = other_toolkits(monkeypatch, {f"{i}.wav": x for i, x in enumerate(X)}) | {"who": who, "what": what}
+    chosen = np.flatnonzero(who < 3)
+    names["segments"] = [f"{i}.wav" for i in chosen]
+    blocks = re.findall(
+        r"```python\n(.*?)```", (DOCS / "interoperability.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    for block, toolkit in zip(blocks, ("speechbrain", "wespeaker", "pyannote"), strict=False):
+        assert toolkit in block
+        names.pop("X", None)
+        exec(compile(block, toolkit, "exec"), names)
+        expected = X if toolkit != "pyannote" else X[chosen]
+        np.testing.assert_allclose(names["X"], expected, rtol=1e-6)
+    assert names["llr"].shape == (len(chosen), len(chosen))
+    found = names["clusters"]
+    np.testing.assert_array_equal(found[:, None] == found, who[chosen][:, None] == who[chosen])
+
+
 @pytest.mark.parametrize("page", ["decisions.md", "interoperability.md"])
 def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    names: dict[str, object] = {}
     if page == "interoperability.md":
         pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
         pytest.importorskip("onnx", reason="onnx is not installed")
+        X, labels = make_two_views(6, 3, 4, 16, (4, 2), random_state=0)[:2]
+        names = other_toolkits(monkeypatch, {f"{i}.wav": x for i, x in enumerate(X)})
+        names |= {"who": labels["speaker"], "what": labels["phrase"], "segments": ["0.wav", "1.wav", "20.wav"]}
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL):
         exec(compile(block, page, "exec"), names)

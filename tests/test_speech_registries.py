@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,15 +107,3 @@ def test_the_command_trains_a_network_of_ones_own(toy_network: type[Any], tmp_pa
     done = CliRunner().invoke(main, [*map(str, command), "--epochs", "1", "-o", str(tmp_path / "net.safetensors")])
     assert done.exit_code == 0, done.output
     assert Extractor.load(tmp_path / "net.safetensors").name.startswith("mean-")
-
-
-def test_what_writes_configurations_is_asked_for_before_the_work(
-    toy_corpus: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tomli_w", None)
-    monkeypatch.setattr("mvplda.speech.corpora.load_corpus", lambda *_, **__: pytest.fail("the work began"))
-    for command in (["experiment", "toy", str(tmp_path)], ["demo"]):
-        done = CliRunner().invoke(main, [*command, "-o", str(tmp_path / "out")])
-        assert done.exit_code == 1, done.output
-        assert "tomli_w is not installed, which this needs: pip install 'mvplda[experiment]'" in done.output
-        assert not (tmp_path / "out").exists()

@@ -1,7 +1,8 @@
 """Try a wheel where nothing is installed but what it asks for: ``python tests/wheel.py dist``.
 
 A fresh environment gets the wheel and its core dependencies; then a model is fitted, saved, loaded and asked, the
-command line runs, extras that are missing are named, and the source archive holds what a wheel is made of.
+command line runs, extras that are missing are named, some of our tests run against the installed package, and the
+source archive holds what a wheel is made of.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ except (MissingExtraError, FileNotFoundError) as error:
     print(error)
 print("a model is fitted, saved, loaded and asked")
 """
+TESTS = ("test_noise.py", "test_own_vectors.py", "test_scorers.py")
+"""Tests that need the core alone."""
 NEEDED = ("mvplda/py.typed", "mvplda/speech/experiment/recipes/modern.toml", "mvplda/cli/__init__.py")
 
 
@@ -58,6 +61,10 @@ def main(folder: Path) -> int:
         subprocess.run([programs / "python", "-c", SESSION], cwd=place, check=True)
         subprocess.run([programs / "mvplda", "info", "model.safetensors"], cwd=place, check=True)
         subprocess.run([programs / "python", "-m", "pip", "check"], check=True)
+        subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", "pytest", "hypothesis"], check=True)
+        files = [Path(__file__).resolve().with_name(name) for name in TESTS]
+        quick = ["-q", "-m", "not slow", "-p", "no:cacheprovider"]
+        subprocess.run([programs / "python", "-m", "pytest", *quick, *files], cwd=place, check=True)
     return 0
 
 

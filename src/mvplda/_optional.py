@@ -28,7 +28,6 @@ EXTRAS = {
     "soundfile": "audio",
     "soxr": "audio",
     "sqlalchemy": "serve",
-    "tomli_w": "experiment",
     "torch": "torch",
     "uvicorn": "serve",
 }

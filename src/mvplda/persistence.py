@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -402,3 +403,22 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
         f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
     )
     warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
+
+
+def toml_pairs(values: Mapping[str, Any]) -> list[str]:
+    """key = value, as TOML."""
+    bare = re.compile(r"[A-Za-z0-9_-]+")
+    return [f"{k if bare.fullmatch(k) else toml_value(k)} = {toml_value(v)}" for k, v in values.items()]
+
+
+def toml_value(value: Any) -> str:
+    """A plain value as TOML, which Python reads and does not write; a list of tables has a line for each."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(toml_pairs(value)) + " }"
+    if isinstance(value, (tuple, list)):
+        parts = [toml_value(part) for part in value]
+        tables = any(isinstance(part, Mapping) for part in value)
+        return "[\n    " + ",\n    ".join(parts) + ",\n]" if tables else "[" + ", ".join(parts) + "]"
+    if isinstance(value, float):
+        return repr(float(value))
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -101,6 +101,12 @@ def options_of(command: click.Command | None) -> dict[str, str]:
     return {"second_moment": "--second-moment", **found}  # which mvplda stats has, and a later command may want
 
 
+def in_a_line(text: str) -> str:
+    """An error in one line; what follows a blank line, such as a file to fill in, is left as it is."""
+    words, blank, draft = text.partition("\n\n")
+    return " ".join(words.split()) + blank + draft
+
+
 def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
     """One line on standard error, and exit code 1; what the library says of its arguments is said of the options."""
     text = str(error)
@@ -112,7 +118,7 @@ def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, MemoryError):
         text = f"there is not enough memory: {error}"
-    click.echo(f"mvplda: {' '.join(text.split())}", err=True)
+    click.echo(f"mvplda: {in_a_line(text)}", err=True)
     sys.exit(1)
 
 
@@ -156,14 +162,19 @@ class Number(click.FloatRange):
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
-    """NAME=VALUE."""
+    """NAME=VALUE; where `bare` says what a name alone stands for, NAME too."""
 
     name = "name=value"
+
+    def __init__(self, bare: str | None = None) -> None:
+        self.bare = bare
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         key, sign, rest = str(value).partition("=")
+        if key and not sign and self.bare is not None:
+            return key, self.bare
         if not key or not sign or not rest:
             self.fail(f"expected NAME=VALUE, got {value!r}", param, ctx)
         return key, rest

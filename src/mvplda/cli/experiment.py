@@ -54,8 +54,9 @@ class CorpusCommand(click.Command):
     "--labels",
     multiple=True,
     type=KeyValue(),
-    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk, the speaker first. "
-    "Only the corpus vectors needs it.",
+    help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk, or from a column beside the vectors, the "
+    "speaker first. Only for the corpus vectors.  [default: the columns speaker and phrase, or utt2spk and utt2phrase "
+    "beside the vectors]",
 )
 @click.option(
     "--vectors",
@@ -120,18 +121,16 @@ def experiment(
       mvplda experiment folder table.csv --vectors xvectors.scp
       mvplda experiment audiomnist AudioMNIST/ --extractor campplus --extractor words
       mvplda experiment vectors xvectors.scp -l speaker=utt2spk -l phrase=utt2phrase
+      mvplda experiment vectors vectors.npz        (with the arrays X, speaker and phrase)
 
     Options of the corpus go under its section: -s corpus.training=0.7 -s corpus.per_model=3.
     The configuration is saved with the results; the same configuration gives the same table.
     """
-    from .._optional import need
     from ..exceptions import MvpldaError, ParameterError
     from ..speech.corpora import CORPORA, load_corpus
     from ..speech.experiment.configuration import read_configuration, read_recipe
     from ..speech.experiment.run import run_experiment
 
-    if corpus == "vectors" and not labels:
-        raise click.UsageError("vectors need labels: -l speaker=utt2spk -l phrase=utt2phrase")
     if corpus != "vectors" and labels:
         raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
     if corpus == "vectors" and (vectors or extractor):
@@ -142,7 +141,6 @@ def experiment(
         raise click.UsageError("give a recipe or a configuration file, not both")
     output = output or Path(f"experiment-{corpus}")
     check_folder(output)
-    need("tomli_w")  # the configuration is written, and what that needs is said before the work
     if root is None:
         if corpus != "synthetic":
             raise click.UsageError(f"{corpus} needs its ROOT: {CORPORA[corpus].root}")
@@ -160,7 +158,7 @@ def experiment(
     if "verbose" in CORPORA[corpus].options:
         options.setdefault("verbose", not quiet)
     if corpus == "vectors":
-        vectors, options["labels"] = (str(root),), once("--labels", labels)
+        vectors, options["labels"] = (str(root),), once("--labels", labels) or None
     try:
         loaded = load_corpus(corpus, root, **options)
     except MvpldaError:
@@ -223,13 +221,11 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
 
     Takes two minutes on two cores. The same as: mvplda experiment synthetic -o demo-output
     """
-    from .._optional import need
     from ..speech.corpora import load_corpus
     from ..speech.experiment.configuration import read_recipe
     from ..speech.experiment.run import run_experiment
 
     check_folder(output)
-    need("tomli_w")
     settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
     settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
     click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")

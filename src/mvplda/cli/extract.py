@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import MvpldaError
-from . import SPOOF_PRIOR, Number
+from . import SPOOF_PRIOR, Number, in_a_line
 
 if TYPE_CHECKING:
     from ..extractors import Extracted, Quality, SoundExtractor
@@ -44,7 +44,7 @@ class Answering(click.Command):
         except (MvpldaError, OSError) as error:
             if ctx.find_root().params.get("debug"):
                 raise
-            click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
+            click.echo(f"mvplda: {in_a_line(str(error))}", err=True)
             sys.exit(TROUBLE)
 
 

@@ -35,7 +35,9 @@ FORMAT = click.option(
 @click.option("--profiles", help="Score these profiles, which `mvplda enrol` wrote, in place of --enrol and --models.")
 @click.option("--test", "tests", required=True, help="Read the vectors of the tests from this file.")
 @click.option(
-    "--trials", required=True, help="Score the trials of this list (model id, test id), and write them in its order."
+    "--trials",
+    help="Score the trials of this list (model id, test id), and write them in its order.  [default: every model "
+    "against every test]",
 )
 @click.option("-o", "--output", default="-", help="Write the scores to this file; - is standard output.")
 @FORMAT
@@ -75,7 +77,7 @@ def score(
     models: str | None,
     profiles: str | None,
     tests: str,
-    trials: str,
+    trials: str | None,
     output: str,
     form: str | None,
     per_view: bool,
@@ -89,16 +91,18 @@ def score(
     known: tuple[str, str] | None,
     scoring: str,
 ) -> None:
-    """Natural-log likelihood ratios of a trial list.
+    """Natural-log likelihood ratios of a trial list, or of all pairs.
 
     \b
     Examples:
+      mvplda score model.safetensors --enrol enrol.npz --test test.npz -o scores
       mvplda score model.safetensors --enrol enrol.scp --models spk2utt --test test.scp --trials trials -o scores
       mvplda score model.safetensors --test test.scp --trials trials --same speaker -o -
     """
     import numpy as np
 
-    from ..io.trials import Scores, read_trials, write_scores
+    from ..io.trials import Scores, Trials, read_trials, write_scores
+    from ..kinds import Coded
     from ..labels import base_columns
     from ..scoring.question import Question
 
@@ -118,12 +122,15 @@ def score(
     check_scores_place(*single.values(), form=form)
     if spoof_prior is not None and countermeasure is None:
         raise click.UsageError("--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too")
-    listed = read_trials(trials)
+    listed = None if trials is None else read_trials(trials)
+    test_set = read_side(system, tests)
+    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set, durations)
+    if listed is None:
+        rows, columns = (codes.ravel() for codes in np.indices((len(enrolled), len(test_set)), dtype=np.int32))
+        listed = Trials(Coded(enrolled.ids.astype(np.str_), rows), Coded(test_set.ids, columns))
     spoofs: dict[str, Any] = {}
     if countermeasure is not None:
         spoofs = {"countermeasure": read_ratios(countermeasure, listed.test.names), "spoof_prior": spoof_prior}
-    test_set = read_side(system, tests)
-    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set, durations)
     names = {str(name) for name in enrolled.ids.tolist()}
     missing = [name for name in listed.enrol.names.tolist() if name not in names]
     if missing:

@@ -6,6 +6,7 @@ import json
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,11 +173,11 @@ def key(setup: Setup, name: str, role: str, revoke: bool) -> None:
     """
     from ..serve.starting import open_store
 
-    store = open_store(setup)
-    if revoke:
-        click.echo(f"{name} is revoked" if store.drop_api_key(name) else f"there is no key {name}")
-    else:
-        click.echo(store.put_api_key(name, role))
+    with closing(open_store(setup)) as store:
+        if revoke:
+            click.echo(f"{name} is revoked" if store.drop_api_key(name) else f"there is no key {name}")
+        else:
+            click.echo(store.put_api_key(name, role))
 
 
 @serve.command()
@@ -191,7 +192,8 @@ def backup(setup: Setup, file: Path) -> None:
     """
     from ..serve.starting import open_store
 
-    click.echo(f"wrote {open_store(setup).backup(file)} rows to {file}", err=True)
+    with closing(open_store(setup)) as store:
+        click.echo(f"wrote {store.backup(file)} rows to {file}", err=True)
 
 
 @serve.command()
@@ -200,11 +202,22 @@ def backup(setup: Setup, file: Path) -> None:
 def restore(setup: Setup, file: Path) -> None:
     """Fill an empty database from a back-up; people whose data keys are gone come back as deleted.
 
+    The master key and the data keys are brought along first: master.key and keys.sqlite in the data folder, or
+    MVPLDA_MASTER_KEY and --key-database.
+
     Example: mvplda serve --database postgresql://mvplda@db/new restore 2026-11-15.jsonl
     """
-    from ..serve.starting import open_store
+    from ..serve.starting import open_master, open_store
 
-    click.echo(f"restored {open_store(setup).restore(file)} rows", err=True)
+    with closing(open_store(setup)) as store:
+        rows, gone = store.restore(file, open_master(setup, make=False).derived("check").hex())
+    click.echo(f"restored {rows} rows", err=True)
+    if gone:
+        click.echo(
+            f"{gone} people have no data key here and come back as deleted. If they did not leave, bring the data keys "
+            "(keys.sqlite, or --key-database) and restore into an empty database once more.",
+            err=True,
+        )
 
 
 # -- calls to a service -------------------------------------------------------------------

@@ -29,15 +29,17 @@ from .score import enrolled_profiles, read_side
 @labels_option(
     "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class); a vector that FILE does "
     "not list has no label in that view. VIEW=COLUMN: take them from a column beside the vectors (an array of an .npz, "
-    "a column of a table).  [default: the column that is called like the view] Statistics have their own."
+    "a column of a table).  [default: the column called like the view, or utt2spk, utt2VIEW beside the vectors] "
+    "Statistics have their own."
 )
 @click.option(
     "-v",
     "--view",
     "views",
     multiple=True,
-    type=KeyValue(),
-    help="VIEW=RANK: model this view with so many dimensions, or choose them on held-out classes with VIEW=auto. "
+    type=KeyValue(bare="full"),
+    help="VIEW=RANK: model this view with so many dimensions; VIEW alone: with as many as its classes allow; "
+    "VIEW=auto: choose on held-out classes. "
     "A:B is the interaction of A and B and needs no labels of its own. With --prior a rank is full, and the views that "
     "have labels and their interaction are modelled if none is named.",
 )
@@ -202,7 +204,7 @@ def train(
         if name != "multiview" or any(isinstance(rank, int) for rank in ranks.values()) or _given("noise", "shrinkage"):
             raise click.UsageError(
                 "--prior is for multiview, makes every rank full and the noise with it: leave ranks, --noise and "
-                "--shrinkage out, or name views as VIEW=auto"
+                "--shrinkage out, or name views without a rank"
             )
         if gathered and prior == "auto":
             raise click.UsageError(
@@ -352,19 +354,20 @@ def _labelled(
 
 
 def _columns_of(path: str, sources: dict[str, str], views: Iterable[str]) -> dict[str, Any]:
-    """Labels that lie beside the vectors, of views that have no list."""
+    """Labels that are columns beside the vectors; `sources` gets what lies there for views that it does not name."""
     from ..io.files import is_stream
-    from ..io.vectors import open_vectors, read_columns
+    from ..io.vectors import labels_beside, open_vectors, read_columns
     from ..labels import base_columns
 
-    places = {view: sources.get(view, view) for view in dict.fromkeys([*base_columns(tuple(views)), *sources])}
+    wanted = base_columns(tuple(views))
     columns = () if is_stream(path) else open_vectors(path).columns
-    missing = [view for view, place in places.items() if place not in columns and view not in sources]
+    sources |= {view: place for view, place in labels_beside(path, wanted).items() if view not in sources}
+    missing = [view for view in wanted if view not in sources]
     if missing:
         beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
         raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
-    found = read_columns(path, [place for place in places.values() if place in columns])
-    return {view: found[place] for view, place in places.items() if place in found}
+    found = read_columns(path, [place for place in sources.values() if place in columns])
+    return {view: found[place] for view, place in sources.items() if place in found}
 
 
 def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
@@ -387,11 +390,11 @@ def _given(*names: str) -> list[str]:
     return [option.opts[-1] for option in context.command.params if option.name in called]
 
 
-def _rank(text: str) -> int | str:
-    if text == "auto":
-        return text
+def _rank(text: str) -> int | str | None:
+    if text in ("auto", "full"):
+        return text if text == "auto" else None
     if not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(f"a rank is a positive whole number, or auto; got {text!r}", param_hint="--view")
+        raise click.BadParameter(f"a rank is a positive whole number, auto or full; got {text!r}", param_hint="--view")
     return int(text)
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import FileFormatError, ParameterError
+from ..persistence import toml_value
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -315,31 +316,21 @@ def families() -> dict[str, Recipe]:
 
 def to_toml(recipe: Recipe) -> str:
     """The text of a recipe: what differs from the defaults."""
-    lines = [f"name = {_value(recipe.name)}"]
+    lines = [f"name = {toml_value(recipe.name)}"]
     plain = Recipe(recipe.name)
     for name in ("rate", "views", "description", "licence", "source"):
         if getattr(recipe, name) != getattr(plain, name):
-            lines.append(f"{name} = {_value(getattr(recipe, name))}")
+            lines.append(f"{name} = {toml_value(getattr(recipe, name))}")
     for name, kind in TABLES.items():
         table, default = getattr(recipe, name), kind()
         said = [
-            f"{f.name} = {_value(getattr(table, f.name))}"
+            f"{f.name} = {toml_value(getattr(table, f.name))}"
             for f in fields(table)
             if getattr(table, f.name) != getattr(default, f.name)
         ]
         if said:
             lines += ["", f"[{name}]", *said]
     return "\n".join(lines) + "\n"
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_value(v)}" for k, v in value.items()) + " }"
-    if isinstance(value, float):
-        return repr(float(value))
-    return json.dumps(value)
 
 
 FILL_IN = """\

@@ -131,6 +131,8 @@ class KeyedReader:
         shapes = ", ".join(f"{key} {header.shape}" for key, header in self.headers.items())
         wanted = VECTOR_KEYS if vectors is None else (vectors,)
         self.key = next((k for k in wanted if k in self.headers and len(self.headers[k].shape) == 2), None)
+        if self.key is None and vectors is None:
+            self.key = self._one_table()
         self.id_column: str | None = None
         self.columns: tuple[str, ...] = ()
         self.has_ids = True
@@ -150,6 +152,14 @@ class KeyedReader:
         if self.id_column is not None and len(self.headers[self.id_column].shape) != 1:
             fail(self.path, f"the ids have shape {self.headers[self.id_column].shape}; expected one a vector")
         self.columns = tuple(key for key, header in self.headers.items() if len(header.shape) == 1)
+
+    def _one_table(self) -> str | None:
+        """The only table of numbers, whatever its name, where all else is one value a row of it."""
+        tables = [key for key, header in self.headers.items() if len(header.shape) == 2 and header.shape[0] > 1]
+        if len(tables) != 1 or self.headers[tables[0]].dtype.kind not in "fiu":
+            return None
+        rows = self.headers[tables[0]].shape[:1]
+        return tables[0] if all(h.shape == rows for key, h in self.headers.items() if key != tables[0]) else None
 
     def _headers(self) -> dict[str, Header]:
         raise NotImplementedError

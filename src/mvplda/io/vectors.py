@@ -113,12 +113,14 @@ class VectorSet:
 
 def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = None) -> Reader:
     """The reader of a file; the suffix or a Kaldi prefix names the format; of a stream, and of a file without
-    a suffix, the first bytes do.
+    a suffix, the first bytes do. A folder stands for the list of vectors in it, as in Kaldi's data folders.
 
     Parameters
     ----------
     vectors, ids : their columns in a table, their arrays in a file of named arrays; default: by their usual names
     """
+    if not is_stream(path) and Path(path).is_dir():
+        path = _list_in(Path(path))
     if is_kaldi(path):
         return KaldiReader(path)
     suffix = _suffix(path)
@@ -132,6 +134,15 @@ def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = N
         if head.startswith(format.magic):
             return format.reader(source, vectors, ids)
     return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
+
+
+def _list_in(folder: Path) -> Path:
+    lists = {path.name: path for path in sorted(folder.glob("*.scp"))}
+    usual = [name for name in ("xvector.scp", "ivector.scp") if name in lists]
+    if len(lists) != 1 and not usual:
+        there = f"it has {', '.join(lists)}: name one" if lists else "it has no .scp: name the file of the vectors"
+        fail(folder, f"this is a folder; {there}")
+    return lists[usual[0]] if usual else next(iter(lists.values()))
 
 
 def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
@@ -178,6 +189,19 @@ def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]
             values = batch.columns[name]
             parts[name] += values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
     return {name: np.array([*values, None], dtype=object)[:-1] for name, values in parts.items()}
+
+
+def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
+    """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
+    if is_stream(path):
+        return {}
+    columns, folder = open_vectors(path).columns, Path(path) if Path(path).is_dir() else Path(path).parent
+    lists = {view: folder / f"utt2{'spk' if view == 'speaker' else view}" for view in views}
+    return {
+        view: view if view in columns else str(lists[view])
+        for view in lists
+        if view in columns or lists[view].is_file()
+    }
 
 
 def read_extractor(path: PathLike) -> str | None:

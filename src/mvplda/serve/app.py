@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,8 +58,15 @@ IfMatch = Annotated[str | None, Header(max_length=100)]
 def create_app(service: Service, door: Door | None = None) -> FastAPI:
     """The service as an ASGI application."""
     door, metrics = door or Door(), Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.store.close()  # SQLite then writes what is in its log, and nothing of who left stays there
+
     app = FastAPI(
         title="mvplda",
+        lifespan=lifespan,
         version=__version__,
         summary="Speaker and phrase, verified by one calibrated likelihood ratio.",
         docs_url="/docs",
@@ -67,7 +75,7 @@ def create_app(service: Service, door: Door | None = None) -> FastAPI:
     )
     app.state.service, app.state.metrics = service, metrics
     limiter = CapacityLimiter(door.at_once)
-    plain = CapacityLimiter(32)
+    plain = CapacityLimiter(8)  # each may hold two of the pool's 20 connections; more threads only wait for each other
     model = service.model
     # the parser of forms would write what is larger than this to a file
     MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, door.most_bytes)

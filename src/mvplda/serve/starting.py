@@ -115,7 +115,6 @@ def run(
     if workers == 1:
         log_to_standard_error()
         uvicorn.run(create_app(service, door), **options)
-        service.store.close()
         return
     service.store.close()
     plain = {**asdict(setup), "folder": str(setup.folder), "model": setup.model and str(setup.model)}

@@ -307,8 +307,16 @@ class Store:
                     count += 1
         return count
 
-    def restore(self, path: Path) -> int:
-        """Put the rows of a back-up into tables that are empty; people whose keys were destroyed since are left out."""
+    def restore(self, path: Path, master: str | None = None) -> tuple[int, int]:
+        """Put the rows of a back-up into tables that are empty.
+
+        People whose data keys are not here come back as deleted. Where the master key is another, by its mark, nothing
+        is restored.
+
+        Returns
+        -------
+        rows, and people who come back as deleted
+        """
         keys = set(self.some_keys())
         count = 0
         with path.open(encoding="utf-8") as file, self.write() as connection:
@@ -325,6 +333,10 @@ class Store:
                 if (name, row.get("name")) == ("meta", "schema"):  # the tables are of this version, not of the copy's
                     row["value"] = str(SCHEMA)
                 row = {k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()}
+                if (name, row.get("name")) == ("meta", "master") and master not in (None, row["value"]):
+                    raise ParameterError(
+                        "the back-up is of a service with another master key: bring that one along, from wherever it is"
+                    )
                 if name == "profiles" and row["id"] not in keys and row["state"] not in ("opted_out", "deleted"):
                     gone.add(row["id"])
                     row |= {"state": "deleted", "user_id": None, "phrases": "{}", "consent": None, "enrollments": 0}
@@ -334,7 +346,7 @@ class Store:
                 count += 1
             if self.engine.dialect.name == "postgresql":
                 connection.exec_driver_sql("SELECT setval('audit_id_seq', (SELECT coalesce(max(id), 1) FROM audit))")
-        return count
+        return count, len(gone)
 
 
 def connect(url: str, pool: int) -> Engine:

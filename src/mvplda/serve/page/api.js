@@ -9,7 +9,8 @@ export const key = {
 
 export class Refusal extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `The server answered ${status}.`);
+    super(problem.detail || problem.title || (status === 413 ? "This is too large for the server."
+      : `The server answered ${status}.`));
     this.status = status;
     this.reason = problem.reason;
     this.problem = problem;
@@ -29,7 +30,7 @@ async function call(method, path, { json, form, once } = {}) {
   }
   const text = await answer.text();
   let body = null;
-  try { body = text ? JSON.parse(text) : null; } catch { body = { detail: text.slice(0, 300) }; }
+  try { body = text ? JSON.parse(text) : null; } catch { /* a proxy's own page: its status says enough */ }
   if (!answer.ok) {
     if (answer.status === 401) document.dispatchEvent(new CustomEvent("key-wanted"));
     throw new Refusal(answer.status, body ?? {});

@@ -16,7 +16,8 @@ from ...exceptions import DataError, LabelError, ParameterError
 from ...io.files import column_of, fail, plain, read_groups, read_map
 from ...io.files import read_table as read_columns
 from ...io.trials import Trials, read_trials
-from ...io.vectors import read_vectors
+from ...io.vectors import labels_beside, open_vectors, read_vectors
+from ...io.vectors import read_columns as columns_beside
 from ..features.reading import Clip
 from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
 from .protocol import build_corpus, listed_protocol
@@ -187,8 +188,8 @@ def match_files(
     if odd and (on_error == "raise" or not fitting):
         raise DataError(
             f"{what}: {len(odd)} of {len(files)} names under {root} do not fit {shown}: {named(odd)}. Change the "
-            "pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"'), move them, or pass over them with "
-            "on_error='skip' (--on-error skip)"
+            "pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"')"
+            + (", move them, or pass over them (-s corpus.on_error=skip)" if fitting else " or move them")
         )
     if odd:
         log.warning("%s: passed over %d of %d names that do not fit: %s", what, len(odd), len(files), named(odd))
@@ -323,10 +324,12 @@ def _whole(table: Path, key: str, values: StringArray | None, number: int) -> li
 # Corpora without sound: vectors from elsewhere and what is known of them.
 
 
-@register_corpus("vectors", root="vectors from elsewhere (scp, npz, parquet ...), their labels given by -l")
+@register_corpus(
+    "vectors", root="vectors from elsewhere (scp, npz, parquet ...), their labels given by -l, or columns beside them"
+)
 def corpus_of_vectors(
     ids: Any,
-    labels: Mapping[str, Any],
+    labels: Mapping[str, Any] | None = None,
     session: Any = None,
     *,
     split: Any = None,
@@ -341,17 +344,27 @@ def corpus_of_vectors(
     Parameters
     ----------
     ids : (n,) names of the vectors, or their file
-    labels : view -> (n,) classes, or the path of an ``utt2X`` file; the speaker first
-    session : (n,) what orders the utterances of a cell, or the path of a file; None: the order of `ids`
+    labels : view -> (n,) classes, a column beside the vectors in their file, or the path of an ``utt2X``; the speaker
+        first. None: the columns speaker and phrase, or utt2spk and utt2phrase in their folder
+    session : (n,) what orders the utterances of a cell, or a column or a file; None: the order of `ids`
     split, protocol : see `make_protocol` and `ProtocolOptions`
     models : {model: ids} or the path of a ``spk2utt``: enrolments that are given. Then the vectors
         of `training` (names of classes; all that no trial uses, if None) are trained on.
     trials : the trials, or their file; needs `models`
     """
     if isinstance(ids, (str, os.PathLike)):
+        held = open_vectors(ids).columns
+        labels = labels_beside(ids, ("speaker", "phrase")) if labels is None else labels
+        if "speaker" not in labels and set(labels) <= {"phrase"}:
+            there = f"; {os.fspath(ids)} has {', '.join(held)}" if held else ""
+            raise LabelError(f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}")
+        places = (*labels.values(), session, split)
+        beside = columns_beside(ids, [place for place in places if isinstance(place, str) and place in held])
+        labels = {view: _beside(place, beside) for view, place in labels.items()}
+        session, split = _beside(session, beside), _beside(split, beside)
         ids = read_vectors(ids).ids
     names = np.array([str(i) for i in ids], dtype=np.str_)
-    columns = {view: _column(view, values, names) for view, values in labels.items()}
+    columns = {view: _column(view, values, names) for view, values in (labels or {}).items()}
     if not columns:
         raise LabelError("a corpus needs labels of at least one view, the speaker")
     sessions = None if session is None else _column("session", session, names)
@@ -372,6 +385,10 @@ def corpus_of_vectors(
     return Corpus(name, names, columns, None, listed_protocol(names, models, trials, train=train), source, sessions)
 
 
+def _beside(place: Any, columns: Mapping[str, Any]) -> Any:
+    return columns.get(place, place) if isinstance(place, str) else place
+
+
 def _column(view: str, values: Any, names: StringArray) -> StringArray:
     if isinstance(values, (str, os.PathLike)):
         found = read_map(values)
@@ -380,6 +397,8 @@ def _column(view: str, values: Any, names: StringArray) -> StringArray:
             raise LabelError(f"{os.fspath(values)}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
         return np.array([found[name] for name in names.tolist()], dtype=np.str_)
     column = np.array([str(value) for value in values], dtype=np.str_)
+    if gaps := sum(value is None for value in values):
+        raise LabelError(f"{gaps} of {len(column)} vectors have no {view}")
     if len(column) != len(names):
         raise LabelError(f"{len(column)} values of {view!r} for {len(names)} ids; expected as many")
     return column

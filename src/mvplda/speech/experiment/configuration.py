@@ -10,11 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..._optional import need
 from ...exceptions import FileFormatError, ParameterError
 from ...io.files import read_bytes
 from ...metrics import detection_costs
-from ...persistence import write_atomically
+from ...persistence import toml_pairs, write_atomically
 from ..features.frames import FeatureSettings
 from ..networks.settings import ModernNetwork, NetworkSettings, Training
 from ..settings import NONE, Rule, Settings, section
@@ -197,5 +196,5 @@ def write_configuration(path: str | Path, configuration: Configuration) -> None:
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Plain values as TOML."""
-    return str(need("tomli_w").dumps(values))
+    """Sections of plain values as TOML."""
+    return "\n".join("\n".join([f"[{name}]", *toml_pairs(section), ""]) for name, section in values.items())
