@@ -159,7 +159,7 @@ def test_adapted_scores(root, labelled):
         (["--model", "cosine", "--noise", "full"], "takes vectors alone: leave out --noise"),
         (["--model", "plda", "-v", "speaker=auto"], "auto is for multiview"),
         (["--model", "plda"], "name the views"),
-        (["-v", "speaker=3"], "name the labels"),
+        (["-v", "colour=3"], "name the labels"),
         (["-v", "speaker=3", "--no-centre"], "--no-centre is for --model cosine"),
     ],
 )

@@ -412,7 +412,7 @@ def test_folder_of_three_views(tmp_path):
 def test_folder_faults(tmp_path, caplog):
     own_tree(tmp_path)
     touch(tmp_path / "spk0" / "loose.wav", tmp_path / "spk0" / "p0" / "notes.txt", tmp_path / ".cache" / "a" / "x.wav")
-    with pytest.raises(DataError, match=r"1 of 31 names .*spk0/loose\.wav.*on_error='skip'"):
+    with pytest.raises(DataError, match=r"1 of 31 names .*spk0/loose\.wav.*on_error=skip"):
         load_corpus("folder", tmp_path)
     assert len(load_corpus("folder", tmp_path, on_error="skip")) == 30
     assert "spk0/loose.wav" in caplog.text

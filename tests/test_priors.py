@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from dense import log_normal
@@ -291,7 +293,12 @@ def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, engine,
         np.savez(paths[-1], X=X[rows], **{view: column[rows] for view, column in y.items()})
     gathered = gather(paths, views=list(VIEWS), engine=engine)
     gathered.statistics.save(tmp_path / "stats.safetensors")
-    settings = {"prior": "isotropic", "prior_strength": {"speaker": 0.3, "noise": 0.7}, "max_iter": 4, "tol": 0}
+    settings: dict[str, Any] = {
+        "prior": "isotropic",
+        "prior_strength": {"speaker": 0.3, "noise": 0.7},
+        "max_iter": 4,
+        "tol": 0,
+    }
     model = MultiviewPLDA(VIEWS, **settings).fit_statistics(SufficientStatistics.load(tmp_path / "stats.safetensors"))
     other = MultiviewPLDA(VIEWS, **settings).fit(X, y)
     assert model.prior_strength_ == other.prior_strength_

@@ -21,11 +21,14 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def test_the_page_lists_what_is_public():
+    pytest.importorskip("torch", reason="torch is not installed, in which some public names are")
     assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "run python tests/api_page.py"
 
 
 @pytest.mark.parametrize("place", api_page.MODULES)
 def test_every_public_name_is_there_and_says_what_it_is(place):
+    if place == "mvplda.speech.networks":
+        pytest.importorskip("torch", reason="torch is not installed, in which networks are")
     module = import_module(place)
     names = api_page.public_names(module)
     assert len(names) == len(set(names))

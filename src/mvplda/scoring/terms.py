@@ -217,14 +217,16 @@ class _Half:
         return self._made[name]
 
 
-def _left(term: PairTerm, y: AnyArray, log_weight: float, dtype: str) -> tuple[AnyArray, AnyArray]:
+def _left(term: PairTerm, of: Callable[[], AnyArray], log_weight: float, dtype: str) -> tuple[AnyArray, AnyArray]:
     """[E, row, 1], and the sizes of its rows."""
+    y = of()
     cross = _times(y, term, "left")
     return _with_own(cross, _own(term, "row", y, cross) + (term.constant + log_weight), dtype, row=True)
 
 
-def _right(term: PairTerm, y: AnyArray, extra: AnyArray | None, dtype: str) -> tuple[AnyArray, AnyArray]:
+def _right(term: PairTerm, of: Callable[[], AnyArray], extra: AnyArray | None, dtype: str) -> tuple[AnyArray, AnyArray]:
     """[T, 1, column], and the sizes of its rows."""
+    y = of()
     cross = _times(y, term, "right")
     own = _own(term, "column", y, cross)
     return _with_own(cross, own if extra is None else own + extra, dtype, row=False)
@@ -365,8 +367,8 @@ class Comparison:
                         apart.append((weight, linked.world))
                         continue
                     term = self.state.terms.get(key, found)
-                    left = enrol.half((key, weight), own, partial(_left, term, enrol.y_for(term, own), weight))
-                    make = partial(_right, term, test.y_for(term, reading), test.extra(linked.world))
+                    left = enrol.half((key, weight), own, partial(_left, term, partial(enrol.y_for, term, own), weight))
+                    make = partial(_right, term, partial(test.y_for, term, reading), test.extra(linked.world))
                     right = test.half((key, linked.world.columns), reading, make)
                     halves.append((left, right))  # (V7)
                     made.append((left, right))
