@@ -181,6 +181,8 @@ def test_a_and_b_are_found_on_held_out_speakers():
     model = MultiviewPLDA({"speaker": 8}, noise="isotropic")
     X, who = drawn_utterances(rng, 0.4, 1.2, 120, seconds)
     found = DurationNoise.choose(model, X, {"speaker": who}, seconds)
+    for labels in ({"channel": np.arange(1200) % 2, "speaker": who}, who):  # the first view is the model's
+        assert DurationNoise.choose(model, X, labels, seconds) == found
     share = 1.2 * np.mean(1 / seconds) / (0.4 + 1.2 * np.mean(1 / seconds))
     assert abs(found.b * np.mean(1 / seconds) - share) <= 0.2  # one step of what is tried
     assert found.a + found.b * np.mean(1 / seconds) == pytest.approx(1)

@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from .._typing import Array
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import encode_labels, label_columns
+from ..labels import label_columns
 from .multiview import MultiviewPLDA
 
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8)
@@ -58,7 +58,7 @@ class DurationNoise:
 
     @classmethod
     def choose(cls, model: MultiviewPLDA, X: Any, y: Any, seconds: ArrayLike, *, folds: int = 2) -> DurationNoise:
-        """a and b under which classes of the first view that are held out are likeliest; b = 0 where none is better.
+        """a and b under which held-out classes of the model's first view are likeliest; b = 0 where none is better.
 
         The average training vector has about the model's own noise: a + b mean(1 / t) = 1.
 
@@ -72,9 +72,9 @@ class DurationNoise:
         vectors, t = np.asarray(X), check_seconds(seconds)
         if t.shape != (len(vectors),):
             raise DataError(f"there are {len(vectors)} vectors and seconds of shape {t.shape}")
-        labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
-        first = next(iter(labels))
-        people = encode_labels({first: labels[first]}, (first,)).codes[first]
+        table = model._encode(y)
+        first, people = table.views[0], table.codes[table.views[0]]
+        labels = {name: np.asarray(column) for name, column in label_columns(y, table.views).items()}
         if people.max() + 1 < 2 * folds:
             raise LabelError(f"{people.max() + 1} classes of {first!r} are too few for {folds} folds to hold out")
         fold = (np.random.default_rng(0).permutation(people.max() + 1) % folds)[people]
