@@ -8,6 +8,8 @@ import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from service_problems import WORDS, make_bench, make_model, sqlite_store, write_
 
 from mvplda.cli import main
 from mvplda.exceptions import ParameterError, ServiceError
+from mvplda.serve import audio
 from mvplda.serve.audio import Heard
 from mvplda.serve.client import Client
 from mvplda.serve.decisions import odds
@@ -481,3 +484,15 @@ def test_the_model_tells_the_line_that_a_countermeasure_leaves(tmp_path):
         heard = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0], countermeasureLlr=0.0).json()
         bench.service.countermeasure = lambda samples, rate: 0.0
         assert bench.calls("GET", "/v1/model").json()["threshold"] == heard["threshold"]
+
+
+def test_a_countermeasure_that_calls_exit_has_failed(monkeypatch):
+    def leaves(samples, rate):
+        raise SystemExit(3)
+
+    good = SimpleNamespace(warnings=(), digest="d", speech_s=1.0)
+    monkeypatch.setattr(audio, "read_sound", lambda *_, **__: (np.zeros(16000, np.float32), 16000))
+    monkeypatch.setattr(audio, "measure", lambda *_: good)
+    monkeypatch.setattr(audio, "plain", lambda _: {})
+    extractor = Mock(rate=16000, return_value=np.ones(3))
+    assert audio.hear(extractor, b"", audio.Limits(), leaves).reason == "countermeasure_failed"

@@ -98,7 +98,7 @@ def hear(extractor: Any, data: bytes, limits: Limits, countermeasure: Countermea
     if countermeasure is not None:
         try:
             spoof = float(countermeasure(samples, rate))
-        except Exception:  # somebody else's code: whatever goes wrong in it, nobody is let in
+        except (Exception, SystemExit):  # somebody else's code: whatever goes wrong in it, nobody is let in
             log.exception("countermeasure")
         if spoof is None or not np.isfinite(spoof):
             return Heard(None, said, "countermeasure_failed", digest, quality.speech_s)
