@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 from click.testing import CliRunner
-from service_problems import WORDS, make_bench, sqlite_store, write_model
+from service_problems import WORDS, make_bench, make_model, sqlite_store, write_model
 
 from mvplda.cli import main
 from mvplda.exceptions import ParameterError, ServiceError
 from mvplda.serve.audio import Heard
 from mvplda.serve.client import Client
+from mvplda.serve.decisions import odds
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.service import Ask, Problem, Rules
 from mvplda.serve.starting import Setup, open_service
@@ -408,3 +409,75 @@ def test_priors_by_kind_are_settings(tmp_path):
         assert own["posteriors"]["IC"] > even["posteriors"]["IC"]
         assert own["operatingPoint"] is None
         assert even["operatingPoint"] is not None
+
+
+def dense_evidence(model, takes, labels, test, said):
+    """Log-likelihoods of TC, TW, IC, IW: joint Gaussians of all recordings, a test that says any one of the phrases."""
+    scorer = model.bundle.fitted_scorer
+    X = np.asarray(model.bundle.prepare(np.vstack([takes, test]).astype(np.float32).astype(float))) - scorer.mean_
+    voice, words = (scorer.loadings_[view] @ scorer.loadings_[view].T for view in ("speaker", "phrase"))
+
+    def log_density(speakers, phrases):
+        blocks = [
+            [(s == t) * voice + (p == q) * words + (i == j) * scorer.noise_ for j, (t, q) in enumerate(people)]
+            for people in [list(zip(speakers, phrases, strict=True))]
+            for i, (s, p) in enumerate(people)
+        ]
+        C = np.block(blocks)
+        return -0.5 * (X.ravel() @ np.linalg.solve(C, X.ravel()) + np.linalg.slogdet(C)[1])
+
+    def account(speaker, phrases):
+        logs = [log_density([0] * len(labels) + [speaker], [*labels, phrase]) for phrase in phrases]
+        return np.logaddexp.reduce(logs) - np.log(len(logs))
+
+    return np.array([account(s, phrases) for s in (0, 1) for phrases in (said, ["another"])])
+
+
+@pytest.mark.parametrize(("speaker", "phrase", "decision"), [(40, 5, "accept"), (40, 6, "accept"), (40, 7, "reject")])
+def test_a_test_that_names_no_phrase_says_any_one_of_several(tmp_path, speaker, phrase, decision):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        takes = np.vstack([bench.world.say(40, words, 3) for words in (5, 6)])
+        labels = ["blue-moon"] * 3 + ["red-sun"] * 3
+        name = bench.calls.create("blue moon")
+        for label, vector in zip(labels, takes, strict=True):
+            assert bench.calls.enrol(name, vector, fields={"phrase": label}).status_code == 201
+        test = bench.world.say(speaker, phrase)[0]
+        found = bench.calls.verify(name, test).json()
+        wanted = odds(dense_evidence(bench.model, takes, labels, test, sorted(set(labels))), bench.model.doubt)
+        assert found["decision"] == decision
+        assert found["llr"] == pytest.approx(wanted.llr, abs=1e-5)
+        assert found["posteriors"] == pytest.approx(wanted.posteriors, abs=1e-8)
+        named = bench.calls("POST", "/v1/identify", json={"vector": test.tolist()}).json()["candidates"]
+        assert named[0]["llr"] == pytest.approx(wanted.llr_speaker, abs=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, {"phrase": "open the door"}, {"phrase": "close the door"}])
+def test_an_operator_who_wants_more_takes_makes_profiles_inconclusive(tmp_path, fields):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+    with make_bench(sqlite_store(tmp_path), Rules(required=5)) as bench:
+        answer = bench.calls.verify(name, bench.world.say(40, 0)[0], **fields)
+        assert (answer.status_code, answer.json().get("reason")) == (200, "not_enrolled")
+
+
+def test_a_stale_profile_whose_vectors_are_kept_is_challenged(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+    with make_bench(sqlite_store(tmp_path), model=make_model(seed=2)) as bench:
+        assert bench.calls("GET", f"/v1/profiles/{name}").json()["state"] == "stale"
+        assert bench.calls("POST", "/v1/challenges", json={"profileId": name}).status_code == 201
+        assert bench.calls("GET", f"/v1/profiles/{name}").json()["state"] == "enrolled"
+
+
+def test_the_weight_of_spoofs_counts_only_where_something_listens(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Rules(weights={"TW": 1.0, "IC": 1.0, "IW": 1.0, "spoof": 0.5})) as bench:
+        found = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0]).json()
+        assert found["threshold"] == 4.0
+        assert found["operatingPoint"] is not None
+
+
+def test_the_model_tells_the_line_that_a_countermeasure_leaves(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        heard = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0], countermeasureLlr=0.0).json()
+        bench.service.countermeasure = lambda samples, rate: 0.0
+        assert bench.calls("GET", "/v1/model").json()["threshold"] == heard["threshold"]

@@ -184,13 +184,15 @@ class ServiceModel:
         said, asked = {cell.phrase for cell in enrolled}, {cell.phrase for test in tests for cell in test}
         # a profile of one phrase that claims it needs no names; names cost time
         labelled = claimed and (len(said) > 1 or not asked <= said or max(map(len, tests)) > 1)
-        sides = [self.profiles(side, labelled) for side in ([enrolled], tests)]
+        # a test that claims nothing says any one of several phrases, which stay apart
+        sides = self.profiles([enrolled], labelled or len(said) > 1), self.profiles(tests, labelled)
         known = labelled and self.known and bool((asked | said) & set(self.phrases))
         return log_likelihoods(self.scorer, *sides, known=known)[:, 0].T
 
     def voices(self, enrolled: Sequence[Sequence[Cell]], test: Cell) -> Array:
         """(P, 4) the evidence of one test against several profiles, whatever their words are called."""
-        raw = log_likelihoods(self.scorer, self.profiles(enrolled, False), self.profiles([[test]], False))
+        several = any(len(own) > 1 for own in enrolled)
+        raw = log_likelihoods(self.scorer, self.profiles(enrolled, several), self.profiles([[test]], False))
         return self.calibrations.get("enrolled", Calibration())(raw[:, :, 0].T)
 
     def describe(self) -> dict[str, Any]:

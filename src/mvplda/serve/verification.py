@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from ..exceptions import ParameterError
 from .audio import Heard
-from .decisions import EVEN, Odds, Point, choose_point, odds, reason_of
+from .decisions import KINDS, Odds, Point, choose_point, odds, reason_of
 from .desk import DAY, Problem, iso, log
 from .keys import Caller
 from .model import Cell, Mode
@@ -57,7 +57,7 @@ class Verification(Templates):
                 own = {cell.phrase for cell in cells} | self._known()
                 if any(self._is_copy(connection, name, key, one) for one in heard):
                     reason = "suspected_replay"
-                elif wanted is not None and not set(wanted) <= own:
+                elif not cells or not set(wanted or ()) <= own:  # none: more takes are wanted than once were
                     reason = "not_enrolled"
             # the most suspicious of what the caller says, and of what was heard here: the lowest
             llrs = (ask.countermeasure, *(one.countermeasure for one in heard))
@@ -85,7 +85,9 @@ class Verification(Templates):
         """Phrases drawn at random of those that the profile enrolled and those that the model knows."""
         now = self.clock()
         with self.store.write() as connection:
-            row = self._row(connection, name)
+            row = self._row(connection, name, lock=True)
+            if self._state(row) == "stale" and self._kept(connection, name):
+                row = self._again(connection, row, self._data_key(name))
             state = self._state(row)
             if state != "enrolled":
                 raise Problem(409, "state", f"the profile is {state}: only enrolled ones are challenged", state=state)
@@ -120,7 +122,7 @@ class Verification(Templates):
 
     def line(self) -> dict[str, Any]:
         """Where the line is drawn, where a call says nothing about it."""
-        point = self._point(Ask())
+        point = self._point(Ask(), spoof=None if self.countermeasure is None else 0.0)
         line = {"threshold": point.threshold, "rejectThreshold": point.reject, "far": self.far(), "prior": point.prior}
         return {**line, "weights": dict(self.rules.weights), "countermeasure": self.countermeasure is not None}
 
@@ -171,7 +173,7 @@ class Verification(Templates):
     def _point(self, ask: Ask, mode: Mode = "enrolled", spoof: float | None = None) -> Point:
         model, far = self.model, ask.far
         # errors were measured without spoofs, and with other kinds of impostors as many of each
-        measured = model is not None and spoof is None and len({self.rules.weights[kind] for kind in EVEN}) == 1
+        measured = model is not None and spoof is None and len({self.rules.weights[kind] for kind in KINDS[1:]}) == 1
         # a mode that was not measured has the line of enrolled phrases, and no figures
         errors = None if model is None or not measured else model.errors.get(mode, model.errors.get("enrolled"))
         if far is None and ask.prior is None:  # a wish: where it cannot be shown, the least that can
