@@ -360,3 +360,18 @@ def test_a_kind_that_never_occurs_is_no_alternative() -> None:
     assert factors == pytest.approx(alone)
     assert cost == pytest.approx(least)
     assert factors[0] > 0.5
+
+
+def test_an_interaction_that_labels_cannot_tell_from_the_speaker_is_left_out():
+    def views(speaker, phrase):
+        labels = {"speaker": speaker, "phrase": phrase}
+        fitted = make_committee({"voice": 4}, ["speaker", "phrase"], labels=labels)
+        return [list(one.scorer.views) for one in fitted.experts.values()]
+
+    who = np.repeat(np.arange(12), 4)
+    one, two = who % 3, (who + np.arange(48) % 2) % 3
+    assert views(who, one) == [["speaker", "phrase"]] * 2
+    assert views(who, two) == [["speaker", "phrase", "speaker:phrase"]] * 2
+    few = np.where(who < 3, two, one)  # three speakers of twelve say a second phrase: one combination is free
+    assert views([f"s{k}" for k in who], few.astype(object)) == [["speaker", "phrase"]] * 2
+    assert views(who, np.where(np.arange(48) % 4, one, None)) == [["speaker", "phrase"]] * 2

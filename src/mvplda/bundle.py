@@ -21,7 +21,7 @@ from .backend import is_torch, like, to_host
 from .calibration import Calibrator, QualityCalibrator
 from .exceptions import DataError, OtherQuestionWarning, ParameterError
 from .kinds import name_kinds
-from .labels import as_array
+from .labels import as_array, encode_labels
 from .models.baselines import CosineScorer
 from .models.durations import DurationNoise
 from .models.experts import Committee
@@ -435,8 +435,21 @@ WIDEST = 300
 """Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
 
 
+def _are_crossed(labels: Any, views: Sequence[str]) -> bool:
+    """Whether combinations of classes are free enough of the classes themselves to learn an interaction from."""
+    table = encode_labels(labels, [*views, ":".join(views)])
+    *each, cells = (len(table.classes[view]) for view in table.views)
+    return cells - sum(size - 1 for size in each) - 1 >= each[0] / 2
+
+
 def make_committee(
-    blocks: Mapping[str, int], views: Sequence[str], *, dim: int = 150, cosine: bool = False, **settings: Any
+    blocks: Mapping[str, int],
+    views: Sequence[str],
+    *,
+    labels: Any = None,
+    dim: int = 150,
+    cosine: bool = False,
+    **settings: Any,
 ) -> Committee:
     """A committee to be fitted, with two experts for every extractor's block of columns: what to begin with.
 
@@ -448,6 +461,8 @@ def make_committee(
     ----------
     blocks : {name of an extractor: how many columns are its}, in their order
     views : the first is the one whose classes are new when questions are asked, such as the speaker
+    labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
+        the interaction from the views, such as speakers who say one phrase each, it is left out
     dim : principal components that the second expert sees, at most
     cosine : let the cosine between vectors of each block be an expert, too; profiles then take no labels
     settings : of the committee
@@ -459,7 +474,7 @@ def make_committee(
     ['voice', 'voice, whitened', 'words', 'words, whitened']
     """
     base = list(views)
-    every = [*base, ":".join(base)] if len(base) > 1 else base
+    every = [*base, ":".join(base)] if len(base) > 1 and (labels is None or _are_crossed(labels, base)) else base
     # classes of the other views come again, so that training knows them, and there are few: less prior
     plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
     strengths: tuple[Any, ...] = plain, 0.4

@@ -333,7 +333,7 @@ def _train_committee(
     sizes = {name: int(width) for name, width in named.items()} or {"vectors": int(data.X.shape[1])}
     if sum(sizes.values()) != data.X.shape[1]:
         raise click.UsageError(f"the blocks have {sum(sizes.values())} columns together, the vectors {data.X.shape[1]}")
-    committee = make_committee(sizes, list(table), cosine=True, enrolment=enrolment).fit(data.X, table)
+    committee = make_committee(sizes, list(table), labels=table, cosine=True, enrolment=enrolment).fit(data.X, table)
     Bundle(None, committee, calibrator=committee.calibrator_, extractor=data.extractor).save(output)
     if not quiet:
         for expert, factors in committee.factors_.items():

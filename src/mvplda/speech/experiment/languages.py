@@ -157,7 +157,8 @@ def systems(task: Task, *, drawn: Any = None) -> dict[str, NDArray[Any]]:
     plda = Bundle(chain(), PLDA(**PRIOR))
     likely = Bundle(chain(AXES), MultiviewPLDA(two, **LIKELIHOOD)).fit(task.train, task.train_labels)
     joint = Bundle(chain(), MultiviewPLDA(two, **PRIOR)).fit(task.train, task.train_labels)
-    best = make_committee({"all": task.train.shape[1]}, task.views).fit(task.train, task.train_labels)
+    best = make_committee({"all": task.train.shape[1]}, task.views, labels=task.train_labels)
+    best.fit(task.train, task.train_labels)
     found = {
         "cosine": score(plain.fit(task.train), task),
         f"cosine, centred by {condition}*": score(plain.fit(centred.train), centred),

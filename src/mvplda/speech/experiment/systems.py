@@ -232,7 +232,8 @@ def committee(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle
     """Two experts an extractor, weighed and calibrated by held-out speakers, for the question that will be asked."""
     blocks = task.blocks or {"vectors": int(task.train.shape[1])}
     options: dict[str, Any] = {"known": list(claims(task).get("known", {})), "enrolment": task.per_model}
-    return Bundle(None, make_committee(blocks, task.views, dim=_full_components(task, settings), **options))
+    options |= {"labels": task.train_labels, "dim": _full_components(task, settings)}
+    return Bundle(None, make_committee(blocks, task.views, **options))
 
 
 def claims(task: Task) -> dict[str, Any]:
