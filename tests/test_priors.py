@@ -283,8 +283,10 @@ def test_auto_needs_vectors():
     np.testing.assert_allclose(model.noise_, other.noise_, atol=1e-10)
 
 
-@pytest.mark.parametrize("engine", ["serial", "threads"])
+@pytest.mark.parametrize("engine", ["serial", "threads", "dask"])
 def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, engine, monkeypatch):
+    if engine == "dask":
+        pytest.importorskip("distributed", reason="needs Dask")
     monkeypatch.setattr("mvplda.models.priors.MOMENT_ROWS", 4)
     X, y = few(np.random.default_rng(14), speakers=9)
     paths = []
