@@ -148,7 +148,7 @@ def fine_tune(
     Examples
     --------
     >>> from mvplda import MultiviewPLDA, fine_tune, make_two_views
-    >>> X, labels = make_two_views(16, 4, 6, 10, (4, 3), random_state=0)
+    >>> X, labels = make_two_views(32, 4, 6, 10, (4, 3), random_state=0)
     >>> model = MultiviewPLDA({"speaker": 4, "phrase": 3}).fit(X, labels)
     >>> tuned = fine_tune(model, X, labels, enrolment=3, levels=["scales"], steps=10)
     >>> tuned.cost <= tuned.start_cost
