@@ -10,14 +10,13 @@ Scores are natural-log likelihood ratios as they come, not calibrated.
 
 from __future__ import annotations
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.backends import read
+from benchmarks.report import study_command
 from mvplda import Bundle, MultiviewPLDA, Recognised
 from mvplda.metrics import evaluate
 from mvplda.metrics.evaluation import markdown_rows
@@ -95,17 +94,5 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(markdown_rows([head, *body])) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("-o", "--output", type=Path, default=Path("results/recogniser"))
-    arguments = parser.parse_args()
-    found = study(arguments.data)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "results.json").write_text(json.dumps(found, indent=2) + "\n")
-    (arguments.output / "table.md").write_text(table(found))
-    print(table(found))
-
-
 if __name__ == "__main__":
-    main()
+    study_command("recogniser", __doc__, study, table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 from collections.abc import Callable
@@ -44,6 +45,25 @@ def write(name: str, figures: dict[str, Any], output: Path) -> list[Path]:
     about = {"benchmark": name, "machine": {**machine(), **figures.get("machine", {})}}
     text.write_text(json.dumps({**about, **{k: v for k, v in figures.items() if k != "machine"}}, indent=2) + "\n")
     return [text, *draw(name, output)]
+
+
+def study_command(name: str, about: str | None, study: Any, table: Any, *, keeps_vectors: bool = False) -> None:
+    """The command line of a study of the shared data: its figures and its table go to results/NAME.
+
+    study : called with the folder of the data and, where it keeps vectors, that which they are kept in
+    table : makes Markdown of what the study found
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("-o", "--output", type=Path, default=Path("results") / name)
+    if keeps_vectors:
+        parser.add_argument("--work", type=Path, default=Path("work"), help="keep vectors here")
+    given = parser.parse_args()
+    found = study(given.data, given.work) if keeps_vectors else study(given.data)
+    given.output.mkdir(parents=True, exist_ok=True)
+    (given.output / "results.json").write_text(json.dumps(found, indent=2) + "\n")
+    (given.output / "table.md").write_text(table(found))
+    print(table(found))
 
 
 def draw(name: str, output: Path) -> list[Path]:

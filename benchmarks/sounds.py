@@ -104,7 +104,6 @@ CODECS = {
     "mp3": ["-c:a", "libmp3lame", "-b:a", "16k", "-ar", "16000", "-f", "mp3"],
 }
 ADAPTING = 15
-COLUMNS = ("role", "speaker", "phrase", "session", "seconds")
 SESSIONS = {"train": 10, "adapt": 13, "evaluate": 5}
 """Repetitions of every digit: the 15 people who adapt have 20 minutes; of 20 who evaluate, 3 enrol and 2 test."""
 

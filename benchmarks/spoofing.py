@@ -12,8 +12,6 @@ prior on CAM++ vectors, fitted to 30 training speakers and calibrated on the 10 
 
 from __future__ import annotations
 
-import argparse
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.backends import read
 from benchmarks.clips import Clips, Key, split, vectors_of
+from benchmarks.report import study_command
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics import eer, evaluate
@@ -185,18 +184,5 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(markdown_rows(rows)) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("-o", "--output", type=Path, default=Path("results/spoofing"))
-    parser.add_argument("--work", type=Path, default=Path("work"), help="keep vectors here")
-    arguments = parser.parse_args()
-    found = study(arguments.data, arguments.work)
-    arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / "results.json").write_text(json.dumps(found, indent=2) + "\n")
-    (arguments.output / "table.md").write_text(table(found))
-    print(table(found))
-
-
 if __name__ == "__main__":
-    main()
+    study_command("spoofing", __doc__, study, table, keeps_vectors=True)

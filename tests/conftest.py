@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
 # Small matrices on a few workers: threads of their own only get in each other's way.
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 settings.register_profile(
@@ -18,3 +21,14 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("mvplda")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL of the tests' own; where there is none, what wants it is skipped."""
+    import service_postgres
+
+    with service_postgres.running() as server:
+        if server is None:
+            pytest.skip("there is no PostgreSQL here")
+        yield server

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-import service_postgres
 import sqlalchemy as sa
 from service_problems import Bench, Calls, make_bench, make_model, sqlite_store
 
@@ -23,20 +22,11 @@ from mvplda.serve.store import Store, enrollments, profiles, templates
 CASES = {"TC": (40, 0), "TW": (40, 1), "IC": (41, 0), "IW": (41, 1)}
 
 
-@pytest.fixture(scope="module")
-def postgres():
-    with service_postgres.running() as server:
-        yield server
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request, tmp_path):
     if request.param == "sqlite":
         return sqlite_store(tmp_path)
-    server = request.getfixturevalue("postgres")
-    if server is None:
-        pytest.skip("there is no PostgreSQL here")
-    return Store(server.new_database(), pool=3)
+    return Store(request.getfixturevalue("postgres").new_database(), pool=3)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 
 pytest.importorskip("fastapi")
 
-import service_postgres
 import sqlalchemy as sa
 from service_problems import Calls, make_bench, make_world, running_server, sqlite_store
 
@@ -26,14 +25,6 @@ from mvplda.serve.service import Rules, Service
 from mvplda.serve.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    with service_postgres.running() as server:
-        if server is None:
-            pytest.skip("there is no PostgreSQL here")
-        yield server
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-import service_postgres
 import sqlalchemy as sa
 from service_problems import make_bench, make_model, sqlite_store
 
@@ -24,14 +23,6 @@ from mvplda.serve.service import Rules
 from mvplda.serve.store import SCHEMA, Store, meta, profiles
 
 GOLDEN = Path(__file__).with_name("golden")
-
-
-@pytest.fixture(scope="module")
-def postgres():
-    with service_postgres.running() as server:
-        if server is None:
-            pytest.skip("there is no PostgreSQL here")
-        yield server
 
 
 def version_of(store: Store) -> int:

@@ -158,8 +158,7 @@ class Bundle(Persistent, BaseEstimator):
         normaliser and calibrator go, for they were made of the old scores.
         """
         chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
-        result = Bundle(chain, self.fitted_scorer, questions=self.questions, extractor=self.extractor)
-        result.durations = self.durations
+        result = Bundle(chain, questions=self.questions, extractor=self.extractor, durations=self.durations)
         result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
         return result
 
@@ -301,8 +300,9 @@ class Bundle(Persistent, BaseEstimator):
             name: None if values[name] is None else get_part(arrays, name, values[name], kind)
             for name, kind in PARTS.items()
         }
+        seconds = values.get("durations")
+        parts["durations"] = None if seconds is None else DurationNoise(**seconds)
         bundle = cls(pipeline, questions=values["questions"], extractor=values["extractor"], **parts)
-        bundle.durations = None if values.get("durations") is None else DurationNoise(**values["durations"])
         if bundle.normaliser is not None:
             bundle.normaliser.scorer_ = bundle.scorer
         bundle.check()
