@@ -9,7 +9,17 @@ from typing import Any
 import click
 from threadpoolctl import threadpool_limits
 
-from . import crossed, extractors, interval_coverage, joint, mixed_models, scale, scoring, statistics_io, train
+from . import (
+    crossed,
+    extractors,
+    interval_coverage,
+    joint,
+    mixed_models,
+    scale,
+    scoring,
+    statistics_io,
+    train,
+)
 from .report import PLOTS, draw, lines_of, write
 from .timing import ROOT
 
@@ -28,13 +38,29 @@ BENCHMARKS: dict[str, Any] = {
 
 @click.command(context_settings={"show_default": True})
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
-@click.option("--quick", is_flag=True, help="Small sizes, a few seconds in all: to see that everything runs.")
-@click.option("--rounds", type=click.IntRange(min=1), default=5, help="Every row's figure is the best of so many.")
-@click.option("--peer-python", default=sys.executable, help="An interpreter that has the other packages.")
-@click.option("--output", type=click.Path(path_type=Path, file_okay=False), help="Where the figures go.")
+@click.option(
+    "--quick", is_flag=True, help="Small sizes, a few seconds in all: to see that everything runs."
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=5,
+    help="Every row's figure is the best of so many.",
+)
+@click.option(
+    "--peer-python", default=sys.executable, help="An interpreter that has the other packages."
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), help="Where the figures go."
+)
 @click.option("--pictures", is_flag=True, help="Measure nothing: draw the figures that are there.")
 def main(
-    names: tuple[str, ...], quick: bool, rounds: int, peer_python: str, output: Path | None, pictures: bool
+    names: tuple[str, ...],
+    quick: bool,
+    rounds: int,
+    peer_python: str,
+    output: Path | None,
+    pictures: bool,
 ) -> None:
     """Speed, memory and honesty: NAMES, or all. Writes a JSON file of each, and a picture.
 

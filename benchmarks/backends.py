@@ -30,7 +30,13 @@ from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA
 from mvplda.calibration import KindCalibrator
 from mvplda.metrics import evaluate, speaker_intervals, trial_kinds
 from mvplda.preprocessing import LDA, Centring, LengthNormalisation, RectifiedRoot, Reduction
-from mvplda.speech.experiment.systems import SYSTEMS, BackendSettings, claims, development_task, run_system
+from mvplda.speech.experiment.systems import (
+    SYSTEMS,
+    BackendSettings,
+    claims,
+    development_task,
+    run_system,
+)
 from mvplda.speech.experiment.task import Task, score
 
 ENROLMENT = 3
@@ -94,7 +100,10 @@ def task_of(data: Data, names: list[str]) -> Task:
     """The trials, with vectors side by side, each extractor's of unit length on average."""
     own = np.isin(data.labels["speaker"], data.training)
     blocks = [data.X[name] / np.linalg.norm(data.X[name][own], axis=1).mean() for name in names]
-    X, labels = np.hstack(blocks), {view: data.labels[view].astype(np.str_) for view in ("speaker", "phrase")}
+    X, labels = (
+        np.hstack(blocks),
+        {view: data.labels[view].astype(np.str_) for view in ("speaker", "phrase")},
+    )
     session = data.labels["session"]
     rest = np.flatnonzero(~own)
     enrols, tests = rest[session[rest] < ENROLMENT], rest[session[rest] >= ENROLMENT]
@@ -135,7 +144,9 @@ def cosines(task: Task, *, roots: bool = False) -> Scores:
             start += width
             chain = unit_length(RectifiedRoot()) if roots else unit_length()
             bundle = Bundle(chain, CosineScorer(centre=False)).fit(some.train[:, part])
-            found.append(score(bundle, replace(some, enrol=some.enrol[:, part], test=some.test[:, part])))
+            found.append(
+                score(bundle, replace(some, enrol=some.enrol[:, part], test=some.test[:, part]))
+            )
         return np.stack(found, axis=-1)
 
     inner = development_task(task)
@@ -145,11 +156,14 @@ def cosines(task: Task, *, roots: bool = False) -> Scores:
         kinds[mask] = name
     fusion = KindCalibrator().fit(tried.reshape(-1, tried.shape[-1]), kinds.reshape(-1))
     across = KindCalibrator(target="TW").fit(
-        tried[~inner.kinds["TC"] & ~inner.kinds["IC"]], kinds[~inner.kinds["TC"] & ~inner.kinds["IC"]]
+        tried[~inner.kinds["TC"] & ~inner.kinds["IC"]],
+        kinds[~inner.kinds["TC"] & ~inner.kinds["IC"]],
     )
     scores = each(task)
     flat = scores.reshape(-1, scores.shape[-1])
-    return fusion.transform(flat).reshape(scores.shape[:2]), across.transform(flat).reshape(scores.shape[:2])
+    return fusion.transform(flat).reshape(scores.shape[:2]), across.transform(flat).reshape(
+        scores.shape[:2]
+    )
 
 
 def joint(strength: Any = 0.6) -> MultiviewPLDA:
@@ -191,7 +205,11 @@ def judge(scores: Scores, task: Task) -> dict[str, tuple[float, float, float]]:
         found[kind] = (100 * result[kind]["eer"], 100 * end.low, 100 * end.high)
     told = {"TC": kinds["TW"], "IC": kinds["IW"]}
     end = speaker_intervals(across, told, *speakers).of("Total", "eer")
-    found["other phrase"] = (100 * evaluate(across, told)["Total"]["eer"], 100 * end.low, 100 * end.high)
+    found["other phrase"] = (
+        100 * evaluate(across, told)["Total"]["eer"],
+        100 * end.low,
+        100 * end.high,
+    )
     return found
 
 
@@ -224,7 +242,9 @@ def nuisance(data: Data, row: str) -> dict[str, float]:
         kept = (phrase - code) % 10 < phrases
         labels = {view: column[kept] for view, column in whole.train_labels.items()}
         across = _ignoring(row, replace(whole, train=whole.train[kept], train_labels=labels))
-        found[str(phrases)] = 100 * evaluate(across, {"TC": kinds["TW"], "IC": kinds["IW"]})["Total"]["eer"]
+        found[str(phrases)] = (
+            100 * evaluate(across, {"TC": kinds["TW"], "IC": kinds["IW"]})["Total"]["eer"]
+        )
     return found
 
 
@@ -251,9 +271,16 @@ def _ignoring(row: str, task: Task) -> Any:
         return score(Bundle(chain, CosineScorer(centre=False)).fit(task.train), task)
     if row == "LDA of speaker":
         chain = unit_length(Centring(), LDA(view="speaker", shrinkage=0.1))
-        return score(Bundle(chain, CosineScorer(centre=False)).fit(task.train, task.train_labels), task)
+        return score(
+            Bundle(chain, CosineScorer(centre=False)).fit(task.train, task.train_labels), task
+        )
     if row.startswith("PLDA"):
-        return score(Bundle(unit_length(), PLDA(**(few if "prior" in row else full))).fit(task.train, speakers), task)
+        return score(
+            Bundle(unit_length(), PLDA(**(few if "prior" in row else full))).fit(
+                task.train, speakers
+            ),
+            task,
+        )
     if row == "best, phrase not known":
         return run_row("best-unknown", task)[1]
     model = joint() if "prior" in row else MultiviewPLDA(dict.fromkeys(joint().views or {}), **full)
@@ -270,22 +297,36 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     kept = options.output / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() and options.only else {}
-    every = [(t, row) for t in SETS for row in ROWS if ROWS[row] != "prior" or len(SETS[t]) == 1]  # else it takes long
+    every = [
+        (t, row) for t in SETS for row in ROWS if ROWS[row] != "prior" or len(SETS[t]) == 1
+    ]  # else it takes long
     every += [("nuisance", row) for row in NUISANCE]
-    wanted = [(table, row) for table, row in every if not options.only or {table, f"{table}/{row}"} & set(options.only)]
+    wanted = [
+        (table, row)
+        for table, row in every
+        if not options.only or {table, f"{table}/{row}"} & set(options.only)
+    ]
     with ProcessPoolExecutor(options.workers) as pool:
-        jobs = [pool.submit(one_row, options.data, *place) for place in reversed(wanted)]  # the long ones first
+        jobs = [
+            pool.submit(one_row, options.data, *place) for place in reversed(wanted)
+        ]  # the long ones first
         for job in jobs[::-1]:
             table, row, found, seconds = job.result()
             results.setdefault(table, {})[row] = found
             shown = "  ".join(
-                f"{k} {v:.2f}" if isinstance(v, float) else f"{k} {v[0]:.2f} [{v[1]:.2f}, {v[2]:.2f}]"
+                f"{k} {v:.2f}"
+                if isinstance(v, float)
+                else f"{k} {v[0]:.2f} [{v[1]:.2f}, {v[2]:.2f}]"
                 for k, v in found.items()
             )
             print(f"{table:32s} {row:32s} {shown}  ({seconds:.0f} s)", flush=True)
             kept.write_text(json.dumps(results, indent=1))
     order = {table: [row for t, row in every if t == table] for table, _ in every}
-    results = {t: {r: results[t][r] for r in rows if r in results[t]} for t, rows in order.items() if t in results}
+    results = {
+        t: {r: results[t][r] for r in rows if r in results[t]}
+        for t, rows in order.items()
+        if t in results
+    }
     kept.write_text(json.dumps(results, indent=1))
     (options.output / "table.md").write_text(markdown(results))
 
@@ -297,10 +338,16 @@ def markdown(results: dict[str, Any]) -> str:
     ]
     for table, rows in results.items():
         columns = list(next(iter(rows.values())))
-        lines += [f"**{table}**", "", "| system | " + " | ".join(columns) + " |", "|:---|" + "---:|" * len(columns)]
+        lines += [
+            f"**{table}**",
+            "",
+            "| system | " + " | ".join(columns) + " |",
+            "|:---|" + "---:|" * len(columns),
+        ]
         for row, found in rows.items():
             cells = [
-                f"{v:.2f}" if isinstance(v, float) else f"{v[0]:.2f} [{v[1]:.2f}, {v[2]:.2f}]" for v in found.values()
+                f"{v:.2f}" if isinstance(v, float) else f"{v[0]:.2f} [{v[1]:.2f}, {v[2]:.2f}]"
+                for v in found.values()
             ]
             lines.append(f"| {row} | " + " | ".join(cells) + " |")
         lines.append("")

@@ -20,7 +20,10 @@ class Clips:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with (folder / "index.csv").open() as file:
-            self.rows = {(int(r["speaker"]), int(r["phrase"]), int(r["session"])): r for r in csv.DictReader(file)}
+            self.rows = {
+                (int(r["speaker"]), int(r["phrase"]), int(r["session"])): r
+                for r in csv.DictReader(file)
+            }
 
     @lru_cache(maxsize=4)  # noqa: B019  there is one object, and it lives as long as the program
     def _file(self, name: str) -> np.ndarray:

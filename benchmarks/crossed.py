@@ -60,7 +60,11 @@ def growing(classes: int, rounds: int) -> dict[str, Any]:
     posts = {m: posterior(design, start) for m, design in designs.items()}
     rounds = rounds if classes < 300 else 1
     seconds = best_of(
-        {m: lambda m=m: posterior(designs[m], m_step(sums, posts[m], noise, (0.0, 0.0))) for m in designs}, rounds
+        {
+            m: lambda m=m: posterior(designs[m], m_step(sums, posts[m], noise, (0.0, 0.0)))
+            for m in designs
+        },
+        rounds,
     )
     sigma = posts["exact"].parameters.sigma
     apart = 0.0  # log |Lambda| if all classes of all views were independent: the plain mean field
@@ -73,11 +77,16 @@ def growing(classes: int, rounds: int) -> dict[str, Any]:
         "vectors": sums.n,
         "dense size": designs["exact"].plan.dense_size,
         "seconds": seconds,
-        "bound below the log-likelihood, nat a vector": (exact.log_likelihood - posts["variational"].log_likelihood)
+        "bound below the log-likelihood, nat a vector": (
+            exact.log_likelihood - posts["variational"].log_likelihood
+        )
         / sums.n,
-        "plain mean field below it, nat a vector": (apart - exact.elimination.log_determinant) / 2 / sums.n,
+        "plain mean field below it, nat a vector": (apart - exact.elimination.log_determinant)
+        / 2
+        / sums.n,
         "extra memory, MiB": {
-            m: in_another_process("benchmarks.crossed", "memory", classes, m) for m in ("exact", "variational")
+            m: in_another_process("benchmarks.crossed", "memory", classes, m)
+            for m in ("exact", "variational")
         },
     }
 
@@ -94,7 +103,10 @@ def large(classes: int, vectors: int) -> dict[str, Any]:
     X = draw(list(labels.values()), RANKS, DIMENSION, "float32")
     marks: list[float] = []
     model = MultiviewPLDA(
-        dict(zip(VIEWS, RANKS, strict=True)), max_iter=2, tol=0.0, callback=lambda _: marks.append(time.process_time())
+        dict(zip(VIEWS, RANKS, strict=True)),
+        max_iter=2,
+        tol=0.0,
+        callback=lambda _: marks.append(time.process_time()),
     )
     begin = time.process_time()
     model.fit(X, labels)
@@ -102,12 +114,17 @@ def large(classes: int, vectors: int) -> dict[str, Any]:
     status = Path("/proc/self/status").read_text().splitlines()
     return {
         "classes each": classes,
-        "cells filled": len(np.unique(labels["speaker"].astype(np.int64) * classes + labels["channel"])),
+        "cells filled": len(
+            np.unique(labels["speaker"].astype(np.int64) * classes + labels["channel"])
+        ),
         "vectors": vectors,
         "algorithm": model.algorithm_used_,
         "seconds an iteration": marks[1] - marks[0],
         "seconds of the fit (statistics, start, 2 iterations, diagnostics)": end - begin,
-        "peak memory of the process, MiB": int(next(x.split()[1] for x in status if x.startswith("VmHWM"))) / 1024,
+        "peak memory of the process, MiB": int(
+            next(x.split()[1] for x in status if x.startswith("VmHWM"))
+        )
+        / 1024,
         "vectors themselves, MiB": X.nbytes / 2**20,
         "bound below the log-likelihood, nat a vector (estimated)": model.diagnostics_.bound_gap,
     }
@@ -116,7 +133,10 @@ def large(classes: int, vectors: int) -> dict[str, Any]:
 def threshold(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The dense size at which an exact iteration reaches the limit of patience, by a line through the logs."""
     some = rows[-4:]
-    size, seconds = (np.log([r["dense size"] for r in some]), np.log([r["seconds"]["exact"] for r in some]))
+    size, seconds = (
+        np.log([r["dense size"] for r in some]),
+        np.log([r["seconds"]["exact"] for r in some]),
+    )
     slope, offset = np.polyfit(size, seconds, 1)
     reached = float(np.exp((np.log(PATIENCE) - offset) / slope))
     return {
@@ -134,7 +154,9 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         "case": f"D={DIMENSION}, ranks {RANKS[0]}+{RANKS[1]}, {EACH} random cells a class, diagonal noise",
         "growth": rows,
         "threshold": threshold(rows),
-        "large": [in_another_process("benchmarks.crossed", "large", c, v) for c, v in case["large"]],
+        "large": [
+            in_another_process("benchmarks.crossed", "large", c, v) for c, v in case["large"]
+        ],
     }
 
 

@@ -55,28 +55,41 @@ Bytes = bytearray
 Draw = np.random.Generator
 
 
-def voices(extractor: SoundExtractor, folder: Path | None, speakers: int = 12) -> tuple[list[Any], list[float]]:
+def voices(
+    extractor: SoundExtractor, folder: Path | None, speakers: int = 12
+) -> tuple[list[Any], list[float]]:
     """Clean recordings of different speakers, 2 to 4 s at a usual level, and what is far from them, by net speech.
 
     Without a corpus: the code's own signal at other speeds.
     """
     if folder is None:
         base = np.tile(golden_signal(RATE), 3)
-        return [soxr.resample(base, RATE, round(RATE * speed)) for speed in (0.85, 1.0, 1.2)], [0.9] * len(SPEECH_S)
+        return [soxr.resample(base, RATE, round(RATE * speed)) for speed in (0.85, 1.0, 1.2)], [
+            0.9
+        ] * len(SPEECH_S)
     from .default_calibrations import recordings
 
     drawn = recordings(folder, phrases=False, seed=0)
     chosen = sorted({who for _, who, _ in drawn})[:: 60 // speakers][:speakers]
-    heard = [(PEAK * x / np.abs(x).max(), who, extractor.utterance(x, RATE)) for x, who, _ in drawn if who in chosen]
+    heard = [
+        (PEAK * x / np.abs(x).max(), who, extractor.utterance(x, RATE))
+        for x, who, _ in drawn
+        if who in chosen
+    ]
     X = np.array([one.vector for _, _, one in heard], dtype=np.float64)
     X /= np.linalg.norm(X, axis=1, keepdims=True)
-    who, speech = np.array([who for _, who, _ in heard]), np.array([one.quality.speech_s for _, _, one in heard])
+    who, speech = (
+        np.array([who for _, who, _ in heard]),
+        np.array([one.quality.speech_s for _, _, one in heard]),
+    )
     i, j = np.triu_indices(len(X), 1)
     own = (who[i] == who[j]) & (np.maximum(speech[i], speech[j]) > 3)
     cosine, shorter = np.einsum("ij,ij->i", X[i], X[j])[own], np.minimum(speech[i], speech[j])[own]
     where = np.digitize(shorter, SPEECH_S) - 1
     far = [float(np.percentile(cosine[where == k], 1)) for k in range(len(SPEECH_S))]
-    whole = {name: x for x, name, one in heard if 1.8 < len(x) / RATE < 4 and not one.quality.warnings}
+    whole = {
+        name: x for x, name, one in heard if 1.8 < len(x) / RATE < 4 and not one.quality.warnings
+    }
     return list(whole.values()), far
 
 
@@ -89,7 +102,9 @@ def encoded(samples: Any, rate: int, form: tuple[str, str]) -> bytes:
     layout = "stereo" if samples.shape[1] == 2 else "mono"
     with av.open(out, "w", format=STREAMS[form[0]][0]) as container:
         stream: Any = container.add_stream(form[1], rate=rate, layout=layout)
-        frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples.T, np.float32), format="fltp", layout=layout)
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(samples.T, np.float32), format="fltp", layout=layout
+        )
         frame.sample_rate = rate
         plain = av.AudioResampler(
             format=stream.format.name if form[1] != "libopus" else "flt", layout=layout, rate=rate
@@ -111,7 +126,9 @@ def forms() -> list[tuple[str, str]]:
 
 def _tone(x: Any, rng: Draw) -> Any:
     hz = rng.uniform(80, 3500)
-    return np.broadcast_to(0.3 * np.sin(2 * np.pi * hz * np.arange(len(x)) / RATE)[:, None], x.shape).copy()
+    return np.broadcast_to(
+        0.3 * np.sin(2 * np.pi * hz * np.arange(len(x)) / RATE)[:, None], x.shape
+    ).copy()
 
 
 def _numbers(x: Any, rng: Draw) -> Any:
@@ -128,7 +145,9 @@ def _silenced(x: Any, rng: Draw) -> Any:
 
 SOUND: dict[str, Callable[[Any, Draw], Any]] = {
     "noise alone": lambda x, rng: 10 ** rng.uniform(-3, 0) * rng.uniform(-1, 1, size=x.shape),
-    "noise added": lambda x, rng: x + x.std() * 10 ** rng.uniform(-1.5, 1) * rng.normal(size=x.shape),
+    "noise added": lambda x, rng: (
+        x + x.std() * 10 ** rng.uniform(-1.5, 1) * rng.normal(size=x.shape)
+    ),
     "tone": _tone,
     "tone added": lambda x, rng: x + rng.uniform(0.1, 10) * _tone(x, rng) * x.std(),
     "clipped": lambda x, rng: np.clip(x * 10 ** rng.uniform(0, 3), -1, 1),
@@ -208,7 +227,11 @@ def damaged(number: int, clean: list[Any], seed: int) -> tuple[bytes, str, dict[
     rng = np.random.default_rng([seed, number])
     who = int(rng.integers(len(clean)))
     browser = rng.random() < 0.2  # seven forms among many
-    form = forms()[-len(STREAMS) :][rng.integers(len(STREAMS))] if browser else forms()[rng.integers(len(forms()))]
+    form = (
+        forms()[-len(STREAMS) :][rng.integers(len(STREAMS))]
+        if browser
+        else forms()[rng.integers(len(forms()))]
+    )
     rate, channels = int(rng.choice(RATES)), int(rng.integers(1, 3))
     x = np.repeat(clean[who][:, None], channels, axis=1)
     if channels == 2:
@@ -216,31 +239,58 @@ def damaged(number: int, clean: list[Any], seed: int) -> tuple[bytes, str, dict[
     fault = str(rng.choice(list(SOUND))) if rng.random() < 0.4 else ""
     if fault:
         x = SOUND[fault](x.astype(np.float64), rng)
-    if fault in ("not numbers", "a scale too large"):  # which others cannot hold, and some encoders crash of
+    if fault in (
+        "not numbers",
+        "a scale too large",
+    ):  # which others cannot hold, and some encoders crash of
         form = [one for one in forms() if one[1] in ("FLOAT", "DOUBLE")][rng.integers(8)]
     harm = str(rng.choice(list(FILE))) if rng.random() < (0.2 if fault else 0.95) else ""
     if rate != RATE:
         x = soxr.resample(x, RATE, rate)
     try:
         data = encoded(x, rate, form)
-    except (RuntimeError, ValueError, OSError, av.FFmpegError):  # of another rate or number of channels than it takes
+    except (
+        RuntimeError,
+        ValueError,
+        OSError,
+        av.FFmpegError,
+    ):  # of another rate or number of channels than it takes
         form = ("WAV", str(rng.choice(["PCM_16", "PCM_24", "FLOAT"])))
         data = encoded(x, rate, form)
     if harm and data:
         data = bytes(FILE[harm](Bytes(data), rng))
     right = rng.random() < 0.7
-    suffix = form[0].lower() if right else str(rng.choice(["wav", "flac", "mp3", "webm", "txt", "raw", "aiff"]))
-    told = {"number": number, "voice": who, "form": "/".join(form), "rate": rate, "channels": channels}
+    suffix = (
+        form[0].lower()
+        if right
+        else str(rng.choice(["wav", "flac", "mp3", "webm", "txt", "raw", "aiff"]))
+    )
+    told = {
+        "number": number,
+        "voice": who,
+        "form": "/".join(form),
+        "rate": rate,
+        "channels": channels,
+    }
     return data, suffix, {**told, "sound": fault, "file": harm, "suffix": suffix}
 
 
 def state(
-    extractor: SoundExtractor, file: Path, data: bytes, clean: Any, far: list[float], from_path: bool
+    extractor: SoundExtractor,
+    file: Path,
+    data: bytes,
+    clean: Any,
+    far: list[float],
+    from_path: bool,
 ) -> dict[str, Any]:
     """What came: an error, or a vector with its cosine to the clean one and its warnings."""
     file.write_bytes(data)
     try:
-        found = extractor.utterance(file) if from_path else extractor.utterance(*read_sound(data, extractor.rate))
+        found = (
+            extractor.utterance(file)
+            if from_path
+            else extractor.utterance(*read_sound(data, extractor.rate))
+        )
     except (MvpldaError, OSError) as error:
         return {"state": "error", "said": str(error).replace(str(file), "FILE")[:200]}
     except Exception as error:  # the very thing that is looked for
@@ -249,9 +299,15 @@ def state(
     if not np.isfinite(x).all():
         return {"state": "not finite"}
     cosine = float(x @ clean / np.linalg.norm(x) / np.linalg.norm(clean))
-    near = "near" if cosine >= far[int(np.digitize(found.quality.speech_s, SPEECH_S)) - 1] else "far"
+    near = (
+        "near" if cosine >= far[int(np.digitize(found.quality.speech_s, SPEECH_S)) - 1] else "far"
+    )
     warnings = found.quality.warnings
-    told = {"cosine": round(cosine, 3), "speech": round(found.quality.speech_s, 2), "warnings": warnings}
+    told = {
+        "cosine": round(cosine, 3),
+        "speech": round(found.quality.speech_s, 2),
+        "warnings": warnings,
+    }
     return {"state": f"{near}, {'warned' if warnings else 'not warned'}", **told}
 
 
@@ -286,7 +342,12 @@ def _prepared(place: str, kept_clean: str) -> tuple[SoundExtractor, list[Any], l
 
 
 def run(
-    place: str, folder: Path | None, count: int, seed: int = 0, workers: int = 1, kept: Path | None = None
+    place: str,
+    folder: Path | None,
+    count: int,
+    seed: int = 0,
+    workers: int = 1,
+    kept: Path | None = None,
 ) -> dict[str, Any]:
     """Counts by what was done, and every vector that is far and not warned of."""
     clean, far = voices(load_extractor(place), folder)
@@ -302,23 +363,34 @@ def run(
         file = f"{scratch}/clean.npz"
         np.savez(file, *clean)
         work = functools.partial(share, place, file, far, seed, kept)
-        for part in ordered_map(work, shares, engine="processes", workers=workers, retries=1, on_lost=gone):
+        for part in ordered_map(
+            work, shares, engine="processes", workers=workers, retries=1, on_lost=gone
+        ):
             found += part
             print(f"{len(found)} of {count}", file=sys.stderr, flush=True)
     by: dict[str, dict[str, Counter[str]]] = {"sound": {}, "file": {}, "form": {}}
     for one in found:
         for what, table in by.items():
             table.setdefault(one[what] or "as it was", Counter())[one["state"]] += 1
-    bad = [one for one in found if one["state"] in ("far, not warned", "not our error", "not finite")]
+    bad = [
+        one for one in found if one["state"] in ("far, not warned", "not our error", "not finite")
+    ]
     return {
         "command": f"python -m benchmarks.damaged AudioMNIST/ -x {place} --count {count} --seed {seed}",
-        "far below": {f"from {s:g} s of speech": round(limit, 3) for s, limit in zip(SPEECH_S, far, strict=True)},
+        "far below": {
+            f"from {s:g} s of speech": round(limit, 3)
+            for s, limit in zip(SPEECH_S, far, strict=True)
+        },
         "states": dict(Counter(one["state"] for one in found)),
         "lost, with the process": [f"{part[0]} to {part[-1]}" for part in lost],
         "peak memory, MiB": max(one["peak, MiB"] for one in found),
-        "by": {what: {key: dict(row) for key, row in sorted(table.items())} for what, table in by.items()},
+        "by": {
+            what: {key: dict(row) for key, row in sorted(table.items())}
+            for what, table in by.items()
+        },
         "bad": [
-            {k: v for k, v in one.items() if k != "peak, MiB"} for one in sorted(bad, key=lambda one: one["number"])
+            {k: v for k, v in one.items() if k != "peak, MiB"}
+            for one in sorted(bad, key=lambda one: one["number"])
         ],
     }
 
@@ -332,26 +404,44 @@ def false_alarms(folder: Path) -> dict[str, Any]:
         sound, rate = soundfile.read(folder / name, dtype="float32")
         for row in (row for row in rows if row["file"] == name):
             found.update(measure(sound[int(row["start"]) :][: int(row["length"])], rate).warnings)
-    return {"command": "python -m benchmarks.damaged AudioMNIST/ --clean", "clips": len(rows), "warned of": dict(found)}
+    return {
+        "command": "python -m benchmarks.damaged AudioMNIST/ --clean",
+        "clips": len(rows),
+        "warned of": dict(found),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", help="AudioMNIST; without it, the code's own signal")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "folder", type=Path, nargs="?", help="AudioMNIST; without it, the code's own signal"
+    )
     parser.add_argument("-x", "--extractor", default="campplus")
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="write files that are far and not warned of into this folder")
-    parser.add_argument("--clean", action="store_true", help="damage nothing: count warnings of the corpus's own clips")
+    parser.add_argument(
+        "--keep", type=Path, help="write files that are far and not warned of into this folder"
+    )
+    parser.add_argument(
+        "--clean",
+        action="store_true",
+        help="damage nothing: count warnings of the corpus's own clips",
+    )
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
     if given.clean:
         print(json.dumps(false_alarms(given.folder), indent=2))
         return
-    from benchmarks.damaged import run as in_processes  # which find it by this name, not as __main__
+    from benchmarks.damaged import (
+        run as in_processes,
+    )  # which find it by this name, not as __main__
 
-    figures = in_processes(given.extractor, given.folder, given.count, given.seed, given.workers, given.keep)
+    figures = in_processes(
+        given.extractor, given.folder, given.count, given.seed, given.workers, given.keep
+    )
     text = json.dumps(figures, indent=2)
     print(json.dumps({k: v for k, v in figures.items() if k not in ("by", "bad")}, indent=2))
     if given.output is not None:

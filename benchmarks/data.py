@@ -10,7 +10,13 @@ import numpy as np
 ROWS = 4096
 
 
-def draw(codes: Sequence[Any], ranks: Sequence[int], dimension: int, dtype: str = "float64", seed: int = 0) -> Any:
+def draw(
+    codes: Sequence[Any],
+    ranks: Sequence[int],
+    dimension: int,
+    dtype: str = "float64",
+    seed: int = 0,
+) -> Any:
     """(n, D) vectors with class numbers `codes`, one column a view: unit noise, half as much signal a view."""
     rng = np.random.default_rng(seed)
     effects = []

@@ -45,7 +45,9 @@ def recordings(folder: Path, phrases: bool, seed: int) -> list[tuple[Any, str, s
         if phrases:
             drawn = [[i] for i in rng.choice(len(own), 6 * EACH, replace=False)]
         else:
-            drawn = [rng.choice(len(own), count, replace=False) for count in JOINED for _ in range(EACH)]
+            drawn = [
+                rng.choice(len(own), count, replace=False) for count in JOINED for _ in range(EACH)
+            ]
         for chosen in drawn:
             clips = [sound[int(own[i]["start"]) :][: int(own[i]["length"])] for i in chosen]
             found.append((np.concatenate(clips), own[0]["speaker"], own[chosen[0]]["phrase"]))
@@ -76,7 +78,9 @@ def fit(cosine: Any, target: Any, log: Any, by_length: bool) -> dict[str, float]
     }
 
 
-def judged(numbers: dict[str, float], cosine: Any, target: Any, log: Any, limits: tuple[float, float]) -> Any:
+def judged(
+    numbers: dict[str, float], cosine: Any, target: Any, log: Any, limits: tuple[float, float]
+) -> Any:
     """Cllr as the calibration gives it, the least that any could, and the EER, of all and by length."""
     settings: Any = numbers
     calibration = Calibration(**settings, shortest_s=limits[0], longest_s=limits[1], most=MOST)
@@ -92,7 +96,11 @@ def judged(numbers: dict[str, float], cosine: Any, target: Any, log: Any, limits
     for name, part in parts.items():
         one, other = llr[part & target], llr[part & ~target]
         if len(one) and len(other):
-            scores = {"Cllr": cllr(one, other), "minCllr": min_cllr(one, other), "EER %": 100 * eer(one, other)}
+            scores = {
+                "Cllr": cllr(one, other),
+                "minCllr": min_cllr(one, other),
+                "EER %": 100 * eer(one, other),
+            }
             found[name] = {key: round(value, 3) for key, value in scores.items()}
     return found
 
@@ -112,17 +120,28 @@ def calibrate(folder: Path, name: str, seed: int = 0) -> dict[str, Any]:
     half = np.isin(speaker, names[: len(names) // 2])
     low, high = np.percentile(speech, [2, 98]).round(1).tolist() if not phrases else (1.0, 1.0)
     limits = (low, high)
-    found: dict[str, Any] = {"recordings": len(X), "speakers": len(names), "speech, s": limits, "halves": []}
+    found: dict[str, Any] = {
+        "recordings": len(X),
+        "speakers": len(names),
+        "speech, s": limits,
+        "halves": [],
+    }
     for who in (half, ~half):
         own, others = trials(X, labels, speech, who), trials(X, labels, speech, ~who)
         numbers = fit(*own, by_length=not phrases)
-        found["halves"].append({"fitted": judged(numbers, *own, limits), "others": judged(numbers, *others, limits)})
-    found["numbers"] = {k: round(v, 1) for k, v in fit(*trials(X, labels, speech, half | True), not phrases).items()}
+        found["halves"].append(
+            {"fitted": judged(numbers, *own, limits), "others": judged(numbers, *others, limits)}
+        )
+    found["numbers"] = {
+        k: round(v, 1) for k, v in fit(*trials(X, labels, speech, half | True), not phrases).items()
+    }
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("extractors", nargs="+")
     parser.add_argument("-o", "--output", type=Path, required=True)

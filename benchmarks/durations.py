@@ -32,7 +32,9 @@ ENROLMENT = 3
 DIGITS = "digits alone"
 
 
-def utterances(clips: Clips, speakers: list[int]) -> list[tuple[int, str, list[tuple[int, int, int]]]]:
+def utterances(
+    clips: Clips, speakers: list[int]
+) -> list[tuple[int, str, list[tuple[int, int, int]]]]:
     """Speaker, kind and clips of every utterance; no clip is in two."""
     rng = np.random.default_rng(0)
     found = []
@@ -46,7 +48,9 @@ def utterances(clips: Clips, speakers: list[int]) -> list[tuple[int, str, list[t
 
 def study(data: Path, work: Path) -> dict[str, Any]:
     clips = Clips(data / "audiomnist")
-    own, others = split(np.load(data / "audiomnist_jvectors.npz")["training_speakers"], [k[0] for k in clips.rows])
+    own, others = split(
+        np.load(data / "audiomnist_jvectors.npz")["training_speakers"], [k[0] for k in clips.rows]
+    )
     listed = utterances(clips, own + others)
 
     def sound(i: int) -> np.ndarray:
@@ -55,7 +59,12 @@ def study(data: Path, work: Path) -> dict[str, Any]:
         return joined[: int(CUT * 16_000)] if kind == "0.3 s" else joined
 
     X = vectors_of(sound, len(listed), "campplus", work / "durations.npy")
-    seconds = np.array([min(sum(map(clips.seconds, keys)), CUT if kind == "0.3 s" else 99) for _, kind, keys in listed])
+    seconds = np.array(
+        [
+            min(sum(map(clips.seconds, keys)), CUT if kind == "0.3 s" else 99)
+            for _, kind, keys in listed
+        ]
+    )
     who = np.array([speaker for speaker, _, _ in listed])
     kinds = np.array([kind for _, kind, _ in listed])
     train = np.isin(who, own)
@@ -67,11 +76,18 @@ def study(data: Path, work: Path) -> dict[str, Any]:
     found: dict[str, Any] = {
         "a": by_length.durations.a,
         "b": by_length.durations.b,
-        "seconds": {kind: [float(seconds[kinds == kind].min()), float(seconds[kinds == kind].max())] for kind in KINDS},
+        "seconds": {
+            kind: [float(seconds[kinds == kind].min()), float(seconds[kinds == kind].max())]
+            for kind in KINDS
+        },
     }
     place = np.concatenate([np.arange(count) for _ in own + others for _, count in KINDS.values()])
-    profiles = {kind: np.flatnonzero(~train & (kinds == kind) & (place < ENROLMENT)) for kind in KINDS}
-    tests = {kind: np.flatnonzero(~train & (kinds == kind) & (place >= ENROLMENT)) for kind in KINDS}
+    profiles = {
+        kind: np.flatnonzero(~train & (kinds == kind) & (place < ENROLMENT)) for kind in KINDS
+    }
+    tests = {
+        kind: np.flatnonzero(~train & (kinds == kind) & (place >= ENROLMENT)) for kind in KINDS
+    }
     for name, bundle in (("without seconds", plain), ("with seconds", by_length)):
         pooled: list[np.ndarray] = []
         truth: list[np.ndarray] = []
@@ -101,7 +117,12 @@ def model() -> Bundle:
 def digits_alone(data: Path, clips: Clips, own: set[int]) -> dict[str, dict[str, float]]:
     """With vectors of whole digits that are there."""
     vectors = read(data)
-    keys = list(zip(*(vectors.labels[name].astype(int) for name in ("speaker", "phrase", "session")), strict=True))
+    keys = list(
+        zip(
+            *(vectors.labels[name].astype(int) for name in ("speaker", "phrase", "session")),
+            strict=True,
+        )
+    )
     X, seconds = vectors.X["campplus"], np.array([clips.seconds(key) for key in keys])
     who, session = np.array([key[0] for key in keys]), np.array([key[2] for key in keys])
     train = np.isin(who, list(own)) & (session < 10)
@@ -110,7 +131,10 @@ def digits_alone(data: Path, clips: Clips, own: set[int]) -> dict[str, dict[str,
     names = [f"{key[0]} {key[1]}" for key in keys]
     found = {}
     for name in ("without seconds", "with seconds"):
-        told = [{} if name == "without seconds" else {"seconds": seconds[some]} for some in (train, enrols, tests)]
+        told = [
+            {} if name == "without seconds" else {"seconds": seconds[some]}
+            for some in (train, enrols, tests)
+        ]
         bundle = model().fit(X[train], {"speaker": who[train]}, **told[0])
         enrolled = bundle.enrol(X[enrols], [names[i] for i in enrols], **told[1])
         llr = bundle.llr(enrolled, bundle.enrol(X[tests], **told[2]), dtype=np.float64)
@@ -131,7 +155,10 @@ def measured(scores: np.ndarray, same: np.ndarray) -> dict[str, float]:
 
 
 def table(found: dict[str, Any]) -> str:
-    head = ["profile / test", *(f"{m}, {n}" for m in ("EER %", "Cllr", "minCllr") for n in ("without", "with"))]
+    head = [
+        "profile / test",
+        *(f"{m}, {n}" for m in ("EER %", "Cllr", "minCllr") for n in ("without", "with")),
+    ]
     rows = [head]
     for cell, before in found["without seconds"].items():
         after = found["with seconds"][cell]

@@ -53,7 +53,10 @@ def network_share(extractor: OnnxExtractor, samples: Any) -> float:
             return found
 
     kept = extractor._network, extractor._graph
-    extractor._network, extractor._graph = Timed(kept[0]), Timed(kept[1]) if kept[1] is not None else None
+    extractor._network, extractor._graph = (
+        Timed(kept[0]),
+        Timed(kept[1]) if kept[1] is not None else None,
+    )
     start = time.process_time()
     extractor(samples, 16000)
     whole = time.process_time() - start
@@ -69,7 +72,10 @@ def two_processes(name: str, count: int) -> dict[str, float]:
         for file in files:
             soundfile.write(file, sound(RECORDING_S), 16000)
         best = best_of(
-            {"one": lambda: extractor.extract(files), "two": lambda: extractor.extract(files, workers=2)},
+            {
+                "one": lambda: extractor.extract(files),
+                "two": lambda: extractor.extract(files, workers=2),
+            },
             1,
             time.perf_counter,
         )
@@ -98,14 +104,18 @@ def gpu(name: str, count: int = 400) -> dict[str, Any]:
         return {"missing": "no GPU that onnxruntime or torch has"}
     rng = np.random.default_rng(0)
     long = sound(60)
-    lengths = rng.choice(np.arange(4800, 48000, 160), size=40)  # AudioMNIST's clips have about as many
+    lengths = rng.choice(
+        np.arange(4800, 48000, 160), size=40
+    )  # AudioMNIST's clips have about as many
     starts = rng.integers(0, len(long) - 48000, size=count)
     ready = [extractor.ready(long[start : start + rng.choice(lengths)]) for start in starts]
     by = "onnxruntime" if extractor._session_on_gpu else "torch"
     ways = {"one by one": 1, "together": count}
 
     def vectors(at_once: int) -> Any:
-        return np.array([x for k in range(0, count, at_once) for x in extractor.vectors(ready[k : k + at_once])])
+        return np.array(
+            [x for k in range(0, count, at_once) for x in extractor.vectors(ready[k : k + at_once])]
+        )
 
     found = {way: vectors(at_once) for way, at_once in ways.items()}
     best = best_of({way: lambda n=n: vectors(n) for way, n in ways.items()}, 1, time.perf_counter)
@@ -113,7 +123,9 @@ def gpu(name: str, count: int = 400) -> dict[str, Any]:
         files = [f"{folder}/{i}.wav" for i in range(count)]
         for file, start in zip(files, starts, strict=True):
             soundfile.write(file, long[start : start + rng.choice(lengths)], 16000)
-        best["files, one process"] = best_of({"": lambda: extractor.extract(files)}, 1, time.perf_counter)[""]
+        best["files, one process"] = best_of(
+            {"": lambda: extractor.extract(files)}, 1, time.perf_counter
+        )[""]
     extractor._network = extractor._session
     found["processor"] = np.array([extractor.vectors([one])[0] for one in ready[:50]])
     largest = float(np.abs(found["together"]).max())
@@ -123,15 +135,26 @@ def gpu(name: str, count: int = 400) -> dict[str, Any]:
         "lengths": len({one.shape for one in ready}),
         "a second": {way: count / seconds for way, seconds in best.items()},
         "largest difference, of the largest number": {
-            "together from one by one": float(np.abs(found["together"] - found["one by one"]).max() / largest),
-            "together from the processor": float(np.abs(found["together"][:50] - found["processor"]).max() / largest),
+            "together from one by one": float(
+                np.abs(found["together"] - found["one by one"]).max() / largest
+            ),
+            "together from the processor": float(
+                np.abs(found["together"][:50] - found["processor"]).max() / largest
+            ),
         },
     }
 
 
 def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
-    figures: dict[str, Any] = {"case": "the code's own signal, one thread, quality measured with every vector"}
-    figures |= {"times real time": {}, "network's share": {}, "a file read in parts": {}, "two processes": {}}
+    figures: dict[str, Any] = {
+        "case": "the code's own signal, one thread, quality measured with every vector"
+    }
+    figures |= {
+        "times real time": {},
+        "network's share": {},
+        "a file read in parts": {},
+        "two processes": {},
+    }
     for name in NAMES:
         try:
             extractor = load_extractor(cached_file(name))
@@ -141,7 +164,9 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         assert isinstance(extractor, OnnxExtractor)
         for seconds in SECONDS[: 2 if quick else None]:
             samples = sound(seconds)
-            best = best_of({"one": lambda samples=samples, x=extractor: x(samples, 16000)}, rounds)["one"]
+            best = best_of({"one": lambda samples=samples, x=extractor: x(samples, 16000)}, rounds)[
+                "one"
+            ]
             figures["times real time"][f"{name}, {seconds} s"] = seconds / best
             shares = [network_share(extractor, samples) for _ in range(rounds)]
             figures["network's share"][f"{name}, {seconds} s"] = float(np.median(shares))
@@ -157,7 +182,9 @@ def main() -> None:
     def plain(text: str) -> str:  # other processes are given JSON
         return text.strip('"')
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", type=plain, choices=["memory", "gpu"])
     parser.add_argument("name", type=plain)
     parser.add_argument("seconds", type=int, nargs="?", default=SHORT_S)

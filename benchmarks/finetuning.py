@@ -22,7 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process a job is quicker, and torch asks only for this
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # a process a job is quicker, and torch asks only for this
 
 import numpy as np
 
@@ -33,7 +35,12 @@ from mvplda.preprocessing import Reduction, standard_chain
 from mvplda.speech.experiment.studies import read_faces
 
 SPOKEN = ("campplus + words", "jvector", "resemblyzer + words")
-DRAWN = ("drawn, 40 speakers", "drawn, 132 speakers", "heavy tails, 40 speakers", "short and long, 40 speakers")
+DRAWN = (
+    "drawn, 40 speakers",
+    "drawn, 132 speakers",
+    "heavy tails, 40 speakers",
+    "short and long, 40 speakers",
+)
 MODELS = ("joint", "joint, prior", "PLDA by cell")
 LEVELS = ("none", "scales", "columns", "full", "none, apart", "scales, apart")
 """What moves; apart: people who are held out are held out of the preprocessing, too, where there is one."""
@@ -73,7 +80,8 @@ def spoken(folder: Path, table: str) -> Problem:
     data = read(folder)
     with open(folder / "audiomnist" / "index.csv", newline="") as file:
         length = {
-            (int(r["speaker"]), int(r["phrase"]), int(r["session"])): int(r["length"]) for r in csv.DictReader(file)
+            (int(r["speaker"]), int(r["phrase"]), int(r["session"])): int(r["length"])
+            for r in csv.DictReader(file)
         }
     names = ("speaker", "phrase", "session")
     keys = zip(*(data.labels[name].astype(int).tolist() for name in names), strict=True)
@@ -82,7 +90,9 @@ def spoken(folder: Path, table: str) -> Problem:
     own = np.isin(data.labels["speaker"], data.training)
     rest = np.flatnonzero(~own)
     enrols = rest[data.labels["session"][rest] < ENROLMENT]
-    cell = np.char.add(np.char.add(data.labels["speaker"].astype(str), " "), data.labels["phrase"].astype(str))
+    cell = np.char.add(
+        np.char.add(data.labels["speaker"].astype(str), " "), data.labels["phrase"].astype(str)
+    )
     enrols = enrols[np.argsort(cell[enrols], kind="stable")]  # as task_of has them
     tests = rest[data.labels["session"][rest] >= ENROLMENT]
     return Problem(task.train, task.train_labels, seconds[own], task.enrol, task.enrol_ids, task.model_labels,
@@ -99,7 +109,9 @@ def faces(path: Path) -> Iterator[Problem]:
         reduction = Reduction(60).fit(X[~out])
         Y = reduction.transform(X)
         rows = np.random.default_rng(0).permutation(np.flatnonzero(out))
-        cell = np.unique(np.stack([v[rows] for v in views.values()]), axis=1, return_inverse=True)[1].reshape(-1)
+        cell = np.unique(np.stack([v[rows] for v in views.values()]), axis=1, return_inverse=True)[
+            1
+        ].reshape(-1)
         order = np.argsort(cell, kind="stable")
         rows, cell = rows[order], cell[order]
         place = np.arange(len(rows)) - np.searchsorted(cell, cell)
@@ -122,7 +134,8 @@ def drawn(table: str, seed: int) -> Problem:
         seconds = [rng.choice([0.5, 1.0, 4.0], len(part)) for part in parts]
         noise = X.std(axis=0)
         parts = [
-            x + rng.normal(size=x.shape) * noise / np.sqrt(s)[:, None] for x, s in zip(parts, seconds, strict=True)
+            x + rng.normal(size=x.shape) * noise / np.sqrt(s)[:, None]
+            for x, s in zip(parts, seconds, strict=True)
         ]
     own = {view: column[::ENROLMENT] for view, column in unseen.enrol_labels.items()}
     ids = np.repeat(np.arange(len(own["speaker"])), ENROLMENT)
@@ -147,26 +160,39 @@ def build(name: str, views: tuple[str, ...], problem: Problem) -> MultiviewPLDA:
 def judged(scores: np.ndarray, problem: Problem, *, intervals: bool) -> dict[str, Any]:
     kinds = trial_kinds(problem.model_labels, problem.test_labels)
     found = evaluate(scores, kinds)
-    result: dict[str, Any] = {kind: 100 * found[kind]["eer"] for kind in ("IW", "IC", "TW", "Total")}
+    result: dict[str, Any] = {
+        kind: 100 * found[kind]["eer"] for kind in ("IW", "IC", "TW", "Total")
+    }
     result["Cllr"] = found["Total"]["cllr"]
     alarms = np.mean([np.logaddexp(0, scores[kinds[kind]]).mean() for kind in ("IW", "IC", "TW")])
-    result["Cllr by kind"] = float((np.logaddexp(0, -scores[kinds["TC"]]).mean() + alarms) / (2 * np.log(2)))
+    result["Cllr by kind"] = float(
+        (np.logaddexp(0, -scores[kinds["TC"]]).mean() + alarms) / (2 * np.log(2))
+    )
     if intervals:
         person = next(iter(problem.test_labels))
-        ends = speaker_intervals(scores, kinds, problem.model_labels[person], problem.test_labels[person])
+        ends = speaker_intervals(
+            scores, kinds, problem.model_labels[person], problem.test_labels[person]
+        )
         for name, measure, unit in (("Total", "eer", 100.0), ("Cllr", "cllr", 1.0)):
             end = ends.of("Total", measure)
             result[f"{name}, interval"] = (unit * end.low, unit * end.high)
     return result
 
 
-def run(folder: Path, table: str, name: str, level: str, seed: int, device: str | None = None) -> dict[str, Any]:
+def run(
+    folder: Path, table: str, name: str, level: str, seed: int, device: str | None = None
+) -> dict[str, Any]:
     """Rows of one job: {row: judgement}, means over the folds of people where there are several."""
     warnings.simplefilter("ignore")
     began, parts = time.perf_counter(), []
     for problem in problems(folder, table, seed):
-        parts.append(rows_of(problem, name, level, seed, device, intervals=table in SPOKEN and seed == 0))
-    result = {row: {key: _mean([part[row][key] for part in parts]) for key in parts[0][row]} for row in parts[0]}
+        parts.append(
+            rows_of(problem, name, level, seed, device, intervals=table in SPOKEN and seed == 0)
+        )
+    result = {
+        row: {key: _mean([part[row][key] for part in parts]) for key in parts[0][row]}
+        for row in parts[0]
+    }
     for row in result.values():
         row["job seconds"] = time.perf_counter() - began
     return result
@@ -178,12 +204,23 @@ def rows_of(
     given, enrol, test = problem.train, problem.enrol, problem.test
     chain, train = None, given
     if problem.whiten is not None:
-        chain = standard_chain(problem.whiten, length="unit" if "prior" in name else "sqrt").fit(given)
+        chain = standard_chain(problem.whiten, length="unit" if "prior" in name else "sqrt").fit(
+            given
+        )
         train, enrol, test = (chain.transform(x) for x in (given, enrol, test))
     model = build(name, tuple(problem.labels), problem).fit(train, problem.labels)
     moving, apart = level.removesuffix(", apart"), level.endswith("apart")
-    common: dict[str, Any] = {"enrolment": ENROLMENT, "random_state": seed, "device": device, "penalties": PENALTIES}
-    common |= {"X": given if apart else train, "y": problem.labels, "preprocessing": chain if apart else None}
+    common: dict[str, Any] = {
+        "enrolment": ENROLMENT,
+        "random_state": seed,
+        "device": device,
+        "penalties": PENALTIES,
+    }
+    common |= {
+        "X": given if apart else train,
+        "y": problem.labels,
+        "preprocessing": chain if apart else None,
+    }
     steps = 0 if moving == "none" else FEW_STEPS if apart else STEPS
     moving = "scales" if moving == "none" else moving
     fitted = time.perf_counter()
@@ -194,20 +231,28 @@ def rows_of(
         return np.asarray(scorer.llr(scorer.enrol(enrol, problem.ids), test, dtype=np.float64))
 
     def row(scores: np.ndarray, calibrator: Any, **side: Any) -> dict[str, Any]:
-        llrs = scores if calibrator is None else calibrator.transform(scores.ravel(), **side).reshape(scores.shape)
+        llrs = (
+            scores
+            if calibrator is None
+            else calibrator.transform(scores.ravel(), **side).reshape(scores.shape)
+        )
         return judged(llrs, problem, intervals=intervals)
 
     scores = answers(model)
     plain = row(scores, found.start_calibrator) | {"steps": 0.0, "held out": found.start_cost}
     if not steps:
-        return {"as it is": row(scores, None), "calibrated": plain} | by_seconds(problem, model, scores, common, row)
+        return {"as it is": row(scores, None), "calibrated": plain} | by_seconds(
+            problem, model, scores, common, row
+        )
     moved = row(answers(found.model), found.calibrator)
     moved |= {"steps": float(found.steps), "held out": found.cost, "seconds": took}
     moved["curves"] = {f"{p}": found.costs[moving, p].mean(axis=0).tolist() for p in PENALTIES}
     return {"calibrated": plain, "fine-tuned": moved}
 
 
-def by_seconds(problem: Problem, model: MultiviewPLDA, scores: np.ndarray, common: Any, row: Any) -> dict[str, Any]:
+def by_seconds(
+    problem: Problem, model: MultiviewPLDA, scores: np.ndarray, common: Any, row: Any
+) -> dict[str, Any]:
     """The same scores, calibrated by what is known of the lengths of both sides."""
     if problem.seconds is None or problem.enrol_seconds is None:
         return {}
@@ -215,12 +260,16 @@ def by_seconds(problem: Problem, model: MultiviewPLDA, scores: np.ndarray, commo
     mean = np.bincount(problem.ids, problem.enrol_seconds) / np.bincount(problem.ids)
     sides = np.broadcast_arrays(mean[:, None], problem.test_seconds)
     side = dict(zip(("s, enrolled", "s, test"), (part.ravel() for part in sides), strict=True))
-    return {"calibrated by seconds": row(scores, aware.calibrator, side=side) | {"held out": aware.cost}}
+    return {
+        "calibrated by seconds": row(scores, aware.calibrator, side=side) | {"held out": aware.cost}
+    }
 
 
 def _mean(values: list[Any]) -> Any:
     if isinstance(values[0], dict):
-        return {key: np.mean([value[key] for value in values], axis=0).tolist() for key in values[0]}
+        return {
+            key: np.mean([value[key] for value in values], axis=0).tolist() for key in values[0]
+        }
     return np.mean(values, axis=0).tolist()
 
 
@@ -230,7 +279,11 @@ def jobs() -> list[tuple[str, str, str, int]]:
     for table in (*SPOKEN, "faces", *DRAWN):
         for name in MODELS:
             for level in LEVELS:
-                more = level in ("columns", "full") and name != "joint" and (level == "full" or table not in SPOKEN)
+                more = (
+                    level in ("columns", "full")
+                    and name != "joint"
+                    and (level == "full" or table not in SPOKEN)
+                )
                 if not more and (table in SPOKEN or not level.endswith("apart")):
                     every.append((table, name, level, 0))
     return every
@@ -240,9 +293,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("results/finetuning"))
-    parser.add_argument("--only", action="append", help="table, or table/model/level/seed; may be repeated")
+    parser.add_argument(
+        "--only", action="append", help="table, or table/model/level/seed; may be repeated"
+    )
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no job after so many seconds")
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="begin no job after so many seconds"
+    )
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     kept = options.output / "results.json"
@@ -251,7 +308,10 @@ def main() -> None:
     named = {"/".join(map(str, job)): job for job in jobs()}
     wanted = [n for n, job in named.items() if not options.only or {job[0], n} & set(options.only)]
     with ProcessPoolExecutor(options.workers) as pool:
-        running = {pool.submit(_in_time, began + options.seconds, options.data, *named[n]): n for n in wanted}
+        running = {
+            pool.submit(_in_time, began + options.seconds, options.data, *named[n]): n
+            for n in wanted
+        }
         for job in as_completed(running):
             try:
                 found = job.result()
@@ -261,8 +321,14 @@ def main() -> None:
             if found is not None:
                 results[running[job]] = found
                 row = found.get("fine-tuned", found["calibrated"])
-                print(running[job], {k: round(v, 4) for k, v in row.items() if isinstance(v, float)}, flush=True)
-                kept.write_text(json.dumps({n: results[n] for n in named if n in results}, indent=1))
+                print(
+                    running[job],
+                    {k: round(v, 4) for k, v in row.items() if isinstance(v, float)},
+                    flush=True,
+                )
+                kept.write_text(
+                    json.dumps({n: results[n] for n in named if n in results}, indent=1)
+                )
     (options.output / "table.md").write_text(markdown(results))
 
 
@@ -280,15 +346,24 @@ def markdown(results: dict[str, Any]) -> str:
         rows = []
         for name in MODELS:
             for level in LEVELS:
-                found = [results[n] for s in range(3) if (n := f"{table}/{name}/{level}/{s}") in results]
+                found = [
+                    results[n] for s in range(3) if (n := f"{table}/{name}/{level}/{s}") in results
+                ]
                 for row in found[0] if found else ():
                     if row == "fine-tuned":
                         rows.append((f"{name}, fine-tuned: {level}", [f[row] for f in found]))
                     elif level.startswith("none"):
-                        rows.append((f"{name}, {row}{level.removeprefix('none')}", [f[row] for f in found]))
+                        rows.append(
+                            (f"{name}, {row}{level.removeprefix('none')}", [f[row] for f in found])
+                        )
         if not rows:
             continue
-        lines += ["", f"**{table}**", "", "| system | " + " | ".join(columns) + " | steps | held out |"]
+        lines += [
+            "",
+            f"**{table}**",
+            "",
+            "| system | " + " | ".join(columns) + " | steps | held out |",
+        ]
         lines.append("|:---|" + "---:|" * (len(columns) + 2))
         for title, found in rows:
             cells = []

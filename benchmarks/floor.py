@@ -30,7 +30,9 @@ class Iteration:
     eliminating the largest view.
     """
 
-    def __init__(self, classes: Sequence[int], ranks: Sequence[int], dimension: int, *, full: bool) -> None:
+    def __init__(
+        self, classes: Sequence[int], ranks: Sequence[int], dimension: int, *, full: bool
+    ) -> None:
         rng = np.random.default_rng(0)
         r = sum(ranks)
         self.full = full

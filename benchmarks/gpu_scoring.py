@@ -22,7 +22,9 @@ from mvplda.scoring.matrix import evaluate_block
 
 WIDTHS = (40, 20, 20)
 CONFIGURATIONS = [
-    (block, strip, warps, 2) for block, warps in (((64, 32), 4), ((64, 64), 4), ((128, 32), 4)) for strip in (4, 8, 16)
+    (block, strip, warps, 2)
+    for block, warps in (((64, 32), 4), ((64, 64), 4), ((128, 32), 4))
+    for strip in (4, 8, 16)
 ]
 
 
@@ -73,7 +75,9 @@ def end_to_end(report, out: torch.Tensor) -> dict[str, float]:
     best = model.identify(on_gpu, tensor, top=10)
     errors = {
         "llr, float32, fused": float(np.abs(model.llr(on_gpu, tensor).cpu().numpy() - exact).max()),
-        "llr, float64": float(np.abs(model.llr(on_gpu, tensor, dtype=np.float64).cpu().numpy() - exact).max()),
+        "llr, float64": float(
+            np.abs(model.llr(on_gpu, tensor, dtype=np.float64).cpu().numpy() - exact).max()
+        ),
         "llr, numpy float32": float(np.abs(model.llr(profiles, X) - exact).max()),
         "identify": float(np.abs(best.scores - -np.sort(-exact.T, axis=1)[:, :10]).max()),
     }
@@ -89,7 +93,10 @@ def end_to_end(report, out: torch.Tensor) -> dict[str, float]:
 
 
 def main(path: str | None) -> None:
-    results: dict[str, object] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    results: dict[str, object] = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
     small64, small32 = (random_terms(3000, 2500, d) for d in (torch.float64, torch.float32))
     exact = evaluate_block(small64, slice(None), slice(None))
     eager = evaluate_block(small32, slice(None), slice(None))
@@ -99,7 +106,9 @@ def main(path: str | None) -> None:
     results["max_error_eager_float32"] = float((eager.double() - exact).abs().max())
     results["score_range"] = [float(exact.min()), float(exact.max())]
     maxima = JointScorer(small32).lane_maxima()
-    results["max_error_best"] = float((maxima.max(1).values.double() - exact.max(1).values).abs().max())
+    results["max_error_best"] = float(
+        (maxima.max(1).values.double() - exact.max(1).values).abs().max()
+    )
     print(json.dumps(results, indent=1), flush=True)
     size = 32768
     out = torch.empty((size, size), device="cuda")
@@ -109,7 +118,9 @@ def main(path: str | None) -> None:
 
     def report(name: str, work) -> None:
         ms = milliseconds(work)
-        rows.append({"name": name, "pairs": pairs, "milliseconds": ms, "llr_per_second": pairs / ms * 1e3})
+        rows.append(
+            {"name": name, "pairs": pairs, "milliseconds": ms, "llr_per_second": pairs / ms * 1e3}
+        )
         print(f"{name:45} {ms:9.3f} ms {pairs / ms * 1e3:10.3e} LLR/s", flush=True)
 
     report("write the result alone (fill_)", lambda: out.fill_(1.0))
@@ -127,13 +138,18 @@ def main(path: str | None) -> None:
 
     def eager_all() -> None:
         for start in range(0, size, 2048):
-            out[start : start + 2048] = evaluate_block(terms, slice(start, start + 2048), slice(None))
+            out[start : start + 2048] = evaluate_block(
+                terms, slice(start, start + 2048), slice(None)
+            )
 
     report("eager torch, float32", eager_all)
     for block, strip, warps, stages in CONFIGURATIONS:
         try:
             scorer = JointScorer(terms, block, strip, warps, stages)
-            report(f"fused {block} strip {strip} warps {warps} stages {stages}", lambda s=scorer: s.fill(out))
+            report(
+                f"fused {block} strip {strip} warps {warps} stages {stages}",
+                lambda s=scorer: s.fill(out),
+            )
             report("  best only", scorer.lane_maxima)
         except Exception as error:
             print(block, strip, warps, stages, "failed:", str(error)[:200], flush=True)

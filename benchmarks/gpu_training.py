@@ -40,9 +40,13 @@ class Report:
     path: Path | None
     data: dict[str, Any] = field(default_factory=dict)
 
-    def row(self, part: str, name: str, seconds: float, floor: float | None = None, **more: Any) -> None:
+    def row(
+        self, part: str, name: str, seconds: float, floor: float | None = None, **more: Any
+    ) -> None:
         ratio = None if not floor else seconds / floor
-        self.data.setdefault(part, []).append({"name": name, "seconds": seconds, "ratio to floor": ratio, **more})
+        self.data.setdefault(part, []).append(
+            {"name": name, "seconds": seconds, "ratio to floor": ratio, **more}
+        )
         beside = "" if ratio is None else f"  {ratio:6.2f} x floor"
         print(f"{name:72} {seconds * 1e3:12.2f} ms{beside}  {more or ''}", flush=True)
         self.write()
@@ -125,7 +129,9 @@ def statistics(report: Report, settings: argparse.Namespace, device: torch.devic
     chunks = max(1, settings.vectors // rows)
     source = Source(device, settings.dimension, settings.speakers, settings.phrases)
     X, codes = source.draw(rows)
-    report.note("statistics of", {"vectors": chunks * rows, "dimension": settings.dimension, "chunk": rows})
+    report.note(
+        "statistics of", {"vectors": chunks * rows, "dimension": settings.dimension, "chunk": rows}
+    )
     floors = bare_passes(X, device)
     for name, value in floors.items():
         report.row(part, f"bare: {name}, all chunks", value * chunks)
@@ -166,7 +172,9 @@ def bare_square(rows: torch.Tensor, device: torch.device) -> float:
     return seconds(lambda: rows.T @ rows, device, 3)
 
 
-def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict[str, Any], device: Any) -> None:
+def errors_and_rows(
+    report: Report, source: Source, X: torch.Tensor, codes: dict[str, Any], device: Any
+) -> None:
     """Largest errors, and the time of the moment, by rows that are summed in float32.
 
     Of the second moment the error is relative to the variances, of a class sum it is that of the class mean,
@@ -190,14 +198,17 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
         centred = some - torch.as_tensor(got.origin, device=device, dtype=torch.float32)
         found[f"{rows} rows"] = {
             "second moment": float(np.abs((got.scatter - exact.scatter) / scale).max()),
-            "its diagonal": float(np.abs(got.scatter.diagonal() / exact.scatter.diagonal() - 1).max()),
+            "its diagonal": float(
+                np.abs(got.scatter.diagonal() / exact.scatter.diagonal() - 1).max()
+            ),
             **{
                 f"means of {view}s, in deviations": float(
                     np.abs((got.sums[view] - exact.sums[view]) / units[view]).max()
                 )
                 for view in VIEWS
             },
-            "milliseconds of the moment": 1e3 * seconds(lambda c=centred: on_device.sum_of_products(c, c), device, 3),
+            "milliseconds of the moment": 1e3
+            * seconds(lambda c=centred: on_device.sum_of_products(c, c), device, 3),
         }
     on_device.ROWS = usual
     again = gather(some), gather(some)
@@ -216,13 +227,20 @@ def errors_and_rows(report: Report, source: Source, X: torch.Tensor, codes: dict
         device,
         3,
     )
-    report.row("statistics", "class sums of the speakers, one chunk", many, seconds(lambda: X.sum(), device))
+    report.row(
+        "statistics",
+        "class sums of the speakers, one chunk",
+        many,
+        seconds(lambda: X.sum(), device),
+    )
 
 
 # -- EM --------------------------------------------------------------------
 
 
-def training_set(settings: argparse.Namespace, device: torch.device, filled: float) -> SufficientStatistics:
+def training_set(
+    settings: argparse.Namespace, device: torch.device, filled: float
+) -> SufficientStatistics:
     """Every speaker says every phrase once (or a part of them), drawn from a model with the ranks of the fit."""
     speakers, phrases, D = settings.em_speakers, settings.phrases, settings.dimension
     generator = torch.Generator(device=device).manual_seed(1)
@@ -236,7 +254,10 @@ def training_set(settings: argparse.Namespace, device: torch.device, filled: flo
     step = max(1, settings.chunk // phrases)
     for start in range(0, speakers, step):
         some = torch.arange(start, min(start + step, speakers), device=device)
-        speaker, phrase = some.repeat_interleave(phrases), torch.arange(phrases, device=device).repeat(len(some))
+        speaker, phrase = (
+            some.repeat_interleave(phrases),
+            torch.arange(phrases, device=device).repeat(len(some)),
+        )
         if filled < 1:
             kept = torch.rand(len(speaker), generator=generator, device=device) < filled
             kept |= phrase == speaker % phrases
@@ -251,21 +272,33 @@ def training_set(settings: argparse.Namespace, device: torch.device, filled: flo
 def em(report: Report, settings: argparse.Namespace, device: torch.device) -> None:
     part, ranks = "EM", tuple(settings.ranks)
     floor = iteration_floor(settings, device)
-    report.note("EM of", {"speakers": settings.em_speakers, "phrases": settings.phrases, "ranks": ranks})
+    report.note(
+        "EM of", {"speakers": settings.em_speakers, "phrases": settings.phrases, "ranks": ranks}
+    )
     report.row(part, "bare: an iteration's float64 products", floor)
     for called, filled in (("all cells", 1.0), ("70 % of cells", 0.7)):
         start = time.perf_counter()
         stats = training_set(settings, device, filled)
         wait(device)
-        report.row(part, f"{called}: vectors drawn and summed", time.perf_counter() - start, vectors=stats.n)
+        report.row(
+            part,
+            f"{called}: vectors drawn and summed",
+            time.perf_counter() - start,
+            vectors=stats.n,
+        )
         for noise in ("diagonal", "full") if filled == 1 else ("diagonal",):
             for by_count in (True, False) if noise == "diagonal" else (True,):
-                fit_rows(report, f"{called}, {noise} noise", stats, ranks, noise, by_count, floor, device)
+                fit_rows(
+                    report, f"{called}, {noise} noise", stats, ranks, noise, by_count, floor, device
+                )
         if filled == 1:
             start = time.perf_counter()
             model = MultiviewPLDA(dict(zip(VIEWS, ranks, strict=True)), max_iter=10, tol=0.0)
             model.fit_statistics(stats)
-            rises = bool(np.diff(model.log_likelihoods_).min() >= -1e-9 * np.abs(model.log_likelihoods_).max())
+            rises = bool(
+                np.diff(model.log_likelihoods_).min()
+                >= -1e-9 * np.abs(model.log_likelihoods_).max()
+            )
             whole = time.perf_counter() - start
             report.row(part, "model.fit_statistics, 10 iterations, everything", whole, rises=rises)
         del stats
@@ -289,16 +322,26 @@ def prior(report: Report, settings: argparse.Namespace, device: torch.device) ->
     model.fit_statistics(stats)
     times = np.diff(ends)
     peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
-    report.row("Prior", "moments, tables, start, first iteration", times[0], algorithm=model.algorithm_used_)
+    report.row(
+        "Prior",
+        "moments, tables, start, first iteration",
+        times[0],
+        algorithm=model.algorithm_used_,
+    )
     report.row("Prior", "an iteration", float(np.median(times[1:])), peak_GiB=peak)
-    report.row("Prior", "model.fit_statistics, 6 iterations, everything", time.perf_counter() - ends[0])
+    report.row(
+        "Prior", "model.fit_statistics, 6 iterations, everything", time.perf_counter() - ends[0]
+    )
 
 
 def iteration_floor(settings: argparse.Namespace, device: torch.device) -> float:
     """Right-hand sides F B, F'M of the M step and M'M, of all speakers in float64."""
     C, D, r = settings.em_speakers, settings.dimension, settings.ranks[0]
     F = torch.ones((C, D), dtype=torch.float64, device=device)
-    B, M = F[:D, :r].clone() if C >= D else torch.ones((D, r), dtype=torch.float64, device=device), F[:, :r].clone()
+    B, M = (
+        F[:D, :r].clone() if C >= D else torch.ones((D, r), dtype=torch.float64, device=device),
+        F[:, :r].clone(),
+    )
 
     def work() -> None:
         F @ B
@@ -326,7 +369,14 @@ def fit_rows(
     wait(device)
     ready = time.perf_counter() - start
     ends: list[float] = [time.perf_counter()]
-    fit = fit_em(design, begin, model, max_iter=8, tol=0.0, callback=lambda _: ends.append(time.perf_counter()))
+    fit = fit_em(
+        design,
+        begin,
+        model,
+        max_iter=8,
+        tol=0.0,
+        callback=lambda _: ends.append(time.perf_counter()),
+    )
     times = np.diff(ends)
     how = "by count" if by_count else "row by row"
     report.row("EM", f"{called}, {how}: tables, start, first iteration", ready + times[0])
@@ -346,26 +396,45 @@ def fit_rows(
 def agreement(report: Report, settings: argparse.Namespace, device: torch.device) -> None:
     """Largest difference of parameters between NumPy and the device, relative to the largest entry."""
     rng = np.random.default_rng(0)
-    labels = {"speaker": rng.permutation(np.arange(6000) % 300), "phrase": rng.permutation(np.arange(6000) % 20)}
+    labels = {
+        "speaker": rng.permutation(np.arange(6000) % 300),
+        "phrase": rng.permutation(np.arange(6000) % 20),
+    }
     X = 3 + rng.normal(size=(6000, 64))
     for codes, r in zip(labels.values(), (20, 10), strict=True):
         X += (rng.normal(size=(300, r)) @ rng.normal(size=(r, 64)))[codes] * 0.3
     found = {}
-    for views in ({"speaker": 20}, {"speaker": 20, "phrase": 10}, {"speaker": 10, "phrase": 10, "speaker:phrase": 5}):
+    for views in (
+        {"speaker": 20},
+        {"speaker": 20, "phrase": 10},
+        {"speaker": 10, "phrase": 10, "speaker:phrase": 5},
+    ):
         for noise in ("diagonal", "full", "isotropic"):
             host = MultiviewPLDA(views, noise=noise, max_iter=10, tol=0.0).fit(X, labels)  # type: ignore[arg-type]
             there = MultiviewPLDA(views, noise=noise, max_iter=10, tol=0.0)  # type: ignore[arg-type]
             there.fit(torch.from_numpy(X).to(device), labels)
             pairs = [(there.mean_, host.mean_), (there.noise_, host.noise_)]
             pairs += [(there.loadings_[view], host.loadings_[view]) for view in views]
-            found[f"{'+'.join(views)}, {noise}"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
-    settings_of_prior: Any = {"prior": "isotropic", "prior_strength": 0.5, "max_iter": 5, "tol": 0.0}
+            found[f"{'+'.join(views)}, {noise}"] = max(
+                float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs
+            )
+    settings_of_prior: Any = {
+        "prior": "isotropic",
+        "prior_strength": 0.5,
+        "max_iter": 5,
+        "tol": 0.0,
+    }
     host, there = (MultiviewPLDA(dict.fromkeys(VIEWS), **settings_of_prior) for _ in range(2))
     host.fit(X, labels)
     there.fit(torch.from_numpy(X).to(device), labels)
     pairs = [(there.mean_, host.mean_), (there.noise_, host.noise_)]
-    pairs += [(b @ b.T, host.loadings_[view] @ host.loadings_[view].T) for view, b in there.loadings_.items()]
-    found["speaker+phrase, prior"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+    pairs += [
+        (b @ b.T, host.loadings_[view] @ host.loadings_[view].T)
+        for view, b in there.loadings_.items()
+    ]
+    found["speaker+phrase, prior"] = max(
+        float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs
+    )
     report.note("largest difference of parameters from NumPy", found)
     assert max(found.values()) < 1e-6, found
 
@@ -376,7 +445,9 @@ def parts(settings: argparse.Namespace) -> Iterator[tuple[str, Callable[..., Non
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     words.add_argument("--output", type=Path, help="figures as JSON")
     words.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     words.add_argument("--vectors", type=int, default=10**9, help="vectors of the statistics")

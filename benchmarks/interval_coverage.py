@@ -43,13 +43,17 @@ class Gaussian:
 
     @property
     def deviations(self) -> tuple[float, float]:
-        return np.hypot(self.own, self.noise), np.sqrt(2 * self.side**2 + self.pair**2 + self.noise**2)
+        return np.hypot(self.own, self.noise), np.sqrt(
+            2 * self.side**2 + self.pair**2 + self.noise**2
+        )
 
     @property
     def scale(self) -> tuple[float, float]:
         """Factor and threshold that make the scores fair likelihood ratios."""
         of_targets, of_others = self.deviations
-        return self.mean / (of_targets * of_others), self.mean * of_others / (of_targets + of_others)
+        return self.mean / (of_targets * of_others), self.mean * of_others / (
+            of_targets + of_others
+        )
 
     def draw(self, rng: np.random.Generator, speakers: int, profiles: int, tests: int) -> Trials:
         everyone = speakers + self.impostors
@@ -67,13 +71,21 @@ class Gaussian:
         of_targets, of_others = self.deviations
         factor, threshold = self.scale
         x = np.linspace(-8 * of_others, self.mean + 8 * of_targets, 40_001)
-        below = (np.concatenate([[0.0], ndtr(z), [1.0]]) for z in ((x - self.mean) / of_targets, x / of_others))
+        below = (
+            np.concatenate([[0.0], ndtr(z), [1.0]])
+            for z in ((x - self.mean) / of_targets, x / of_others)
+        )
         hull = Hull(*pool(*below))
         z = np.linspace(-8, 8, 20_001)
         density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
-        targets, others = (factor * (m + s * z - threshold) for m, s in ((self.mean, of_targets), (0.0, of_others)))
+        targets, others = (
+            factor * (m + s * z - threshold) for m, s in ((self.mean, of_targets), (0.0, of_others))
+        )
         cllr = density @ (np.logaddexp(0, -targets) + np.logaddexp(0, others)) / (2 * np.log(2))
-        least = {f"min_dcf/{c.name}": float(hull.least(c.miss_weight, c.false_alarm_weight)[0]) for c in COSTS}
+        least = {
+            f"min_dcf/{c.name}": float(hull.least(c.miss_weight, c.false_alarm_weight)[0])
+            for c in COSTS
+        }
         points = {}
         for far in FARS:
             at = of_others * ndtri(1 - far)
@@ -81,7 +93,13 @@ class Gaussian:
                 f"frr_at_far/{far:g}": float(ndtr((at - self.mean) / of_targets)),
                 f"threshold_at_far/{far:g}": float(factor * (at - threshold)),
             }
-        return {"eer": hull.eer(), **least, "cllr": float(cllr), "min_cllr": hull.min_cllr(), **points}
+        return {
+            "eer": hull.eer(),
+            **least,
+            "cllr": float(cllr),
+            "min_cllr": hull.min_cllr(),
+            **points,
+        }
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,10 @@ class Vectors:
         centre = rng.normal(size=(speakers, self.dimension))
         noise = self.noise * np.exp(self.unsteady * rng.normal(size=speakers))
         who, test = (np.repeat(np.arange(speakers), times) for times in (profiles, tests))
-        e, t = (centre[w] + noise[w][:, None] * rng.normal(size=(len(w), self.dimension)) for w in (who, test))
+        e, t = (
+            centre[w] + noise[w][:, None] * rng.normal(size=(len(w), self.dimension))
+            for w in (who, test)
+        )
         return self._llr((e**2).sum(1)[:, None] + (t**2).sum(1)[None, :], e @ t.T), who, test
 
     def _llr(self, lengths: Any, products: Any) -> Any:
@@ -118,7 +139,9 @@ class Vectors:
                 noise = self.noise * np.exp(self.unsteady * rng.normal(size=noise.shape))
             t = centre + noise * rng.normal(size=centre.shape)
             scores.append(self._llr((e**2).sum(1) + (t**2).sum(1), (e * t).sum(1)))
-        found = evaluate(np.concatenate(scores), np.repeat([True, False], trials), COSTS, far=FARS)["Total"].values
+        found = evaluate(np.concatenate(scores), np.repeat([True, False], trials), COSTS, far=FARS)[
+            "Total"
+        ].values
         return {name: value for name, value in found.items() if not name.startswith(UNSTATED)}
 
 
@@ -131,7 +154,9 @@ WORLDS: dict[str, Any] = {
     "vectors of unsteady speakers": Vectors(),
 }
 UNEVEN: dict[str, Gaussian] = {
-    "strong effects, impostors not enrolled": replace(WORLDS["strong effects of speakers"], impostors=100),
+    "strong effects, impostors not enrolled": replace(
+        WORLDS["strong effects of speakers"], impostors=100
+    ),
     "many errors, impostors not enrolled": replace(WORLDS["many errors"], impostors=100),
 }
 ENROLLED = (5, 12)
@@ -141,14 +166,20 @@ SIZES = ((1, 4), (2, 10))
 
 
 def coverage(
-    world: Gaussian | Vectors, truth: dict[str, float], speakers: int, size: tuple[int, int], rounds: int
+    world: Gaussian | Vectors,
+    truth: dict[str, float],
+    speakers: int,
+    size: tuple[int, int],
+    rounds: int,
 ) -> dict[str, Any]:
     """Of the rounds in which a measure had an interval: how many held the truth, which way others missed, how wide."""
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truth}
     rng = np.random.default_rng([speakers, *size])
     for _ in range(rounds):
         scores, who, test = world.draw(rng, speakers, *size)
-        row = speaker_intervals(scores, who[:, None] == test[None, :], who, test, COSTS, far=FARS).intervals["Total"]
+        row = speaker_intervals(
+            scores, who[:, None] == test[None, :], who, test, COSTS, far=FARS
+        ).intervals["Total"]
         for name in found:
             if name in row:
                 found[name].append((row[name].estimate, row[name].low, row[name].high))
@@ -186,22 +217,30 @@ def wrong_verdicts(
         scores, who, test = world.draw(rng, speakers, *size)
         a, b = (scores + rng.normal(0, 0.7 * world.scale[0], scores.shape) for _ in range(2))
         same = who[:, None] == test[None, :]
-        tests = compare_systems(a, b, same, who, test, n_resamples=resamples, random_state=rng).tests["Total"]
+        tests = compare_systems(
+            a, b, same, who, test, n_resamples=resamples, random_state=rng
+        ).tests["Total"]
         for name, found in tests.items():
             wrong[name] = wrong.get(name, 0) + (found.verdict != "undecided")
     return {name: round(count / rounds, 4) for name, count in wrong.items()}
 
 
-def ratio_coverage(world: Gaussian, speakers: int, size: tuple[int, int], rounds: int, resamples: int) -> float:
+def ratio_coverage(
+    world: Gaussian, speakers: int, size: tuple[int, int], rounds: int, resamples: int
+) -> float:
     """How often the interval of the share of B's EER that A has holds the worlds' share, A having less noise."""
     rng, extra = np.random.default_rng([8, speakers]), (0.3, 1.0)
-    ours, theirs = (replace(world, noise=float(np.hypot(world.noise, s))).truth()["eer"] for s in extra)
+    ours, theirs = (
+        replace(world, noise=float(np.hypot(world.noise, s))).truth()["eer"] for s in extra
+    )
     held = 0
     for _ in range(rounds):
         scores, who, test = world.draw(rng, speakers, *size)
         a, b = (scores + rng.normal(0, s * world.scale[0], scores.shape) for s in extra)
         same = who[:, None] == test[None, :]
-        found = compare_systems(a, b, same, who, test, n_resamples=resamples, random_state=rng).tests["Total"]["eer"]
+        found = compare_systems(
+            a, b, same, who, test, n_resamples=resamples, random_state=rng
+        ).tests["Total"]["eer"]
         held += found.ratio_low <= ours / theirs <= found.ratio_high
     return round(held / rounds, 4)
 
@@ -219,15 +258,29 @@ def intervals(rounds: int) -> list[dict[str, Any]]:
 def uneven_intervals(rounds: int) -> list[dict[str, Any]]:
     """Coverage where impostors are not enrolled."""
     half = max(10, rounds // 2)
-    return [_covered(model, world, n, SIZES[0], half) for world, model in UNEVEN.items() for n in ENROLLED]
+    return [
+        _covered(model, world, n, SIZES[0], half)
+        for world, model in UNEVEN.items()
+        for n in ENROLLED
+    ]
 
 
-def _covered(model: Any, world: str, speakers: int, size: tuple[int, int], rounds: int) -> dict[str, Any]:
-    case = {"world": world, "speakers": speakers, "profiles": size[0], "tests": size[1], "rounds": rounds}
+def _covered(
+    model: Any, world: str, speakers: int, size: tuple[int, int], rounds: int
+) -> dict[str, Any]:
+    case = {
+        "world": world,
+        "speakers": speakers,
+        "profiles": size[0],
+        "tests": size[1],
+        "rounds": rounds,
+    }
     return {**case, "measures": coverage(model, model.truth(), speakers, size, rounds)}
 
 
-def paired(worlds: dict[str, Gaussian], speakers: tuple[int, ...], rounds: int, resamples: int) -> list[dict[str, Any]]:
+def paired(
+    worlds: dict[str, Gaussian], speakers: tuple[int, ...], rounds: int, resamples: int
+) -> list[dict[str, Any]]:
     """What paired tests say of systems that are equally good, and how often the interval of a ratio holds."""
     return [
         {
@@ -259,7 +312,9 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     many, resamples = (10, 50) if quick else (400, 200)
     begin = time.perf_counter()
     rows = intervals(many) + uneven_intervals(many)
-    comparisons = paired({name: WORLDS[name] for name in list(WORLDS)[:2]}, SPEAKERS[:2], many, resamples)
+    comparisons = paired(
+        {name: WORLDS[name] for name in list(WORLDS)[:2]}, SPEAKERS[:2], many, resamples
+    )
     comparisons += paired(UNEVEN, ENROLLED, max(10, many // 4), resamples)
     return {
         "machine": {"clock": f"wall seconds, {time.perf_counter() - begin:.0f} in all"},

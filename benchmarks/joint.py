@@ -15,8 +15,22 @@ from .data import draw
 from .floor import Iteration, one_hot
 from .timing import best_of, extra_memory, in_another_process
 
-FULL = {"speakers": 1000, "phrases": 30, "each": 9, "dimension": 512, "ranks": [150, 29, 30], "iterations": 10}
-QUICK = {"speakers": 50, "phrases": 5, "each": 3, "dimension": 40, "ranks": [10, 4, 5], "iterations": 10}
+FULL = {
+    "speakers": 1000,
+    "phrases": 30,
+    "each": 9,
+    "dimension": 512,
+    "ranks": [150, 29, 30],
+    "iterations": 10,
+}
+QUICK = {
+    "speakers": 50,
+    "phrases": 5,
+    "each": 3,
+    "dimension": 40,
+    "ranks": [10, 4, 5],
+    "iterations": 10,
+}
 VIEWS = ("speaker", "phrase", "speaker:phrase")
 
 

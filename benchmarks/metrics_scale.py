@@ -39,13 +39,17 @@ def measure(n: int, one_in: int) -> None:
     curve = ScoreCurve(targets, nontargets)
     ordered = time.perf_counter() - started
     rates = curve.eer(), curve.cllr(), curve.min_cllr()
-    costs = [(MinDCF(PRESETS[name]).value(curve), ActDCF(PRESETS[name]).value(curve)) for name in COSTS]
+    costs = [
+        (MinDCF(PRESETS[name]).value(curve), ActDCF(PRESETS[name]).value(curve)) for name in COSTS
+    ]
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     print(
         f"{n:.0e} scores, {len(targets)} targets: {seconds:.2f} s ({ordered:.2f} s to sort), peak {peak:.2f} GiB; "
         f"EER {100 * rates[0]:.4f} %, Cllr {rates[1]:.5f}, minCllr {rates[2]:.5f}, "
-        + ", ".join(f"{name} {low:.4f}/{act:.4f}" for name, (low, act) in zip(COSTS, costs, strict=True)),
+        + ", ".join(
+            f"{name} {low:.4f}/{act:.4f}" for name, (low, act) in zip(COSTS, costs, strict=True)
+        ),
         flush=True,
     )
 
@@ -60,7 +64,14 @@ def main() -> None:
         if options.here:
             measure(int(size), options.one_in)
         else:
-            command = [sys.executable, "-m", "benchmarks.metrics_scale", "--here", "--one-in", str(options.one_in)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.metrics_scale",
+                "--here",
+                "--one-in",
+                str(options.one_in),
+            ]
             subprocess.run([*command, str(size)], check=True)
 
 

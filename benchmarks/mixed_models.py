@@ -37,7 +37,9 @@ def draw(subjects: int, items: int) -> tuple[dict[str, Any], Any]:
 
 
 def fit_ours(labels: dict[str, Any], values: Any) -> dict[str, float]:
-    model = MultiviewPLDA(dict.fromkeys(labels, 1), tol=1e-9, max_iter=2000).fit(values[:, None], labels)
+    model = MultiviewPLDA(dict.fromkeys(labels, 1), tol=1e-9, max_iter=2000).fit(
+        values[:, None], labels
+    )
     return {
         "mean": float(model.mean_[0]),
         **{view: model.loadings_[view].item() ** 2 for view in labels},
@@ -81,7 +83,10 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     theirs = fit_statsmodels(labels, values)
     seconds["statsmodels MixedLM"] = time.perf_counter() - begin
     return {
-        "machine": {"statsmodels": version("statsmodels"), "clock": "wall seconds, one BLAS thread"},
+        "machine": {
+            "statsmodels": version("statsmodels"),
+            "clock": "wall seconds, one BLAS thread",
+        },
         "case": f"{case['subjects']} subjects x {case['items']} items, {len(values)} values, maximum likelihood",
         "seconds": seconds,
         "ratio": seconds["statsmodels MixedLM"] / seconds["mvplda"],

@@ -24,7 +24,15 @@ import numpy as np
 from scipy.linalg import cholesky, eigh, solve
 
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
-from mvplda.adaptation import _with, adapt, aligning_matrix, coral_plus, covariance_share, recentred, shift_mean
+from mvplda.adaptation import (
+    _with,
+    adapt,
+    aligning_matrix,
+    coral_plus,
+    covariance_share,
+    recentred,
+    shift_mean,
+)
 from mvplda.inference.parameters import Parameters
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
@@ -41,7 +49,10 @@ NONE, MOVED = "no adaptation", "centring, by amount (mvplda adapt)"
 @lru_cache(maxsize=2)
 def read(path: Path) -> dict[str, np.ndarray]:
     with np.load(path) as data:
-        return {name: data[name].astype(np.float64) if name == "X" else data[name] for name in data.files}
+        return {
+            name: data[name].astype(np.float64) if name == "X" else data[name]
+            for name in data.files
+        }
 
 
 @lru_cache(maxsize=1)
@@ -55,18 +66,24 @@ def models(folder: Path) -> dict[str, Bundle]:
     return {
         "cosine": Bundle(unit_chain(), CosineScorer(centre=False)).fit(X),
         "joint, prior": Bundle(unit_chain(), few).fit(X, labels),
-        "joint": Bundle(standard_chain(100), MultiviewPLDA(views, noise="full", max_iter=15)).fit(X, labels),
+        "joint": Bundle(standard_chain(100), MultiviewPLDA(views, noise="full", max_iter=15)).fit(
+            X, labels
+        ),
     }
 
 
 # What is tried: a bundle of the old place and vectors of the new one give a bundle for it.
 
 
-def centred(bundle: Bundle, X: np.ndarray, change: Callable[..., Any] | None = None, weight: Any = "auto") -> Bundle:
+def centred(
+    bundle: Bundle, X: np.ndarray, change: Callable[..., Any] | None = None, weight: Any = "auto"
+) -> Bundle:
     """The preprocessing centred on the new place, then something done to the model."""
     result = Bundle(recentred(bundle.preprocessing, X, weight), bundle.scorer)
     if change is not None:
-        result.scorer = change(shift_mean(bundle.scorer, result.prepare(X), weight), result.prepare(X))
+        result.scorer = change(
+            shift_mean(bundle.scorer, result.prepare(X), weight), result.prepare(X)
+        )
     return result
 
 
@@ -84,7 +101,12 @@ def with_total(rule: Callable[..., list[np.ndarray]]) -> Callable[..., Multiview
         share = covariance_share(X, total)
         *views, noise = rule(parts, total, (1 - share) * total + share * np.cov(X.T))
         floor = 1e-9 * np.trace(total) / len(total) * np.eye(len(total))
-        return _with(model, Parameters(p.mean, tuple(cholesky(v + floor, lower=True) for v in views), noise + floor))
+        return _with(
+            model,
+            Parameters(
+                p.mean, tuple(cholesky(v + floor, lower=True) for v in views), noise + floor
+            ),
+        )
 
     return change
 
@@ -167,13 +189,22 @@ def judge(
     def measured(bundle: Bundle, interval: bool = True) -> list[Any]:
         profiles = bundle.enrol(data["X"][enrol], ids)
         both = bundle.llr(profiles, data["X"][test])
-        across = both if isinstance(bundle.scorer, CosineScorer) else bundle.llr(profiles, data["X"][test], **ACROSS)
+        across = (
+            both
+            if isinstance(bundle.scorer, CosineScorer)
+            else bundle.llr(profiles, data["X"][test], **ACROSS)
+        )
         found = []
-        for scores, targets, others in ((both, kinds["TC"], ~kinds["TC"]), (across, kinds["TW"], kinds["IW"])):
+        for scores, targets, others in (
+            (both, kinds["TC"], ~kinds["TC"]),
+            (across, kinds["TW"], kinds["IW"]),
+        ):
             found.append([100 * float(eer(scores[targets], scores[others]))])
             if interval:
                 split = {"TC": targets, "IC": others}
-                end = speaker_intervals(np.asarray(scores, dtype=np.float64), split, *people, far=()).of("Total", "eer")
+                end = speaker_intervals(
+                    np.asarray(scores, dtype=np.float64), split, *people, far=()
+                ).of("Total", "eer")
                 found[-1] += [100 * end.low, 100 * end.high]
         return found
 
@@ -185,19 +216,28 @@ def judge(
             rows = order[: np.searchsorted(spent, minutes) + 1]
             labels = {view: data[view][rows] for view in VIEWS}
             moved = None if change is None else change(trained[model], data["X"][rows], labels)
-            result[row][str(minutes)] = before[model] if moved is None else measured(moved, intervals and row == MOVED)
+            result[row][str(minutes)] = (
+                before[model] if moved is None else measured(moved, intervals and row == MOVED)
+            )
     return result
 
 
 def whole(results: dict[str, Any]) -> list[str]:
     """New places that have recordings for every number of minutes."""
-    return [place for place, draws in results.items() if place != "clean" and str(MINUTES[-1]) in draws[0][NONE]]
+    return [
+        place
+        for place, draws in results.items()
+        if place != "clean" and str(MINUTES[-1]) in draws[0][NONE]
+    ]
 
 
 def table(results: dict[str, Any]) -> str:
     """Means over new places, and every place for itself."""
     together = whole(results)
-    lines = [f"EER in %, means over draws of the recordings; all new places: {', '.join(together)}.", ""]
+    lines = [
+        f"EER in %, means over draws of the recordings; all new places: {', '.join(together)}.",
+        "",
+    ]
     for question, title in enumerate(("Same speaker and phrase", "Same speaker, other phrase")):
         for name in ("all new places", *results):
             places = together if name == "all new places" else [name]
@@ -206,9 +246,13 @@ def table(results: dict[str, Any]) -> str:
             for row in results[places[0]][0]:
                 cells = []
                 for time in times:
-                    values = [draw[row][time][question] for place in places for draw in results[place]]
+                    values = [
+                        draw[row][time][question] for place in places for draw in results[place]
+                    ]
                     mean, *ends = np.mean(values, axis=0)
-                    interval = f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and len(places) == 1 else ""
+                    interval = (
+                        f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends and len(places) == 1 else ""
+                    )
                     cells.append(f"{mean:.2f}{interval}")
                 rows.append([row, *cells])
             lines += [f"**{title}: {name}**", "", *markdown_rows(rows), ""]
@@ -220,12 +264,27 @@ def draw_minutes(results: dict[str, Any], path: Path) -> Path:
     places, times = whole(results), ["0", *map(str, MINUTES)]
     for question, axes in enumerate(panels):
         for k, row in enumerate(name for name in FEW if name in results[places[0]][0]):
-            values = [np.mean([draw[row][t][question][0] for p in places for draw in results[p]]) for t in times]
-            axes.plot(times, values, "o-", label=row, color=SYSTEM_COLOURS[(3 * k) % len(SYSTEM_COLOURS)], ms=4)
+            values = [
+                np.mean([draw[row][t][question][0] for p in places for draw in results[p]])
+                for t in times
+            ]
+            axes.plot(
+                times,
+                values,
+                "o-",
+                label=row,
+                color=SYSTEM_COLOURS[(3 * k) % len(SYSTEM_COLOURS)],
+                ms=4,
+            )
         axes.set(xlabel="minutes of unlabelled recordings", ylabel="EER, %", ylim=(0, None))
         axes.set_title(("same speaker and phrase", "same speaker, other phrase")[question])
         axes.grid(alpha=0.25)
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
+    fig.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        fontsize="small",
+    )
     return save_figure(fig, path)
 
 
@@ -233,9 +292,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("places", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("results/places"))
-    parser.add_argument("--draws", type=int, default=3, help="draw so many times which recordings come first")
-    parser.add_argument("--row", action="append", choices=list(ROWS), help="judge only this; may be repeated")
-    parser.add_argument("--no-intervals", action="store_true", help="leave out intervals, which take most of the time")
+    parser.add_argument(
+        "--draws", type=int, default=3, help="draw so many times which recordings come first"
+    )
+    parser.add_argument(
+        "--row", action="append", choices=list(ROWS), help="judge only this; may be repeated"
+    )
+    parser.add_argument(
+        "--no-intervals",
+        action="store_true",
+        help="leave out intervals, which take most of the time",
+    )
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     names = sorted(path.stem for path in options.places.glob("*.npz"))
@@ -244,7 +311,9 @@ def main() -> None:
     jobs = [(options.places, name, draw, *asked) for name in names for draw in range(options.draws)]
     results: dict[str, Any] = {name: [] for name in names}
     with ProcessPoolExecutor(options.workers) as pool:
-        for (_, name, draw, *_), found in zip(jobs, pool.map(judge, *zip(*jobs, strict=True)), strict=True):
+        for (_, name, draw, *_), found in zip(
+            jobs, pool.map(judge, *zip(*jobs, strict=True)), strict=True
+        ):
             results[name].append(found)
             print(name, draw, {row: round(found[row]["2"][0][0], 2) for row in wanted}, flush=True)
     options.output.mkdir(parents=True, exist_ok=True)

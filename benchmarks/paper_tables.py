@@ -12,8 +12,18 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "paper"
 KINDS = ("IW", "IC", "TW", "Total")
 PAPER = {
-    "RSR2015, the paper's": ((0.95, 0.03, 0.02), (7.86, 6.50, 3.23), (3.14, 0.11, 0.09), (1.45, 0.73, 0.41)),
-    "Huiting202, the paper's": ((0.86, 0.17, 0.13), (4.57, 3.91, 2.37), (6.71, 0.83, 0.70), (1.37, 0.62, 0.38)),
+    "RSR2015, the paper's": (
+        (0.95, 0.03, 0.02),
+        (7.86, 6.50, 3.23),
+        (3.14, 0.11, 0.09),
+        (1.45, 0.73, 0.41),
+    ),
+    "Huiting202, the paper's": (
+        (0.86, 0.17, 0.13),
+        (4.57, 3.91, 2.37),
+        (6.71, 0.83, 0.70),
+        (1.37, 0.62, 0.38),
+    ),
 }
 CORPORA = {
     "jvectors": "j-vectors from elsewhere",
@@ -54,28 +64,41 @@ def by_kind(columns: dict[str, str], paper: bool) -> list[str]:
     lines = ["| | | " + " | ".join(columns.values()) + " |", "|:---|:---|" + "---:|" * len(columns)]
     for name, rows in PAPER.items() if paper else ():
         for kind, (cosine, plda, joint) in zip(KINDS, rows, strict=True):
-            lines.append(f"| {name if kind == 'IW' else ''} | {kind} | {cosine:.2f} | {plda:.2f} | {joint:.2f} | |")
+            lines.append(
+                f"| {name if kind == 'IW' else ''} | {kind} | {cosine:.2f} | {plda:.2f} | {joint:.2f} | |"
+            )
     for name, found in stored().items():
         systems = found["systems"]
         if not set(columns) <= set(systems):
             continue
         for kind in KINDS:
             cells = [cell(systems.get(column), kind) for column in columns]
-            lines.append(f"| {CORPORA[name] if kind == 'IW' else ''} | {kind} | " + " | ".join(cells) + " |")
+            lines.append(
+                f"| {CORPORA[name] if kind == 'IW' else ''} | {kind} | " + " | ".join(cells) + " |"
+            )
     return lines
 
 
 def ratios(kind: str) -> list[str]:
-    lines = ["| | " + " | ".join(f"{a} / {b}" for a, b in PAIRS) + " |", "|:---|" + "---:|" * len(PAIRS)]
+    lines = [
+        "| | " + " | ".join(f"{a} / {b}" for a, b in PAIRS) + " |",
+        "|:---|" + "---:|" * len(PAIRS),
+    ]
     for name, found in stored().items():
-        tests = {(pair["of"], pair["with"]): pair["kinds"][kind]["eer"] for pair in found["comparisons"]}
+        tests = {
+            (pair["of"], pair["with"]): pair["kinds"][kind]["eer"] for pair in found["comparisons"]
+        }
         cells = [_ratio(tests.get(pair)) for pair in PAIRS]
         lines.append(f"| {CORPORA[name]} | " + " | ".join(cells) + " |")
     return lines
 
 
 def _ratio(test: dict[str, Any] | None) -> str:
-    return "" if test is None else f"{test['a'] / test['b']:.2f} [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
+    return (
+        ""
+        if test is None
+        else f"{test['a'] / test['b']:.2f} [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
+    )
 
 
 if __name__ == "__main__":

@@ -41,17 +41,23 @@ def speechbrain(X: Any, y: Any, rank: int, iterations: int) -> None:
     names = np.array([f"class{i}" for i in y], dtype="|O")
     utterances = np.array([f"vector{i}" for i in range(len(y))], dtype="|O")
     nothing = np.array([None] * len(y))
-    vectors = StatObject_SB(names, utterances, nothing, nothing, np.ones((len(y), 1)), X.astype(np.float64))
+    vectors = StatObject_SB(
+        names, utterances, nothing, nothing, np.ones((len(y), 1)), X.astype(np.float64)
+    )
     PLDA(rank_f=rank, nb_iter=iterations).plda(vectors)
 
 
 PEERS = {"hyperion": hyperion, "speechbrain": speechbrain}
 
 
-def run_peer(name: str, case: dict[str, int], rounds: int, python: str = sys.executable) -> dict[str, Any]:
+def run_peer(
+    name: str, case: dict[str, int], rounds: int, python: str = sys.executable
+) -> dict[str, Any]:
     """Seconds of a peer and of bare X'X beside it, or why there are none."""
     try:
-        found: dict[str, Any] = in_another_process("benchmarks.peers", name, case, rounds, python=python)
+        found: dict[str, Any] = in_another_process(
+            "benchmarks.peers", name, case, rounds, python=python
+        )
     except (OSError, RuntimeError) as error:
         return {"missing": f"not installed ({error})"}
     return found
@@ -72,7 +78,11 @@ def main() -> None:
         "peer": lambda: PEERS[name](X, y, case["rank"], case["iterations"]),
     }
     best = best_of(rows, rounds)
-    print(json.dumps({"seconds": best["peer"], "bare": best["bare"], "ratio": best["peer"] / best["bare"]}))
+    print(
+        json.dumps(
+            {"seconds": best["peer"], "bare": best["bare"], "ratio": best["peer"] / best["bare"]}
+        )
+    )
 
 
 if __name__ == "__main__":

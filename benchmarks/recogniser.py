@@ -28,10 +28,16 @@ COMPONENTS = (288, 5, 3, 2)
 """Of the vectors of words that the recogniser hears by."""
 
 
-def measured(scores: np.ndarray, speaker: np.ndarray, phrase: np.ndarray) -> dict[str, dict[str, float]]:
+def measured(
+    scores: np.ndarray, speaker: np.ndarray, phrase: np.ndarray
+) -> dict[str, dict[str, float]]:
     """EER, Cllr and minCllr of "the same speaker?" over all trials, and of those with the same and other phrases."""
     found = {}
-    for name, of in (("all", np.ones_like(phrase)), ("same phrase", phrase), ("other phrase", ~phrase)):
+    for name, of in (
+        ("all", np.ones_like(phrase)),
+        ("same phrase", phrase),
+        ("other phrase", ~phrase),
+    ):
         row = evaluate(scores[of], speaker[of], far=())["Total"]
         found[name] = {metric: float(row[metric]) for metric in ("eer", "cllr", "min_cllr")}
     return found
@@ -46,17 +52,23 @@ def study(folder: Path) -> dict[str, Any]:
     enrols = np.flatnonzero(~own & (session < ENROLMENT))
     tests = np.flatnonzero(~own & (session >= ENROLMENT) & (session < LAST))
     views = dict.fromkeys(["speaker", "phrase", "speaker:phrase"])
-    voices = Bundle(unit_chain(), MultiviewPLDA(views, prior="isotropic", prior_strength=STRENGTHS, max_iter=0))
+    voices = Bundle(
+        unit_chain(), MultiviewPLDA(views, prior="isotropic", prior_strength=STRENGTHS, max_iter=0)
+    )
     X = data.X["campplus"]
     voices.fit(X[own], training)
     cells = np.char.add(np.char.add(labels["speaker"][enrols], " "), labels["phrase"][enrols])
     profiles = voices.enrol(X[enrols], cells, {"phrase": labels["phrase"][enrols]})
     plain = voices.enrol(X[enrols], cells)
-    claimed = {view: np.array([cell.split()[i] for cell in profiles.ids]) for i, view in enumerate(labels)}
+    claimed = {
+        view: np.array([cell.split()[i] for cell in profiles.ids]) for i, view in enumerate(labels)
+    }
     speaker, phrase = (np.equal.outer(claimed[view], labels[view][tests]) for view in labels)
 
     def row(enrolled: Any, side: Any, **asked: Any) -> dict[str, Any]:
-        return measured(voices.llr(enrolled, side, same="speaker", dtype=np.float64, **asked), speaker, phrase)
+        return measured(
+            voices.llr(enrolled, side, same="speaker", dtype=np.float64, **asked), speaker, phrase
+        )
 
     def told(names: np.ndarray) -> Any:
         return voices.enrol(X[tests], labels={"phrase": names})
@@ -71,7 +83,10 @@ def study(folder: Path) -> dict[str, Any]:
     for count in COMPONENTS:
         few = words if count == words.shape[1] else centred @ axes[:count].T
         chain = unit_chain() if count == words.shape[1] else None
-        hearing = Bundle(chain, MultiviewPLDA({"phrase": None}, prior="isotropic", prior_strength=0.2, max_iter=0))
+        hearing = Bundle(
+            chain,
+            MultiviewPLDA({"phrase": None}, prior="isotropic", prior_strength=0.2, max_iter=0),
+        )
         hearing.fit(few[own], {"phrase": training["phrase"]})
         heard = hearing.recognise(few[tests], "phrase", new=False)
         guess = np.asarray(heard.classes)[heard.posteriors.argmax(axis=1)]
@@ -79,13 +94,21 @@ def study(folder: Path) -> dict[str, Any]:
         name = f"{count} components, {100 * right:.1f} % right"
         soft = Recognised(heard.posteriors, heard.classes)
         rows[f"heard, as posteriors: {name}"] = row(profiles, X[tests], known={"phrase": soft})
-        rows[f"heard, the likeliest as a fact: {name}"] = row(profiles, told(guess), known=["phrase"])
-    rows["phrase of both sides known"] = row(profiles, told(labels["phrase"][tests]), known=["phrase"])
+        rows[f"heard, the likeliest as a fact: {name}"] = row(
+            profiles, told(guess), known=["phrase"]
+        )
+    rows["phrase of both sides known"] = row(
+        profiles, told(labels["phrase"][tests]), known=["phrase"]
+    )
     return found
 
 
 def table(found: dict[str, Any]) -> str:
-    parts = [(part, metric) for part in ("all", "same phrase", "other phrase") for metric in ("eer", "cllr")]
+    parts = [
+        (part, metric)
+        for part in ("all", "same phrase", "other phrase")
+        for metric in ("eer", "cllr")
+    ]
     head = ["", *(f"{part}, {'EER %' if metric == 'eer' else 'Cllr'}" for part, metric in parts)]
     body = [
         [name, *(f"{100 * row[p][m]:.2f}" if m == "eer" else f"{row[p][m]:.3f}" for p, m in parts)]

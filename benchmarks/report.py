@@ -26,9 +26,14 @@ OURS, BARE, OTHERS = "#c44e52", "#8c8c8c", "#4c72b0"
 
 def machine() -> dict[str, Any]:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    blas = [f"{b['internal_api']} {b['version']} {b.get('architecture', '')}" for b in threadpool_info()]
+    blas = [
+        f"{b['internal_api']} {b['version']} {b.get('architecture', '')}" for b in threadpool_info()
+    ]
     return {
-        "processor": next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), platform.machine()),
+        "processor": next(
+            (x.split(":")[1].strip() for x in lines if x.startswith("model name")),
+            platform.machine(),
+        ),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
@@ -43,17 +48,24 @@ def write(name: str, figures: dict[str, Any], output: Path) -> list[Path]:
     output.mkdir(parents=True, exist_ok=True)
     text = output / f"{name}.json"
     about = {"benchmark": name, "machine": {**machine(), **figures.get("machine", {})}}
-    text.write_text(json.dumps({**about, **{k: v for k, v in figures.items() if k != "machine"}}, indent=2) + "\n")
+    text.write_text(
+        json.dumps({**about, **{k: v for k, v in figures.items() if k != "machine"}}, indent=2)
+        + "\n"
+    )
     return [text, *draw(name, output)]
 
 
-def study_command(name: str, about: str | None, study: Any, table: Any, *, keeps_vectors: bool = False) -> None:
+def study_command(
+    name: str, about: str | None, study: Any, table: Any, *, keeps_vectors: bool = False
+) -> None:
     """The command line of a study of the shared data: its figures and its table go to results/NAME.
 
     study : called with the folder of the data and, where it keeps vectors, that which they are kept in
     table : makes Markdown of what the study found
     """
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", type=Path)
     parser.add_argument("-o", "--output", type=Path, default=Path("results") / name)
     if keeps_vectors:
@@ -84,19 +96,36 @@ def lines_of(figures: Any, depth: int = 0) -> list[str]:
         elif isinstance(value, list):
             lines += ["  " * depth + f"{name}:"]
             for item in value:
-                lines += [*(lines_of(item, depth + 1) if isinstance(item, dict) else ["  " * depth + str(item)]), ""]
+                lines += [
+                    *(
+                        lines_of(item, depth + 1)
+                        if isinstance(item, dict)
+                        else ["  " * depth + str(item)]
+                    ),
+                    "",
+                ]
         else:
             shown = f"{value:.3g}" if isinstance(value, float) else str(value)
             lines.append("  " * depth + f"{name:<40} {shown}")
     return lines
 
 
-def _bars(axes: Any, values: dict[str, float], colours: list[str], label: str, *, log: bool) -> None:
+def _bars(
+    axes: Any, values: dict[str, float], colours: list[str], label: str, *, log: bool
+) -> None:
     names = list(values)
     axes.barh(names[::-1], [values[n] for n in names[::-1]], color=colours[::-1])
     for i, n in enumerate(names[::-1]):
         shown = f"{values[n]:.3g}" if values[n] < 1000 else f"{values[n]:.0f}"
-        axes.annotate(shown, (values[n], i), (4, 0), textcoords="offset points", va="center", fontsize=8, bbox=PLAIN)
+        axes.annotate(
+            shown,
+            (values[n], i),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=8,
+            bbox=PLAIN,
+        )
     axes.set_xlabel(label)
     axes.margins(x=0.15)
     if log:
@@ -125,7 +154,11 @@ def _plot_train(figures: dict[str, Any], path: Path) -> None:
     quoted = case["peers quoted, ratio to their bare X'X"]
     if quoted:
         axes.axvline(
-            0.45 * min(quoted.values()), color="black", linestyle=":", zorder=0, label="0.45 of the fastest peer"
+            0.45 * min(quoted.values()),
+            color="black",
+            linestyle=":",
+            zorder=0,
+            label="0.45 of the fastest peer",
         )
         axes.legend(fontsize=8)
     axes.set_title(f"PLDA, full noise, 10 iterations: {case['case']}", fontsize=10, loc="left")
@@ -134,7 +167,9 @@ def _plot_train(figures: dict[str, Any], path: Path) -> None:
 
 
 def _plot_joint(figures: dict[str, Any], path: Path) -> None:
-    figure, panels = plt.subplots(len(figures["cases"]), 1, figsize=(7.5, 4.5), layout="constrained")
+    figure, panels = plt.subplots(
+        len(figures["cases"]), 1, figsize=(7.5, 4.5), layout="constrained"
+    )
     for axes, case in zip(panels, figures["cases"], strict=True):
         seconds = case["seconds"]
         values = {
@@ -156,16 +191,33 @@ def _plot_scale(figures: dict[str, Any], path: Path) -> None:
         rows = figures[title]
         x = [row[what] for row in rows]
         times = (("statistics", "o-", OURS), ("bare X'X", ":", BARE), ("generation", "--", BARE))
-        iterations = (("an iteration, diagonal noise", "s-", OTHERS), ("an iteration, full noise", "s--", OTHERS))
+        iterations = (
+            ("an iteration, diagonal noise", "s-", OTHERS),
+            ("an iteration, full noise", "s--", OTHERS),
+        )
         for name, style, colour in (*times, *iterations):
             above.loglog(x, [row["seconds"][name] for row in rows], style, color=colour, label=name)
         memory = [row["peak memory above the libraries, MiB"] for row in rows]
-        below.loglog(x, [m["statistics"] for m in memory], "o-", color=OURS, label="statistics, peak")
-        below.loglog(x, [m["EM, full noise"] for m in memory], "s--", color=OTHERS, label="EM with full noise, more")
+        below.loglog(
+            x, [m["statistics"] for m in memory], "o-", color=OURS, label="statistics, peak"
+        )
+        below.loglog(
+            x,
+            [m["EM, full noise"] for m in memory],
+            "s--",
+            color=OTHERS,
+            label="EM with full noise, more",
+        )
         for name, style in (("vectors themselves, MiB", "--"), ("class sums themselves, MiB", ":")):
-            below.loglog(x, [row[name] for row in rows], style, color=BARE, label=name.removesuffix(", MiB"))
-        fixed = {k: rows[0][k] for k in ("vectors", "speakers", "dimension") if rows[0][k] == rows[-1][k]}
-        words = [f"D = {v}" if name == "dimension" else f"{v:,} {name}" for name, v in fixed.items()]
+            below.loglog(
+                x, [row[name] for row in rows], style, color=BARE, label=name.removesuffix(", MiB")
+            )
+        fixed = {
+            k: rows[0][k] for k in ("vectors", "speakers", "dimension") if rows[0][k] == rows[-1][k]
+        }
+        words = [
+            f"D = {v}" if name == "dimension" else f"{v:,} {name}" for name, v in fixed.items()
+        ]
         above.set_title(f"{title}: {', '.join(words)}", fontsize=9)
         below.set_ylim(bottom=1)
         below.set_xlabel(what)
@@ -185,8 +237,16 @@ def _plot_crossed(figures: dict[str, Any], path: Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     for method, colour in (("exact", BARE), ("variational", OURS)):
         left.loglog(size, [r["seconds"][method] for r in rows], "o-", color=colour, label=method)
-        middle.loglog(size, [max(r["extra memory, MiB"][method], 0.1) for r in rows], "o-", color=colour, label=method)
-    left.axvline(found["dense size of AUTO_OPERATIONS"], color=OTHERS, linestyle="--", label='"auto" changes')
+        middle.loglog(
+            size,
+            [max(r["extra memory, MiB"][method], 0.1) for r in rows],
+            "o-",
+            color=colour,
+            label=method,
+        )
+    left.axvline(
+        found["dense size of AUTO_OPERATIONS"], color=OTHERS, linestyle="--", label='"auto" changes'
+    )
     left.set(xlabel="latents after elimination", ylabel="seconds an iteration, one thread")
     middle.set(xlabel="latents after elimination", ylabel="extra memory of an E step, MiB")
     for name, label, colour in (
@@ -194,7 +254,9 @@ def _plot_crossed(figures: dict[str, Any], path: Path) -> None:
         ("bound below the log-likelihood, nat a vector", "after elimination (ours)", OURS),
     ):
         right.loglog(size, [r[name] for r in rows], "o-", color=colour, label=label)
-    right.set(xlabel="latents after elimination", ylabel="bound below the log-likelihood, nat a vector")
+    right.set(
+        xlabel="latents after elimination", ylabel="bound below the log-likelihood, nat a vector"
+    )
     for axes in (left, middle, right):
         axes.set_xticks(size[::2], [str(x) for x in size[::2]])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -209,15 +271,27 @@ def _plot_gpu_training(figures: dict[str, Any], path: Path) -> None:
     of = figures["statistics of"]
     titles = (
         f"statistics of {of['vectors']:.3g} vectors, D = {of['dimension']}",
-        "EM, {speakers:.0e} speakers, {phrases} phrases, ranks {ranks[0]}+{ranks[1]}".format(**figures["EM of"]),
+        "EM, {speakers:.0e} speakers, {phrases} phrases, ranks {ranks[0]}+{ranks[1]}".format(
+            **figures["EM of"]
+        ),
     )
     for axes, part, title in zip((left, right), ("statistics", "EM"), titles, strict=True):
         if part == "statistics":
-            rows = {row["name"].removesuffix(", all chunks"): row["seconds"] for row in figures[part]}
+            rows = {
+                row["name"].removesuffix(", all chunks"): row["seconds"] for row in figures[part]
+            }
             rows = {name: value for name, value in rows.items() if "one chunk" not in name}
         else:
-            rows = {row["name"]: 1e3 * row["seconds"] for row in figures[part] if "iteration" in row["name"][-40:]}
-            rows = {name: value for name, value in rows.items() if "first iteration" not in name and "10" not in name}
+            rows = {
+                row["name"]: 1e3 * row["seconds"]
+                for row in figures[part]
+                if "iteration" in row["name"][-40:]
+            }
+            rows = {
+                name: value
+                for name, value in rows.items()
+                if "first iteration" not in name and "10" not in name
+            }
         colours = [BARE if name.startswith(("bare", "generation")) else OURS for name in rows]
         _bars(axes, rows, colours, "seconds" if part == "statistics" else "milliseconds", log=False)
         axes.set_title(f"{title}, {figures['device']}", fontsize=9, loc="left", x=-0.4)
@@ -229,16 +303,23 @@ def _plot_scoring(figures: dict[str, Any], path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     shares = {"bare float32 product": 1.0}
     colours = [BARE]
-    for name, label in (("one view", "mvplda, one view"), ("two views", "mvplda, two views (of three products)")):
+    for name, label in (
+        ("one view", "mvplda, one view"),
+        ("two views", "mvplda, two views (of three products)"),
+    ):
         shares[label] = figures[name]["share of the bare products"]["mvplda, out="]
         colours.append(OURS)
     for name, share in figures["peers quoted, share of their bare product (one view)"].items():
         shares[f"{name}, one view (quoted)"] = share
         colours.append(OTHERS)
-    _bars(left, shares, colours, "share of the bare products' speed, one thread (log scale)", log=True)
+    _bars(
+        left, shares, colours, "share of the bare products' speed, one thread (log scale)", log=True
+    )
     rows = figures["LLR a second by size"]
     for name, colour in zip([n for n in rows[0] if n != "size"], (OURS, OTHERS), strict=True):
-        right.loglog([r["size"] for r in rows], [r[name] for r in rows], "o-", color=colour, label=name)
+        right.loglog(
+            [r["size"] for r in rows], [r[name] for r in rows], "o-", color=colour, label=name
+        )
     right.set_xlabel("profiles, and tests")
     right.set_ylabel("LLR a second, one thread")
     right.grid(alpha=0.3)

@@ -54,7 +54,9 @@ class Source:
         self.vectors, self.speakers, self.dimension = vectors, speakers, dimension
         rng = np.random.default_rng(0)
         self.latents = rng.standard_normal((speakers, LATENTS), dtype=np.float32)
-        self.loading = rng.standard_normal((LATENTS, dimension), dtype=np.float32) / np.float32(LATENTS**0.5)
+        self.loading = rng.standard_normal((LATENTS, dimension), dtype=np.float32) / np.float32(
+            LATENTS**0.5
+        )
         self.phrases = rng.standard_normal((PHRASES, dimension), dtype=np.float32)
 
     def batches(self) -> Iterator[tuple[Any, Any, Any]]:
@@ -62,7 +64,9 @@ class Source:
         step = max(1, BATCH_BYTES // (4 * self.dimension))
         for start in range(0, self.vectors, step):
             row = np.arange(start, min(start + step, self.vectors))
-            speaker = np.where(row < self.speakers, row, rng.integers(0, self.speakers, size=len(row)))
+            speaker = np.where(
+                row < self.speakers, row, rng.integers(0, self.speakers, size=len(row))
+            )
             phrase = rng.integers(0, PHRASES, size=len(row))
             X = rng.standard_normal((len(row), self.dimension), dtype=np.float32)
             X += self.latents[speaker] @ self.loading
@@ -80,7 +84,9 @@ def gather(source: Source) -> tuple[SufficientStatistics, dict[str, float]]:
         before, clock = clock, time.process_time()
         spent["generation"] += clock - before
         sums = sums or HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X))
-        sums.add(X, classes.number({"speaker": label_codes(speaker), "phrase": label_codes(phrase)}))
+        sums.add(
+            X, classes.number({"speaker": label_codes(speaker), "phrase": label_codes(phrase)})
+        )
         before, clock = clock, time.process_time()
         spent["statistics"] += clock - before
     assert sums is not None
@@ -96,7 +102,9 @@ def iteration(statistics: SufficientStatistics, kind: Any, rank: int, rounds: in
     noise = NoiseModel(kind, 1e-6 * statistics.variance, statistics.variance)
     design = Design.of(sums, ranks, iterations=10)
     post = posterior(design, moment_start(sums, ranks, noise, np.random.default_rng(0)))
-    return best_of({"": lambda: posterior(design, m_step(sums, post, noise, (0.0, 0.0)))}, rounds)[""]
+    return best_of({"": lambda: posterior(design, m_step(sums, post, noise, (0.0, 0.0)))}, rounds)[
+        ""
+    ]
 
 
 def bare_product(source: Source) -> float:
@@ -146,9 +154,13 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         print(json.dumps(found), file=sys.stderr, flush=True)
         return found
 
-    by_vectors = [measured(vectors=n, speakers=min(usual["speakers"], n // 10)) for n in case["vectors"]]
+    by_vectors = [
+        measured(vectors=n, speakers=min(usual["speakers"], n // 10)) for n in case["vectors"]
+    ]
     by_speakers = [measured(speakers=c) for c in case["speakers"]]
-    by_dimension = [measured(vectors=case["vectors by dimension"], dimension=d) for d in case["dimensions"]]
+    by_dimension = [
+        measured(vectors=case["vectors by dimension"], dimension=d) for d in case["dimensions"]
+    ]
     return {
         "case": f"float32 vectors drawn in batches of 16 MiB, {PHRASES} phrases, full second moment, speaker rank "
         f"{case['rank']}; one thread of a machine that others use as well: expect a fifth more or less",
@@ -159,7 +171,9 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     }
 
 
-def extended(by_vectors: list[Any], by_speakers: list[Any], by_dimension: list[Any], rank: int) -> dict[str, Any]:
+def extended(
+    by_vectors: list[Any], by_speakers: list[Any], by_dimension: list[Any], rank: int
+) -> dict[str, Any]:
     """What a thousand million vectors take, if the lines go on.
 
     Of the time of a vector the product is measured at this D; what many speakers in random order add is measured at
@@ -169,10 +183,13 @@ def extended(by_vectors: list[Any], by_speakers: list[Any], by_dimension: list[A
     t = np.log([row["seconds"]["statistics"] for row in by_vectors[-2:]])
     wide = min(by_dimension, key=lambda row: abs(row["dimension"] - FAR["dimension"]))
     few, many = (
-        min(by_speakers, key=lambda row: abs(row["speakers"] - count)) for count in (wide["speakers"], FAR["speakers"])
+        min(by_speakers, key=lambda row: abs(row["speakers"] - count))
+        for count in (wide["speakers"], FAR["speakers"])
     )
     each = wide["seconds"]["statistics"] / wide["vectors"]
-    more = max(many["seconds"]["statistics"] - few["seconds"]["statistics"], 0.0) / many["vectors"]  # rows far apart
+    more = (
+        max(many["seconds"]["statistics"] - few["seconds"]["statistics"], 0.0) / many["vectors"]
+    )  # rows far apart
     more *= FAR["dimension"] / many["dimension"]
     total = FAR["vectors"] * (each + more)
     sums = FAR["speakers"] * FAR["dimension"] * 8 / 2**30

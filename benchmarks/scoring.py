@@ -22,7 +22,12 @@ QUOTED = {
     "wespeaker": 3e4,
 }
 QUOTED_BARE = 8.9e7 / 0.25
-QUOTED_LISTS = {"DCA-PLDA": 1e6 / 1.7, "hyperion": 1e6 / 3.7, "SpeechBrain": 1e6 / 4.0, "Kaldi": 1e6 / 11.7}
+QUOTED_LISTS = {
+    "DCA-PLDA": 1e6 / 1.7,
+    "hyperion": 1e6 / 3.7,
+    "SpeechBrain": 1e6 / 4.0,
+    "Kaldi": 1e6 / 11.7,
+}
 QUOTED_BARE_LIST = 4.6e6
 LATENCY = (512, {"speaker": 150, "phrase": 29})
 
@@ -35,7 +40,12 @@ def fitted(views: dict[str, int], dimension: int) -> tuple[MultiviewPLDA, np.nda
     labels = {view: rng.integers(0, classes[view], n) for view in views}
     X = rng.normal(size=(n, dimension))
     for view, rank in views.items():
-        X += 0.3 * (rng.normal(size=(classes[view], rank)) @ rng.normal(size=(rank, dimension)))[labels[view]]
+        X += (
+            0.3
+            * (rng.normal(size=(classes[view], rank)) @ rng.normal(size=(rank, dimension)))[
+                labels[view]
+            ]
+        )
     return MultiviewPLDA(views, max_iter=3, tol=0).fit(X, labels), X
 
 
@@ -50,14 +60,20 @@ def fresh(profiles: Any) -> Any:
 
 def sides(model: MultiviewPLDA, X: np.ndarray, profiles: int, tests: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(1)
-    return model.enrol(X[rng.integers(0, len(X), profiles)]), model.enrol(X[rng.integers(0, len(X), tests)])
+    return model.enrol(X[rng.integers(0, len(X), profiles)]), model.enrol(
+        X[rng.integers(0, len(X), tests)]
+    )
 
 
-def matrix_case(views: dict[str, int], widths: tuple[int, ...], profiles: int, tests: int, rounds: int) -> dict:
+def matrix_case(
+    views: dict[str, int], widths: tuple[int, ...], profiles: int, tests: int, rounds: int
+) -> dict:
     model, X = fitted(views, 200)
     enrol, test = sides(model, X, profiles, tests)
     rng = np.random.default_rng(2)
-    factors = [[rng.normal(size=(n, w)).astype(np.float32) for n in (profiles, tests)] for w in widths]
+    factors = [
+        [rng.normal(size=(n, w)).astype(np.float32) for n in (profiles, tests)] for w in widths
+    ]
     out = np.ones((profiles, tests), dtype=np.float32)
     memory = extra_memory(lambda: model.llr(enrol, test, out=out, threads=1))
 
@@ -69,10 +85,16 @@ def matrix_case(views: dict[str, int], widths: tuple[int, ...], profiles: int, t
         {
             "bare products": bare,
             "mvplda, out=": lambda: model.llr(fresh(enrol), fresh(test), out=out, threads=1),
-            "mvplda, out=, the same profiles again": lambda: model.llr(enrol, test, out=out, threads=1),
+            "mvplda, out=, the same profiles again": lambda: model.llr(
+                enrol, test, out=out, threads=1
+            ),
             "mvplda, fresh result": lambda: model.llr(fresh(enrol), fresh(test), threads=1),
-            "mvplda, out=, two threads": lambda: model.llr(fresh(enrol), fresh(test), out=out, threads=2),
-            "mvplda, float64, out=": lambda: model.llr(fresh(enrol), fresh(test), dtype=np.float64, threads=1),
+            "mvplda, out=, two threads": lambda: model.llr(
+                fresh(enrol), fresh(test), out=out, threads=2
+            ),
+            "mvplda, float64, out=": lambda: model.llr(
+                fresh(enrol), fresh(test), dtype=np.float64, threads=1
+            ),
         },
         rounds,
     )
@@ -88,7 +110,9 @@ def matrix_case(views: dict[str, int], widths: tuple[int, ...], profiles: int, t
     }
 
 
-def list_case(views: dict[str, int], width: int, profiles: int, tests: int, trials: int, rounds: int) -> dict:
+def list_case(
+    views: dict[str, int], width: int, profiles: int, tests: int, trials: int, rounds: int
+) -> dict:
     model, X = fitted(views, 200)
     enrol, test = sides(model, X, profiles, tests)
     rng = np.random.default_rng(3)
@@ -106,7 +130,9 @@ def list_case(views: dict[str, int], width: int, profiles: int, tests: int, tria
             np.einsum("ij,ij->i", left.take(some[:, 0], 0), right.take(some[:, 1], 0))
 
     rows = {"bare indexing and dot": indexed, "bare take and dot": taken}
-    seconds = wall({**rows, "mvplda": lambda: model.llr_trials(fresh(enrol), fresh(test), pairs)}, rounds)
+    seconds = wall(
+        {**rows, "mvplda": lambda: model.llr_trials(fresh(enrol), fresh(test), pairs)}, rounds
+    )
     return {
         "case": f"a list of {trials} trials, ranks {'+'.join(map(str, views.values()))}",
         "seconds": seconds,
@@ -120,7 +146,9 @@ def latency_case(dimension: int, views: dict[str, int], rounds: int) -> dict:
     rng = np.random.default_rng(4)
     root = rng.normal(size=(dimension, dimension)) / np.sqrt(dimension)
     loadings = {view: 0.2 * rng.normal(size=(dimension, rank)) for view, rank in views.items()}
-    model = MultiviewPLDA.from_parameters(np.zeros(dimension), loadings, root @ root.T + np.eye(dimension))
+    model = MultiviewPLDA.from_parameters(
+        np.zeros(dimension), loadings, root @ root.T + np.eye(dimension)
+    )
     X = model.sample({view: np.arange(4) for view in views}, random_state=0)
     profile, vector = model.enrol(X[:3], [0, 0, 0]), X[3:]
     rows: dict[str, Callable[[], object]] = {
@@ -137,7 +165,10 @@ def latency_case(dimension: int, views: dict[str, int], rounds: int) -> dict:
             times.append(1e3 * (time.perf_counter() - start))
         figures[name] = {"best": min(times), "median": float(np.median(times))}
     ranks = "+".join(map(str, views.values()))
-    return {"case": f"single trials, D = {dimension}, ranks {ranks}, full noise", "milliseconds": figures}
+    return {
+        "case": f"single trials, D = {dimension}, ranks {ranks}, full noise",
+        "milliseconds": figures,
+    }
 
 
 def identify_case(profiles: int, views: dict[str, int], rounds: int) -> dict:
@@ -146,7 +177,9 @@ def identify_case(profiles: int, views: dict[str, int], rounds: int) -> dict:
     rng = np.random.default_rng(5)
     enrol = model.enrol(X[rng.integers(0, len(X), profiles)])
     model.identify(enrol, X[:1], same="speaker")
-    seconds = wall({"identify": lambda: model.identify(enrol, X[:1], same="speaker")}, 3 * rounds)["identify"]
+    seconds = wall({"identify": lambda: model.identify(enrol, X[:1], same="speaker")}, 3 * rounds)[
+        "identify"
+    ]
     return {
         "case": f"the ten best of {profiles} profiles, ranks {'+'.join(map(str, views.values()))}",
         "milliseconds": 1e3 * seconds,
@@ -166,7 +199,12 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
             enrol, test = sides(model, X, size, size)
             out = np.zeros((size, size), dtype=np.float32)
             seconds = wall(
-                {"s": lambda m=model, e=enrol, t=test, o=out: m.llr(fresh(e), fresh(t), out=o, threads=1)}, rounds
+                {
+                    "s": lambda m=model, e=enrol, t=test, o=out: m.llr(
+                        fresh(e), fresh(t), out=o, threads=1
+                    )
+                },
+                rounds,
             )["s"]
             row[name] = size * size / seconds
         growth.append(row)
@@ -175,13 +213,17 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         "two views": matrix_case(joint, (40, 20, 20), profiles, tests, rounds),
         "list, one view": list_case(one, 100, profiles, tests, trials, rounds),
         "list, two views": list_case(joint, 80, profiles, tests, trials, rounds),
-        "single trials": latency_case(*((60, {"speaker": 15, "phrase": 5}) if quick else LATENCY), rounds),
+        "single trials": latency_case(
+            *((60, {"speaker": 15, "phrase": 5}) if quick else LATENCY), rounds
+        ),
         "one test against many": [
             identify_case(n, {"speaker": 100, "phrase": 20}, rounds)
             for n in ((1000,) if quick else (100_000, 1_000_000))
         ],
         "LLR a second by size": growth,
-        "peers quoted, share of their bare product (one view)": {n: v / QUOTED_BARE for n, v in QUOTED.items()},
+        "peers quoted, share of their bare product (one view)": {
+            n: v / QUOTED_BARE for n, v in QUOTED.items()
+        },
         "peers quoted, lists, share of bare indexing and dot": {
             n: v / QUOTED_BARE_LIST for n, v in QUOTED_LISTS.items()
         },

@@ -34,10 +34,15 @@ with socket.socket() as free:
 
 
 def start(
-    folder: Path, cores: set[int] | None = None, model: Path | None = None, extractor: Path | None = None
+    folder: Path,
+    cores: set[int] | None = None,
+    model: Path | None = None,
+    extractor: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """A service without limits of rate, with the default model or this one."""
-    chosen = "" if model is None else f"model=Path({str(model)!r}), extractors=({str(extractor)!r},), "
+    chosen = (
+        "" if model is None else f"model=Path({str(model)!r}), extractors=({str(extractor)!r},), "
+    )
     code = (
         f"import os; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
         "from pathlib import Path; from mvplda.serve.starting import *; from mvplda.serve.app import Door;"
@@ -45,7 +50,9 @@ def start(
         f"setup = Setup(Path({str(folder)!r}), {chosen}rules=Rules(key_rate=inf, profile_rate=inf, lock_after=10**9));"
         f"run(open_service(setup), setup, Door(open=True, at_once=2, waiting=256), '127.0.0.1', {PORT})"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     client = Client(f"http://127.0.0.1:{PORT}")
     for _ in range(600):
         try:
@@ -61,9 +68,9 @@ def speech(seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     t = np.arange(32000) / 16000
     tone = sum(np.sin(2 * np.pi * (120 + seed % 80) * k * t) / k for k in range(1, 30))
-    return 0.1 * np.maximum(0, np.sin(5 * np.pi * t)) ** 2 * (tone + rng.normal(size=len(t))) + 1e-4 * rng.normal(
-        size=len(t)
-    )
+    return 0.1 * np.maximum(0, np.sin(5 * np.pi * t)) ** 2 * (
+        tone + rng.normal(size=len(t))
+    ) + 1e-4 * rng.normal(size=len(t))
 
 
 def wav(samples: np.ndarray) -> bytes:
@@ -104,8 +111,17 @@ def load(bodies: list[tuple[str, str, bytes]], clients: int, seconds: float) -> 
     for thread in threads:
         thread.join()
     took = time.perf_counter() - began
-    found = {"clients": clients, "a_second": len(times) / took, "failed": len(wrong), "seconds": took}
-    return {**found, "p50_ms": 1e3 * float(np.quantile(times, 0.5)), "p99_ms": 1e3 * float(np.quantile(times, 0.99))}
+    found = {
+        "clients": clients,
+        "a_second": len(times) / took,
+        "failed": len(wrong),
+        "seconds": took,
+    }
+    return {
+        **found,
+        "p50_ms": 1e3 * float(np.quantile(times, 0.5)),
+        "p99_ms": 1e3 * float(np.quantile(times, 0.99)),
+    }
 
 
 def enrolled(client: Client, count: int, rng: np.random.Generator) -> tuple[list[str], int]:
@@ -126,11 +142,15 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
         process = start(Path(folder))
         try:
             names, width = enrolled(Client(f"http://127.0.0.1:{PORT}"), 20, rng)
-            vectors = [json.dumps({"vector": rng.normal(size=width).tolist()}).encode() for _ in range(100)]
+            vectors = [
+                json.dumps({"vector": rng.normal(size=width).tolist()}).encode() for _ in range(100)
+            ]
             sounds = [wav(speech(k)) for k in range(40)]
             paths = [f"/v1/profiles/{name}/verify" for name in names]
             kinds = {
-                "vectors": [(paths[k % 20], "application/json", body) for k, body in enumerate(vectors)],
+                "vectors": [
+                    (paths[k % 20], "application/json", body) for k, body in enumerate(vectors)
+                ],
                 "sound, 2 s": [(paths[k % 20], "audio/wav", body) for k, body in enumerate(sounds)],
             }
             for kind, bodies in kinds.items():
@@ -152,18 +172,37 @@ def fill(folder: Path, count: int) -> None:
     from mvplda.serve.starting import Setup, open_service
     from mvplda.serve.store import data_keys, profiles, templates
 
-    service, rng, at = open_service(Setup(folder)), np.random.default_rng(0), time.time() - count / 50
+    service, rng, at = (
+        open_service(Setup(folder)),
+        np.random.default_rng(0),
+        time.time() - count / 50,
+    )
     assert service.model is not None
     model, seal, phrase = service.model, service.vault.seal, "my-voice-is-my-key"
-    row = {"state": "enrolled", "phrases": json.dumps({phrase: "my voice is my key"}), "consent": "{}", "version": 4}
-    row |= {"model": model.store_version, "model_version": model.version, "extractor": model.extractor_name}
+    row = {
+        "state": "enrolled",
+        "phrases": json.dumps({phrase: "my voice is my key"}),
+        "consent": "{}",
+        "version": 4,
+    }
+    row |= {
+        "model": model.store_version,
+        "model_version": model.version,
+        "extractor": model.extractor_name,
+    }
     row |= {"enrollments": 3, "next_number": 4, "speech_s": 4.0, "failures": 0}
     for start in range(0, count, 10_000):
         totals = 3 * model.prepare(rng.normal(size=(min(10_000, count - start), model.width)))
         names = [f"{start + k:032x}" for k in range(len(totals))]
         keys = [service.vault.new_key(name) for name in names]
-        times = [{"created": at + n / 50, "updated": at + n / 50} for n in range(start, start + len(names))]
-        rows = [{**row, **times[k], "id": name, "user_id": f"drawn {name}"} for k, name in enumerate(names)]
+        times = [
+            {"created": at + n / 50, "updated": at + n / 50}
+            for n in range(start, start + len(names))
+        ]
+        rows = [
+            {**row, **times[k], "id": name, "user_id": f"drawn {name}"}
+            for k, name in enumerate(names)
+        ]
         sealed = [
             {
                 "profile": n,
@@ -178,7 +217,8 @@ def fill(folder: Path, count: int) -> None:
             connection.execute(templates.insert(), sealed)
         with service.store.key_engine.begin() as connection:
             connection.execute(
-                data_keys.insert(), [{"profile": n, "wrapped": k[1]} for n, k in zip(names, keys, strict=True)]
+                data_keys.insert(),
+                [{"profile": n, "wrapped": k[1]} for n, k in zip(names, keys, strict=True)],
             )
     service.store.close()
 
@@ -215,7 +255,9 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
             if service is None:
                 found = client.identify(vector=vector)
             else:
-                found = service.identify(service.heard_vector(vector), None, 5, 0.5, Caller("benchmark", "admin"))
+                found = service.identify(
+                    service.heard_vector(vector), None, 5, 0.5, Caller("benchmark", "admin")
+                )
             times.append(time.perf_counter() - began)
             assert found["profilesCount"] == count
             assert len(found["candidates"]) == 5
@@ -226,7 +268,9 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
             process.wait()
     if service is not None:
         service.store.close()
-    later = 1e3 * np.array(times[2:])  # the first reads all profiles, the second makes what is kept of them
+    later = 1e3 * np.array(
+        times[2:]
+    )  # the first reads all profiles, the second makes what is kept of them
     made = {"profiles": count, "by": "HTTP" if http else "a call", "first_s": times[0]}
     row = {
         **made,
@@ -254,7 +298,10 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
             def kinds(k: int) -> list[tuple[str, str, bytes, dict[str, str]]]:
                 """A round of calls; no two rounds are alike."""
                 one, sound = f"/v1/profiles/{names[k % 5]}", {"Content-Type": "audio/wav"}
-                plain, key = {"Content-Type": "application/json"}, {"Idempotency-Key": f"{k}-{rng.integers(1 << 60)}"}
+                plain, key = (
+                    {"Content-Type": "application/json"},
+                    {"Idempotency-Key": f"{k}-{rng.integers(1 << 60)}"},
+                )
                 vector = json.dumps({"vector": rng.normal(size=width).tolist()}).encode()
                 person = json.dumps({"userId": f"u{k}", "consent": {"given": True}}).encode()
                 noise = said[k % 20][: 44 + int(rng.integers(20_000))] + rng.bytes(2000)
@@ -264,7 +311,12 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                     ("POST", f"{one}/verify", rng.bytes(3000), {"Content-Type": "audio/webm"}),
                     *[("POST", f"{one}/verify", vector, plain | key)] * 2,
                     ("POST", "/v1/identify", vector, plain),
-                    ("POST", "/v1/challenges", json.dumps({"profileId": names[k % 5]}).encode(), plain),
+                    (
+                        "POST",
+                        "/v1/challenges",
+                        json.dumps({"profileId": names[k % 5]}).encode(),
+                        plain,
+                    ),
                     ("POST", "/v1/profiles", person, plain | key),
                     ("GET", f"/v1/profiles/{rng.integers(1 << 60):x}", b"", {}),
                     ("GET", f"/odd/{k}", b"", {}),
@@ -294,18 +346,30 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                     time.sleep(pause)
                 sizes.append(_resident(process.pid))
                 counts.append(asked)
-                print(f"{(time.time() - began) / 60:.1f} min, {asked} calls, {sizes[-1]} MiB", flush=True)
+                print(
+                    f"{(time.time() - began) / 60:.1f} min, {asked} calls, {sizes[-1]} MiB",
+                    flush=True,
+                )
         finally:
             process.terminate()
             process.wait()
     half = len(sizes) // 2
-    slope = float(np.polyfit(counts[half:], sizes[half:], 1)[0] * 1000) if len(sizes) - half > 1 else 0.0
+    slope = (
+        float(np.polyfit(counts[half:], sizes[half:], 1)[0] * 1000)
+        if len(sizes) - half > 1
+        else 0.0
+    )
     found = {
         "minutes": (time.time() - began) / 60,
         "calls": asked,
         "failed": sum(statuses.get(s, 0) for s in (500, 503)),
     }
-    found |= {"MiB first": sizes[0], "MiB at half": sizes[half], "MiB last": sizes[-1], "MiB most": max(sizes)}
+    found |= {
+        "MiB first": sizes[0],
+        "MiB at half": sizes[half],
+        "MiB last": sizes[-1],
+        "MiB most": max(sizes),
+    }
     return {**found, "MiB a 1000 calls, second half": slope}
 
 
@@ -329,10 +393,16 @@ def add(folder: Path, found: dict[str, Any]) -> None:
     lines = []
     for name, rows in every.items():
         several = rows if isinstance(rows, list) else [rows]
-        lines += [f"## {name}", "", "| " + " | ".join(several[0]) + " |", "|" + ":---|" * len(several[0])]
+        lines += [
+            f"## {name}",
+            "",
+            "| " + " | ".join(several[0]) + " |",
+            "|" + ":---|" * len(several[0]),
+        ]
         for row in several:
             cells = [
-                f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v for v in row.values()
+                f"{v:,.1f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else v
+                for v in row.values()
             ]
             lines.append("| " + " | ".join(cells) + " |")
         lines.append("")
@@ -340,13 +410,21 @@ def add(folder: Path, found: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--output", type=Path, default=Path("results/service"))
     parser.add_argument("--only", choices=["verify", "identify", "soak"])
     parser.add_argument("--seconds", type=float, default=10.0, help="of every load")
     parser.add_argument("--minutes", type=float, default=3.0, help="of the soak")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two rounds of the soak's calls")
-    parser.add_argument("--filled", type=Path, help="folder in which the databases of drawn people stay for other runs")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds between two rounds of the soak's calls"
+    )
+    parser.add_argument(
+        "--filled",
+        type=Path,
+        help="folder in which the databases of drawn people stay for other runs",
+    )
     chosen = parser.parse_args()
     parts = {
         "verify": lambda: verifications(chosen.seconds),

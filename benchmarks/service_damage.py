@@ -31,7 +31,17 @@ from benchmarks.service import PORT, _resident, add, enrolled, speech, start
 from mvplda import Client
 from mvplda.serve.model import DEFAULTS
 
-SHAPES = ("cut", "head", "anywhere", "stretch doubled", "stretch lost", "zeros", "length lies", "two in one", "noise")
+SHAPES = (
+    "cut",
+    "head",
+    "anywhere",
+    "stretch doubled",
+    "stretch lost",
+    "zeros",
+    "length lies",
+    "two in one",
+    "noise",
+)
 WAYS = ("body", "form", "broken form", "length too short", "length too long")
 
 
@@ -41,7 +51,13 @@ def sounds() -> dict[str, bytes]:
     from test_extractors_sound import KINDS, encoded
 
     said, found = speech(0), {}
-    for kind, subtype in (("WAV", "PCM_16"), ("WAV", "FLOAT"), ("WAV", "ULAW"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
+    for kind, subtype in (
+        ("WAV", "PCM_16"),
+        ("WAV", "FLOAT"),
+        ("WAV", "ULAW"),
+        ("FLAC", "PCM_16"),
+        ("OGG", "VORBIS"),
+    ):
         file = io.BytesIO()
         soundfile.write(file, said, 16000, format=kind, subtype=subtype)
         found[f"{kind} {subtype}"] = file.getvalue()
@@ -58,7 +74,9 @@ def damaged(data: bytes, how: str, rng: np.random.Generator) -> bytes:
         return data[:here]
     if how in ("head", "anywhere"):
         changed = bytearray(data)
-        for place in rng.integers(0, min(size, 128) if how == "head" else size, 1 + int(rng.integers(12))).tolist():
+        for place in rng.integers(
+            0, min(size, 128) if how == "head" else size, 1 + int(rng.integers(12))
+        ).tolist():
             changed[place] = int(rng.integers(256))
         return bytes(changed)
     if how == "stretch doubled":
@@ -70,7 +88,11 @@ def damaged(data: bytes, how: str, rng: np.random.Generator) -> bytes:
     if how == "length lies":  # four bytes of the head are a number of any size, in either order
         place = int(rng.integers(4, min(size, 256) - 4))
         number = int(rng.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, size * 2, 10**9])) % 2**32
-        return data[:place] + number.to_bytes(4, "little" if rng.integers(2) else "big") + data[place + 4 :]
+        return (
+            data[:place]
+            + number.to_bytes(4, "little" if rng.integers(2) else "big")
+            + data[place + 4 :]
+        )
     if how == "two in one":
         return data[:here] + data
     return data[: int(rng.integers(4, 64))] + rng.bytes(int(rng.integers(0, 4000)))
@@ -79,12 +101,22 @@ def damaged(data: bytes, how: str, rng: np.random.Generator) -> bytes:
 def body_of(data: bytes, way: str, rng: np.random.Generator) -> tuple[str, bytes]:
     """Content type and body of a call that brings a recording."""
     if "form" not in way:
-        return str(rng.choice(["audio/wav", "audio/webm", "audio/ogg", "application/octet-stream"])), data
+        return str(
+            rng.choice(["audio/wav", "audio/webm", "audio/ogg", "application/octet-stream"])
+        ), data
     line = b'Content-Disposition: form-data; name="audio"; filename="a"\r\nContent-Type: audio/webm\r\n\r\n'
-    form = b"--cut\r\n" + line + data + b"\r\n--cut\r\n" + b'Content-Disposition: form-data; name="far"\r\n\r\n0.01\r\n'
+    form = (
+        b"--cut\r\n"
+        + line
+        + data
+        + b"\r\n--cut\r\n"
+        + b'Content-Disposition: form-data; name="far"\r\n\r\n0.01\r\n'
+    )
     form += b"--cut--\r\n"
     if way == "broken form":
-        form = damaged(form, str(rng.choice(["cut", "head", "stretch doubled", "stretch lost", "noise"])), rng)
+        form = damaged(
+            form, str(rng.choice(["cut", "head", "stretch doubled", "stretch lost", "noise"])), rng
+        )
     return "multipart/form-data; boundary=cut", form
 
 
@@ -97,7 +129,9 @@ def call(path: str, kind: str, body: bytes, declared: int) -> int:
             return 0
         try:
             answer = line.makefile("rb").readline()
-        except ConnectionResetError:  # more came than was told: the server closes, and may be faster than we read
+        except (
+            ConnectionResetError
+        ):  # more came than was told: the server closes, and may be faster than we read
             return 0
     return int(answer.split()[1]) if answer else 0
 
@@ -106,7 +140,9 @@ def run(count: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     rng, whole = np.random.default_rng(seed), sounds()
     found: dict[str, Counter[str]] = {name: Counter() for name in whole}
     with tempfile.TemporaryDirectory() as folder:
-        process = start(Path(folder), model=DEFAULTS / "small.safetensors", extractor=DEFAULTS / "small.onnx")
+        process = start(
+            Path(folder), model=DEFAULTS / "small.safetensors", extractor=DEFAULTS / "small.onnx"
+        )
         sizes: list[float] = []
         try:
             client = Client(f"http://127.0.0.1:{PORT}")
@@ -117,8 +153,12 @@ def run(count: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                 way = str(rng.choice(WAYS, p=[0.6, 0.2, 0.1, 0.05, 0.05]))
                 data = damaged(whole[kind], how, rng)
                 media, body = body_of(data, way, rng)
-                lie = {"length too short": -1, "length too long": 1}.get(way, 0) * int(rng.integers(1, 5000))
-                path = f"/v1/profiles/{name}/verify" if k % 2 else f"/v1/profiles/{other}/enrollments"
+                lie = {"length too short": -1, "length too long": 1}.get(way, 0) * int(
+                    rng.integers(1, 5000)
+                )
+                path = (
+                    f"/v1/profiles/{name}/verify" if k % 2 else f"/v1/profiles/{other}/enrollments"
+                )
                 status = call(path, media, body, max(0, len(body) + lie))
                 found[kind]["tried"] += 1
                 found[kind]["left without an answer" if not status else f"{status // 100}xx"] += 1
@@ -132,12 +172,20 @@ def run(count: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
             process.terminate()
             process.wait()
     columns = ("tried", "2xx", "4xx", "5xx", "left without an answer")
-    rows = [{"kind": name, **{column: counts[column] for column in columns}} for name, counts in found.items()]
-    return rows, {"sent": count, **{f"MiB after {1000 * (k + 1)}": size for k, size in enumerate(sizes)}}
+    rows = [
+        {"kind": name, **{column: counts[column] for column in columns}}
+        for name, counts in found.items()
+    ]
+    return rows, {
+        "sent": count,
+        **{f"MiB after {1000 * (k + 1)}": size for k, size in enumerate(sizes)},
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=10_000, help="recordings")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, help="folder of results to add to")

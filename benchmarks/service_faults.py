@@ -51,7 +51,9 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
         while not stop.is_set():
             try:
                 if profile is None or tried[profile] >= 45:
-                    profile = client.create(f"client {number}", "open the door", consent="yes")["profileId"]
+                    profile = client.create(f"client {number}", "open the door", consent="yes")[
+                        "profileId"
+                    ]
                     with lock:
                         tried[profile], acknowledged[profile] = 0, []
                 with lock:
@@ -97,7 +99,11 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
     service = open_service(setup)
     with service.store.read() as connection:
         names = list(connection.execute(sa.select(profiles.c.id)).scalars())
-        noted = sa.select(audit.c.profile, sa.func.count()).where(audit.c.action == "enrol").group_by(audit.c.profile)
+        noted = (
+            sa.select(audit.c.profile, sa.func.count())
+            .where(audit.c.action == "enrol")
+            .group_by(audit.c.profile)
+        )
         record: dict[str, int] = {row[0]: row[1] for row in connection.execute(noted)}
     assert set(found["acknowledged"]) <= set(names), "lost: a profile"
     extra = 0
@@ -107,25 +113,42 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
         with service.store.read() as connection:
             row = service._row(connection, profile)
             cells = service._cells(connection, profile, key)
-            kept = connection.execute(sa.select(enrollments).where(enrollments.c.profile == profile)).mappings().all()
+            kept = (
+                connection.execute(sa.select(enrollments).where(enrollments.c.profile == profile))
+                .mappings()
+                .all()
+            )
         there = {e["number"] for e in kept}
         assert set(numbers) <= there, f"lost: {set(numbers) - there}"
         assert len(there) == row["enrollments"] == sum(cell.count for cell in cells), "half there"
         assert record.get(profile, 0) == len(there), "half there: the record is another"
         shares = [
-            np.frombuffer(service.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"), "<i8") for e in kept
+            np.frombuffer(
+                service.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"), "<i8"
+            )
+            for e in kept
         ]
         if shares:
-            assert (np.sum(shares, axis=0) == cells[0].total).all(), "a sum that is not that of its enrolments"
+            assert (np.sum(shares, axis=0) == cells[0].total).all(), (
+                "a sum that is not that of its enrolments"
+            )
         extra += len(there) - len(set(numbers))
         assert extra <= sum(found["tried"].values())
     service.store.close()
-    return {"acknowledged": found["total"], "there but not acknowledged": extra, "kills": found["kills"]}
+    return {
+        "acknowledged": found["total"],
+        "there but not acknowledged": extra,
+        "kills": found["kills"],
+    }
 
 
 def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, int]:
     options = [] if database is None else ["--database", database]
-    environment = {} if database is None else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
+    environment = (
+        {}
+        if database is None
+        else {"MVPLDA_MASTER_KEY": "bWFzdGVyIGtleSBvZiBhIGJlbmNobWFyaywgMzIgYnk="}
+    )
     with running_server(folder, *options, wait_s=1800, environment=environment) as server:
         found = hammer(server, count, each)
     if database is not None:
@@ -136,7 +159,9 @@ def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-n", type=int, default=10_000, help="enrolments that are acknowledged")
     parser.add_argument("--each", type=int, default=60, help="about so many between two kills")
     parser.add_argument("--kind", choices=["sqlite", "postgresql"], default="sqlite")

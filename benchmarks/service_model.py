@@ -67,7 +67,9 @@ TEXTS = (
 CONDITIONS = Conditions(
     steps=(
         Room(probability=0.3, t60_s=(0.1, 0.5)),
-        Channel(probability=0.5, gain_db=(-6.0, 6.0), low_hz=(20.0, 200.0), high_hz=(5000.0, 8000.0)),
+        Channel(
+            probability=0.5, gain_db=(-6.0, 6.0), low_hz=(20.0, 200.0), high_hz=(5000.0, 8000.0)
+        ),
         Noise(probability=0.6, snr_db=(12.0, 35.0), kinds=("white", "pink")),
         Gain(),
     )
@@ -99,10 +101,19 @@ def sequences(rng: np.random.Generator) -> list[tuple[int, ...]]:
 
 def joined(clips: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
     """Digits one after the other, with short pauses; between them lies what a quiet microphone hears."""
-    pauses = [np.zeros(int(rng.uniform(0.02, 0.15) * RATE), np.float32) for _ in range(len(clips) + 1)]
-    found = np.concatenate([part for pair in zip(pauses, [*clips, pauses[0]], strict=True) for part in pair])
+    pauses = [
+        np.zeros(int(rng.uniform(0.02, 0.15) * RATE), np.float32) for _ in range(len(clips) + 1)
+    ]
+    found = np.concatenate(
+        [part for pair in zip(pauses, [*clips, pauses[0]], strict=True) for part in pair]
+    )
     found /= max(float(np.abs(found).max()), 1e-6) * 2
-    return augment(found + rng.normal(0, 10 ** (-rng.uniform(55, 75) / 20), len(found)), CONDITIONS, rng, rate=RATE)
+    return augment(
+        found + rng.normal(0, 10 ** (-rng.uniform(55, 75) / 20), len(found)),
+        CONDITIONS,
+        rng,
+        rate=RATE,
+    )
 
 
 def digit_phrases(corpus: Any, k: int, speaker: str) -> Iterator[Said]:
@@ -137,7 +148,11 @@ def synthetic(work: Path) -> Any:
 
 
 def vectors_of(
-    folder: Path, extractor: Any, corpus: Any, speakers: slice, phrases: Callable[[Any, int, str], Iterator[Said]]
+    folder: Path,
+    extractor: Any,
+    corpus: Any,
+    speakers: slice,
+    phrases: Callable[[Any, int, str], Iterator[Said]],
 ) -> Table:
     """Vectors of some of the people of a corpus, a file a person."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +165,12 @@ def vectors_of(
             np.savez(place, X=X, **dict(zip(("speaker", "phrase", "session"), labels, strict=True)))
             print(folder.name, name, flush=True)
     parts = [np.load(folder / f"{name}.npz") for name in names[speakers]]
-    return Table(*(np.concatenate([part[what] for part in parts]) for what in ("X", "speaker", "phrase", "session")))
+    return Table(
+        *(
+            np.concatenate([part[what] for part in parts])
+            for what in ("X", "speaker", "phrase", "session")
+        )
+    )
 
 
 def make_network(work: Path, corpus: Any) -> Any:
@@ -170,10 +190,14 @@ def make_network(work: Path, corpus: Any) -> Any:
         features = FeatureSet.from_utterances(np.arange(len(frames)).astype(str), frames)
         small = ModernNetwork(channels=64, pooled=96, attention=48, embedding=128)
         training = default_training(small, epochs=10, batch=64, hold_out=0.2)
-        made = train(features, {"speaker": speakers, "phrase": phrases}, small, training, verbose=True)
+        made = train(
+            features, {"speaker": speakers, "phrase": phrases}, small, training, verbose=True
+        )
         export_onnx(made, network)
         golden = OnnxExtractor(network, SMALL).golden()
-        network.with_suffix(".toml").write_text(to_toml(replace(SMALL, golden=golden)), encoding="utf-8")
+        network.with_suffix(".toml").write_text(
+            to_toml(replace(SMALL, golden=golden)), encoding="utf-8"
+        )
     return load_extractor(network)
 
 
@@ -215,11 +239,24 @@ def write(name: str, material: Material, output: Path, results: Path) -> None:
     place = output / f"{name}.safetensors"
     material.fit(np.ones(len(material.X), dtype=bool)).bundle.save(place)
     about = ABOUT[name] | {"name": name, **said}
-    people, phrases = (len(np.unique(labels[material.own])) for labels in (material.speaker, material.phrase))
-    about["data"] |= {"speakers": people, "phrases": phrases, "madeBy": "benchmarks/service_model.py"}
-    place.with_suffix(".json").write_text(json.dumps(about, separators=(",", ":")) + "\n", encoding="utf-8")
+    people, phrases = (
+        len(np.unique(labels[material.own])) for labels in (material.speaker, material.phrase)
+    )
+    about["data"] |= {
+        "speakers": people,
+        "phrases": phrases,
+        "madeBy": "benchmarks/service_model.py",
+    }
+    place.with_suffix(".json").write_text(
+        json.dumps(about, separators=(",", ":")) + "\n", encoding="utf-8"
+    )
     results.mkdir(parents=True, exist_ok=True)
-    found = {"data": about["data"], "doubt": about["doubt"], "calibration": about["calibration"], "cases": cases}
+    found = {
+        "data": about["data"],
+        "doubt": about["doubt"],
+        "calibration": about["calibration"],
+        "cases": cases,
+    }
     found["points"] = {mode: errors["points"] for mode, errors in about["errors"].items()}
     (results / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     (results / f"{name}.md").write_text(page(name, found), encoding="utf-8")
@@ -237,18 +274,26 @@ def page(name: str, found: dict[str, Any]) -> str:
         rows = [["wanted FAR", "threshold", "FAR", "TW", "IC", "IW", "FRR"]]
         for p in points:
             kinds = [f"{100 * p['farByKind'][kind]:.2f}" for kind in KINDS[1:]]
-            own = [f"{100 * p['wantedFar']:g}", f"{p['threshold']:.2f}", share(p["far"], p["farInterval"])]
+            own = [
+                f"{100 * p['wantedFar']:g}",
+                f"{p['threshold']:.2f}",
+                share(p["far"], p["farInterval"]),
+            ]
             rows.append([*own, *kinds, share(p["frr"], p["frrInterval"])])
         lines += [f"## {mode}", "", *markdown_rows(rows), ""]
     rows = [["who speaks", "wanted FAR", "", "share", "trials"]]
     for c in found["cases"]:
         wanted = f"{100 * c['wantedFar']:g}"
-        rows.append([c["case"], wanted, c["wrong"], share(c["share"], c["interval"]), f"{c['trials']:,}"])
+        rows.append(
+            [c["case"], wanted, c["wrong"], share(c["share"], c["interval"]), f"{c['trials']:,}"]
+        )
     return "\n".join([*lines, "## By who speaks", "", *markdown_rows(rows), ""])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", choices=list(ABOUT))
     parser.add_argument("work", type=Path)
     parser.add_argument("--audiomnist", type=Path)
@@ -259,8 +304,12 @@ def main() -> None:
     if given.model == "small":
         extractor = make_network(given.work, voices)
         folder, new = given.work / "small", slice(TRAINED, None)
-        other = vectors_of(folder, extractor, voices, slice(TRAINED), lambda *of: synthetic_phrases(*of, 2))
-        table = vectors_of(folder, extractor, voices, new, lambda *of: synthetic_phrases(*of, SESSIONS))
+        other = vectors_of(
+            folder, extractor, voices, slice(TRAINED), lambda *of: synthetic_phrases(*of, 2)
+        )
+        table = vectors_of(
+            folder, extractor, voices, new, lambda *of: synthetic_phrases(*of, SESSIONS)
+        )
         for suffix in (".onnx", ".toml"):
             shutil.copy(given.work / f"small{suffix}", given.output)
         material = Material.of(table, other, extractor.name, every_phrase=True)
@@ -269,7 +318,9 @@ def main() -> None:
         folder, corpus = given.work / "audiomnist", load_corpus("audiomnist", given.audiomnist)
         table = vectors_of(folder, extractor, corpus, slice(None, None, 2), digit_phrases)
         folder = given.work / "synthetic-campplus-words"
-        other = vectors_of(folder, extractor, voices, slice(1, None, 2), lambda *of: synthetic_phrases(*of, 1))
+        other = vectors_of(
+            folder, extractor, voices, slice(1, None, 2), lambda *of: synthetic_phrases(*of, 1)
+        )
         material = Material.of(table, other, extractor.name)
     write(given.model, material, given.output, given.results)
 

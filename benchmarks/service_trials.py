@@ -60,21 +60,35 @@ class Material:
     extractor: str
 
     @classmethod
-    def of(cls, table: Table, other: Table, extractor: str, *, every_phrase: bool = False) -> Material:
+    def of(
+        cls, table: Table, other: Table, extractor: str, *, every_phrase: bool = False
+    ) -> Material:
         """Folds of people; of the phrases, ten choose and ten report.
 
         every_phrase : phrases of the other voices may be known too
         """
         rng, mean = np.random.default_rng(0), table.X.mean(axis=0, dtype=np.float64)
         X = np.concatenate([table.X, other.X - other.X.mean(axis=0, dtype=np.float64) + mean])
-        speaker = np.concatenate([np.char.add("own ", table.speaker), np.char.add("other ", other.speaker)])
+        speaker = np.concatenate(
+            [np.char.add("own ", table.speaker), np.char.add("other ", other.speaker)]
+        )
         phrase, own = np.append(table.phrase, other.phrase), np.arange(len(X)) < len(table.X)
         people, codes = np.unique(speaker[own], return_inverse=True)
         fold = np.append(rng.permutation(len(people))[codes] % FOLDS, np.full(len(other.X), -1))
         texts = rng.permutation(np.unique(table.phrase))
         part = np.isin(phrase, texts[:10]) + 2 * np.isin(phrase, texts[10:20])
         known = np.unique(phrase if every_phrase else table.phrase)
-        return cls(X, speaker, phrase, np.append(table.session, other.session), own, fold, part, known, extractor)
+        return cls(
+            X,
+            speaker,
+            phrase,
+            np.append(table.session, other.session),
+            own,
+            fold,
+            part,
+            known,
+            extractor,
+        )
 
     def fit(self, rows: np.ndarray) -> ServiceModel:
         """A model of some rows, which keeps what it knows of phrases, and nothing of any speaker."""
@@ -91,7 +105,9 @@ class Material:
         names = fitted.classes_["phrase"]
         said = np.isin(names, self.known)
         fitted.class_means_["phrase"] = fitted.class_means_["phrase"][: len(names)][said]
-        fitted.class_covariances_["phrase"] = fitted.class_covariances_["phrase"][: len(names)][said]
+        fitted.class_covariances_["phrase"] = fitted.class_covariances_["phrase"][: len(names)][
+            said
+        ]
         fitted.classes_["phrase"] = names[said]
         return ServiceModel(bundle)
 
@@ -102,7 +118,12 @@ ENROL = SESSIONS - 1
 EACH = 4
 """Answers of a kind to a challenge."""
 WHO = ("the owner", "the owner, another phrase", "another voice", "another voice, another phrase")
-CASES = {"the owner": 0, "the owner, wrong order": 1, "the owner, last time's answer": 1, "another voice": 2}
+CASES = {
+    "the owner": 0,
+    "the owner, wrong order": 1,
+    "the owner, last time's answer": 1,
+    "another voice": 2,
+}
 CASES |= {"another voice, last time's answer": 3}
 """Who answers a challenge, and which of the four accounts is true of it."""
 CHALLENGES = (("enrolled", 1), ("known", 1), ("known", 1), ("enrolled", 2), ("known", 2))
@@ -120,7 +141,12 @@ class Trials:
 
 
 def together(parts: Iterable[Trials]) -> Trials:
-    return Trials(*(np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))
+    return Trials(
+        *(
+            np.concatenate(column)
+            for column in zip(*(vars(part).values() for part in parts), strict=True)
+        )
+    )
 
 
 def phrase_trials(material: Material, model: ServiceModel, rows: np.ndarray) -> Trials:
@@ -129,11 +155,17 @@ def phrase_trials(material: Material, model: ServiceModel, rows: np.ndarray) -> 
     names = np.char.add(np.char.add(material.speaker, "|"), material.phrase)
     test = np.flatnonzero(rows & (material.session == ENROL))
     profiles = model.bundle.enrol(material.X[enrol], names[enrol])
-    said = log_likelihoods(model.bundle.fitted_scorer, profiles, model.bundle.enrol(material.X[test]))
-    owner, phrase = (np.array(part) for part in zip(*(name.split("|") for name in profiles.ids), strict=True))
+    said = log_likelihoods(
+        model.bundle.fitted_scorer, profiles, model.bundle.enrol(material.X[test])
+    )
+    owner, phrase = (
+        np.array(part) for part in zip(*(name.split("|") for name in profiles.ids), strict=True)
+    )
     same = owner[:, None] == material.speaker[test], phrase[:, None] == material.phrase[test]
     truth = np.where(same[0], np.where(same[1], 0, 1), np.where(same[1], 2, 3)).ravel()
-    people = np.stack(np.broadcast_arrays(owner[:, None], material.speaker[test]), axis=-1).reshape(-1, 2)
+    people = np.stack(np.broadcast_arrays(owner[:, None], material.speaker[test]), axis=-1).reshape(
+        -1, 2
+    )
     return Trials(said.reshape(4, -1).T, truth, people, np.array(list(WHO))[truth])
 
 
@@ -161,7 +193,11 @@ def challenge_trials(
         for source, count in CHALLENGES:
             cells, pool, sessions = enrolled[:1], texts, range(SESSIONS)
             if source == "enrolled":
-                cells, pool, sessions = enrolled, [cell.phrase for cell in enrolled], range(ENROL, SESSIONS)
+                cells, pool, sessions = (
+                    enrolled,
+                    [cell.phrase for cell in enrolled],
+                    range(ENROL, SESSIONS),
+                )
             drawn = rng.permutation(pool).tolist()
             asked, tests, about = drawn[:count], [], []
             for case, kind in CASES.items():
@@ -170,10 +206,17 @@ def challenge_trials(
                     if "last time" in case:
                         answer = [*rng.permutation(drawn[count:]).tolist(), *drawn][:count]
                     speaker = who if kind < 2 else rng.choice(speakers[speakers != who])
-                    tests.append([Cell(p, say(speaker, a, sessions), 1) for p, a in zip(asked, answer, strict=True)])
+                    tests.append(
+                        [
+                            Cell(p, say(speaker, a, sessions), 1)
+                            for p, a in zip(asked, answer, strict=True)
+                        ]
+                    )
                     about.append((kind, (who, speaker), f"{count} {source}: {case}"))
             mode = model.mode(cells, asked)
-            rows = zip(model.raw_evidence(cells, tests, True), *zip(*about, strict=True), strict=True)
+            rows = zip(
+                model.raw_evidence(cells, tests, True), *zip(*about, strict=True), strict=True
+            )
             found.setdefault("challenge" if mode == "enrolled" else mode, []).extend(rows)
     return {mode: Trials(*map(np.array, zip(*rows, strict=True))) for mode, rows in found.items()}
 
@@ -191,14 +234,19 @@ def calibration_of(trials: Trials) -> Calibration:
     """Factors of voice, words and both that cost these trials least; all accounts weigh the same."""
     tc, tw, ic, _ = trials.evidence.T
     none = np.zeros_like(tc)
-    parts = [np.stack(row) for row in ((tw, ic, tc - tw - ic), (tw, none, none), (none, ic, none), (none, none, none))]
+    parts = [
+        np.stack(row)
+        for row in ((tw, ic, tc - tw - ic), (tw, none, none), (none, ic, none), (none, none, none))
+    ]
     factors, _ = weigh_experts(np.moveaxis(np.stack(parts), -1, 0), trials.truth)
     return Calibration(*(round(float(factor), 4) for factor in factors))
 
 
 def llrs_of(evidence: np.ndarray, doubt: float) -> np.ndarray:
     """What `odds` says of many trials."""
-    logs = np.logaddexp(np.log1p(-doubt) + evidence - logsumexp(evidence, axis=1)[:, None], np.log(doubt / 4))
+    logs = np.logaddexp(
+        np.log1p(-doubt) + evidence - logsumexp(evidence, axis=1)[:, None], np.log(doubt / 4)
+    )
     llrs = logs[:, 0] - logsumexp(logs[:, 1:], axis=1) + np.log(3)
     assert np.isclose(llrs[0], odds(evidence[0], doubt).llr)
     return np.asarray(llrs)
@@ -232,7 +280,9 @@ class Rates:
         people = self.without.shape[1]
         found = []
         for estimate, without in zip(of(self.whole), of(self.without).T, strict=True):
-            ends = jackknife_interval(float(estimate), without, LEVEL, most=1.0, unseen=unmet(LEVEL, people))
+            ends = jackknife_interval(
+                float(estimate), without, LEVEL, most=1.0, unseen=unmet(LEVEL, people)
+            )
             found.append([round(value, 5) for value in (ends.estimate, ends.low, ends.high)])
         return found
 
@@ -253,26 +303,35 @@ def chosen(llrs: np.ndarray, trials: Trials, most: float) -> dict[float, float]:
     found = {}
     for wanted in WANTED:
         shown = GRID[(far[:, 2] <= wanted) & (worst <= wanted)]
-        promised = GRID[(np.maximum(far[:, 0], worst) <= wanted) & (-np.log(wanted) <= GRID) & (most >= GRID)]
+        promised = GRID[
+            (np.maximum(far[:, 0], worst) <= wanted) & (-np.log(wanted) <= GRID) & (most >= GRID)
+        ]
         if len(shown) or len(promised):
             found[wanted] = float(shown[0] if len(shown) else promised[0])
     return found
 
 
-def held_out(material: Material, used: np.ndarray, trained: np.ndarray, folds: int, seed: int) -> dict[str, Trials]:
+def held_out(
+    material: Material, used: np.ndarray, trained: np.ndarray, folds: int, seed: int
+) -> dict[str, Trials]:
     """Trials of people who are left out of the model in turn, and of phrases that it has not met.
 
     used, trained : rows to take, and those of them that train where their person is not left out
     """
     people = np.unique(material.speaker, return_inverse=True)[1]
-    fold = np.where(material.own, np.random.default_rng(seed).permutation(people.max() + 1)[people] % folds, -1)
+    fold = np.where(
+        material.own, np.random.default_rng(seed).permutation(people.max() + 1)[people] % folds, -1
+    )
     parts = [
-        trials_of(material, material.fit(used & trained & (fold != f)), used & (fold == f), seed) for f in range(folds)
+        trials_of(material, material.fit(used & trained & (fold != f)), used & (fold == f), seed)
+        for f in range(folds)
     ]
     return {mode: together([part[mode] for part in parts]) for mode in parts[0]}
 
 
-def trials_of(material: Material, model: ServiceModel, rows: np.ndarray, seed: int) -> dict[str, Trials]:
+def trials_of(
+    material: Material, model: ServiceModel, rows: np.ndarray, seed: int
+) -> dict[str, Trials]:
     new = ~np.isin(material.phrase, list(model.phrases))
     own = phrase_trials(material, model, rows & new)
     return {"enrolled": own, **challenge_trials(material, model, rows & new, rows & ~new, seed)}
@@ -284,24 +343,41 @@ def measure(material: Material) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     Nested: for every fold of people, calibrations and thresholds are chosen on the others, who are held out of models
     in turn; the fold's own trials choose nothing. No model has met the phrases that choose, nor those that report.
     """
-    part, people = material.part, [np.unique(material.speaker[material.fold == f]) for f in range(FOLDS)]
+    part, people = (
+        material.part,
+        [np.unique(material.speaker[material.fold == f]) for f in range(FOLDS)],
+    )
     pairs = sum(len(own) * (len(own) - 1) for own in people)
-    doubt, most = 4 / (pairs / 3 + 3), float(np.log(pairs / 3))  # of so many pairs 3 might pass although none was seen
+    doubt, most = (
+        4 / (pairs / 3 + 3),
+        float(np.log(pairs / 3)),
+    )  # of so many pairs 3 might pass although none was seen
     told: dict[str, list[Told]] = {}
     for f in range(FOLDS):
         others = material.fold != f
         choose = held_out(material, others & (part < 2), part == 0, INNER, f)
         lines = {mode: line_of(choose[mode], doubt, most) for mode in MODES}
-        for mode, trials in trials_of(material, material.fit(others & (part < 2)), material.fold == f, f).items():
+        for mode, trials in trials_of(
+            material, material.fit(others & (part < 2)), material.fold == f, f
+        ).items():
             calibration, thresholds = lines["enrolled" if mode == "challenge" else mode]
-            told.setdefault(mode, []).append(Told(trials, llrs_of(calibration(trials.evidence), doubt), thresholds))
-        print("fold", f, {mode: vars(calibration) for mode, (calibration, _) in lines.items()}, flush=True)
+            told.setdefault(mode, []).append(
+                Told(trials, llrs_of(calibration(trials.evidence), doubt), thresholds)
+            )
+        print(
+            "fold",
+            f,
+            {mode: vars(calibration) for mode, (calibration, _) in lines.items()},
+            flush=True,
+        )
     whole = held_out(material, np.ones(len(part), dtype=bool), part != 1, INNER, FOLDS)
     lines = {mode: line_of(whole[mode], doubt, most) for mode in MODES}
     said = {
         "doubt": doubt,
         "calibration": {mode: vars(calibration) for mode, (calibration, _) in lines.items()},
-        "errors": {mode: described(told[mode], thresholds) for mode, (_, thresholds) in lines.items()},
+        "errors": {
+            mode: described(told[mode], thresholds) for mode, (_, thresholds) in lines.items()
+        },
     }
     return said, [row for mode in told for row in by_case(told[mode], mode)]
 
@@ -332,9 +408,14 @@ def described(told: list[Told], thresholds: dict[float, float]) -> dict[str, Any
             point = {"wantedFar": wanted, "threshold": threshold}
             for name, (estimate, *ends) in rates.items():
                 point |= {name: estimate, f"{name}Interval": ends}
-            points.append(point | {"farByKind": {kind: far[0] for kind, far in found["byKind"].items()}})
+            points.append(
+                point | {"farByKind": {kind: far[0] for kind, far in found["byKind"].items()}}
+            )
     counts = {kind: int((trials.truth == k).sum()) for k, kind in enumerate(KINDS)}
-    own = Rates.of(llrs, trials, GRID).described() | {"people": len(np.unique(trials.people)), "trials": counts}
+    own = Rates.of(llrs, trials, GRID).described() | {
+        "people": len(np.unique(trials.people)),
+        "trials": counts,
+    }
     return {"thresholds": GRID.tolist(), **own, "points": points}
 
 
@@ -346,11 +427,15 @@ def by_case(told: list[Told], mode: str) -> list[dict[str, Any]]:
     found = []
     for case in np.unique(trials.case):
         own = trials.case == case
-        alike = Trials(trials.evidence[own], np.zeros(own.sum(), int), trials.people[own], trials.case[own])
+        alike = Trials(
+            trials.evidence[own], np.zeros(own.sum(), int), trials.people[own], trials.case[own]
+        )
         right = case.endswith("the owner")
         rates = Rates.of(over[own], alike, np.zeros(1))
         ((share, *ends),) = rates.interval(lambda s, right=right: 1 - s[0] if right else s[0])  # type: ignore[misc]
         wrong = "falsely rejected" if right else "falsely accepted"
         counted = {"share": share, "interval": ends, "trials": int(own.sum())}
-        found.append({"mode": mode, "wantedFar": wanted, "case": str(case), "wrong": wrong, **counted})
+        found.append(
+            {"mode": mode, "wantedFar": wanted, "case": str(case), "wrong": wrong, **counted}
+        )
     return found

@@ -30,7 +30,15 @@ import numpy as np
 
 from mvplda import load_extractor
 from mvplda._optional import need
-from mvplda.speech.corpora.synthetic import SESSION, SNR_DB, VARIANTS, VOLUME, Espeak, draw_speaker, people
+from mvplda.speech.corpora.synthetic import (
+    SESSION,
+    SNR_DB,
+    VARIANTS,
+    VOLUME,
+    Espeak,
+    draw_speaker,
+    people,
+)
 from mvplda.speech.features.augmentation import Channel, Noise, Recipe, Room, augment
 
 RATE = 16000
@@ -128,10 +136,14 @@ def say_in_all(job: dict[str, Any]) -> tuple[int, np.ndarray, list[tuple[str, in
                     range=np.clip(speaker.expression + rng.normal(0, 8), 5, 95),
                     volume=VOLUME,
                 )
-                said = need("soxr").resample(espeak.say(text), espeak.sample_rate, RATE, quality="HQ")
+                said = need("soxr").resample(
+                    espeak.say(text), espeak.sample_rate, RATE, quality="HQ"
+                )
                 noise = Recipe((Noise(snr_db=SNR_DB, kinds=("white", "pink")),))
                 heard = augment(augment(said, SESSION, rng, rate=RATE), noise, rng, rate=RATE)
-                vectors.append(extractor.embed((0.5 * heard / np.abs(heard).max()).astype(np.float32)))
+                vectors.append(
+                    extractor.embed((0.5 * heard / np.abs(heard).max()).astype(np.float32))
+                )
                 rows.append((language, k))
     return number, np.stack(vectors), rows
 
@@ -179,7 +191,10 @@ def coded(clips: list[np.ndarray], codec: list[str], gap: int = 4000) -> list[np
     raw = (np.clip(joined, -1, 1) * 32767).astype("<i2").tobytes()
     pcm = ["-f", "s16le", "-ar", str(RATE), "-ac", "1"]
     there = subprocess.run(
-        ["ffmpeg", "-v", "error", *pcm, "-i", "-", *codec, "-"], input=raw, stdout=subprocess.PIPE, check=True
+        ["ffmpeg", "-v", "error", *pcm, "-i", "-", *codec, "-"],
+        input=raw,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     back = subprocess.run(
         ["ffmpeg", "-v", "error", "-f", codec[-1], "-i", "-", *pcm, "-"],
@@ -190,7 +205,9 @@ def coded(clips: list[np.ndarray], codec: list[str], gap: int = 4000) -> list[np
     sound = np.frombuffer(back.stdout, "<i2") / 32768.0
     # an encoder delays: the lag with the highest correlation puts the clips back where they were
     size = 1 << (len(joined) + 4096).bit_length()
-    lag = np.argmax(np.fft.irfft(np.fft.rfft(sound, size) * np.conj(np.fft.rfft(joined, size)), size)[:4096])
+    lag = np.argmax(
+        np.fft.irfft(np.fft.rfft(sound, size) * np.conj(np.fft.rfft(joined, size)), size)[:4096]
+    )
     sound = np.pad(sound[lag:], (0, max(0, len(joined) - len(sound) + int(lag))))
     ends = np.cumsum([gap + len(clip) for clip in clips])
     return [sound[end - len(clip) : end] for end, clip in zip(ends, clips, strict=True)]
@@ -207,12 +224,17 @@ def one_speaker(job: dict[str, Any]) -> np.ndarray:
     return np.stack([extractor.embed(clip.astype(np.float32)) for clip in heard])
 
 
-def new_places(folder: Path, output: Path, extractor: str, workers: int, wanted: list[str] | None) -> None:
+def new_places(
+    folder: Path, output: Path, extractor: str, workers: int, wanted: list[str] | None
+) -> None:
     """The first 25 of the 40 training speakers train where it is clean, 15 adapt, and the other 20 evaluate."""
     with open(folder / "index.csv", newline="", encoding="utf-8") as file:
         index = list(csv.DictReader(file))
     training = np.load(folder.parent / "audiomnist_jvectors.npz")["training_speakers"]
-    role = {int(name): "train" if k < len(training) - ADAPTING else "adapt" for k, name in enumerate(training)}
+    role = {
+        int(name): "train" if k < len(training) - ADAPTING else "adapt"
+        for k, name in enumerate(training)
+    }
     for row in index:
         row["role"] = role.get(int(row["speaker"]), "evaluate")
         row["seconds"] = str(int(row["length"]) / RATE)
@@ -232,7 +254,8 @@ def new_places(folder: Path, output: Path, extractor: str, workers: int, wanted:
             X = np.concatenate(list(pool.map(one_speaker, jobs))).astype(np.float16)
         rows = [row for job in jobs for row in rows if row["speaker"] == job["speaker"]]
         columns = {
-            key: np.array([row[key] for row in rows]) for key in ("role", "speaker", "phrase", "session", "seconds")
+            key: np.array([row[key] for row in rows])
+            for key in ("role", "speaker", "phrase", "session", "seconds")
         }
         np.savez(output / f"{place}.npz", X=X, **columns)
         print(f"wrote {output / place}.npz: {len(X)} vectors", flush=True)
@@ -241,17 +264,23 @@ def new_places(folder: Path, output: Path, extractor: str, workers: int, wanted:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["languages", "places"])
-    parser.add_argument("audiomnist", type=Path, nargs="?", help="the packed folder with index.csv, for places")
+    parser.add_argument(
+        "audiomnist", type=Path, nargs="?", help="the packed folder with index.csv, for places"
+    )
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("-x", "--extractor", default="campplus-signed")
-    parser.add_argument("--place", action="append", choices=list(places()), help="only this; may be repeated")
+    parser.add_argument(
+        "--place", action="append", choices=list(places()), help="only this; may be repeated"
+    )
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     began = time.perf_counter()
     if options.what == "languages":
         languages(options.output, options.extractor, options.workers)
     else:
-        new_places(options.audiomnist, options.output, options.extractor, options.workers, options.place)
+        new_places(
+            options.audiomnist, options.output, options.extractor, options.workers, options.place
+        )
     print(f"wrote {options.output} in {time.perf_counter() - began:.0f} s")
 
 

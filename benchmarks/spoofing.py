@@ -52,7 +52,9 @@ def griffin_lim(sound: np.ndarray, rounds: int = 32) -> np.ndarray:
     return made[: len(sound)].astype(np.float32)
 
 
-def linear_prediction(sound: np.ndarray, order: int = 20, frame: int = 400, step: int = 160) -> np.ndarray:
+def linear_prediction(
+    sound: np.ndarray, order: int = 20, frame: int = 400, step: int = 160
+) -> np.ndarray:
     """Frame by frame the filter of a sound, excited by pulses at its pitch where it has one, and else by noise."""
     rng = np.random.default_rng(0)
     window = np.hanning(frame)
@@ -87,13 +89,20 @@ def traces(sound: np.ndarray) -> np.ndarray:
     power = np.abs(stft(sound, nperseg=WINDOW, noverlap=WINDOW - HOP)[2]) ** 2
     bands = np.log(power[:256].reshape(64, 4, -1).mean(axis=1) + 1e-8)
     bands -= bands.mean()
-    return np.concatenate([bands.mean(axis=1), bands.std(axis=1), np.diff(bands, axis=1).std(axis=1)])
+    return np.concatenate(
+        [bands.mean(axis=1), bands.std(axis=1), np.diff(bands, axis=1).std(axis=1)]
+    )
 
 
 def study(data: Path, work: Path) -> dict[str, Any]:
     clips, vectors = Clips(data / "audiomnist"), read(data)
     own, others = split(vectors.training, [key[0] for key in clips.rows])
-    keys = list(zip(*(vectors.labels[name].astype(int) for name in ("speaker", "phrase", "session")), strict=True))
+    keys = list(
+        zip(
+            *(vectors.labels[name].astype(int) for name in ("speaker", "phrase", "session")),
+            strict=True,
+        )
+    )
     X = dict(zip(keys, vectors.X["campplus"], strict=True))
     bundle = speaker_model(X, own)
     cells = [(s, p) for s in others for p in range(10)]
@@ -110,19 +119,28 @@ def study(data: Path, work: Path) -> dict[str, Any]:
     for name, attack in ATTACKS.items():
         made = {k: attack(clips[k]) for k in [*training, *attacked]}
         heard[name] = np.stack([traces(made[k]) for k in [*training, *attacked]])
-        Y = vectors_of(lambda i, made=made: made[attacked[i]], len(attacked), "campplus", work / f"{name}.npy")  # type: ignore[misc]
+        Y = vectors_of(
+            lambda i, made=made: made[attacked[i]], len(attacked), "campplus", work / f"{name}.npy"
+        )  # type: ignore[misc]
         scores[name] = bundle.calibrated(profiles, Y, pairs=claimed)
-    found: dict[str, Any] = {"trials": {str(k): int((kinds == k).sum()) for k in np.unique(kinds)}, "attacks": {}}
+    found: dict[str, Any] = {
+        "trials": {str(k): int((kinds == k).sum()) for k in np.unique(kinds)},
+        "attacks": {},
+    }
     found["trials"]["spoof"] = len(attacked)
     n, cost = len(training), SpoofingCost()
     for name in ATTACKS:
         rows = {"no detector": (np.zeros(len(bona_fide)), np.zeros(len(attacked)), 0.0)}
         for taught in [a for a in ATTACKS if a != name] + [name]:
             detector = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=2000))
-            detector.fit(np.concatenate([heard["bona fide"][:n], heard[taught][:n]]), np.repeat([1, 0], n))
+            detector.fit(
+                np.concatenate([heard["bona fide"][:n], heard[taught][:n]]), np.repeat([1, 0], n)
+            )
             said = [detector.decision_function(heard[which][n:]) for which in ("bona fide", name)]
             rows[f"detector taught by {taught}"] = (said[0], said[1], cost.share)
-        found["attacks"][name] = {row: measured(llr, kinds, scores[name], *said, cost) for row, said in rows.items()}
+        found["attacks"][name] = {
+            row: measured(llr, kinds, scores[name], *said, cost) for row, said in rows.items()
+        }
     return found
 
 
@@ -132,7 +150,9 @@ def speaker_model(X: dict[Key, np.ndarray], own: list[int]) -> Bundle:
 
     def rows(speakers: list[int], sessions: range) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         chosen = [(s, p, n) for s in speakers for p in range(10) for n in sessions]
-        labels = {view: np.array([k[i] for k in chosen]) for i, view in enumerate(("speaker", "phrase"))}
+        labels = {
+            view: np.array([k[i] for k in chosen]) for i, view in enumerate(("speaker", "phrase"))
+        }
         return np.stack([X[k] for k in chosen]), labels
 
     views = dict.fromkeys(["speaker", "phrase", "speaker:phrase"])
@@ -143,7 +163,9 @@ def speaker_model(X: dict[Key, np.ndarray], own: list[int]) -> Bundle:
     names = [f"{s} {p}" for s, p in zip(*enrol.values(), strict=True)]
     profiles = bundle.enrol(E, names)
     cells = [tuple(map(int, name.split())) for name in profiles.ids]
-    same = np.array([[cell == (s, p) for s, p in zip(*test.values(), strict=True)] for cell in cells])
+    same = np.array(
+        [[cell == (s, p) for s, p in zip(*test.values(), strict=True)] for cell in cells]
+    )
     return bundle.fit_calibrator(profiles, T, same)
 
 
@@ -161,7 +183,10 @@ def measured(
     cost: SpoofingCost,
 ) -> dict[str, float]:
     """Errors of the target against the others, of the target against spoofs, of both, and of the detector alone."""
-    people, made = with_countermeasure(llr, of_people, share), with_countermeasure(spoofs, of_spoofs, share)
+    people, made = (
+        with_countermeasure(llr, of_people, share),
+        with_countermeasure(spoofs, of_spoofs, share),
+    )
     everything = np.concatenate([people.ravel(), made])
     names = np.concatenate([kinds.ravel(), np.full(len(made), "spoof")])
     result = evaluate(everything, names, far=(), spoofing=cost)
@@ -175,11 +200,23 @@ def measured(
 
 
 def table(found: dict[str, Any]) -> str:
-    rows = [["attack", "", "EER %, people", "EER %, spoofs", "EER %, detector alone", "a-DCF min", "a-DCF act"]]
+    rows = [
+        [
+            "attack",
+            "",
+            "EER %, people",
+            "EER %, spoofs",
+            "EER %, detector alone",
+            "a-DCF min",
+            "a-DCF act",
+        ]
+    ]
     for attack, systems in found["attacks"].items():
         for system, row in systems.items():
             values = list(row.values())
-            shown = ["-" if np.isnan(v) else f"{100 * v:.2f}" for v in values[:3]] + [f"{v:.3f}" for v in values[3:]]
+            shown = ["-" if np.isnan(v) else f"{100 * v:.2f}" for v in values[:3]] + [
+                f"{v:.3f}" for v in values[3:]
+            ]
             rows.append([attack, system, *shown])
     return "\n".join(markdown_rows(rows)) + "\n"
 

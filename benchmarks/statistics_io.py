@@ -28,7 +28,13 @@ from .timing import extra_memory, in_another_process
 
 DIMENSION, CLASSES, PHRASES = 256, 1000, 30
 VIEWS = ["speaker", "phrase"]
-TABLES = ("parquet binary", "parquet fixed list", "arrow binary", "arrow tensor", "arrow fixed list")
+TABLES = (
+    "parquet binary",
+    "parquet fixed list",
+    "arrow binary",
+    "arrow tensor",
+    "arrow fixed list",
+)
 FORMATS = ("npy", "npz", *TABLES, "scp")
 PIECE = 50_000
 
@@ -46,7 +52,9 @@ def column(kind: str, X: Any) -> Any:
     import pyarrow as pa
 
     if kind == "binary":
-        return pa.FixedSizeBinaryArray.from_buffers(pa.binary(4 * DIMENSION), len(X), [None, pa.py_buffer(X)])
+        return pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(4 * DIMENSION), len(X), [None, pa.py_buffer(X)]
+        )
     if kind == "tensor":
         return pa.FixedShapeTensorArray.from_numpy_ndarray(X)
     return pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), DIMENSION)
@@ -90,7 +98,9 @@ def write(folder: Path, name: str, vectors: int) -> tuple[Path, dict[str, str]]:
             ids = np.array([f"utterance-{i:07d}" for i in range(vectors)])
             write_vectors(path, VectorSet(ids, X))
             for view, codes in zip(VIEWS, (speaker, phrase), strict=True):
-                write_map(folder / f"utt2{view}", dict(zip(ids.tolist(), codes.tolist(), strict=True)))
+                write_map(
+                    folder / f"utt2{view}", dict(zip(ids.tolist(), codes.tolist(), strict=True))
+                )
             return path, {view: str(folder / f"utt2{view}") for view in VIEWS}
     return path, {}
 
@@ -139,11 +149,15 @@ def speed(name: str, vectors: int, rounds: int) -> dict[str, Any]:
     with shard(name, vectors) as (path, labels):
         rows: dict[str, Callable[[], float]] = {
             "bare read": lambda: seconds(lambda: bare_read(path)),
-            "bare read, cold": lambda: seconds(lambda: bare_read(path), lambda: out_of_the_cache(path)),
+            "bare read, cold": lambda: seconds(
+                lambda: bare_read(path), lambda: out_of_the_cache(path)
+            ),
             "bare X'X": lambda: seconds(lambda: bare_product(block, -(-vectors // 4096))),
             "reader alone": lambda: seconds(lambda: read_alone(path)),
             "statistics": lambda: seconds(lambda: gather(path, labels, VIEWS)),
-            "statistics, cold": lambda: seconds(lambda: gather(path, labels, VIEWS), lambda: out_of_the_cache(path)),
+            "statistics, cold": lambda: seconds(
+                lambda: gather(path, labels, VIEWS), lambda: out_of_the_cache(path)
+            ),
         }
         best = dict.fromkeys(rows, float("inf"))
         for _ in range(rounds):
@@ -172,14 +186,21 @@ def engines(vectors: int, rounds: int) -> dict[str, Any]:
                 work = partial(gather, paths, None, VIEWS, engine=name, **options)  # type: ignore[arg-type]
                 best[name] = min(best[name], seconds(work))
     size = vectors * DIMENSION * 4 / 1e9
-    return {"GB/s of four .npy shards": {name: round(size / time_, 3) for name, time_ in best.items()}}
+    return {
+        "GB/s of four .npy shards": {name: round(size / time_, 3) for name, time_ in best.items()}
+    }
 
 
 def memory(name: str, vectors: int) -> dict[str, Any]:
     with shard(name, vectors) as (path, labels):
         peak = in_another_process("benchmarks.statistics_io", str(path), labels)
     size = vectors * DIMENSION * 4 / 2**20
-    return {"format": name, "vectors": vectors, "vectors, MiB": round(size), "extra memory, MiB": round(peak, 1)}
+    return {
+        "format": name,
+        "vectors": vectors,
+        "vectors, MiB": round(size),
+        "extra memory, MiB": round(peak, 1),
+    }
 
 
 def measure_memory(path: str, labels: dict[str, str]) -> None:

@@ -16,7 +16,9 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 
 
 def best_of(
-    rows: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
+    rows: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
 ) -> dict[str, float]:
     """Least seconds of every row. The rows take turns, so that a noisy moment spares none of them.
 
@@ -51,7 +53,9 @@ def extra_memory(call: Callable[[], object]) -> float:
 def in_another_process(module: str, *arguments: Any, python: str = sys.executable) -> Any:
     """What ``python -m module arguments`` prints as JSON, with one BLAS thread."""
     command = [python, "-m", module, *(json.dumps(a) for a in arguments)]
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True
+    )
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -37,7 +37,9 @@ QUICK = (Case("quick", 200, 10, 40, 10),)
 
 
 def fit(X: Any, y: Any, case: Case) -> PLDA:
-    return PLDA(case.rank, noise="full", max_iter=case.iterations, tol=0.0, random_state=0).fit(X, y)
+    return PLDA(case.rank, noise="full", max_iter=case.iterations, tol=0.0, random_state=0).fit(
+        X, y
+    )
 
 
 def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
@@ -62,7 +64,11 @@ def measure(case: Case, rounds: int, peer_python: str) -> dict[str, Any]:
         },
         rounds,
     )
-    floor = seconds[BARE] + seconds["class sums"] + case.iterations * seconds["one iteration's products"]
+    floor = (
+        seconds[BARE]
+        + seconds["class sums"]
+        + case.iterations * seconds["one iteration's products"]
+    )
     ours = [name for name in seconds if name.startswith("mvplda")]
     peers = {name: run_peer(name, asdict(case), max(2, rounds // 2), peer_python) for name in PEERS}
     return {
@@ -72,7 +78,8 @@ def measure(case: Case, rounds: int, peer_python: str) -> dict[str, Any]:
         "ratio to the floor": {name: seconds[name] / floor for name in ours},
         "float32: largest difference of parameters": difference(fit(X, y, case), fit(X32, y, case)),
         "extra memory, MiB": {
-            dtype: in_another_process("benchmarks.train", asdict(case), dtype) for dtype in ("float64", "float32")
+            dtype: in_another_process("benchmarks.train", asdict(case), dtype)
+            for dtype in ("float64", "float32")
         },
         "peers measured here": peers,
         "peers quoted, ratio to their bare X'X": quoted_ratios(case.name),

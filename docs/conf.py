@@ -149,7 +149,9 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
         for line in source[0].splitlines():
             place = line[3:] if line.startswith("## mvplda") else place
             if (found := re.match(r"\| `(\w+)` \|", line)) and (place, found[1]) in pages:
-                line = line.replace(f"`{found[1]}`", f"[`{found[1]}`](reference/{pages[place, found[1]]}.rst)", 1)
+                line = line.replace(
+                    f"`{found[1]}`", f"[`{found[1]}`](reference/{pages[place, found[1]]}.rst)", 1
+                )
             lines.append(line)
         trees = []
         for place in api_page.MODULES:
@@ -159,7 +161,9 @@ def link_names(app: Any, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(lines) + "\n\n" + "\n".join(trees)
     source[0] = re.sub(r"\]\(\.\./(?:docs/)?CONTRIBUTING\.md", "](contributing.md", source[0])
     source[0] = re.sub(r"\]\(\.\./CHANGELOG\.md", "](whats-new.md", source[0])
-    source[0] = re.sub(r"(?<!!)\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0])  # what lies in the repository only
+    source[0] = re.sub(
+        r"(?<!!)\[([^\]]*)\]\(\.\./[^)]*\)", r"\1", source[0]
+    )  # what lies in the repository only
 
 
 def link_included(app: Any, path: Any, parent: str, source: list[str]) -> None:
@@ -174,8 +178,13 @@ def list_fields(app: Any, what: str, name: str, value: Any, options: Any, lines:
     found: list[str] = []
     for part in "\n".join(lines).split("\n\n"):
         rows = part.split("\n")
-        if re.match(r"[\w*, ]+ : ", rows[0]) and all(re.match(r"[\w*, ]+ : | {4}", row) for row in rows if row):
-            rows = [re.sub(r"^([\w*, ]+) : ", lambda m: f"* **{m[1].replace('*', '')}**: ", row) for row in rows]
+        if re.match(r"[\w*, ]+ : ", rows[0]) and all(
+            re.match(r"[\w*, ]+ : | {4}", row) for row in rows if row
+        ):
+            rows = [
+                re.sub(r"^([\w*, ]+) : ", lambda m: f"* **{m[1].replace('*', '')}**: ", row)
+                for row in rows
+            ]
             rows = [row if row.startswith("*") else "  " + row.strip() for row in rows]
         found += [*rows, ""]
     lines[:] = found
@@ -190,7 +199,9 @@ def copy_mathjax(app: Any) -> None:
     """MathJax out of a package: one file, nothing from elsewhere."""
     spec = importlib.util.find_spec("sphinx-mathjax-offline")
     if spec is None or spec.origin is None:
-        raise RuntimeError("the site wants the packages of the group docs: pip install --group docs")
+        raise RuntimeError(
+            "the site wants the packages of the group docs: pip install --group docs"
+        )
     target = Path(app.outdir) / "_static" / mathjax_path
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(spec.origin).parent / "static" / "mathjax" / target.name, target)

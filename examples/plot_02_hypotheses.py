@@ -13,7 +13,9 @@ import numpy as np
 
 from mvplda import MultiviewPLDA
 
-model = MultiviewPLDA.from_parameters([0.0, 0.0], {"speaker": [[3.0], [0.3]], "phrase": [[-0.3], [3.0]]}, [0.25, 0.25])
+model = MultiviewPLDA.from_parameters(
+    [0.0, 0.0], {"speaker": [[3.0], [0.3]], "phrase": [[-0.3], [3.0]]}, [0.25, 0.25]
+)
 enrolled = np.array([[2.0, 1.0]])
 x, y = np.meshgrid(np.linspace(-6, 6, 161), np.linspace(-6, 6, 161))
 test = np.column_stack([x.ravel(), y.ravel()])
@@ -27,7 +29,9 @@ names = {
 
 fig, panels = plt.subplots(1, 4, figsize=(13, 3.7), layout="constrained", sharex=True, sharey=True)
 for axes, (hypothesis, title) in zip(panels, names.items(), strict=True):
-    shown = axes.pcolormesh(x, y, found[hypothesis].reshape(x.shape), vmin=0, vmax=1, cmap="Blues", rasterized=True)
+    shown = axes.pcolormesh(
+        x, y, found[hypothesis].reshape(x.shape), vmin=0, vmax=1, cmap="Blues", rasterized=True
+    )
     axes.plot(*enrolled[0], "x", color="#D55E00", markersize=9, markeredgewidth=2.5)
     axes.set_title(title, fontsize=10)
     axes.set(xlabel="the speakers' direction", aspect="equal")
@@ -40,5 +44,12 @@ plt.show()
 # the phrase" is the vertical band.
 
 for place in ([2.1, 0.9], [2.1, -4.0], [-3.0, 0.9], [-3.0, -4.0]):
-    shares = {names[h][:2]: round(float(p[0, 0]), 3) for h, p in model.hypotheses(enrolled, np.array([place])).items()}
-    print(place, shares, f"LLR same speaker {float(model.llr(enrolled, np.array([place]), same='speaker')[0, 0]):+.1f}")
+    shares = {
+        names[h][:2]: round(float(p[0, 0]), 3)
+        for h, p in model.hypotheses(enrolled, np.array([place])).items()
+    }
+    print(
+        place,
+        shares,
+        f"LLR same speaker {float(model.llr(enrolled, np.array([place]), same='speaker')[0, 0]):+.1f}",
+    )

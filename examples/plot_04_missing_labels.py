@@ -37,17 +37,31 @@ for share in shares:
     there = np.setdiff1d(order, gone)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # few vectors hold fewer directions than were asked for
-        kept = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(X, {"speaker": labels["speaker"], "phrase": phrase})
-        left_out = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(X[there], {v: y[there] for v, y in labels.items()})
+        kept = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(
+            X, {"speaker": labels["speaker"], "phrase": phrase}
+        )
+        left_out = MultiviewPLDA({"speaker": 12, "phrase": 9}).fit(
+            X[there], {v: y[there] for v, y in labels.items()}
+        )
     rows.append((error(kept), error(left_out)))
-    print(f"{share:4.0%} without a phrase: EER {rows[-1][0]:.1f} % with them, {rows[-1][1]:.1f} % without them")
+    print(
+        f"{share:4.0%} without a phrase: EER {rows[-1][0]:.1f} % with them, {rows[-1][1]:.1f} % without them"
+    )
 alone = error(PLDA(12).fit(X, {"speaker": labels["speaker"]}))
 
 # %%
 fig, axes = plt.subplots(figsize=(7.5, 4.5), layout="constrained")
 table = np.array(rows)
-axes.plot([100 * s for s in shares], table[:, 1], "s--", color="#E69F00", label="those vectors left out")
-axes.plot([100 * s for s in shares], table[:, 0], "o-", color="#0072B2", label="label None: a phrase of its own")
+axes.plot(
+    [100 * s for s in shares], table[:, 1], "s--", color="#E69F00", label="those vectors left out"
+)
+axes.plot(
+    [100 * s for s in shares],
+    table[:, 0],
+    "o-",
+    color="#0072B2",
+    label="label None: a phrase of its own",
+)
 axes.axhline(alone, color="#999999", linestyle=":", label="PLDA of speakers, no phrases at all")
 axes.set(xlabel="vectors without a phrase, %", ylabel="EER of the speaker, %", ylim=(0, None))
 axes.legend(frameon=False)

@@ -36,12 +36,16 @@ for strength in strengths:
         if name in systems:
             model = MultiviewPLDA(systems[name], noise="full").fit(X[train], y)
         else:
-            model = PLDA(25, noise="full").fit(X[train], {"cell": who[train] * phrases + what[train]})
+            model = PLDA(25, noise="full").fit(
+                X[train], {"cell": who[train] * phrases + what[train]}
+            )
         scores = model.llr(model.enrol(X[enrol], (who * phrases + what)[enrol]), X[test])
         errors[name].append(100 * eer_by_kind(scores, kinds)["Total"])
         if name == "with the interaction":
             shares.append(model.explained_variance_ratio_)
-    print(f"strength {strength}: " + ", ".join(f"{name} {e[-1]:.2f} %" for name, e in errors.items()))
+    print(
+        f"strength {strength}: " + ", ".join(f"{name} {e[-1]:.2f} %" for name, e in errors.items())
+    )
 
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
@@ -54,6 +58,10 @@ for view, colour in zip(shares[0], ("#0072B2", "#E69F00", "#CC79A7", "#DDDDDD"),
     part = np.array([100 * share[view] for share in shares])
     right.bar([str(s) for s in strengths], part, bottom=below, color=colour, label=view)
     below += part
-right.set(xlabel="strength of the interaction in the data", ylabel="share of the variance, %", ylim=(0, 100))
+right.set(
+    xlabel="strength of the interaction in the data",
+    ylabel="share of the variance, %",
+    ylim=(0, 100),
+)
 right.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 plt.show()

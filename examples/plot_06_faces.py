@@ -31,23 +31,42 @@ def face(person, light, mood, glasses, rng):
         x, y = u - eye, v + high
         picture -= 0.5 * soft(np.hypot(x / 0.1, y / 0.07) - 1, 0.2)
         picture -= (
-            0.3 * soft(np.abs(y + 0.16 + 0.05 * mood * np.sign(eye) * x / 0.1) - 0.02, 0.02) * soft(abs(x) - 0.13)
+            0.3
+            * soft(np.abs(y + 0.16 + 0.05 * mood * np.sign(eye) * x / 0.1) - 0.02, 0.02)
+            * soft(abs(x) - 0.13)
         )
         if glasses:
             picture -= 0.5 * soft(np.abs(np.hypot(x, y) - 0.18) - 0.04, 0.02)
     picture -= 0.18 * soft(np.hypot(u / 0.06, (v - 0.08) / 0.16) - 1, 0.2)
     bend = v - 0.45 + 2.2 * mood * (u**2 - 0.03)
-    return picture - 0.6 * soft(abs(bend) - 0.05, 0.02) * soft(abs(u) - 0.3) + 0.02 * rng.normal(size=u.shape)
+    return (
+        picture
+        - 0.6 * soft(abs(bend) - 0.05, 0.02) * soft(abs(u) - 0.3)
+        + 0.02 * rng.normal(size=u.shape)
+    )
 
 
 rng = np.random.default_rng(4)
 people = np.column_stack(
     [
         rng.uniform(lo, hi, 24)
-        for lo, hi in ((0.6, 0.85), (0.8, 0.97), (0.24, 0.3), (0.08, 0.14), (0.35, 0.8), (0.55, 0.75))
+        for lo, hi in (
+            (0.6, 0.85),
+            (0.8, 0.97),
+            (0.24, 0.3),
+            (0.08, 0.14),
+            (0.35, 0.8),
+            (0.55, 0.75),
+        )
     ]
 )
-grid = [(p, light, mood, g) for p in range(24) for light in (-1, 0, 1) for mood in (-1, 0, 1) for g in (0, 1)]
+grid = [
+    (p, light, mood, g)
+    for p in range(24)
+    for light in (-1, 0, 1)
+    for mood in (-1, 0, 1)
+    for g in (0, 1)
+]
 X = np.array([face(people[p], light, mood, g, rng).ravel() for p, light, mood, g in grid])
 words = {
     "light": {-1: "left", 0: "front", 1: "right"},
@@ -56,7 +75,9 @@ words = {
 }
 labels = {"person": np.array([f"p{row[0]:02}" for row in grid])}
 labels |= {view: np.array([words[view][row[k]] for row in grid]) for k, view in enumerate(words, 1)}
-model = MultiviewPLDA({"person": 20, "light": 2, "mood": 2, "eyes": 1, "person:light": 10}).fit(X, labels)
+model = MultiviewPLDA({"person": 20, "light": 2, "mood": 2, "eyes": 1, "person:light": 10}).fit(
+    X, labels
+)
 print({view: f"{share:.0%}" for view, share in model.explained_variance_ratio_.items()})
 
 # %%
@@ -73,7 +94,11 @@ for place, number in enumerate(chosen):
     shown = [X[number], model.mean_, *parts, model.mean_ + sum(parts)]
     for axes, title, values in zip(panels[place], columns, shown, strict=True):
         added = title.startswith("+")
-        limits = {"vmin": -0.3, "vmax": 0.3, "cmap": "RdBu_r"} if added else {"vmin": 0, "vmax": 0.9, "cmap": "gray"}
+        limits = (
+            {"vmin": -0.3, "vmax": 0.3, "cmap": "RdBu_r"}
+            if added
+            else {"vmin": 0, "vmax": 0.9, "cmap": "gray"}
+        )
         axes.imshow(values.reshape(side, side), **limits)
         axes.set(xticks=[], yticks=[])
         if place == 0:

@@ -22,7 +22,9 @@ scale = np.linspace(1.3, 0.7, D)
 def draw(speakers, each):
     centres = rng.normal(size=(speakers, 1, D)) * scale
     vectors = (centres + 1.3 * rng.normal(size=(speakers, each, D)) * scale[::-1]).reshape(-1, D)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.repeat(np.arange(speakers), each)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), np.repeat(
+        np.arange(speakers), each
+    )
 
 
 T, who = draw(60, 5)
@@ -49,7 +51,9 @@ for name, rows in found.items():
 
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4.3), layout="constrained")
-for (name, rows), colour in zip(found.items(), ("#D55E00", "#E69F00", "#0072B2", "#999999"), strict=True):
+for (name, rows), colour in zip(
+    found.items(), ("#D55E00", "#E69F00", "#0072B2", "#999999"), strict=True
+):
     left.plot(sizes, [row[0] for row in rows], "o-", color=colour, label=name)
     if name != "cosine":  # which is no likelihood ratio
         right.plot(sizes, [row[1] for row in rows], "o-", color=colour, label=name)

@@ -34,11 +34,21 @@ def spectrum(formants, tract, pitch, tilt):
         centre = formant * tract * rng.normal(1, 0.02)
         gain += 12 / (1 + ((mel - centre) / (60 + 0.05 * centre)) ** 2)
     comb = 2 * np.cos(2 * np.pi * mel / (pitch * rng.normal(1, 0.03)))
-    return gain + comb - tilt * np.log2(1 + mel / 500) + rng.normal(0, 3) + rng.normal(0, 0.6, len(mel))
+    return (
+        gain
+        + comb
+        - tilt * np.log2(1 + mel / 500)
+        + rng.normal(0, 3)
+        + rng.normal(0, 0.6, len(mel))
+    )
 
 
-voices = list(zip(rng.uniform(0.85, 1.2, 60), rng.uniform(90, 260, 60), rng.uniform(2, 7, 60), strict=True))
-rows = [(i, v, spectrum(VOWELS[v], *voices[i])) for i in range(60) for v in VOWELS for _ in range(6)]
+voices = list(
+    zip(rng.uniform(0.85, 1.2, 60), rng.uniform(90, 260, 60), rng.uniform(2, 7, 60), strict=True)
+)
+rows = [
+    (i, v, spectrum(VOWELS[v], *voices[i])) for i in range(60) for v in VOWELS for _ in range(6)
+]
 labels = {"speaker": np.array([r[0] for r in rows]), "vowel": np.array([r[1] for r in rows])}
 bands = np.array([r[2] for r in rows])
 cepstra = dct(bands, norm="ortho")
@@ -52,12 +62,17 @@ treatments = {
     ),
 }
 views = {"speaker": 6, "vowel": 7, "speaker:vowel": 4}
-shares = {name: MultiviewPLDA(views).fit(X, labels).explained_variance_ratio_ for name, X in treatments.items()}
+shares = {
+    name: MultiviewPLDA(views).fit(X, labels).explained_variance_ratio_
+    for name, X in treatments.items()
+}
 for name, share in shares.items():
     print(f"{name:26}" + "  ".join(f"{view} {part:4.0%}" for view, part in share.items()))
 
 # %%
-fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.2), layout="constrained", width_ratios=(1, 1.5))
+fig, (left, right) = plt.subplots(
+    1, 2, figsize=(12, 4.2), layout="constrained", width_ratios=(1, 1.5)
+)
 for vowel, colour in zip("iau", ("#0072B2", "#D55E00", "#009E73"), strict=True):
     own = bands[labels["vowel"] == vowel]
     left.plot(mel / 1000, own[::12].T, color=colour, alpha=0.15, linewidth=0.8)
@@ -65,7 +80,9 @@ for vowel, colour in zip("iau", ("#0072B2", "#D55E00", "#009E73"), strict=True):
 left.set(xlabel="kHz", ylabel="log energy, dB", title="three of eight vowels, many voices")
 left.legend(frameon=False, ncols=3)
 start = np.zeros(len(shares))
-for view, colour in zip((*views, "noise"), ("#0072B2", "#E69F00", "#CC79A7", "#DDDDDD"), strict=True):
+for view, colour in zip(
+    (*views, "noise"), ("#0072B2", "#E69F00", "#CC79A7", "#DDDDDD"), strict=True
+):
     part = np.array([100 * share[view] for share in shares.values()])
     right.barh(list(shares), part, left=start, color=colour, label=view)
     start += part

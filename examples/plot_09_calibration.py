@@ -41,12 +41,23 @@ fig, panels = plt.subplots(1, 2, figsize=(11, 4.3), layout="constrained", sharey
 here = {kind: mask[judge] for kind, mask in kinds.items()}
 door = {"all pairs": ~here["TC"], "impostors with the right phrase (IC)": here["IC"]}
 for axes, (title, others) in zip(panels, door.items(), strict=True):
-    for (name, values), colour in zip(systems.items(), ("#D55E00", "#E69F00", "#0072B2"), strict=True):
+    for (name, values), colour in zip(
+        systems.items(), ("#D55E00", "#E69F00", "#0072B2"), strict=True
+    ):
         targets, rest = values[here["TC"]], values[others]
         rates = bayes_error_rates(targets, rest)
         actual, least = rates.normalised()
-        axes.plot(rates.log_odds, actual, color=colour, label=f"{name}: Cllr {cllr(targets, rest):.3f}")
-    axes.plot(rates.log_odds, least, "--", color="#333333", linewidth=1, label="the best that these scores allow")
+        axes.plot(
+            rates.log_odds, actual, color=colour, label=f"{name}: Cllr {cllr(targets, rest):.3f}"
+        )
+    axes.plot(
+        rates.log_odds,
+        least,
+        "--",
+        color="#333333",
+        linewidth=1,
+        label="the best that these scores allow",
+    )
     axes.set(title=title, xlabel="log prior odds of a target", ylim=(0, 1.3))
     axes.set_xlim(-8, np.log(0.1 * here["TC"].sum()))
     axes.axhline(1, color="#999999", linewidth=0.7)

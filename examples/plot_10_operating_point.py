@@ -22,15 +22,21 @@ for n in sizes:
     rows, columns = claimed["speaker"] < 60 + n, unseen.test_labels["speaker"] < 60 + n
     scores = everyone[np.ix_(rows, columns)]
     enrolled, tested = (
-        {v: y[some] for v, y in side.items()} for side, some in ((claimed, rows), (unseen.test_labels, columns))
+        {v: y[some] for v, y in side.items()}
+        for side, some in ((claimed, rows), (unseen.test_labels, columns))
     )
     kinds = trial_kinds(enrolled, tested)
     point = evaluate(scores, kinds, far=(0.01,))["Total"]
     around = speaker_intervals(scores, kinds, enrolled["speaker"], tested["speaker"], far=(0.01,))
-    found[n] = {name: (point[name], around.of("Total", name)) for name in ("frr_at_far/0.01", "threshold_at_far/0.01")}
+    found[n] = {
+        name: (point[name], around.of("Total", name))
+        for name in ("frr_at_far/0.01", "threshold_at_far/0.01")
+    }
     curves[n] = ScoreCurve(scores[kinds["TC"]], {"Total": scores[~kinds["TC"]]})
     miss, ends = found[n]["frr_at_far/0.01"]
-    print(f"{n:3} speakers: FRR {100 * miss:.1f} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}] at a FAR of 1 %")
+    print(
+        f"{n:3} speakers: FRR {100 * miss:.1f} % [{100 * ends.low:.1f}, {100 * ends.high:.1f}] at a FAR of 1 %"
+    )
 
 # %%
 fig, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
@@ -46,7 +52,15 @@ for axes, name, factor, word in (
 ):
     values = np.array([factor * found[n][name][0] for n in sizes])
     ends = factor * np.array([[found[n][name][1].low, found[n][name][1].high] for n in sizes])
-    axes.errorbar(np.arange(len(sizes)), values, abs(ends.T - values), fmt="o", color="#0072B2", capsize=5, linewidth=2)
+    axes.errorbar(
+        np.arange(len(sizes)),
+        values,
+        abs(ends.T - values),
+        fmt="o",
+        color="#0072B2",
+        capsize=5,
+        linewidth=2,
+    )
     axes.set_xticks(np.arange(len(sizes)), sizes)
     axes.set(xlabel="evaluation speakers", ylabel=word)
 middle.set_ylim(0, None)

@@ -38,8 +38,13 @@ masks = trial_kinds(claimed, unseen.test_labels)
 rows, columns = (a.ravel() for a in np.indices(masks["TC"].shape))
 kinds = np.select([mask.ravel() for mask in masks.values()], list(masks), "")
 write_trials(folder / "trials", Trials(np.array(models)[rows], tests[columns], kinds))
-write_map(folder / "model2spk", dict(zip(models, [f"s{i}" for i in claimed["speaker"]], strict=True)))
-write_map(folder / "test2spk", dict(zip(tests, [f"s{i}" for i in unseen.test_labels["speaker"]], strict=True)))
+write_map(
+    folder / "model2spk", dict(zip(models, [f"s{i}" for i in claimed["speaker"]], strict=True))
+)
+write_map(
+    folder / "test2spk",
+    dict(zip(tests, [f"s{i}" for i in unseen.test_labels["speaker"]], strict=True)),
+)
 print("\n".join(sorted(path.name for path in folder.iterdir())))
 
 
@@ -55,16 +60,24 @@ def run(line):
     print("\n".join(line[:118] for line in result.output.splitlines()[:5]))
 
 
-run("train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=10 -v phrase=5 -o model.safetensors")
-run("score model.safetensors --enrol enrol.scp --models spk2utt --test test.scp --trials trials -o scores")
-run("evaluate scores --trials trials --enrol-speakers model2spk --test-speakers test2spk --report report.html")
+run(
+    "train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=10 -v phrase=5 -o model.safetensors"
+)
+run(
+    "score model.safetensors --enrol enrol.scp --models spk2utt --test test.scp --trials trials -o scores"
+)
+run(
+    "evaluate scores --trials trials --enrol-speakers model2spk --test-speakers test2spk --report report.html"
+)
 
 # %%
 # The page lies in ``report.html``, its pictures beside it.
 
 pictures = [plt.imread(folder / "report-files" / f"{name}.png") for name in ("det", "histograms")]
 widths = [picture.shape[1] / picture.shape[0] for picture in pictures]
-fig, panels = plt.subplots(1, 2, figsize=(12, 12 / sum(widths)), layout="constrained", dpi=150, width_ratios=widths)
+fig, panels = plt.subplots(
+    1, 2, figsize=(12, 12 / sum(widths)), layout="constrained", dpi=150, width_ratios=widths
+)
 for axes, picture in zip(panels, pictures, strict=True):
     axes.imshow(picture)
     axes.axis("off")

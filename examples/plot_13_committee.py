@@ -29,7 +29,9 @@ def network(size, speaker, phrase):
 X = np.hstack([network(40, 0.9, 0.4), network(40, 0.15, 0.9)])
 train, enrol, test = who < 40, (who >= 40) & (take < 1), (who >= 40) & (take >= 3)
 y = {"speaker": who[train], "phrase": what[train]}
-kinds = trial_kinds({"speaker": who[enrol], "phrase": what[enrol]}, {"speaker": who[test], "phrase": what[test]})
+kinds = trial_kinds(
+    {"speaker": who[enrol], "phrase": what[enrol]}, {"speaker": who[test], "phrase": what[test]}
+)
 expert = MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic", prior_strength=0.8)
 halves = {"voice": (0, 40), "words": (40, 80)}
 systems = {
@@ -37,7 +39,10 @@ systems = {
     "one model of both": expert,
     "committee": Committee({"voice": expert, "words": expert}, columns=halves, factors=None),
     "committee, words\nspeak of phrases": Committee(
-        {"voice": expert, "words": expert}, columns=halves, speaks_of={"words": ["phrase"]}, factors=None
+        {"voice": expert, "words": expert},
+        columns=halves,
+        speaks_of={"words": ["phrase"]},
+        factors=None,
     ),
 }
 errors, scores = {}, {}
@@ -45,11 +50,16 @@ for name, system in systems.items():
     fitted = system.fit(X[train], y)
     scores[name] = fitted.llr(X[enrol], X[test], dtype=np.float64)
     errors[name] = {kind: 100 * e for kind, e in eer_by_kind(scores[name], kinds).items()}
-    print(f"{name.replace(chr(10), ' '):36}" + "  ".join(f"{kind} {e:5.2f} %" for kind, e in errors[name].items()))
+    print(
+        f"{name.replace(chr(10), ' '):36}"
+        + "  ".join(f"{kind} {e:5.2f} %" for kind, e in errors[name].items())
+    )
 committee = systems["committee"]
 
 # %%
-fig, (left, right) = plt.subplots(1, 2, figsize=(12, 4.4), layout="constrained", width_ratios=(1.5, 1))
+fig, (left, right) = plt.subplots(
+    1, 2, figsize=(12, 4.4), layout="constrained", width_ratios=(1.5, 1)
+)
 colours = ("#BBBBBB", "#E69F00", "#56B4E9", "#0072B2")
 for i, ((name, row), colour) in enumerate(zip(errors.items(), colours, strict=True)):
     left.bar(np.arange(4) + 0.2 * (i - 1.5), list(row.values()), 0.19, color=colour, label=name)
@@ -57,11 +67,19 @@ left.set_xticks(np.arange(4), list(row))
 left.set(ylabel="EER, %")
 left.legend(frameon=False, fontsize=9)
 parts = {
-    name: committee.experts_[name].llr(X[enrol][:, slice(*c)], X[test][:, slice(*c)]) for name, c in halves.items()
+    name: committee.experts_[name].llr(X[enrol][:, slice(*c)], X[test][:, slice(*c)])
+    for name, c in halves.items()
 }
 for kind, colour in {"IW": "#999999", "IC": "#D55E00", "TW": "#E69F00", "TC": "#0072B2"}.items():
     some = rng.permutation(np.flatnonzero(kinds[kind]))[:400]
-    right.scatter(parts["voice"].ravel()[some], parts["words"].ravel()[some], s=7, color=colour, label=kind, alpha=0.7)
+    right.scatter(
+        parts["voice"].ravel()[some],
+        parts["words"].ravel()[some],
+        s=7,
+        color=colour,
+        label=kind,
+        alpha=0.7,
+    )
 right.set(xlabel="what the voice expert says, LLR", ylabel="what the words expert says, LLR")
 right.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), markerscale=2)
 plt.show()

@@ -23,13 +23,34 @@ from mvplda import Client, MultiviewPLDA, ServiceError, make_two_views
 
 folder = Path(tempfile.mkdtemp())
 X, labels, unseen = make_two_views(80, 6, 5, 250, (20, 5), held_out=4, random_state=1)
-words = np.array(["open the door", "close the door", "my voice is my key", "good morning", "seven apples", "let me in"])
+words = np.array(
+    [
+        "open the door",
+        "close the door",
+        "my voice is my key",
+        "good morning",
+        "seven apples",
+        "let me in",
+    ]
+)
 model = MultiviewPLDA({"speaker": 20, "phrase": 5})
-model.fit(X, {"speaker": labels["speaker"], "phrase": words[labels["phrase"]]}).save(folder / "model.safetensors")
+model.fit(X, {"speaker": labels["speaker"], "phrase": words[labels["phrase"]]}).save(
+    folder / "model.safetensors"
+)
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-command = [sys.executable, "-m", "mvplda", "serve", "--port", str(port), "--data", str(folder), "--model"]
+command = [
+    sys.executable,
+    "-m",
+    "mvplda",
+    "serve",
+    "--port",
+    str(port),
+    "--data",
+    str(folder),
+    "--model",
+]
 server = subprocess.Popen([*command, str(folder / "model.safetensors")], stderr=subprocess.DEVNULL)
 atexit.register(server.terminate)
 client = Client(f"http://127.0.0.1:{port}")
@@ -43,7 +64,9 @@ for _ in range(300):
 # %%
 # A person agrees, and is enrolled with three vectors of one phrase.
 
-vectors = {(who, what): unseen.enrol[18 * who + 3 * what :][:3] for who in range(4) for what in range(6)}
+vectors = {
+    (who, what): unseen.enrol[18 * who + 3 * what :][:3] for who in range(4) for what in range(6)
+}
 tests = {(who, what): unseen.test[12 * who + 2 * what] for who in range(4) for what in range(6)}
 profile = client.create("ann", words[0], consent="I agree")["profileId"]
 for vector in vectors[0, 0]:
@@ -53,7 +76,12 @@ print(enrolled["state"], enrolled["enrollmentsCount"])
 # %%
 # Four visitors: Ann with her phrase, Ann with another, somebody else with the phrase, somebody else with another.
 
-visits = {"Ann, her phrase": (0, 0), "Ann, another": (0, 3), "Bob, her phrase": (1, 0), "Bob, another": (1, 3)}
+visits = {
+    "Ann, her phrase": (0, 0),
+    "Ann, another": (0, 3),
+    "Bob, her phrase": (1, 0),
+    "Bob, another": (1, 3),
+}
 found = {}
 for name, visit in visits.items():
     found[name] = client.verify(profile, vector=tests[visit], phrase=words[0], far=0.05)

@@ -31,11 +31,13 @@ inside, errors, paths = {}, {}, {}
 for name, settings in ways.items():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the printed EM lowers the likelihood, and is told so
-        model = MultiviewPLDA({"speaker": 12, "phrase": 11}, max_iter=60, tol=0, random_state=1, **settings).fit(
-            X, labels
-        )
+        model = MultiviewPLDA(
+            {"speaker": 12, "phrase": 11}, max_iter=60, tol=0, random_state=1, **settings
+        ).fit(X, labels)
     found = {view: np.linalg.qr(loading)[0] for view, loading in model.loadings_.items()}
-    inside[name] = np.array([[np.mean((found[a].T @ spaces[b]) ** 2) * len(found[a].T) for b in spaces] for a in found])
+    inside[name] = np.array(
+        [[np.mean((found[a].T @ spaces[b]) ** 2) * len(found[a].T) for b in spaces] for a in found]
+    )
     scores = model.llr(model.enrol(unseen.enrol, unseen.ids), unseen.test)
     errors[name] = {kind: 100 * e for kind, e in eer_by_kind(scores, kinds).items()}
     paths[name] = np.asarray(model.log_likelihoods_) / len(X)
@@ -44,19 +46,31 @@ for name, settings in ways.items():
 # %%
 # Left: of the true speaker and phrase directions, the share that was found in each view. A clean diagonal is right.
 
-fig, panels = plt.subplots(1, 4, figsize=(13, 3.8), layout="constrained", width_ratios=(1, 1, 1, 1.4))
+fig, panels = plt.subplots(
+    1, 4, figsize=(13, 3.8), layout="constrained", width_ratios=(1, 1, 1, 1.4)
+)
 for axes, (name, table) in zip(panels, inside.items(), strict=False):
     axes.imshow(table, vmin=0, vmax=1, cmap="Blues")
     for (i, j), share in np.ndenumerate(table):
         axes.text(
-            j, i, f"{share:.0%}", ha="center", va="center", color="white" if share > 0.5 else "black", fontsize=13
+            j,
+            i,
+            f"{share:.0%}",
+            ha="center",
+            va="center",
+            color="white" if share > 0.5 else "black",
+            fontsize=13,
         )
-    axes.set_title(f"{name}\nIC {errors[name]['IC']:.1f} %, Total {errors[name]['Total']:.1f} %", fontsize=10)
+    axes.set_title(
+        f"{name}\nIC {errors[name]['IC']:.1f} %, Total {errors[name]['Total']:.1f} %", fontsize=10
+    )
     axes.set_xticks([0, 1], ["true\nspeaker", "true\nphrase"])
     axes.set_yticks([0, 1], ["found as\nspeaker", "found as\nphrase"])
 for (name, path), colour in zip(paths.items(), ("#0072B2", "#D55E00", "#E69F00"), strict=True):
     panels[3].plot(path, color=colour, label=name)
 last = [path[-1] for path in paths.values()]
-panels[3].set(xlabel="iteration", ylabel="log-likelihood a vector, nat", ylim=(min(last) - 1, max(last) + 0.3))
+panels[3].set(
+    xlabel="iteration", ylabel="log-likelihood a vector, nat", ylim=(min(last) - 1, max(last) + 0.3)
+)
 panels[3].legend(frameon=False, fontsize=9)
 plt.show()

@@ -40,15 +40,21 @@ for d in (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0):
     right.append(100 * np.mean(guess == what))
     soft.append(errors(model.llr(profiles, tests, same="speaker", known={"phrase": posteriors})))
     hard.append(errors(model.llr(profiles, model.enrol(tests, labels={"phrase": guess}), **asked)))
-    print(f"{right[-1]:5.1f} % right: EER {soft[-1][0]:.2f} % with posteriors, {hard[-1][0]:.2f} % with the likeliest")
+    print(
+        f"{right[-1]:5.1f} % right: EER {soft[-1][0]:.2f} % with posteriors, {hard[-1][0]:.2f} % with the likeliest"
+    )
 
 # %%
 fig, panels = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 for i, (axes, word) in enumerate(zip(panels, ("EER, %", "Cllr, bits"), strict=True)):
     axes.axhline(unknown[i], color="#777777", linestyle=":", label="not asked")
     axes.axhline(oracle[i], color="#009E73", linestyle=":", label="phrase known")
-    axes.plot(right, [row[i] for row in hard], "s--", color="#E69F00", label="the likeliest as a fact")
-    axes.plot(right, [row[i] for row in soft], "o-", color="#0072B2", label="posteriors as they are")
+    axes.plot(
+        right, [row[i] for row in hard], "s--", color="#E69F00", label="the likeliest as a fact"
+    )
+    axes.plot(
+        right, [row[i] for row in soft], "o-", color="#0072B2", label="posteriors as they are"
+    )
     axes.set(xlabel="phrases that the recogniser has right, %", ylabel=word, ylim=(0, None))
 panels[0].legend(frameon=False)
 plt.show()

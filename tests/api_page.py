@@ -41,14 +41,18 @@ MODULES = (
 
 def public_names(module: ModuleType) -> list[str]:
     """Of a module without ``__all__``, which is a list itself, every name."""
-    named: list[str] = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    named: list[str] = getattr(module, "__all__", None) or [
+        name for name in vars(module) if not name.startswith("_")
+    ]
     return [name for name in named if name != "__version__"]
 
 
 def first_sentence(module: ModuleType, name: str) -> str:
     """What the docstring of a name says first; of a constant, the text that stands below it."""
     value = getattr(module, name)
-    text = inspect.getdoc(value) if inspect.isclass(value) or callable(value) else _below(module, name)
+    text = (
+        inspect.getdoc(value) if inspect.isclass(value) or callable(value) else _below(module, name)
+    )
     line = " ".join((text or "").partition("\n\n")[0].split())
     return re.split(r"(?<=\.)\s", line, maxsplit=1)[0].rstrip(".")
 
@@ -59,7 +63,9 @@ def _below(module: ModuleType, name: str) -> str | None:
     for path in files if Path(str(module.__file__)).name == "__init__.py" else []:
         body = ast.parse(path.read_text(encoding="utf-8")).body
         for node, after in zip(body, [*body[1:], None], strict=True):
-            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            targets = (
+                node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            )
             if any(isinstance(target, ast.Name) and target.id == name for target in targets):
                 if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                     return str(after.value.value)
@@ -70,9 +76,13 @@ def listing() -> str:
     parts = []
     for place in MODULES:
         module = import_module(place)
-        parts.append(f"\n## {place}\n\n{first_sentence_of_module(module)}\n\n| name | what it is |\n|:---|:---|\n")
+        parts.append(
+            f"\n## {place}\n\n{first_sentence_of_module(module)}\n\n| name | what it is |\n|:---|:---|\n"
+        )
         for name in sorted(public_names(module), key=lambda name: (name.islower(), name)):
-            parts.append(f"| `{name}` | {first_sentence(module, name).replace('|', chr(92) + '|')} |\n")
+            parts.append(
+                f"| `{name}` | {first_sentence(module, name).replace('|', chr(92) + '|')} |\n"
+            )
     return "".join(parts)
 
 

@@ -6,7 +6,14 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-ASSETS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
+ASSETS = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "video": "src",
+}
 FREE = ("canonical", "license", "author")
 """Kinds of links that nothing is loaded from."""
 

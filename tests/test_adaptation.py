@@ -38,7 +38,9 @@ def fitted(seed: int, noise: Any = "diagonal", views: Any = VIEWS) -> MultiviewP
     rng = np.random.default_rng(seed)
     codes = list(crossed(30, 8, 3))
     X = draw_vectors(rng, codes, random_parameters(rng, D, (3, 2), noise))
-    return MultiviewPLDA(views, noise=noise, max_iter=20, tol=0).fit(X, dict(zip(VIEWS, codes, strict=True)))
+    return MultiviewPLDA(views, noise=noise, max_iter=20, tol=0).fit(
+        X, dict(zip(VIEWS, codes, strict=True))
+    )
 
 
 def covariances(model: MultiviewPLDA) -> dict[str, np.ndarray]:
@@ -46,7 +48,9 @@ def covariances(model: MultiviewPLDA) -> dict[str, np.ndarray]:
     return {"noise": noise, **{v: B @ B.T for v, B in model.loadings_.items()}}
 
 
-@pytest.mark.parametrize("noises", [("diagonal", "diagonal"), ("full", "full"), ("full", "diagonal")])
+@pytest.mark.parametrize(
+    "noises", [("diagonal", "diagonal"), ("full", "full"), ("full", "diagonal")]
+)
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_the_ends_are_the_models(weight: float, noises: Any) -> None:
     pair = fitted(0, noises[0]), fitted(1, noises[1])
@@ -64,7 +68,9 @@ def test_between_the_ends_covariances_are_mixed() -> None:
         assert covariance == pytest.approx(0.7 * covariances(a)[name] + 0.3 * covariances(b)[name])
     kept = interpolate(a, b, 0.3)
     assert kept.views_ == VIEWS
-    assert interpolate(a, a, 0.3).llr(np.eye(D), np.eye(D)) == pytest.approx(a.llr(np.eye(D), np.eye(D)), abs=1e-4)
+    assert interpolate(a, a, 0.3).llr(np.eye(D), np.eye(D)) == pytest.approx(
+        a.llr(np.eye(D), np.eye(D)), abs=1e-4
+    )
 
 
 def test_one_view_at_a_time() -> None:
@@ -107,7 +113,9 @@ def test_mean_shift() -> None:
 
 def test_coral_gives_the_mean_and_covariance_of_the_target() -> None:
     rng = np.random.default_rng(0)
-    source, target = (rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + shift for shift in (0.0, 3.0))
+    source, target = (
+        rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + shift for shift in (0.0, 3.0)
+    )
     aligned = CORAL().fit_transform(source, target)
     assert np.cov(aligned.T) == pytest.approx(np.cov(target.T))
     assert aligned.mean(0) == pytest.approx(target.mean(0))
@@ -142,7 +150,10 @@ def domains() -> dict[str, Any]:
     p = old.parameters_
     new = MultiviewPLDA(old.views)
     new._take(
-        tuple(old.views_), Parameters(p.mean + 4 * rng.normal(size=30), p.loadings, np.diag(p.noise) + extra @ extra.T)
+        tuple(old.views_),
+        Parameters(
+            p.mean + 4 * rng.normal(size=30), p.loadings, np.diag(p.noise) + extra @ extra.T
+        ),
     )
     new.n_features_in_ = 30
 
@@ -151,8 +162,15 @@ def domains() -> dict[str, Any]:
         return model.sample(labels, random_state=seed), labels
 
     training = drawn(old, 100, 0)
-    model = MultiviewPLDA({"speaker": 6, "phrase": 6}, noise="full", max_iter=10, tol=0).fit(*training)
-    return {"training": training, "model": model, "few": drawn(new, 12, 1), "held out": drawn(new, 60, 2)}
+    model = MultiviewPLDA({"speaker": 6, "phrase": 6}, noise="full", max_iter=10, tol=0).fit(
+        *training
+    )
+    return {
+        "training": training,
+        "model": model,
+        "few": drawn(new, 12, 1),
+        "held out": drawn(new, 60, 2),
+    }
 
 
 def merit(model: MultiviewPLDA, data: tuple[np.ndarray, dict[str, Any]]) -> tuple[float, float]:
@@ -171,7 +189,9 @@ def test_adaptation_serves_the_new_domain(domains: dict[str, Any]) -> None:
         "coral+": merit(coral_plus(model, few[0]), held_out),
         "supervised": merit(adapt(model, few[0], few[1], 0.5), held_out),
         "new only": merit(adapt(model, few[0], few[1], 1.0), held_out),
-        "per view": merit(adapt(model, few[0], few[1], {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out),
+        "per view": merit(
+            adapt(model, few[0], few[1], {"noise": 0.8, "speaker": 0.2, "phrase": 0.2}), held_out
+        ),
     }
     aligned = CORAL().fit_transform(domains["training"][0], few[0])
     settings: dict[str, Any] = {"noise": "full", "max_iter": 10, "tol": 0}
@@ -202,7 +222,9 @@ def test_shares_against_their_definitions() -> None:
     white = np.linalg.inv(np.linalg.cholesky(total))
     Y = [white @ (x - X.mean(0)) for x in X]
     C = sum(np.outer(y, y) for y in Y) / 22
-    error = sum(((23 / 22 * np.outer(y, y) - C) ** 2).sum() for y in Y) / 22 / 23  # C is the mean of 23/22 yy'
+    error = (
+        sum(((23 / 22 * np.outer(y, y) - C) ** 2).sum() for y in Y) / 22 / 23
+    )  # C is the mean of 23/22 yy'
     assert covariance_share(X, total) == pytest.approx(1 - error / ((C - np.eye(4)) ** 2).sum())
     assert mean_share(X, X.mean(0)) == 0
     assert mean_share(X, X.mean(0) + 1e-3) == 0
@@ -210,7 +232,10 @@ def test_shares_against_their_definitions() -> None:
 
 def test_few_vectors_of_the_own_domain_move_nothing_and_many_of_another_all() -> None:
     rng = np.random.default_rng(0)
-    shares = [(mean_share(X, np.zeros(30)), covariance_share(X, np.eye(30))) for X in rng.normal(size=(40, 12, 30))]
+    shares = [
+        (mean_share(X, np.zeros(30)), covariance_share(X, np.eye(30)))
+        for X in rng.normal(size=(40, 12, 30))
+    ]
     assert np.mean(shares, axis=0) == pytest.approx([0.0, 0.0], abs=0.15)
     far = rng.normal(size=(5000, 30)) * np.linspace(1, 4, 30) + 2
     assert mean_share(far, np.zeros(30)) > 0.99
@@ -233,18 +258,23 @@ def test_the_mean_that_the_preprocessing_takes_off_moves() -> None:
     labels = dict(zip(VIEWS, codes, strict=True))
     X = draw_vectors(rng, list(codes), random_parameters(rng, D, (3, 2), "diagonal"))
     new = X * np.linspace(0.7, 1.5, D) + 6 * rng.normal(size=D)
-    bundle = Bundle(unit_chain(), MultiviewPLDA(VIEWS, noise="full", max_iter=5, tol=0)).fit(X, labels)
+    bundle = Bundle(unit_chain(), MultiviewPLDA(VIEWS, noise="full", max_iter=5, tol=0)).fit(
+        X, labels
+    )
     before = bundle.prepare(X[:3]).copy()
     moved = bundle.adapt(new)
     share = mean_share(new, X.mean(0))
     assert share > 0.95
     by_hand = new - ((1 - share) * X.mean(0) + share * new.mean(0))
-    assert moved.prepare(new) == pytest.approx(by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True))
+    assert moved.prepare(new) == pytest.approx(
+        by_hand / np.linalg.norm(by_hand, axis=1, keepdims=True)
+    )
     assert bundle.prepare(X[:3]) == pytest.approx(before)
     for name, covariance in covariances(moved.scorer).items():
         assert covariance == pytest.approx(covariances(bundle.scorer)[name])
     assert not np.allclose(
-        covariances(bundle.adapt(new, weight=1.0).scorer)["noise"], covariances(moved.scorer)["noise"]
+        covariances(bundle.adapt(new, weight=1.0).scorer)["noise"],
+        covariances(moved.scorer)["noise"],
     )
     same = labels["speaker"][::4][:, None] == labels["speaker"][1::4]
 
@@ -266,12 +296,18 @@ def test_a_model_with_a_prior_is_adapted_with_labels_too(kind: str) -> None:
     labels: Any = dict(zip(VIEWS, codes, strict=True)) if kind == "views" else codes[0]
     X = draw_vectors(rng, list(codes), random_parameters(rng, D, (3, 2), "diagonal"))
     few: dict[str, Any] = {"prior": "isotropic", "prior_strength": 0.5}
-    model = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(X, labels)
+    model = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(
+        X, labels
+    )
     moved = adapt(shift_mean(model, X + 1), X + 1, labels, 0.25)
-    fresh = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(X + 1, labels)
+    fresh = (MultiviewPLDA(dict.fromkeys(VIEWS), **few) if kind == "views" else PLDA(**few)).fit(
+        X + 1, labels
+    )
     assert moved.mean_ == pytest.approx(fresh.mean_)
     for name, covariance in covariances(moved).items():
-        assert covariance == pytest.approx(0.75 * covariances(model)[name] + 0.25 * covariances(fresh)[name], abs=1e-8)
+        assert covariance == pytest.approx(
+            0.75 * covariances(model)[name] + 0.25 * covariances(fresh)[name], abs=1e-8
+        )
 
 
 def test_a_committee_is_adapted_expert_by_expert() -> None:
@@ -286,7 +322,9 @@ def test_a_committee_is_adapted_expert_by_expert() -> None:
     for name, part in {"a": new[:, :5], "b, whitened": new[:, 5:], "b, cosine": new[:, 5:]}.items():
         own = committee.experts_[name]
         by_hand = own.adapt(part) if isinstance(own, Bundle) else adapted(own, part)
-        assert moved.experts_[name].llr(part[:4], part[4:9]) == pytest.approx(by_hand.llr(part[:4], part[4:9]))
+        assert moved.experts_[name].llr(part[:4], part[4:9]) == pytest.approx(
+            by_hand.llr(part[:4], part[4:9])
+        )
     assert not np.allclose(moved.llr(new[:4], new[4:9]), committee.llr(new[:4], new[4:9]))
     assert moved.llr(new[:4], new[4:9]).shape == (4, 5)
 

@@ -48,7 +48,9 @@ def data() -> dict[str, Any]:
     }
 
 
-def make(data: dict[str, Any], calibrator: Any = None, questions: Any = None, chain: Any = None) -> Bundle:
+def make(
+    data: dict[str, Any], calibrator: Any = None, questions: Any = None, chain: Any = None
+) -> Bundle:
     chain = standard_chain(6) if chain is None else chain
     model = MultiviewPLDA({"speaker": 3, "phrase": 2}, noise="full", max_iter=10, tol=0)
     return Bundle(chain, model, None, calibrator, questions).fit(*data["train"])
@@ -58,7 +60,9 @@ def test_the_bundle_is_its_parts_in_order(data: dict[str, Any]) -> None:
     bundle = make(data)
     chain = there(bundle.preprocessing)
     prepared = chain.transform(data["enrol"]), chain.transform(data["test"])
-    expected = bundle.scorer.llr(bundle.scorer.enrol(prepared[0], data["ids"]), prepared[1], same="speaker")
+    expected = bundle.scorer.llr(
+        bundle.scorer.enrol(prepared[0], data["ids"]), prepared[1], same="speaker"
+    )
     profiles = bundle.enrol(data["enrol"], data["ids"])
     assert bundle.llr(profiles, data["test"], same="speaker") == pytest.approx(expected)
     pairs = np.array([[0, 3], [5, 7]])
@@ -75,7 +79,9 @@ CALIBRATORS: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("calibrator", "questions"), CALIBRATORS, ids=["none", "linear", "pav", "kind", "quality"])
+@pytest.mark.parametrize(
+    ("calibrator", "questions"), CALIBRATORS, ids=["none", "linear", "pav", "kind", "quality"]
+)
 def test_round_trip(calibrator: Any, questions: Any, data: dict[str, Any], tmp_path: Path) -> None:
     bundle = make(data, calibrator, questions, standard_chain(5, lda=6))
     profiles, test = bundle.enrol(data["enrol"], data["ids"]), data["test"]
@@ -93,7 +99,9 @@ def test_round_trip(calibrator: Any, questions: Any, data: dict[str, Any], tmp_p
         return
     calibrated = bundle.calibrated(profiles, test, **extra)
     assert calibrated.shape == (90, 270)
-    assert (again.calibrated(again.enrol(data["enrol"], data["ids"]), test, **extra) == calibrated).all()
+    assert (
+        again.calibrated(again.enrol(data["enrol"], data["ids"]), test, **extra) == calibrated
+    ).all()
     assert again.calibrator.get_params() == bundle.calibrator.get_params()
     targets = data["kinds"]["TC"]
     assert cllr(calibrated[targets], calibrated[~targets]) < 1.05 * cllr(
@@ -119,7 +127,9 @@ def test_without_preprocessing_and_with_coral(data: dict[str, Any], tmp_path: Pa
     plain.save(tmp_path / "plain")
     assert (load(tmp_path / "plain").llr(X[:4], X[4:7]) == plain.llr(X[:4], X[4:7])).all()
     aligned = Pipeline([("coral", CORAL().fit(X, 2 * X + 1))])
-    other = Bundle(aligned, MultiviewPLDA({"speaker": 2}, max_iter=3, tol=0).fit(aligned.transform(X), labels))
+    other = Bundle(
+        aligned, MultiviewPLDA({"speaker": 2}, max_iter=3, tol=0).fit(aligned.transform(X), labels)
+    )
     other.save(tmp_path / "coral")
     assert (load(tmp_path / "coral").llr(X[:4], X[4:7]) == other.llr(X[:4], X[4:7])).all()
 
@@ -130,9 +140,14 @@ def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) ->
     assert isinstance(load(tmp_path / "model"), MultiviewPLDA)
     bundle.calibrator = None
     bundle.save(tmp_path / "bundle")
-    with pytest.raises(FileFormatError, match=r"holds a Bundle, .* after Centring, .*: use mvplda.load or Bundle.load"):
+    with pytest.raises(
+        FileFormatError,
+        match=r"holds a Bundle, .* after Centring, .*: use mvplda.load or Bundle.load",
+    ):
         MultiviewPLDA.load(tmp_path / "bundle")
-    with pytest.raises(FileFormatError, match=r"holds a MultiviewPLDA, not a Bundle: use mvplda.load"):
+    with pytest.raises(
+        FileFormatError, match=r"holds a MultiviewPLDA, not a Bundle: use mvplda.load"
+    ):
         Bundle.load(tmp_path / "model")
     about = load(tmp_path / "bundle").describe()
     assert about["bundle"]["preprocessing"] == ["Centring", "Whitening", "LengthNormalisation"]
@@ -164,11 +179,15 @@ def repack(path: Path, change: Any) -> None:
 
 
 def _narrow(tensors: Any, about: Any) -> None:
-    tensors["preprocessing/1/matrix_"] = np.ascontiguousarray(tensors["preprocessing/1/matrix_"][:, :4])
+    tensors["preprocessing/1/matrix_"] = np.ascontiguousarray(
+        tensors["preprocessing/1/matrix_"][:, :4]
+    )
 
 
 def _wrong_input(tensors: Any, about: Any) -> None:
-    tensors["preprocessing/1/matrix_"] = np.ascontiguousarray(tensors["preprocessing/1/matrix_"][:5])
+    tensors["preprocessing/1/matrix_"] = np.ascontiguousarray(
+        tensors["preprocessing/1/matrix_"][:5]
+    )
 
 
 def _short_mean(tensors: Any, about: Any) -> None:
@@ -203,7 +222,9 @@ def _no_questions(tensors: Any, about: Any) -> None:
         (_no_questions, "questions"),
     ],
 )
-def test_parts_that_do_not_fit(change: Any, words: str, data: dict[str, Any], tmp_path: Path) -> None:
+def test_parts_that_do_not_fit(
+    change: Any, words: str, data: dict[str, Any], tmp_path: Path
+) -> None:
     bundle = make(data, LinearCalibrator())
     bundle.fit_calibrator(bundle.enrol(data["enrol"], data["ids"]), data["test"], data["kinds"])
     bundle.save(tmp_path / "b")
@@ -223,7 +244,10 @@ def test_a_newer_bundle(data: dict[str, Any], tmp_path: Path) -> None:
 def test_what_cannot_be_saved_leaves_no_file(data: dict[str, Any], tmp_path: Path) -> None:
     bundle = make(data)
     for wrong, words in [
-        ({"preprocessing": Pipeline([("pca", PCA(6).fit(data["train"][0]))])}, "a PCA cannot be kept in a file"),
+        (
+            {"preprocessing": Pipeline([("pca", PCA(6).fit(data["train"][0]))])},
+            "a PCA cannot be kept in a file",
+        ),
         ({"calibrator": LinearCalibrator()}, "not fitted"),
         ({"questions": [{"known": {"phrase": [1]}}]}, "cannot be kept"),
     ]:
@@ -243,7 +267,9 @@ def test_errors(data: dict[str, Any]) -> None:
     with pytest.raises(ParameterError, match="no calibrator"):
         bundle.fit_calibrator(data["enrol"], data["test"], data["kinds"])
     bundle.calibrator = LinearCalibrator()
-    with pytest.raises(DataError, match=r"kinds have shape \(90, 270\); the trials ask for \(270, 270\)"):
+    with pytest.raises(
+        DataError, match=r"kinds have shape \(90, 270\); the trials ask for \(270, 270\)"
+    ):
         bundle.fit_calibrator(data["enrol"], data["test"], data["kinds"])
     with pytest.raises(ParameterError, match="side= is for a QualityCalibrator"):
         bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"], side={"a": 1})
@@ -251,7 +277,9 @@ def test_errors(data: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="needs side="):
         bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"])
     with pytest.raises(DataError, match="does not broadcast"):
-        bundle.fit_calibrator(data["enrol"][::3], data["test"], data["kinds"], side={"a": [1, 2, 3]})
+        bundle.fit_calibrator(
+            data["enrol"][::3], data["test"], data["kinds"], side={"a": [1, 2, 3]}
+        )
 
 
 def test_a_model_is_loaded_from_a_bundle_that_prepares_nothing(data: Any, tmp_path: Path) -> None:
@@ -264,5 +292,7 @@ def test_a_model_is_loaded_from_a_bundle_that_prepares_nothing(data: Any, tmp_pa
         assert type(again) is PLDA
         assert (again.llr(X[:3], X[3:6]) == model.llr(X[:3], X[3:6])).all()
     assert type(load(tmp_path / "bundle")) is Bundle
-    with pytest.raises(FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"):
+    with pytest.raises(
+        FileFormatError, match=r"holds a Bundle, not a CosineScorer: use mvplda.load or Bundle.load"
+    ):
         CosineScorer.load(tmp_path / "bundle")

@@ -48,7 +48,9 @@ def cost(llrs: np.ndarray, targets: np.ndarray) -> float:
 
 def kind_cost(llrs: np.ndarray, kinds: np.ndarray) -> float:
     """Cllr with every kind of non-target weighing the same."""
-    others = np.mean([np.logaddexp(0, llrs[kinds == k]).mean() for k in np.unique(kinds) if k != "TC"])
+    others = np.mean(
+        [np.logaddexp(0, llrs[kinds == k]).mean() for k in np.unique(kinds) if k != "TC"]
+    )
     return float((np.logaddexp(0, -llrs[kinds == "TC"]).mean() + others) / (2 * np.log(2)))
 
 
@@ -96,14 +98,20 @@ def test_shares_of_trials_do_not_matter() -> None:
 def test_the_fit_is_invariant_to_the_scale_of_scores() -> None:
     scores, targets = gaussian_trials()
     plain = LinearCalibrator().fit_transform(scores, targets)
-    assert LinearCalibrator().fit_transform(1e6 * scores - 3e7, targets) == pytest.approx(plain, abs=1e-6)
+    assert LinearCalibrator().fit_transform(1e6 * scores - 3e7, targets) == pytest.approx(
+        plain, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_gradient_and_curvature_against_differences(ridge: float) -> None:
     rng = np.random.default_rng(0)
     inputs = np.column_stack([rng.normal(size=(50, 3)), np.ones(50)])
-    signs, mass, weights = rng.choice([-1.0, 1.0], 50), rng.uniform(0.01, 0.04, 50), rng.normal(size=4)
+    signs, mass, weights = (
+        rng.choice([-1.0, 1.0], 50),
+        rng.uniform(0.01, 0.04, 50),
+        rng.normal(size=4),
+    )
 
     def value(w: np.ndarray) -> float:
         return logistic_cost(w, inputs, signs, mass, 0.7, ridge)[0]
@@ -123,11 +131,15 @@ def test_the_gradient_vanishes_at_the_fit() -> None:
     mass = np.where(targets, 0.1 / targets.sum(), 0.9 / (~targets).sum())
     inputs = np.column_stack([scores, np.ones(len(scores))])
     weights = np.append(calibrator.slopes_, calibrator.intercept_)
-    _, gradient = logistic_cost(weights, inputs, np.where(targets, 1.0, -1.0), mass, np.log(0.1 / 0.9))
+    _, gradient = logistic_cost(
+        weights, inputs, np.where(targets, 1.0, -1.0), mass, np.log(0.1 / 0.9)
+    )
     assert np.abs(gradient).max() < 1e-7
 
 
-@pytest.mark.parametrize("scores", [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 1.0, 2.0]], ids=["apart", "touching"])
+@pytest.mark.parametrize(
+    "scores", [[0.0, 1.0, 2.0, 3.0], [0.0, 1.0, 1.0, 2.0]], ids=["apart", "touching"]
+)
 def test_separable_scores_are_named_and_stay_finite(scores: list[float]) -> None:
     with pytest.warns(SeparableScoresWarning, match="infinite"):
         calibrator = LinearCalibrator().fit(scores, [False, False, True, True])
@@ -176,7 +188,15 @@ def test_pav_steps_by_hand() -> None:
     """Targets 2, 4, 5; others 0, 1, 3, and by the rule a target at 0 and another at 5."""
     pav = PAVCalibrator().fit([0, 1, 2, 3, 4, 5], [0, 0, 1, 0, 1, 1])
     # pooled: {t, 0, 1} p = 1/3; {2, 3} p = 1/2; {4, 5, n} p = 2/3; 4 targets and 4 others
-    expected = {0: -np.log(2), 1: -np.log(2), 1.5: -np.log(2) / 2, 2: 0.0, 3: 0.0, 4: np.log(2), 5: np.log(2)}
+    expected = {
+        0: -np.log(2),
+        1: -np.log(2),
+        1.5: -np.log(2) / 2,
+        2: 0.0,
+        3: 0.0,
+        4: np.log(2),
+        5: np.log(2),
+    }
     assert pav.transform(list(expected)) == pytest.approx(list(expected.values()))
     assert pav.transform([-9.0, 9.0]) == pytest.approx([-np.log(2), np.log(2)])
 
@@ -208,14 +228,19 @@ def test_kinds_weigh_alike_where_iw_drown_the_others() -> None:
     weight = {"IC": 1.0}
     for_impostors = KindCalibrator(kind_priors=weight).fit(scores[:, 0], kinds).transform(new[:, 0])
     some = np.isin(new_kinds, ["TC", "IC"])
-    assert kind_cost(for_impostors[some], new_kinds[some]) < kind_cost(by_kind[some], new_kinds[some])
+    assert kind_cost(for_impostors[some], new_kinds[some]) < kind_cost(
+        by_kind[some], new_kinds[some]
+    )
     assert kind_cost(by_kind[some], new_kinds[some]) < kind_cost(plain[some], new_kinds[some])
 
 
 def test_equal_kind_counts_make_it_the_linear_calibrator() -> None:
     scores, kinds = many_kinds()
     some = np.concatenate([np.flatnonzero(kinds == k)[:2000] for k in np.unique(kinds)])
-    a, b = KindCalibrator().fit(scores[some], kinds[some]), LinearCalibrator().fit(scores[some], kinds[some])
+    a, b = (
+        KindCalibrator().fit(scores[some], kinds[some]),
+        LinearCalibrator().fit(scores[some], kinds[some]),
+    )
     assert a.slopes_ == pytest.approx(b.slopes_)
 
 
@@ -230,7 +255,9 @@ def test_kind_errors() -> None:
 
 
 def test_names_of_kinds_from_masks() -> None:
-    masks = trial_kinds({"speaker": [1, 2], "phrase": [1, 1]}, {"speaker": [1, 3], "phrase": [1, 2]})
+    masks = trial_kinds(
+        {"speaker": [1, 2], "phrase": [1, 1]}, {"speaker": [1, 3], "phrase": [1, 2]}
+    )
     assert name_kinds(masks).tolist() == [["TC", "IW"], ["IC", "IW"]]
     with pytest.raises(LabelError, match="1 trial"):
         name_kinds({"TC": [True, False], "IW": [False, False]})
@@ -254,7 +281,10 @@ def test_side_information_helps_and_interactions_more() -> None:
         return cost(calibrator.fit(*training).transform(new[0], new[2]), new[1])
 
     plain = cost(LinearCalibrator().fit(*training[:2]).transform(new[0]), new[1])
-    only_offset, slopes = loss(QualityCalibrator(interactions=False)), loss(QualityCalibrator(log=False))
+    only_offset, slopes = (
+        loss(QualityCalibrator(interactions=False)),
+        loss(QualityCalibrator(log=False)),
+    )
     exact = new[2]["count"] / 2 * new[0]
     assert slopes < 0.95 * min(plain, only_offset)
     assert slopes < 1.01 * cost(exact, new[1])
@@ -290,8 +320,12 @@ def test_bad_input(calibrator: LinearCalibrator) -> None:
         calibrator.fit([1.0, 2.0], [3, 4])
     with pytest.raises(DataError, match="Flatten"):
         calibrator.fit(np.zeros((2, 2, 2)), [0, 1])
-    names = calibrator.fit([0.0, 1.0, 1.5, 2.0], ["nontarget", "TC", "IW", "target"]).transform([0.3])
-    assert names == pytest.approx(calibrator.fit([0.0, 1.0, 1.5, 2.0], [-1, 1, -1, 1]).transform([0.3]))
+    names = calibrator.fit([0.0, 1.0, 1.5, 2.0], ["nontarget", "TC", "IW", "target"]).transform(
+        [0.3]
+    )
+    assert names == pytest.approx(
+        calibrator.fit([0.0, 1.0, 1.5, 2.0], [-1, 1, -1, 1]).transform([0.3])
+    )
 
 
 def test_settings_are_checked() -> None:
@@ -304,7 +338,9 @@ def test_settings_are_checked() -> None:
 def test_threshold_from_costs() -> None:
     assert threshold_from_costs(0.5) == 0.0
     assert threshold_from_costs(0.01, 10, 1) == pytest.approx(np.log(0.99 / 0.01 / 10))
-    assert MultiviewPLDA().set_threshold_from_costs(0.1, 2, 3).threshold_ == threshold_from_costs(0.1, 2, 3)
+    assert MultiviewPLDA().set_threshold_from_costs(0.1, 2, 3).threshold_ == threshold_from_costs(
+        0.1, 2, 3
+    )
     for bad in [(0.0, 1, 1), (0.5, 0, 1), (0.5, 1, -1)]:
         with pytest.raises(ParameterError, match="costs are positive"):
             threshold_from_costs(*bad)
@@ -324,10 +360,16 @@ def speaker_trials(
     loading = 2 * np.random.default_rng(0).normal(size=(D, D)) / np.sqrt(D)
     model = PLDA.from_parameters(np.zeros(D), {"class": loading}, np.full(D, 0.1))
     speaker = np.repeat(np.arange(n_speakers), per_speaker)
-    noise = np.exp(0.3 * rng.normal(size=(n_speakers, 1)))[speaker] * rng.normal(size=(len(speaker), D))
+    noise = np.exp(0.3 * rng.normal(size=(n_speakers, 1)))[speaker] * rng.normal(
+        size=(len(speaker), D)
+    )
     X = (rng.normal(size=(n_speakers, D)) @ loading.T)[speaker] + 0.6 * noise
     rows, columns = np.triu_indices(len(X), 1)
-    return model.llr(X, X, dtype=np.float64)[rows, columns], speaker[rows] == speaker[columns], speaker[rows]
+    return (
+        model.llr(X, X, dtype=np.float64)[rows, columns],
+        speaker[rows] == speaker[columns],
+        speaker[rows],
+    )
 
 
 def test_few_speakers_are_calibrated_better_with_their_number_known() -> None:
@@ -338,14 +380,21 @@ def test_few_speakers_are_calibrated_better_with_their_number_known() -> None:
         for _ in range(25):
             few = speaker_trials(rng, n_speakers)
             with pytest.warns(FewSpeakersWarning, match=f"rests on {n_speakers} speaker"):
-                told.append(cost(LinearCalibrator().fit(*few[:2], speakers=few[2]).transform(scores), targets))
+                told.append(
+                    cost(
+                        LinearCalibrator().fit(*few[:2], speakers=few[2]).transform(scores), targets
+                    )
+                )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", SeparableScoresWarning)
                 plain.append(cost(LinearCalibrator().fit(*few[:2]).transform(scores), targets))
         assert np.mean(told) < np.mean(plain) + 1e-3
         assert np.mean(told) < 0.95 * np.mean(plain) or n_speakers > 5
     scores, targets, speakers = speaker_trials(rng, 300, 2)
-    many, known = LinearCalibrator().fit(scores, targets), LinearCalibrator().fit(scores, targets, speakers=speakers)
+    many, known = (
+        LinearCalibrator().fit(scores, targets),
+        LinearCalibrator().fit(scores, targets, speakers=speakers),
+    )
     assert known.n_speakers_ == 300
     assert known.slopes_ == pytest.approx(many.slopes_, rel=0.01)
     assert known.intercept_ == pytest.approx(many.intercept_, abs=0.02)
@@ -373,13 +422,17 @@ def test_what_is_said_of_speakers() -> None:
         assert calibrator.fit(scores, targets).n_speakers_ is None
         assert calibrator.fit(scores, targets, speakers=speakers).n_speakers_ == 40
         uneven = (speakers < 2) | ~targets | (np.arange(len(scores)) % 6 == 0)
-        with pytest.warns(FewSpeakersWarning, match=r"rests on \d+ speaker\(s\), worth \d+ with as many target"):
+        with pytest.warns(
+            FewSpeakersWarning, match=r"rests on \d+ speaker\(s\), worth \d+ with as many target"
+        ):
             calibrator.fit(scores[uneven], targets[uneven], speakers=speakers[uneven])
         with pytest.raises(LabelError, match="one speaker a trial"):
             calibrator.fit(scores, targets, speakers=speakers[1:])
     apart = np.array([0.0, 1.0, 2.0, 3.0])
     with pytest.warns(FewSpeakersWarning, match="rests on 2"):  # and no SeparableScoresWarning
-        told = LinearCalibrator().fit(apart, [False, False, True, True], speakers=["a", "b", "a", "b"])
+        told = LinearCalibrator().fit(
+            apart, [False, False, True, True], speakers=["a", "b", "a", "b"]
+        )
     assert 0 < told.slopes_[0] < 100
 
 
@@ -405,7 +458,9 @@ def test_the_optimum_is_found_where_a_full_step_goes_too_far() -> None:
     calibrator = LinearCalibrator().fit(scores, targets)
     inputs = np.column_stack([scores, np.ones(400)])
     weights = np.append(calibrator.slopes_, calibrator.intercept_)
-    value, gradient = logistic_cost(weights, inputs, np.where(targets, 1.0, -1.0), np.full(400, 1 / 400), 0.0)
+    value, gradient = logistic_cost(
+        weights, inputs, np.where(targets, 1.0, -1.0), np.full(400, 1 / 400), 0.0
+    )
     assert np.abs(gradient).max() < 1e-6
     assert value < np.log(2)
 

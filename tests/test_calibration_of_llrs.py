@@ -19,7 +19,12 @@ def trials():
     model = known_model(3, dimension=40, ranks=(5, 5))
     pair = np.arange(N)
     sides: dict[str, Any] = {}
-    for kind, (same_speaker, same_phrase) in {"TC": (1, 1), "TW": (1, 0), "IC": (0, 1), "IW": (0, 0)}.items():
+    for kind, (same_speaker, same_phrase) in {
+        "TC": (1, 1),
+        "TW": (1, 0),
+        "IC": (0, 1),
+        "IW": (0, 0),
+    }.items():
         speaker = np.concatenate([pair, pair if same_speaker else pair + N])
         phrase = np.concatenate([pair, pair if same_phrase else pair + N])
         X = model.sample({"speaker": speaker, "phrase": phrase}, random_state=len(sides))

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pytest
 
 from mvplda.exceptions import LabelError
-from mvplda.labels import base_columns, check_view_names, distinct, encode_labels, label_rows, row_keys
+from mvplda.labels import (
+    base_columns,
+    check_view_names,
+    distinct,
+    encode_labels,
+    label_rows,
+    row_keys,
+)
 
 SPEAKERS = ["bob", "ann", "bob", "cid", "ann"]
 PHRASES = [30, 10, 10, 20, 30]
@@ -30,15 +37,27 @@ def naive_partition(*columns: Any) -> list[set[int]]:
 
 FORMS = {
     "arrow table": pa.table({"phrase": PHRASES, "other": [0] * 5, "speaker": SPEAKERS}),
-    "arrow batch": pa.record_batch({"phrase": PHRASES, "speaker": pa.array(SPEAKERS).dictionary_encode()}),
+    "arrow batch": pa.record_batch(
+        {"phrase": PHRASES, "speaker": pa.array(SPEAKERS).dictionary_encode()}
+    ),
     "structured array": np.array(
         list(zip(PHRASES, SPEAKERS, strict=True)), dtype=[("phrase", np.int64), ("speaker", "U3")]
     ),
     "rows of a dict": label_rows({"speaker": SPEAKERS, "phrase": PHRASES}),
     "dict of lists": {"speaker": SPEAKERS, "phrase": PHRASES},
-    "dict of arrays": {"phrase": np.array(PHRASES), "speaker": np.array(SPEAKERS), "unused": np.zeros(5)},
-    "dict of series": {"speaker": pd.Series(SPEAKERS, index=list("vwxyz")), "phrase": pd.Series(PHRASES)},
-    "categorical": {"speaker": pd.Categorical(SPEAKERS), "phrase": pd.Series(PHRASES, dtype="Int64")},
+    "dict of arrays": {
+        "phrase": np.array(PHRASES),
+        "speaker": np.array(SPEAKERS),
+        "unused": np.zeros(5),
+    },
+    "dict of series": {
+        "speaker": pd.Series(SPEAKERS, index=list("vwxyz")),
+        "phrase": pd.Series(PHRASES),
+    },
+    "categorical": {
+        "speaker": pd.Categorical(SPEAKERS),
+        "phrase": pd.Series(PHRASES, dtype="Int64"),
+    },
     "dataframe": pd.DataFrame({"phrase": PHRASES, "other": 0, "speaker": SPEAKERS}),
     "object array": np.array([SPEAKERS, PHRASES], dtype=object).T,
     "text array": np.array([SPEAKERS, [str(p) for p in PHRASES]]).T,
@@ -54,7 +73,9 @@ def test_every_form_of_labels_is_the_same(form: str) -> None:
     assert len(table) == 5
     assert table.classes["speaker"].names.tolist() == ["ann", "bob", "cid"]
     assert [table.classes["speaker"].names[c] for c in table.codes["speaker"]] == SPEAKERS
-    assert [str(table.classes["phrase"].names[c]) for c in table.codes["phrase"]] == [str(p) for p in PHRASES]
+    assert [str(table.classes["phrase"].names[c]) for c in table.codes["phrase"]] == [
+        str(p) for p in PHRASES
+    ]
 
 
 def test_without_views_every_column_is_one() -> None:

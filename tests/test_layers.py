@@ -57,17 +57,31 @@ def modules() -> dict[str, Path]:
 def imports_of(name: str, path: Path) -> list[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     package = name.split(".") if path.name == "__init__.py" and name else name.split(".")[:-1]
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    blocks = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
     for_types = {id(inner) for block in blocks for inner in ast.walk(block)}
-    late = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node)}
+    late = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for inner in ast.walk(node)
+    }
     found = []
     for node in ast.walk(tree):
         if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in for_types:
             continue
-        module = [*package[: len(package) - node.level + 1], *([node.module] if node.module else [])]
+        module = [
+            *package[: len(package) - node.level + 1],
+            *([node.module] if node.module else []),
+        ]
         for alias in node.names:
             inner = ".".join([*module, alias.name])
-            found.append(Import(name, inner if inner in modules() else ".".join(module), id(node) in late))
+            found.append(
+                Import(name, inner if inner in modules() else ".".join(module), id(node) in late)
+            )
     return found
 
 
@@ -100,7 +114,9 @@ def test_every_room_has_its_place():
 
 
 def test_imports_point_inwards():
-    outwards = {(i.source, i.target) for i in imports() if i.target and level(i.target) > level(i.source)}
+    outwards = {
+        (i.source, i.target) for i in imports() if i.target and level(i.target) > level(i.source)
+    }
     assert outwards - EXPECTED == set()
 
 
@@ -112,11 +128,17 @@ def test_what_is_excepted_is_still_there():
 def test_no_module_is_needed_to_import_itself(late):
     graph: dict[str, set[str]] = {name: set() for name in modules()}
     for found in imports():
-        packages = {".".join(found.target.split(".")[:k]) for k in range(1, found.target.count(".") + 1)}
+        packages = {
+            ".".join(found.target.split(".")[:k]) for k in range(1, found.target.count(".") + 1)
+        }
         within = {package for package in packages if f"{found.source}.".startswith(f"{package}.")}
-        excepted = (found.source, found.target) in EXPECTED or (found.late and found.target in behind_an_extra())
+        excepted = (found.source, found.target) in EXPECTED or (
+            found.late and found.target in behind_an_extra()
+        )
         if (late or not found.late) and not excepted:
-            graph[found.source] |= {found.target, *(packages & set(graph))} - within - {found.source, ""}
+            graph[found.source] |= (
+                {found.target, *(packages & set(graph))} - within - {found.source, ""}
+            )
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

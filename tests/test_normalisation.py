@@ -26,7 +26,14 @@ def sides() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def plain_loop(
-    kind: str, top: int, cohort: Any, enrol: Any, test: Any, labels: Any = None, claimed: Any = None, own: Any = None
+    kind: str,
+    top: int,
+    cohort: Any,
+    enrol: Any,
+    test: Any,
+    labels: Any = None,
+    claimed: Any = None,
+    own: Any = None,
 ) -> np.ndarray:
     """One trial at a time, one cohort vector at a time."""
     result = np.empty((len(enrol), len(test)))
@@ -34,7 +41,10 @@ def plain_loop(
         for j, t in enumerate(test):
             score = dot([e], [t])[0, 0]
             normalised = []
-            for side, wanted in (("z", None if claimed is None else claimed[i]), ("t", _label(claimed, own, i, j))):
+            for side, wanted in (
+                ("z", None if claimed is None else claimed[i]),
+                ("t", _label(claimed, own, i, j)),
+            ):
                 if kind in ("z", "t") and side != kind:
                     continue
                 values = [
@@ -57,7 +67,9 @@ def _label(claimed: Any, own: Any, i: int, j: int) -> Any:
 
 @pytest.mark.parametrize("block", [10, 10_000])
 @pytest.mark.parametrize("kind", ["z", "t", "s", "as"])
-def test_against_a_plain_loop(kind: Any, block: int, sides: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_against_a_plain_loop(
+    kind: Any, block: int, sides: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(normalisation, "BLOCK_SCORES", block)
     cohort, enrol, test = sides
     got = ScoreNormaliser(kind, top=9).fit(dot, cohort).llr(enrol, test)
@@ -74,12 +86,16 @@ def test_cohorts_matched_by_phrase(kind: Any, own: bool, sides: Any) -> None:
     test_labels = spoken if own else None
     normaliser = ScoreNormaliser(kind, top=6).fit(dot, cohort, labels)
     got = normaliser.llr(enrol, test, enrol_labels=claimed, test_labels=test_labels)
-    assert got == pytest.approx(plain_loop(kind, 6, cohort, enrol, test, labels, claimed, test_labels), rel=1e-12)
+    assert got == pytest.approx(
+        plain_loop(kind, 6, cohort, enrol, test, labels, claimed, test_labels), rel=1e-12
+    )
 
 
 def test_top_beyond_the_cohort_is_s_norm(sides: Any) -> None:
     cohort, enrol, test = sides
-    adaptive, plain = (ScoreNormaliser(kind, top=500).fit(dot, cohort).llr(enrol, test) for kind in ("as", "s"))
+    adaptive, plain = (
+        ScoreNormaliser(kind, top=500).fit(dot, cohort).llr(enrol, test) for kind in ("as", "s")
+    )
     assert adaptive == pytest.approx(plain)
 
 
@@ -94,7 +110,9 @@ def test_shifts_and_scales_of_the_score_drop_out(sides: Any) -> None:
 def test_a_trial_does_not_depend_on_other_trials(kind: Any, sides: Any) -> None:
     cohort, enrol, test = sides
     normaliser = ScoreNormaliser(kind, top=10).fit(dot, cohort)
-    assert normaliser.llr(enrol[2:3], test[4:5]) == pytest.approx(normaliser.llr(enrol, test)[2:3, 4:5])
+    assert normaliser.llr(enrol[2:3], test[4:5]) == pytest.approx(
+        normaliser.llr(enrol, test)[2:3, 4:5]
+    )
 
 
 @pytest.mark.parametrize("as_profiles", [False, True])

@@ -80,5 +80,7 @@ def test_every_data_file_is_packaged() -> None:
     package = ROOT / "src" / "mvplda"
     patterns = PROJECT["tool"]["setuptools"]["package-data"]["mvplda"]
     packaged = {path for pattern in patterns for path in package.glob(pattern)}
-    inside = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    inside = {
+        path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    }
     assert {path for path in inside if path.suffix != ".py"} - packaged == set()

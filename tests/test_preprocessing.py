@@ -11,11 +11,26 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mvplda.exceptions import DataError, LabelError, ParameterError, RankCappedWarning
-from mvplda.preprocessing import LDA, Centring, LengthNormalisation, Reduction, Whitening, standard_chain
+from mvplda.preprocessing import (
+    LDA,
+    Centring,
+    LengthNormalisation,
+    Reduction,
+    Whitening,
+    standard_chain,
+)
 
 
 @parametrize_with_checks(
-    [Centring(), Reduction(), Whitening(), Whitening("zca"), LengthNormalisation(), LDA(), LDA(shrinkage=0.1)]
+    [
+        Centring(),
+        Reduction(),
+        Whitening(),
+        Whitening("zca"),
+        LengthNormalisation(),
+        LDA(),
+        LDA(shrinkage=0.1),
+    ]
 )
 def test_scikit_learn_check(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -78,7 +93,11 @@ def test_whitening_keeps_what_varies_in_whatever_unit(kind: Any) -> None:
     X = rng.normal(size=(800, 46)) @ rng.normal(size=(46, 50))
     plain, units = Whitening(kind).fit(X), Whitening(kind).fit(scaled := X * np.logspace(-4, 4, 50))
     assert len(plain.variances_) == len(units.variances_) == 46
-    spectrum = np.linalg.eigvalsh(np.cov(units.transform(scaled).T))[-46:] if kind == "pca" else np.ones(46)
+    spectrum = (
+        np.linalg.eigvalsh(np.cov(units.transform(scaled).T))[-46:]
+        if kind == "pca"
+        else np.ones(46)
+    )
     assert spectrum == pytest.approx(np.ones(46), abs=1e-6)
     assert (np.diff(units.variances_) <= 0).all()
 
@@ -91,11 +110,15 @@ def test_reduction_leaves_out_what_only_rounding_varies(X: np.ndarray) -> None:
 def test_lda_leaves_out_what_hardly_varies(X: np.ndarray, shrinkage: Any) -> None:
     classes = np.arange(300) % 30
     more = with_columns_that_hardly_vary(X + classes[:, None] * np.arange(5) / 5)
-    more = np.column_stack([more, more[:, 0] + more[:, 1]])  # depends on the others: a direction without variance
+    more = np.column_stack(
+        [more, more[:, 0] + more[:, 1]]
+    )  # depends on the others: a direction without variance
     lda = LDA(shrinkage=shrinkage).fit(more, classes)
     assert (lda.matrix_[5:7] == 0).all()
     assert lda.matrix_.shape == (9, 6)
-    if shrinkage == 0.1:  # shrinkage measures all columns by one measure, "auto" and 0 each by its own
+    if (
+        shrinkage == 0.1
+    ):  # shrinkage measures all columns by one measure, "auto" and 0 each by its own
         assert np.abs(lda.matrix_[7]).argmax() == 5
         assert np.abs(lda.matrix_[7, :5]).max() < 1e-2
 
@@ -138,7 +161,11 @@ def test_lda_maximises_between_over_within(view: str | None) -> None:
         "speaker": labels["speaker"],
         "phrase": labels["phrase"].astype(str),
     }
-    classes = names[view] if view in names else np.char.add(labels["speaker"], labels["phrase"].astype(str))
+    classes = (
+        names[view]
+        if view in names
+        else np.char.add(labels["speaker"], labels["phrase"].astype(str))
+    )
     within, between = np.zeros((8, 8)), np.zeros((8, 8))
     for c in np.unique(classes):
         here = X[classes == c]
@@ -188,9 +215,13 @@ def test_reduction_keeps_the_largest_variances_and_all_distances_of_its_subspace
     Y = reduced.transform(X)
     covariance = np.cov(Y.T)
     np.testing.assert_allclose(covariance, np.diag(np.diag(covariance)), atol=1e-9)
-    np.testing.assert_allclose(np.diag(covariance), np.sort(np.linalg.eigvalsh(np.cov(X.T)))[::-1][:3])
+    np.testing.assert_allclose(
+        np.diag(covariance), np.sort(np.linalg.eigvalsh(np.cov(X.T)))[::-1][:3]
+    )
     everything = Reduction().fit_transform(X)
-    np.testing.assert_allclose(np.linalg.norm(everything[0] - everything[1]), np.linalg.norm(X[0] - X[1]))
+    np.testing.assert_allclose(
+        np.linalg.norm(everything[0] - everything[1]), np.linalg.norm(X[0] - X[1])
+    )
     with pytest.raises(ParameterError, match="between 1 and the 6"):
         Reduction(7).fit(X)
 

@@ -22,7 +22,9 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 def test_the_page_lists_what_is_public():
     pytest.importorskip("torch", reason="torch is not installed, in which some public names are")
-    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), "run python tests/api_page.py"
+    assert api_page.PAGE.read_text(encoding="utf-8") == api_page.page(), (
+        "run python tests/api_page.py"
+    )
 
 
 @pytest.mark.parametrize("place", api_page.MODULES)
@@ -42,16 +44,19 @@ def test_names_that_are_not_there_are_no_attributes():
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    code = (
-        "import sys, mvplda, mvplda.cli; print([m for m in ('numpy', 'scipy', 'sklearn', 'torch') if m in sys.modules])"
-    )
+    code = "import sys, mvplda, mvplda.cli; print([m for m in ('numpy', 'scipy', 'sklearn', 'torch') if m in sys.modules])"  # noqa: E501
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
 
 def public_imports(code: str) -> list[tuple[str, str]]:
     nodes = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom)]
-    return [(str(n.module), a.name) for n in nodes if str(n.module).split(".")[0] == "mvplda" for a in n.names]
+    return [
+        (str(n.module), a.name)
+        for n in nodes
+        if str(n.module).split(".")[0] == "mvplda"
+        for a in n.names
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -59,7 +64,9 @@ def test_documents_import_public_names_only(page):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for module, name in (found for block in blocks for found in public_imports(block)):
         assert module in api_page.MODULES, f"{module} is not public"
-        assert name in api_page.public_names(import_module(module)), f"{module}.{name} is not public"
+        assert name in api_page.public_names(import_module(module)), (
+            f"{module}.{name} is not public"
+        )
 
 
 def resolves(dotted: str) -> bool:
@@ -92,19 +99,36 @@ def test_documents_name_modules_and_files_that_are_there(page):
 def test_lines_of_documents_fit_a_screen(page):
     """Rows of tables, formulas and links cannot be broken."""
     lines = page.read_text(encoding="utf-8").splitlines()
-    prose = [(n, line) for n, line in enumerate(lines, 1) if not line.lstrip().startswith(("|", "!", "$"))]
+    prose = [
+        (n, line)
+        for n, line in enumerate(lines, 1)
+        if not line.lstrip().startswith(("|", "!", "$"))
+    ]
     assert [(n, line[:60]) for n, line in prose if len(line) > 120] == []
 
 
 def test_toy_vectors_are_of_the_sizes_asked_for_and_drawn_alike():
-    sizes: dict[str, Any] = {"n_speakers": 6, "n_phrases": 3, "n_each": 5, "dimension": 7, "ranks": (2, 1)}
+    sizes: dict[str, Any] = {
+        "n_speakers": 6,
+        "n_phrases": 3,
+        "n_each": 5,
+        "dimension": 7,
+        "ranks": (2, 1),
+    }
     X, labels = mvplda.make_two_views(**sizes, random_state=3)
     assert X.shape == (90, 7)
-    assert {view: len(np.unique(codes)) for view, codes in labels.items()} == {"speaker": 6, "phrase": 3}
+    assert {view: len(np.unique(codes)) for view, codes in labels.items()} == {
+        "speaker": 6,
+        "phrase": 3,
+    }
     Y, same, unseen = mvplda.make_two_views(**sizes, held_out=2, random_state=3)
     assert Y.shape == X.shape
     np.testing.assert_array_equal(same["phrase"], labels["phrase"])
-    assert (unseen.enrol.shape, unseen.test.shape, len(np.unique(unseen.ids))) == ((18, 7), (12, 7), 6)
+    assert (unseen.enrol.shape, unseen.test.shape, len(np.unique(unseen.ids))) == (
+        (18, 7),
+        (12, 7),
+        6,
+    )
     assert not set(unseen.enrol_labels["speaker"]) & set(same["speaker"])
     assert unseen.truth.loadings_["speaker"].shape == (7, 2)
     np.testing.assert_array_equal(mvplda.make_two_views(**sizes, random_state=3)[0], X)

@@ -28,14 +28,18 @@ def test_the_tour_runs_as_printed(tmp_path, monkeypatch):
     for block in blocks:
         exec(compile(block, "tour.md", "exec"), names)
     shares = names["model"].explained_variance_ratio_
-    printed = re.search(r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", text)
+    printed = re.search(
+        r"\{\"speaker\": ([\d.]+), \"phrase\": ([\d.]+), \"noise\": ([\d.]+)\}", text
+    )
     assert [f"{share:.2f}" for share in shares.values()] == list(there(printed).groups())
 
 
 @pytest.mark.parametrize("page", [README, DOCS / "tutorial.md"], ids=lambda page: page.name)
 def test_sessions_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    session = "\n".join(re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+    session = "\n".join(
+        re.findall(r"```pycon\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    )
     test = doctest.DocTestParser().get_doctest(session, {}, page.name, str(page), 0)
     assert len(test.examples) > 10
     said: list[str] = []
@@ -51,7 +55,9 @@ def tags_in_code() -> dict[str, set[str]]:
     """Tag -> files with a line that ends with it, or a docstring that names it."""
     found = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
-        for tag in re.findall(r"\(([CDEIMPSUV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")):
+        for tag in re.findall(
+            r"\(([CDEIMPSUV]\d+)(?:, [^()]*)?\)", path.read_text(encoding="utf-8")
+        ):
             found[tag].add(path.relative_to(SOURCE).as_posix())
     return found
 
@@ -60,7 +66,9 @@ def tags_in_table() -> dict[str, set[str]]:
     """Tag -> files that section 11 of docs/math.md gives for it."""
     section = (DOCS / "math.md").read_text(encoding="utf-8").partition("## 11. Tags")[2]
     found: dict[str, set[str]] = {}
-    for tags, files in re.findall(r"^\| ([A-Z]\d[^|]*)\|[^|]*\|([^|]*)\|$", section, flags=re.MULTILINE):
+    for tags, files in re.findall(
+        r"^\| ([A-Z]\d[^|]*)\|[^|]*\|([^|]*)\|$", section, flags=re.MULTILINE
+    ):
         first, *others = re.findall(r"([A-Z])(\d+)", tags)
         numbers = [first, *others]
         if " to " in tags:
@@ -76,24 +84,55 @@ def test_every_tag_has_its_formula_its_line_and_its_row():
     code, table = tags_in_code(), tags_in_table()
     assert len(derived) == len(set(derived)), "a tag is given to two formulas"
     assert set(derived) == set(code), "formulas without a line of code, or lines without a formula"
-    assert table == code, "section 11 of docs/math.md names other files than those that have the tags"
+    assert table == code, (
+        "section 11 of docs/math.md names other files than those that have the tags"
+    )
 
 
 def test_audio_page_names_every_setting():
     from mvplda.speech.features import ActivitySettings, FeatureSettings
-    from mvplda.speech.networks import FrameAugmentation, ModernNetwork, PaperNetwork, Pretraining, Training
+    from mvplda.speech.networks import (
+        FrameAugmentation,
+        ModernNetwork,
+        PaperNetwork,
+        Pretraining,
+        Training,
+    )
 
     text = (DOCS / "audio.md").read_text(encoding="utf-8")
     rows = "".join(re.findall(r"^\|([^|]*)\|", text, flags=re.MULTILINE))
-    named = set(re.findall(r"`(\w+)`", rows)) | set(re.findall(r"(\w+)=", text.partition("ActivitySettings(")[2]))
-    records = (ActivitySettings, FeatureSettings, FrameAugmentation, ModernNetwork, PaperNetwork, Pretraining, Training)
-    missing = {f"{record.__name__}.{f.name}" for record in records for f in fields(record) if f.name not in named}
+    named = set(re.findall(r"`(\w+)`", rows)) | set(
+        re.findall(r"(\w+)=", text.partition("ActivitySettings(")[2])
+    )
+    records = (
+        ActivitySettings,
+        FeatureSettings,
+        FrameAugmentation,
+        ModernNetwork,
+        PaperNetwork,
+        Pretraining,
+        Training,
+    )
+    missing = {
+        f"{record.__name__}.{f.name}"
+        for record in records
+        for f in fields(record)
+        if f.name not in named
+    }
     assert not missing
 
 
 @pytest.mark.slow
 def test_audio_page_runs_as_printed(tmp_path, monkeypatch):
-    for module in ("torch", "soundfile", "soxr", "kaldi_native_fbank", "espeakng_loader", "onnxruntime", "onnxscript"):
+    for module in (
+        "torch",
+        "soundfile",
+        "soxr",
+        "kaldi_native_fbank",
+        "espeakng_loader",
+        "onnxruntime",
+        "onnxscript",
+    ):
         pytest.importorskip(module, reason=f"{module} is not installed")
     monkeypatch.chdir(tmp_path)
     text = (DOCS / "audio.md").read_text(encoding="utf-8")
@@ -111,7 +150,9 @@ def test_audio_page_runs_as_printed(tmp_path, monkeypatch):
 def test_configurations_on_the_pages_are_understood(page):
     from mvplda.speech.experiment.configuration import Configuration
 
-    blocks = re.findall(r"```toml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```toml\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     assert blocks
     for block in blocks:
         written = tomllib.loads(block)
@@ -132,6 +173,10 @@ def test_links_lead_somewhere(page):
         there = page if not name else page.parent / name
         assert there.exists(), f"{page.name} links to {target}"
         if anchor:
-            headings = re.findall(r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.MULTILINE)
-            slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+            headings = re.findall(
+                r"^#+ (.+)$", there.read_text(encoding="utf-8"), flags=re.MULTILINE
+            )
+            slugs = {
+                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings
+            }
             assert anchor in slugs, f"{page.name} links to {target}"

@@ -24,9 +24,15 @@ def test_a_det_curve_is_of_errors_that_happened():
     result = evaluate(np.concatenate(list(scores.values())), kinds)
     _, axes = figures.figure(4, 4)
     figures.det_curves(axes, scores, result)
-    drawn = {line.get_label().split()[0]: line for line in axes.get_lines() if not line.get_label().startswith("_")}
+    drawn = {
+        line.get_label().split()[0]: line
+        for line in axes.get_lines()
+        if not line.get_label().startswith("_")
+    }
     for kind, line in drawn.items():
-        others = [values for name, values in scores.items() if name != "TC" and kind in (name, "Total")]
+        others = [
+            values for name, values in scores.items() if name != "TC" and kind in (name, "Total")
+        ]
         false_alarm, miss = (ndtr(np.asarray(x)) for x in (line.get_xdata(), line.get_ydata()))
         for rate, size in ((miss, 40), (false_alarm, sum(map(len, others)))):
             assert np.allclose(rate * size, np.round(rate * size), atol=1e-6)
@@ -42,7 +48,9 @@ def test_a_det_curve_is_of_errors_that_happened():
 def test_a_det_of_no_error_is_empty():
     scores = {"TC": np.array([3.0, 4.0]), "IW": np.array([-1.0, 0.0, 1.0])}
     _, axes = figures.figure(4, 4)
-    figures.det_curves(axes, scores, evaluate(np.concatenate(list(scores.values())), ["TC"] * 2 + ["IW"] * 3))
+    figures.det_curves(
+        axes, scores, evaluate(np.concatenate(list(scores.values())), ["TC"] * 2 + ["IW"] * 3)
+    )
     lines = [line for line in axes.get_lines() if line.get_linestyle() != ":"]
     assert all(len(line.get_xdata()) == 0 for line in lines)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
@@ -65,7 +73,11 @@ def test_a_bar_is_an_error_that_happened():
 
 
 def test_a_page_of_a_kind_without_trials_has_a_dash(tmp_path):
-    kinds = {"TC": np.array([True, False]), "IC": np.array([False, True]), "TW": np.array([False, False])}
+    kinds = {
+        "TC": np.array([True, False]),
+        "IC": np.array([False, True]),
+        "TW": np.array([False, False]),
+    }
     result = evaluate([2.0, 1.0], kinds)
     report = Report("few", result, {"TC": np.array([2.0]), "IC": np.array([1.0])})
     page = write_report(report, tmp_path / "page.html")[0].read_text()
@@ -79,7 +91,9 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     kinds = np.repeat(["TC", "IW", "IC", "TW"], [40, 200, 100, 60])
     scores = rng.normal(np.select([kinds == "TC", kinds == "IC"], [3.0, 1.0], -2.0))
     result = evaluate(scores, kinds)
-    report = Report("a page", result, {kind: scores[kinds == kind] for kind in ("TC", "IW", "IC", "TW")})
+    report = Report(
+        "a page", result, {kind: scores[kinds == kind] for kind in ("TC", "IW", "IC", "TW")}
+    )
     write_report(report, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     eer = {kind: f"{100 * result[kind]['eer']:.2f} %" for kind in ("IC", "Total")}

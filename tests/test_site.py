@@ -29,9 +29,13 @@ def test_every_page_is_in_the_contents():
 
 
 def test_assets_from_elsewhere_are_found(tmp_path):
-    (tmp_path / "good.html").write_text('<a href="https://x.example/">x</a><script src="own.js"></script>')
+    (tmp_path / "good.html").write_text(
+        '<a href="https://x.example/">x</a><script src="own.js"></script>'
+    )
     assert foreign_assets(tmp_path) == []
-    (tmp_path / "bad.html").write_text('<link rel="stylesheet" href="//x.example/a.css"><img src="http://x.example/b">')
+    (tmp_path / "bad.html").write_text(
+        '<link rel="stylesheet" href="//x.example/a.css"><img src="http://x.example/b">'
+    )
     (tmp_path / "bad.css").write_text("@font-face { src: url('https://x.example/f.woff') }")
     assert [page for page, _ in foreign_assets(tmp_path)] == ["bad.html", "bad.html", "bad.css"]
 
@@ -54,7 +58,9 @@ def other_toolkits(monkeypatch: pytest.MonkeyPatch, vectors: dict[str, Any]) -> 
         def load_audio(self, path: str) -> Any:  # (time,)
             return torch.full((16000,), float(path.removesuffix(".wav")))
 
-        def encode_batch(self, wavs: Any, wav_lens: Any = None, normalize: bool = False) -> Any:  # (batch, 1, D)
+        def encode_batch(
+            self, wavs: Any, wav_lens: Any = None, normalize: bool = False
+        ) -> Any:  # (batch, 1, D)
             return torch.tensor(vectors[f"{int(wavs[0])}.wav"], dtype=torch.float32)[None, None]
 
     class Speaker:
@@ -92,12 +98,21 @@ def other_toolkits(monkeypatch: pytest.MonkeyPatch, vectors: dict[str, Any]) -> 
 def test_our_back_end_in_scripts_of_other_toolkits(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng, (who, what) = np.random.default_rng(0), (a.ravel() for a in np.indices((12, 3, 4))[:2])
-    X = 2 * rng.normal(size=(12, 32))[who] + rng.normal(size=(3, 32))[what] + rng.normal(size=(144, 32))
-    names = other_toolkits(monkeypatch, {f"{i}.wav": x for i, x in enumerate(X)}) | {"who": who, "what": what}
+    X = (
+        2 * rng.normal(size=(12, 32))[who]
+        + rng.normal(size=(3, 32))[what]
+        + rng.normal(size=(144, 32))
+    )
+    names = other_toolkits(monkeypatch, {f"{i}.wav": x for i, x in enumerate(X)}) | {
+        "who": who,
+        "what": what,
+    }
     chosen = np.flatnonzero(who < 3)
     names["segments"] = [f"{i}.wav" for i in chosen]
     blocks = re.findall(
-        r"```python\n(.*?)```", (DOCS / "interoperability.md").read_text(encoding="utf-8"), flags=re.DOTALL
+        r"```python\n(.*?)```",
+        (DOCS / "interoperability.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL,
     )
     for block, toolkit in zip(blocks, ("speechbrain", "wespeaker", "pyannote"), strict=False):
         assert toolkit in block
@@ -118,7 +133,13 @@ def test_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
         pytest.importorskip("onnx", reason="onnx is not installed")
         X, labels = make_two_views(6, 3, 4, 16, (4, 2), random_state=0)[:2]
         names = other_toolkits(monkeypatch, {f"{i}.wav": x for i, x in enumerate(X)})
-        names |= {"who": labels["speaker"], "what": labels["phrase"], "segments": ["0.wav", "1.wav", "20.wav"]}
+        names |= {
+            "who": labels["speaker"],
+            "what": labels["phrase"],
+            "segments": ["0.wav", "1.wav", "20.wav"],
+        }
     monkeypatch.chdir(tmp_path)
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL):
+    for block in re.findall(
+        r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), flags=re.DOTALL
+    ):
         exec(compile(block, page, "exec"), names)

@@ -27,7 +27,9 @@ def test_torch_and_numpy_agree(views, dtype):
     np.testing.assert_allclose(got.numpy(), model.llr(profiles, T, dtype=dtype), atol=tolerance)
     pairs = np.stack([rng.integers(0, 10, 40), rng.integers(0, 20, 40)], axis=1)
     listed = model.llr_trials(tensors, torch.from_numpy(T), pairs, same="a", dtype=dtype)
-    np.testing.assert_allclose(listed, model.llr_trials(profiles, T, pairs, same="a", dtype=dtype), atol=tolerance)
+    np.testing.assert_allclose(
+        listed, model.llr_trials(profiles, T, pairs, same="a", dtype=dtype), atol=tolerance
+    )
     posterior = model.hypotheses(tensors, torch.from_numpy(T), dtype=dtype)
     for h, expected in model.hypotheses(profiles, T, dtype=dtype).items():
         np.testing.assert_allclose(posterior[h].numpy(), expected, atol=tolerance)
@@ -41,7 +43,9 @@ def test_torch_with_known_classes_and_mixed_enrolment():
     model = any_model({"a": 2, "b": 1})
     X, T = rng.normal(size=(9, D)) + 3, rng.normal(size=(5, D)) + 3
     ids, phrases = np.repeat(np.arange(3), 3), np.array([0, 0, 1, 2, 2, 2, 1, 3, 3])
-    mixed = model.llr(model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T), dtype=np.float64)
+    mixed = model.llr(
+        model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T), dtype=np.float64
+    )
     expected = model.llr(model.enrol(X, ids, {"b": phrases}), T, dtype=np.float64)
     np.testing.assert_allclose(mixed.numpy(), expected, atol=1e-9)
     quick = model.llr(model.enrol(torch.from_numpy(X), ids, {"b": phrases}), torch.from_numpy(T))
@@ -49,7 +53,12 @@ def test_torch_with_known_classes_and_mixed_enrolment():
     np.testing.assert_allclose(quick.numpy(), expected, atol=1e-4)
     known = {"b": np.array([0, 3, 99])}
     with pytest.warns(UnknownClassWarning):
-        got = model.llr(model.enrol(torch.from_numpy(X), ids), torch.from_numpy(T), known=known, dtype=np.float64)
+        got = model.llr(
+            model.enrol(torch.from_numpy(X), ids),
+            torch.from_numpy(T),
+            known=known,
+            dtype=np.float64,
+        )
     with pytest.warns(UnknownClassWarning):
         expected = model.llr(model.enrol(X, ids), T, known=known, dtype=np.float64)
     np.testing.assert_allclose(got.numpy(), expected, atol=1e-9)

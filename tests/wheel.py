@@ -31,9 +31,13 @@ except (MissingExtraError, FileNotFoundError) as error:
     print(error)
 print("a model is fitted, saved, loaded and asked")
 """
-TESTS = ("test_noise.py", "test_own_vectors.py", "test_scorers.py")
+TESTS = ("inference/test_noise.py", "models/test_own_vectors.py", "models/test_scorers.py")
 """Tests that need the core alone."""
-NEEDED = ("mvplda/py.typed", "mvplda/speech/experiment/recipes/modern.toml", "mvplda/cli/__init__.py")
+NEEDED = (
+    "mvplda/py.typed",
+    "mvplda/speech/experiment/recipes/modern.toml",
+    "mvplda/cli/__init__.py",
+)
 
 
 def contents(folder: Path) -> list[str]:
@@ -41,7 +45,11 @@ def contents(folder: Path) -> list[str]:
     (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     inside = zipfile.ZipFile(wheel).namelist()
     missing = [f"the wheel has no {name}" for name in NEEDED if name not in inside]
-    missing += [f"the wheel has {name}" for name in inside if name.startswith(("tests/", "docs/", "benchmarks/"))]
+    missing += [
+        f"the wheel has {name}"
+        for name in inside
+        if name.startswith(("tests/", "docs/", "benchmarks/"))
+    ]
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = ("pyproject.toml", "LICENSE", "README.md", *(f"src/{name}" for name in NEEDED))
@@ -57,12 +65,17 @@ def main(folder: Path) -> int:
     with tempfile.TemporaryDirectory() as place:
         venv.create(place, with_pip=True)
         programs = Path(place) / ("Scripts" if sys.platform == "win32" else "bin")
-        subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", wheel.resolve()], check=True)
+        subprocess.run(
+            [programs / "python", "-m", "pip", "install", "--quiet", wheel.resolve()], check=True
+        )
         subprocess.run([programs / "python", "-c", SESSION], cwd=place, check=True)
         subprocess.run([programs / "mvplda", "info", "model.safetensors"], cwd=place, check=True)
         subprocess.run([programs / "python", "-m", "pip", "check"], check=True)
-        subprocess.run([programs / "python", "-m", "pip", "install", "--quiet", "pytest", "hypothesis"], check=True)
-        files = [Path(__file__).resolve().with_name(name) for name in TESTS]
+        subprocess.run(
+            [programs / "python", "-m", "pip", "install", "--quiet", "pytest", "hypothesis"],
+            check=True,
+        )
+        files = [Path(__file__).resolve().parent / name for name in TESTS]
         quick = ["-q", "-m", "not slow", "-p", "no:cacheprovider"]
         subprocess.run([programs / "python", "-m", "pytest", *quick, *files], cwd=place, check=True)
     return 0

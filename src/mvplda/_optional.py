@@ -40,7 +40,8 @@ def need(module: str) -> Any:
     except ImportError as error:
         extra = EXTRAS[module.partition(".")[0]]
         raise MissingExtraError(
-            f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]'", name=module
+            f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]'",
+            name=module,
         ) from error
 
 

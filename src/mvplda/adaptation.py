@@ -93,7 +93,9 @@ def aligning_matrix(source: Array, target: Array, floor: float = 1e-6) -> Array:
     s, U = eigh(source)
     t, V = eigh(target)
     kept = s > floor * s[-1]
-    return np.asarray((U[:, kept] / np.sqrt(s[kept])) @ U[:, kept].T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T)
+    return np.asarray(
+        (U[:, kept] / np.sqrt(s[kept])) @ U[:, kept].T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T
+    )
 
 
 def mean_share(X: ArrayLike, mean: Array) -> float:
@@ -104,7 +106,9 @@ def mean_share(X: ArrayLike, mean: Array) -> float:
     """
     new, C = _moments(X, len(mean))
     away = float(((new - mean) ** 2).sum())
-    return 0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)  # (U1)
+    return (
+        0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)
+    )  # (U1)
 
 
 def covariance_share(X: ArrayLike, total: Array) -> float:
@@ -127,7 +131,11 @@ def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: Amount = 1.0) -> Mult
     """The model with its mean moved by `weight` of the way to the mean of X (m, D); "auto": as far as is not chance."""
     check_is_fitted(model, "mean_")
     result = _with(model, replace(model.parameters_, mean=_moved(model.mean_, X, weight)))
-    for name in ("classes_", "class_means_", "class_covariances_"):  # effects of classes are counted from the mean
+    for name in (
+        "classes_",
+        "class_means_",
+        "class_covariances_",
+    ):  # effects of classes are counted from the mean
         setattr(result, name, getattr(model, name))
     return result
 
@@ -183,7 +191,9 @@ def coral_plus(
     part = covariance_share(X, total) if isinstance(share, str) else share
     _check_weight("share", part)
     A = aligning_matrix(total, (1 - part) * total + part * T)
-    grown = _grow(cholesky(noise, lower=True), A.T @ cholesky(noise, lower=True), strengths["noise"])
+    grown = _grow(
+        cholesky(noise, lower=True), A.T @ cholesky(noise, lower=True), strengths["noise"]
+    )
     new_noise = grown @ grown.T
     loadings = []
     for view, B in model.loadings_.items():
@@ -215,9 +225,13 @@ def interpolate(
     for model in (model_a, model_b):
         check_is_fitted(model, "mean_")
     if set(model_a.views_) != set(model_b.views_):
-        raise LabelError(f"the models have different views: {list(model_a.views_)} and {list(model_b.views_)}")
+        raise LabelError(
+            f"the models have different views: {list(model_a.views_)} and {list(model_b.views_)}"
+        )
     if len(model_a.mean_) != len(model_b.mean_):
-        raise DataError(f"the models have different dimensions: {len(model_a.mean_)} and {len(model_b.mean_)}")
+        raise DataError(
+            f"the models have different dimensions: {len(model_a.mean_)} and {len(model_b.mean_)}"
+        )
     weights = _by_part(weight, model_a, "weight", "mean")
     noise = model_a.parameters_.sigma.mixed(model_b.parameters_.sigma, weights["noise"])
     loadings = []
@@ -227,12 +241,20 @@ def interpolate(
             loadings.append((B if w == 0 else other).copy())
             continue
         most = max(B.shape[1], other.shape[1]) if ranks == "largest" else len(B)
-        loadings.append(_cut(np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other]), noise_of(noise).covariance, most))
+        loadings.append(
+            _cut(
+                np.hstack([np.sqrt(1 - w) * B, np.sqrt(w) * other]),
+                noise_of(noise).covariance,
+                most,
+            )
+        )
     mean = (1 - weights["mean"]) * model_a.mean_ + weights["mean"] * model_b.mean_
     return _with(model_a, Parameters(mean, tuple(loadings), noise))
 
 
-def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **settings: Any) -> MultiviewPLDA:
+def adapt(
+    model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **settings: Any
+) -> MultiviewPLDA:
     """Supervised: fit to labelled vectors of the new domain, then `interpolate` from the old model.
 
     Parameters
@@ -248,7 +270,9 @@ def adapt(model: MultiviewPLDA, X: ArrayLike, y: Any, weight: Weight = 0.5, **se
         fresh.set_params(views=dict(model.views_))
     fresh.set_params(**settings)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RankCappedWarning)  # a few new classes are what adaptation is for
+        warnings.simplefilter(
+            "ignore", RankCappedWarning
+        )  # a few new classes are what adaptation is for
         fresh.fit(X, y)
     weights = weight if isinstance(weight, Mapping) else _by_part(weight, model, "weight")
     return interpolate(model, fresh, {"mean": 1.0, **weights})
@@ -271,7 +295,9 @@ def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = No
 
 
 @adapted.register
-def _(scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> MultiviewPLDA:
+def _(
+    scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None = None
+) -> MultiviewPLDA:
     if y is not None:
         return adapt(scorer, X, y, 0.5 if weight is None else weight)
     moved = shift_mean(scorer, X, "auto")
@@ -279,10 +305,14 @@ def _(scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None 
 
 
 @adapted.register
-def _(scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CascadeScorer:
+def _(
+    scorer: CascadeScorer, X: ArrayLike, y: Any = None, weight: float | None = None
+) -> CascadeScorer:
     labels = {} if y is None else label_columns(y, tuple(scorer.models_))
     result = copy.copy(scorer)
-    own = {view: next(iter(model.views_)) for view, model in scorer.models_.items()}  # "class" in files of old
+    own = {
+        view: next(iter(model.views_)) for view, model in scorer.models_.items()
+    }  # "class" in files of old
     result.models_ = {
         view: adapted(model, X, {own[view]: labels[view]} if view in labels else None, weight)
         for view, model in scorer.models_.items()
@@ -302,7 +332,9 @@ def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = Non
 
 
 @adapted.register
-def _(scorer: CosineScorer, X: ArrayLike, y: Any = None, weight: float | None = None) -> CosineScorer:
+def _(
+    scorer: CosineScorer, X: ArrayLike, y: Any = None, weight: float | None = None
+) -> CosineScorer:
     result = copy.copy(scorer)
     if scorer.centre:
         result.mean_ = _moved(scorer.mean_, X, "auto" if weight is None else weight)
@@ -356,7 +388,9 @@ def _moments(X: ArrayLike, width: int) -> tuple[Array, Array]:
     if vectors.shape[1] != width:
         raise DataError(f"the new vectors have width {vectors.shape[1]}, expected {width}")
     if len(vectors) < 2 or not np.isfinite(vectors).all():
-        raise DataError(f"the new domain needs at least 2 finite vectors; got {len(vectors)}, or NaN among them")
+        raise DataError(
+            f"the new domain needs at least 2 finite vectors; got {len(vectors)}, or NaN among them"
+        )
     mean = vectors.mean(axis=0)
     return mean, np.atleast_2d(np.cov(vectors.T))
 

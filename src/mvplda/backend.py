@@ -46,7 +46,9 @@ def to_host(array: ArrayLike) -> NDArray[Any]:
     if not is_torch(array):
         return np.asarray(array)
     there = array.detach().cpu()
-    return np.asarray(there.float() if there.dtype == torch.bfloat16 else there)  # which NumPy does not know
+    return np.asarray(
+        there.float() if there.dtype == torch.bfloat16 else there
+    )  # which NumPy does not know
 
 
 def diagonal_of(moment: A) -> A:
@@ -125,7 +127,9 @@ class Numpy:
 
     def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Any:
         """Lower factor of a symmetric matrix, or LinAlgError."""
-        return cholesky(matrix.T, lower=True, overwrite_a=overwrite, check_finite=False)  # .T is LAPACK's order
+        return cholesky(
+            matrix.T, lower=True, overwrite_a=overwrite, check_finite=False
+        )  # .T is LAPACK's order
 
     def cho_solve(self, lower: AnyArray, right: AnyArray) -> Any:
         return cho_solve((lower, True), right, check_finite=False)
@@ -136,7 +140,9 @@ class Numpy:
 
     def solve_positive(self, matrix: AnyArray, right: AnyArray) -> Any:
         """matrix^-1 right for a positive definite matrix."""
-        return cho_solve(cho_factor(matrix, lower=True, check_finite=False), right, check_finite=False)
+        return cho_solve(
+            cho_factor(matrix, lower=True, check_finite=False), right, check_finite=False
+        )
 
     def inverse(self, lower: AnyArray) -> Any:
         """(L L')^-1: the half that LAPACK makes costs a third of solving for every unit vector."""
@@ -147,7 +153,9 @@ class Numpy:
 
     def randomized_svd(self, matrix: AnyArray, r: int, seed: int) -> tuple[Any, Any]:
         """The r largest singular values, about, and their right vectors."""
-        from sklearn.utils.extmath import randomized_svd  # slow to import, and statistics do without it
+        from sklearn.utils.extmath import (
+            randomized_svd,
+        )  # slow to import, and statistics do without it
 
         _, s, vt = randomized_svd(matrix, r, n_iter=3, flip_sign=False, random_state=seed)
         return s, vt
@@ -176,18 +184,27 @@ class Torch:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(torch, name)
-        return partial(found, device=self.device, dtype=self.dtype) if name in ("zeros", "empty", "eye") else found
+        return (
+            partial(found, device=self.device, dtype=self.dtype)
+            if name in ("zeros", "empty", "eye")
+            else found
+        )
 
     def asarray(self, array: Any) -> Any:
         if is_torch(array):
             return array
         dtype = self.dtype if np.asarray(array).dtype.kind == "f" else None
-        owned = np.require(array, requirements=["C", "W"])  # tensors cannot be read-only: those arrays are copied
+        owned = np.require(
+            array, requirements=["C", "W"]
+        )  # tensors cannot be read-only: those arrays are copied
         return torch.as_tensor(owned, device=self.device, dtype=dtype)
 
     def _once(self, host: object, key: Hashable, make: Callable[[], Any]) -> Any:
         if (id(host), key) not in self._kept:
-            self._kept[id(host), key] = host, make()  # the host's copy is held, so that its id stays its own
+            self._kept[id(host), key] = (
+                host,
+                make(),
+            )  # the host's copy is held, so that its id stays its own
         return self._kept[id(host), key][1]
 
     def cached(self, array: Any) -> Any:
@@ -199,7 +216,9 @@ class Torch:
     def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Any:
         if isinstance(counts, np.ndarray):
             return self.cached(counts)[:, columns]
-        return self._once(counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns]))
+        return self._once(
+            counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns])
+        )
 
     def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
         some = self._once(counts, (rows.start, rows.stop), lambda: SparseTable(counts[rows], self))
@@ -280,7 +299,9 @@ class Torch:
 
     def trace_of_solved(self, lower: Any, scatter: Any) -> float:
         inverse = self.inverse(lower)
-        return float((inverse.diagonal() * scatter).sum() if scatter.ndim == 1 else (inverse * scatter).sum())
+        return float(
+            (inverse.diagonal() * scatter).sum() if scatter.ndim == 1 else (inverse * scatter).sum()
+        )
 
 
 class SparseTable:
@@ -290,10 +311,15 @@ class SparseTable:
         self.host, self._xp = counts, xp
         entries = counts.tocoo()
         where = np.stack([entries.row, entries.col]).astype(np.int64)
-        with warnings.catch_warnings():  # torch 2.11 and 2.12 warn also where the checks were declined
+        with (
+            warnings.catch_warnings()
+        ):  # torch 2.11 and 2.12 warn also where the checks were declined
             warnings.filterwarnings("ignore", "Sparse invariant checks", UserWarning)
             self.matrix = torch.sparse_coo_tensor(
-                xp.asarray(where), xp.asarray(entries.data.astype(np.float64)), counts.shape, check_invariants=False
+                xp.asarray(where),
+                xp.asarray(entries.data.astype(np.float64)),
+                counts.shape,
+                check_invariants=False,
             ).coalesce()
         self._transposed: SparseTable | None = None
 
@@ -333,7 +359,11 @@ def as_device(device: Device) -> torch.device:
 def on_device(array: AnyArray, device: Device) -> Tensor:
     """An array or tensor as a tensor on a device; an array's numbers become float64."""
     where = as_device(device)
-    return array.to(where) if is_torch(array) else _torch_namespace(where, torch.float64).asarray(array)
+    return (
+        array.to(where)
+        if is_torch(array)
+        else _torch_namespace(where, torch.float64).asarray(array)
+    )
 
 
 def on_cuda(array: object) -> bool:
@@ -349,7 +379,9 @@ def like(array: ArrayLike, reference: ArrayLike) -> Any:
 
 def empty(shape: tuple[int, int], dtype: DTypeLike, reference: ArrayLike) -> Any:
     if is_torch(reference):
-        return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device)
+        return torch.empty(
+            shape, dtype=getattr(torch, np.dtype(dtype).name), device=reference.device
+        )
     return np.empty(shape, dtype=dtype)
 
 
@@ -374,7 +406,9 @@ def sum_rows(y: AnyArray, owner: IntArray, size: int) -> Any:
     if is_torch(y):
         total = torch.zeros((size, y.shape[1]), dtype=y.dtype, device=y.device)
         return total.index_add_(0, like(owner, y), y)
-    one_hot = sparse.csr_array((np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(size, len(owner)))
+    one_hot = sparse.csr_array(
+        (np.ones(len(owner)), (owner, np.arange(len(owner)))), shape=(size, len(owner))
+    )
     return one_hot @ y
 
 
@@ -399,7 +433,9 @@ def threads_for(operations: float) -> AbstractContextManager[Any]:
     return nullcontext() if operations >= LARGE_WORK else one_blas_thread()
 
 
-def in_parallel(work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None) -> None:
+def in_parallel(
+    work: Callable[[int], None], starts: Sequence[int], size: int, threads: int | None
+) -> None:
     """Run blocks on Python threads over single-threaded BLAS."""
     n_threads = threads or cores()
     with one_blas_thread():
@@ -424,17 +460,23 @@ def _blas() -> ThreadpoolController:
 def not_masked(X: ArrayLike) -> ArrayLike:
     """The same vectors, unless some of their numbers are masked: NumPy would give the numbers behind the mask."""
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise DataError("some numbers of the vectors are masked: leave their rows out, or fill them")
+        raise DataError(
+            "some numbers of the vectors are masked: leave their rows out, or fill them"
+        )
     return X
 
 
 def as_vectors(X: ArrayLike) -> NDArray[Any]:
     """Vectors as a float32 or float64 array (n, D)."""
     if sparse.issparse(X):
-        raise DataError("the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()")
+        raise DataError(
+            "the vectors are a sparse matrix, which is not supported: give a dense array, X.toarray()"
+        )
     vectors = np.asarray(not_masked(X))
     if vectors.ndim != 2:
-        raise DataError(f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions")
+        raise DataError(
+            f"vectors are an array (n, D); got shape {vectors.shape}. Reshape your data to two dimensions"
+        )
     if vectors.shape[0] == 0 or vectors.shape[1] == 0:
         raise DataError(f"there is nothing in vectors of shape {vectors.shape}")
     if vectors.dtype.kind not in "fiub":
@@ -446,9 +488,15 @@ def as_vectors(X: ArrayLike) -> NDArray[Any]:
 
 def checked_vectors(estimator: object, X: ArrayLike, *, reset: bool, least: int = 1) -> FloatArray:
     """The same as scikit-learn checks it for an estimator, which keeps width and names or is held to them."""
-    from sklearn.utils.validation import validate_data  # slow to import, and statistics do without it
+    from sklearn.utils.validation import (
+        validate_data,
+    )  # slow to import, and statistics do without it
 
     checked: FloatArray = validate_data(
-        estimator, not_masked(X), reset=reset, dtype=[np.float64, np.float32], ensure_min_samples=least
+        estimator,
+        not_masked(X),
+        reset=reset,
+        dtype=[np.float64, np.float32],
+        ensure_min_samples=least,
     )
     return checked

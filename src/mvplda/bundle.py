@@ -97,14 +97,22 @@ class Bundle(Persistent, BaseEstimator):
             which is chosen on classes that are held out where it is None
         """
         if self.preprocessing is not None and not isinstance(self.preprocessing, Pipeline):
-            raise ParameterError(f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}")
-        vectors = X if self.preprocessing is None else like(self.preprocessing.fit_transform(_on_host(X), y), X)
+            raise ParameterError(
+                f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
+            )
+        vectors = (
+            X
+            if self.preprocessing is None
+            else like(self.preprocessing.fit_transform(_on_host(X), y), X)
+        )
         if seconds is None:
             self._scorer().fit(vectors, y)
             return self
         scorer = self._scorer()
         if not isinstance(scorer, MultiviewPLDA):
-            raise ParameterError(f"seconds= is for a MultiviewPLDA, whose noise it scales; got {type(scorer).__name__}")
+            raise ParameterError(
+                f"seconds= is for a MultiviewPLDA, whose noise it scales; got {type(scorer).__name__}"
+            )
         if self.durations is None:
             self.durations = DurationNoise.choose(scorer, vectors, y, seconds)
         scorer.fit(vectors, y, weights=self.durations.weights(seconds))
@@ -116,12 +124,21 @@ class Bundle(Persistent, BaseEstimator):
         A calibrator is fitted after this, to normalised scores.
         """
         if self.normaliser is None:
-            raise ParameterError("this bundle has no normaliser: set one, ScoreNormaliser('as') for example")
+            raise ParameterError(
+                "this bundle has no normaliser: set one, ScoreNormaliser('as') for example"
+            )
         self.normaliser.fit(self.fitted_scorer, self.enrol(cohort, ids))
         return self
 
     def fit_calibrator(
-        self, enrol: SideLike, test: SideLike, kinds: Any, *, speakers: Any = None, side: Any = None, **options: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        kinds: Any,
+        *,
+        speakers: Any = None,
+        side: Any = None,
+        **options: Any,
     ) -> Self:
         """Fit the calibrator to all pairs of two sides, of classes that the scorer was not trained on.
 
@@ -134,19 +151,27 @@ class Bundle(Persistent, BaseEstimator):
         options : for `llr`, in every question
         """
         if self.calibrator is None:
-            raise ParameterError("this bundle has no calibrator: set one, KindCalibrator() for example")
+            raise ParameterError(
+                "this bundle has no calibrator: set one, KindCalibrator() for example"
+            )
         options = _in_parts(options)
         if "countermeasure" in options:
-            raise ParameterError("a calibrator is fitted to scores without countermeasure=: give it to calibrated")
+            raise ParameterError(
+                "a calibrator is fitted to scores without countermeasure=: give it to calibrated"
+            )
         scores = self._scores(enrol, test, None, options)
         names = name_kinds(kinds) if isinstance(kinds, Mapping) else np.asarray(kinds)
         if names.shape != scores.shape[:-1]:
-            raise DataError(f"kinds have shape {names.shape}; the trials ask for {scores.shape[:-1]}")
+            raise DataError(
+                f"kinds have shape {names.shape}; the trials ask for {scores.shape[:-1]}"
+            )
         extra = self._side(side, scores.shape[:-1])
         if speakers is not None:
             named = as_array(speakers)
             if named.shape != names.shape[:1]:
-                raise DataError(f"there are {names.shape[0]} profiles and speakers of shape {named.shape}")
+                raise DataError(
+                    f"there are {names.shape[0]} profiles and speakers of shape {named.shape}"
+                )
             extra["speakers"] = np.repeat(named, names.shape[1])
         self.calibrator.fit(scores.reshape(-1, scores.shape[-1]), names.reshape(-1), **extra)
         return self
@@ -158,7 +183,9 @@ class Bundle(Persistent, BaseEstimator):
         normaliser and calibrator go, for they were made of the old scores.
         """
         chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
-        result = Bundle(chain, questions=self.questions, extractor=self.extractor, durations=self.durations)
+        result = Bundle(
+            chain, questions=self.questions, extractor=self.extractor, durations=self.durations
+        )
         result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
         return result
 
@@ -184,28 +211,47 @@ class Bundle(Persistent, BaseEstimator):
         """
         if seconds is not None:
             if self.durations is None:
-                raise ParameterError("this bundle was not fitted with seconds: its noise does not depend on them")
+                raise ParameterError(
+                    "this bundle was not fitted with seconds: its noise does not depend on them"
+                )
             options["weights"] = self.durations.weights(seconds)
         profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
         return profiles
 
-    def llr(self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any) -> Any:
+    def llr(
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
+    ) -> Any:
         """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
-        return self._answering().llr(self._prepared(enrol), self._prepared(test), question=question, **options)
+        return self._answering().llr(
+            self._prepared(enrol), self._prepared(test), question=question, **options
+        )
 
     def llr_trials(
-        self, enrol: SideLike, test: SideLike, pairs: ArrayLike, question: Question | None = None, **options: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        pairs: ArrayLike,
+        question: Question | None = None,
+        **options: Any,
     ) -> Any:
         """Scores of a list of trials, not calibrated."""
         sides = self._prepared(enrol), self._prepared(test)
         return self._answering().llr_trials(*sides, pairs, question=question, **options)
 
     def identify(
-        self, profiles: SideLike, test: SideLike, question: Question | None = None, *, top: int = 10, **options: Any
+        self,
+        profiles: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        top: int = 10,
+        **options: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first."""
         sides = self._prepared(profiles), self._prepared(test)
-        found: Identification = self._answering().identify(*sides, question=question, top=top, **options)
+        found: Identification = self._answering().identify(
+            *sides, question=question, top=top, **options
+        )
         return found
 
     def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
@@ -219,14 +265,22 @@ class Bundle(Persistent, BaseEstimator):
         """Posterior probability of every hypothesis, of a scorer that has them; no normaliser plays a part."""
         scorer = self._scorer()
         if not hasattr(scorer, "hypotheses"):
-            raise ParameterError(f"a {type(scorer).__name__} knows no hypotheses: a MultiviewPLDA does")
+            raise ParameterError(
+                f"a {type(scorer).__name__} knows no hypotheses: a MultiviewPLDA does"
+            )
         found: dict[Hypothesis, Any] = scorer.hypotheses(
             self._prepared(enrol), self._prepared(test), question, **options
         )
         return found
 
     def calibrated(
-        self, enrol: SideLike, test: SideLike, *, pairs: Any = None, side: Any = None, **options: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        *,
+        pairs: Any = None,
+        side: Any = None,
+        **options: Any,
     ) -> Array:
         """Calibrated natural-log LLRs of all pairs (profiles, tests), or of a list of trials (n,).
 
@@ -239,17 +293,29 @@ class Bundle(Persistent, BaseEstimator):
         options : for `llr`, in every question; `countermeasure` and `spoof_prior` have their say behind the calibrator
         """
         if self.calibrator is None:
-            raise ParameterError("this bundle has no calibrator: use llr, or fit one with fit_calibrator")
+            raise ParameterError(
+                "this bundle has no calibrator: use llr, or fit one with fit_calibrator"
+            )
         options = _in_parts(options)
         self._check_meant(options)
-        spoofs = Question(**{name: options.pop(name) for name in ("countermeasure", "spoof_prior") if name in options})
-        sides: list[Any] = [one if isinstance(one, Profiles) else self.enrol(one) for one in (enrol, test)]
+        spoofs = Question(
+            **{
+                name: options.pop(name)
+                for name in ("countermeasure", "spoof_prior")
+                if name in options
+            }
+        )
+        sides: list[Any] = [
+            one if isinstance(one, Profiles) else self.enrol(one) for one in (enrol, test)
+        ]
         scores = self._scores(sides[0], sides[1], pairs, options)
         extra = self._side(side, scores.shape[:-1])
         result = self.calibrator.transform(scores.reshape(-1, scores.shape[-1]), **extra)
         listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         shape = len(sides[0]), len(sides[1])
-        return np.asarray(spoofs.with_spoofs(np.asarray(result).reshape(scores.shape[:-1]), shape, listed))
+        return np.asarray(
+            spoofs.with_spoofs(np.asarray(result).reshape(scores.shape[:-1]), shape, listed)
+        )
 
     def _check_meant(self, options: Mapping[str, Any]) -> None:
         """Warn where a committee's own calibration, which it learns for views that are known, is asked otherwise."""
@@ -277,11 +343,21 @@ class Bundle(Persistent, BaseEstimator):
             ]
         parts = {name: (getattr(self, name), kind) for name, kind in PARTS.items()}
         about = {
-            name: None if part is None else put_part(arrays, name, part, kind) for name, (part, kind) in parts.items()
+            name: None if part is None else put_part(arrays, name, part, kind)
+            for name, (part, kind) in parts.items()
         }
         self.check()
-        questions = None if self.questions is None else [question.to_dict() for question in self._questions()]
-        values = {"preprocessing": steps, **about, "questions": questions, "extractor": self.extractor}
+        questions = (
+            None
+            if self.questions is None
+            else [question.to_dict() for question in self._questions()]
+        )
+        values = {
+            "preprocessing": steps,
+            **about,
+            "questions": questions,
+            "extractor": self.extractor,
+        }
         if self.durations is not None:
             values["durations"] = asdict(self.durations)
         return arrays, values
@@ -302,7 +378,9 @@ class Bundle(Persistent, BaseEstimator):
         }
         seconds = values.get("durations")
         parts["durations"] = None if seconds is None else DurationNoise(**seconds)
-        bundle = cls(pipeline, questions=values["questions"], extractor=values["extractor"], **parts)
+        bundle = cls(
+            pipeline, questions=values["questions"], extractor=values["extractor"], **parts
+        )
         if bundle.normaliser is not None:
             bundle.normaliser.scorer_ = bundle.scorer
         bundle.check()
@@ -314,8 +392,16 @@ class Bundle(Persistent, BaseEstimator):
     def detail(self) -> str:
         before = f"takes vectors after {', '.join(self._steps())}" if self._steps() else ""
         behind = [part for part in (self.normaliser, self.calibrator) if part is not None]
-        after = f"has a {' and a '.join(type(part).__name__ for part in behind)} behind it" if behind else ""
-        return f", whose scorer {' and '.join(filter(None, (before, after)))}" if before or after else ""
+        after = (
+            f"has a {' and a '.join(type(part).__name__ for part in behind)} behind it"
+            if behind
+            else ""
+        )
+        return (
+            f", whose scorer {' and '.join(filter(None, (before, after)))}"
+            if before or after
+            else ""
+        )
 
     def check_extractor(self, extractor: str | None, where: str) -> None:
         """Refuse vectors that another extractor than the scorer's made; warn where it is not known what made them."""
@@ -329,14 +415,20 @@ class Bundle(Persistent, BaseEstimator):
         for name, step in [] if self.preprocessing is None else self.preprocessing.steps:
             given = int(step.n_features_in_)
             if width is not None and width != given:
-                raise DataError(f"{before} gives vectors of width {width}, but step {name!r} takes {given}")
+                raise DataError(
+                    f"{before} gives vectors of width {width}, but step {name!r} takes {given}"
+                )
             for attribute in ("mean_", "matrix_"):
                 found = len(getattr(step, attribute, range(given)))
                 if found != given:
-                    raise DataError(f"step {name!r} takes vectors of width {given}, its {attribute} {found}")
+                    raise DataError(
+                        f"step {name!r} takes vectors of width {given}, its {attribute} {found}"
+                    )
             width, before = int(step.width_out), f"step {name!r}"
         if width is not None and width != scorer.width_in:
-            raise DataError(f"{before} gives vectors of width {width}, but the model takes {scorer.width_in}")
+            raise DataError(
+                f"{before} gives vectors of width {width}, but the model takes {scorer.width_in}"
+            )
         scorer.check_state()
         scores = getattr(self.calibrator, "n_scores_", None)
         if scores is not None and scores != len(self._questions()):
@@ -349,8 +441,12 @@ class Bundle(Persistent, BaseEstimator):
         scorer, normaliser = self.fitted_scorer, self.normaliser
         around = {
             "preprocessing": self._steps(),
-            "width": scorer.width_in if self.preprocessing is None else int(self.preprocessing[0].n_features_in_),
-            "normaliser": None if normaliser is None else f"{normaliser.kind}, cohort of {len(normaliser.cohort_)}",
+            "width": scorer.width_in
+            if self.preprocessing is None
+            else int(self.preprocessing[0].n_features_in_),
+            "normaliser": None
+            if normaliser is None
+            else f"{normaliser.kind}, cohort of {len(normaliser.cohort_)}",
             "calibrator": None if self.calibrator is None else type(self.calibrator).__name__,
             "questions": [question.to_dict() for question in self._questions()],
             "extractor": self.extractor,
@@ -377,39 +473,62 @@ class Bundle(Persistent, BaseEstimator):
         return self._scorer() if self.normaliser is None else self.normaliser
 
     def _steps(self) -> list[str]:
-        return [] if self.preprocessing is None else [type(step).__name__ for _, step in self.preprocessing.steps]
+        return (
+            []
+            if self.preprocessing is None
+            else [type(step).__name__ for _, step in self.preprocessing.steps]
+        )
 
     def _questions(self) -> list[Question]:
         if self.questions is not None and not len(self.questions):
-            raise ParameterError("questions is empty: name at least one, or leave it None for the joint LLR")
-        return [make_question(question, {}) for question in ([{}] if self.questions is None else self.questions)]
+            raise ParameterError(
+                "questions is empty: name at least one, or leave it None for the joint LLR"
+            )
+        return [
+            make_question(question, {})
+            for question in ([{}] if self.questions is None else self.questions)
+        ]
 
     def _prepared(self, side: Any) -> Any:
         return side if isinstance(side, Profiles) else self.prepare(side)
 
-    def _scores(self, enrol: SideLike, test: SideLike, pairs: ArrayLike | None, options: dict[str, Any]) -> Array:
+    def _scores(
+        self, enrol: SideLike, test: SideLike, pairs: ArrayLike | None, options: dict[str, Any]
+    ) -> Array:
         """Answers to all questions, last axis."""
         sides = [s if isinstance(s, Profiles) else self.enrol(s) for s in (enrol, test)]
         answers = []
         for question in self._questions():
             asked = {"dtype": np.float64, **options, **question.parts()}
             one = self._answering()
-            answers.append(one.llr(*sides, **asked) if pairs is None else one.llr_trials(*sides, pairs, **asked))
+            answers.append(
+                one.llr(*sides, **asked)
+                if pairs is None
+                else one.llr_trials(*sides, pairs, **asked)
+            )
         return np.stack([np.asarray(answer, dtype=np.float64) for answer in answers], axis=-1)
 
     def _side(self, side: Any, shape: tuple[int, ...]) -> dict[str, Any]:
         if not isinstance(self.calibrator, QualityCalibrator):
             if side is not None:
-                raise ParameterError(f"side= is for a QualityCalibrator; this is {type(self.calibrator).__name__}")
+                raise ParameterError(
+                    f"side= is for a QualityCalibrator; this is {type(self.calibrator).__name__}"
+                )
             return {}
         if not isinstance(side, Mapping):
-            raise DataError("a QualityCalibrator needs side={name: numbers that broadcast to the trials}")
+            raise DataError(
+                "a QualityCalibrator needs side={name: numbers that broadcast to the trials}"
+            )
         flat: dict[str, NDArray[Any]] = {}
         for name, values in side.items():
             try:
-                flat[name] = np.broadcast_to(np.asarray(values, dtype=np.float64), shape).reshape(-1)
+                flat[name] = np.broadcast_to(np.asarray(values, dtype=np.float64), shape).reshape(
+                    -1
+                )
             except ValueError as error:
-                raise DataError(f"side[{name!r}] does not broadcast to the trials {shape}: {error}") from error
+                raise DataError(
+                    f"side[{name!r}] does not broadcast to the trials {shape}: {error}"
+                ) from error
         return {"side": flat}
 
 
@@ -427,7 +546,11 @@ def _on_host(X: ArrayLike) -> Any:
     return to_host(X) if is_torch(X) else X
 
 
-PARTS: dict[str, type[Any]] = {"scorer": BaseScorer, "normaliser": ScoreNormaliser, "calibrator": Calibrator}
+PARTS: dict[str, type[Any]] = {
+    "scorer": BaseScorer,
+    "normaliser": ScoreNormaliser,
+    "calibrator": Calibrator,
+}
 """The parts of a bundle besides the steps of its preprocessing, with what each must be."""
 
 
@@ -474,7 +597,11 @@ def make_committee(
     ['voice', 'voice, whitened', 'words', 'words, whitened']
     """
     base = list(views)
-    every = [*base, ":".join(base)] if len(base) > 1 and (labels is None or _are_crossed(labels, base)) else base
+    every = (
+        [*base, ":".join(base)]
+        if len(base) > 1 and (labels is None or _are_crossed(labels, base))
+        else base
+    )
     # classes of the other views come again, so that training knows them, and there are few: less prior
     plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
     strengths: tuple[Any, ...] = plain, 0.4
@@ -484,12 +611,19 @@ def make_committee(
     for name, width in blocks.items():
         whitened = standard_chain(min(dim, width), length="unit")
         whitened.steps.insert(0, ("root", RectifiedRoot()))
-        chains = {name: unit_chain(WIDEST if width > WIDEST else None), f"{name}, whitened": whitened}
+        chains = {
+            name: unit_chain(WIDEST if width > WIDEST else None),
+            f"{name}, whitened": whitened,
+        }
         for (title, chain), strength in zip(chains.items(), strengths, strict=True):
-            model = MultiviewPLDA(dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0)
+            model = MultiviewPLDA(
+                dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0
+            )
             experts[title] = Bundle(chain, model)
         if cosine:
             experts[f"{name}, cosine"] = CosineScorer()
-        columns |= dict.fromkeys([title for title in experts if title not in columns], (start, start + width))
+        columns |= dict.fromkeys(
+            [title for title in experts if title not in columns], (start, start + width)
+        )
         start += width
     return Committee(experts, columns=columns, **settings)

@@ -55,7 +55,9 @@ class Calibrator(Persistent, BaseEstimator):
         self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None, **named: Any
     ) -> Array:
         """Fit, and calibrate the same trials, with what both need besides: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, *side, speakers=speakers, **named).transform(scores, *side, **named)
+        return self.fit(scores, kinds_or_targets, *side, speakers=speakers, **named).transform(
+            scores, *side, **named
+        )
 
 
 class LinearCalibrator(Calibrator):
@@ -119,14 +121,25 @@ class LinearCalibrator(Calibrator):
 
     def _mass(self, targets: NDArray[np.bool_]) -> Array:
         share = targets.mean()
-        return np.asarray(np.where(targets, self.prior / share, (1 - self.prior) / (1 - share)) / len(targets))
+        return np.asarray(
+            np.where(targets, self.prior / share, (1 - self.prior) / (1 - share)) / len(targets)
+        )
 
-    def _fit(self, scores: Array, targets: NDArray[np.bool_], mass: Array, speakers: Any, side: Any = None) -> Self:
+    def _fit(
+        self,
+        scores: Array,
+        targets: NDArray[np.bool_],
+        mass: Array,
+        speakers: Any,
+        side: Any = None,
+    ) -> Self:
         if not self.ridge > 0:
             raise ParameterError(f"ridge is positive; got {self.ridge}")
         self.n_speakers_, worth = count_speakers(speakers, targets, stacklevel=4)
         odds, used, inputs = log_odds(self.prior), mass > 0, self._inputs(scores, side)
-        self.slopes_, self.intercept_ = fit_logistic(inputs[used], targets[used], mass[used], odds, self.ridge, worth)
+        self.slopes_, self.intercept_ = fit_logistic(
+            inputs[used], targets[used], mass[used], odds, self.ridge, worth
+        )
         self.n_scores_ = scores.shape[1]
         if len(self.slopes_) == 1 and self.slopes_[0] < 0:
             warnings.warn(
@@ -203,7 +216,9 @@ class KindCalibrator(LinearCalibrator):
         scores = as_scores(scores)
         kinds = as_kinds(kinds_or_targets, len(scores))
         if kinds.dtype.kind != "U":
-            raise LabelError("KindCalibrator needs the kind of every trial by name (TC, TW, IC, IW), not only targets")
+            raise LabelError(
+                "KindCalibrator needs the kind of every trial by name (TC, TW, IC, IW), not only targets"
+            )
         targets = check_both(kinds == self.target)
         self.kinds_ = [str(kind) for kind in np.unique(kinds[~targets])]
         mass = np.where(targets, self.prior / targets.sum(), 0.0)
@@ -213,13 +228,21 @@ class KindCalibrator(LinearCalibrator):
         return self._fit(scores, targets, mass, speakers)
 
     def _shares(self) -> dict[str, float]:
-        weights = dict.fromkeys(self.kinds_, 1.0) if self.kind_priors is None else dict(self.kind_priors)
-        absent = [kind for kind, weight in weights.items() if weight > 0 and kind not in self.kinds_]
+        weights = (
+            dict.fromkeys(self.kinds_, 1.0) if self.kind_priors is None else dict(self.kind_priors)
+        )
+        absent = [
+            kind for kind, weight in weights.items() if weight > 0 and kind not in self.kinds_
+        ]
         if absent:
-            raise LabelError(f"kind_priors names {absent[0]!r}, but the non-targets are of {self.kinds_}")
+            raise LabelError(
+                f"kind_priors names {absent[0]!r}, but the non-targets are of {self.kinds_}"
+            )
         total = float(sum(weights.values()))
         if not weights or min(weights.values()) < 0 or not total > 0:
-            raise ParameterError(f"kind_priors are not negative, and some are positive; got {weights}")
+            raise ParameterError(
+                f"kind_priors are not negative, and some are positive; got {weights}"
+            )
         return {kind: float(weight) / total for kind, weight in weights.items() if weight > 0}
 
 
@@ -261,12 +284,16 @@ class QualityCalibrator(LinearCalibrator):
         "side_high_",
     )
 
-    def __init__(self, prior: float = 0.5, log: bool = True, interactions: bool = True, ridge: float = 1e-4) -> None:
+    def __init__(
+        self, prior: float = 0.5, log: bool = True, interactions: bool = True, ridge: float = 1e-4
+    ) -> None:
         super().__init__(prior, ridge)
         self.log = log
         self.interactions = interactions
 
-    def fit(self, scores: Any, kinds_or_targets: Any, side: Any = None, *, speakers: Any = None) -> Self:
+    def fit(
+        self, scores: Any, kinds_or_targets: Any, side: Any = None, *, speakers: Any = None
+    ) -> Self:
         """Fit to trials with side information.
 
         Parameters
@@ -296,7 +323,9 @@ class QualityCalibrator(LinearCalibrator):
         if not self.log:
             return columns
         if columns.size and columns.min() <= 0:
-            raise DataError(f"log=True needs positive side information; the least is {columns.min()}. Use log=False")
+            raise DataError(
+                f"log=True needs positive side information; the least is {columns.min()}. Use log=False"
+            )
         return np.log(columns)
 
     def _features(self, scores: Array, columns: Array) -> Array:
@@ -343,13 +372,19 @@ class PAVCalibrator(Calibrator):
         low, high = values.min(), values.max()
         values = np.concatenate([[low], values, [high]])
         labels = np.concatenate([[1.0], targets, [0.0]])
-        order = np.lexsort((-labels, values))  # of equal scores the targets first, so that they are pooled
+        order = np.lexsort(
+            (-labels, values)
+        )  # of equal scores the targets first, so that they are pooled
         fitted = isotonic_regression(labels[order])
         posterior = np.clip(fitted.x[fitted.blocks[:-1]], 0.0, 1.0)
         n_targets = labels.sum()
-        llrs = np.log(posterior) - np.log1p(-posterior) - np.log(n_targets / (len(labels) - n_targets))
+        llrs = (
+            np.log(posterior) - np.log1p(-posterior) - np.log(n_targets / (len(labels) - n_targets))
+        )
         sorted_values = values[order]
-        edges = np.stack([sorted_values[fitted.blocks[:-1]], sorted_values[fitted.blocks[1:] - 1]], axis=1).reshape(-1)
+        edges = np.stack(
+            [sorted_values[fitted.blocks[:-1]], sorted_values[fitted.blocks[1:] - 1]], axis=1
+        ).reshape(-1)
         steps = np.repeat(llrs, 2)
         kept = np.append(True, (np.diff(edges) > 0) | (np.diff(steps) > 0))
         self.knots_, self.llrs_, self.n_scores_ = edges[kept], steps[kept], 1
@@ -363,7 +398,9 @@ class PAVCalibrator(Calibrator):
     @staticmethod
     def _one(scores: Array) -> Array:
         if scores.shape[1] != 1:
-            raise DataError(f"PAV takes one score a trial, got {scores.shape[1]}: fuse them first (KindCalibrator)")
+            raise DataError(
+                f"PAV takes one score a trial, got {scores.shape[1]}: fuse them first (KindCalibrator)"
+            )
         return scores[:, 0]
 
 
@@ -385,7 +422,9 @@ def logistic_cost(
     return cost, gradient
 
 
-def curvature(weights: Array, inputs: Array, mass: Array, offset: float, ridge: float = 0.0) -> Array:
+def curvature(
+    weights: Array, inputs: Array, mass: Array, offset: float, ridge: float = 0.0
+) -> Array:
     """Matrix of second derivatives of `logistic_cost`."""
     p = expit(inputs @ weights + offset)
     hessian = (inputs * (mass * p * (1 - p))[:, None]).T @ inputs
@@ -393,7 +432,9 @@ def curvature(weights: Array, inputs: Array, mass: Array, offset: float, ridge: 
     return np.asarray(hessian)
 
 
-def least_cost(inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0) -> Array | None:
+def least_cost(
+    inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0
+) -> Array | None:
     """The weights of least cost, or None where they run away to infinity."""
     search: Any = minimize  # its stubs know no Hessian beside a cost that brings its gradient
     found = search(
@@ -424,7 +465,12 @@ def _apart(features: Array, targets: NDArray[np.bool_]) -> bool:
 
 
 def fit_logistic(
-    features: Array, targets: NDArray[np.bool_], mass: Array, offset: float, ridge: float, speakers: float | None = None
+    features: Array,
+    targets: NDArray[np.bool_],
+    mass: Array,
+    offset: float,
+    ridge: float,
+    speakers: float | None = None,
 ) -> tuple[Array, float]:
     """Slopes (m,) and intercept of the LLR that costs least.
 
@@ -482,10 +528,14 @@ def as_scores(scores: Any, width: int | None = None) -> Array:
             f"scores have shape (n,), or (n, m) for m scores a trial; got {array.shape}. Flatten a matrix of trials"
         )
     if width is not None and array.shape[1] != width:
-        raise DataError(f"there are {array.shape[1]} score(s) a trial; this calibrator was fitted to {width}")
+        raise DataError(
+            f"there are {array.shape[1]} score(s) a trial; this calibrator was fitted to {width}"
+        )
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).any(axis=1).sum())
-        raise DataError(f"{bad} trial(s) have a score that is NaN or infinite: leave them out or mend the scorer")
+        raise DataError(
+            f"{bad} trial(s) have a score that is NaN or infinite: leave them out or mend the scorer"
+        )
     return array
 
 
@@ -493,7 +543,9 @@ def as_kinds(kinds_or_targets: Any, n: int) -> NDArray[Any]:
     """(n,) what every trial is: text (kinds) or bool (targets)."""
     array = np.asarray(kinds_or_targets)
     if array.shape != (n,):
-        raise LabelError(f"there are {n} trials and labels of shape {array.shape}: give one kind or target a trial")
+        raise LabelError(
+            f"there are {n} trials and labels of shape {array.shape}: give one kind or target a trial"
+        )
     if array.dtype.kind == "O":
         array = np.asarray([str(v) if isinstance(v, str) else v for v in array])
     if array.dtype.kind in "US":
@@ -540,11 +592,17 @@ def count_speakers(
         return None, None
     found = encode_labels({"speaker": speakers}).codes["speaker"]
     if len(found) != len(targets):
-        raise LabelError(f"there are {len(targets)} trials and {len(found)} speakers: give one speaker a trial")
+        raise LabelError(
+            f"there are {len(targets)} trials and {len(found)} speakers: give one speaker a trial"
+        )
     trials = np.unique(found[targets], return_counts=True)[1].astype(np.float64)
     worth = float(trials.sum() ** 2 / np.square(trials).sum())
     if worth < ENOUGH_SPEAKERS:
-        uneven = "" if round(worth) == len(trials) else f", worth {worth:.0f} with as many target trials each"
+        uneven = (
+            ""
+            if round(worth) == len(trials)
+            else f", worth {worth:.0f} with as many target trials each"
+        )
         warnings.warn(
             f"the calibration rests on {len(trials)} speaker(s){uneven}: it can be far off for others. Calibrate on "
             f"{ENOUGH_SPEAKERS} or more",
@@ -563,14 +621,18 @@ def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, l
         wanted = list(columns) if names is None else names
         missing = [name for name in wanted if name not in columns]
         if missing:
-            raise DataError(f"the side information has no column {missing[0]!r}; it has {list(columns)}")
+            raise DataError(
+                f"the side information has no column {missing[0]!r}; it has {list(columns)}"
+            )
         array = np.stack([columns[name] for name in wanted], axis=1)
     else:
         array = np.asarray(side, dtype=np.float64)
         array = array[:, None] if array.ndim == 1 else array
         wanted = [f"side{i}" for i in range(array.shape[-1])] if names is None else names
     if array.ndim != 2 or array.shape[0] != n or array.shape[1] != len(wanted):
-        raise DataError(f"side information has shape ({n}, {len(wanted)}), one row a trial; got {array.shape}")
+        raise DataError(
+            f"side information has shape ({n}, {len(wanted)}), one row a trial; got {array.shape}"
+        )
     if not np.isfinite(array).all():
         raise DataError("the side information holds NaN or infinity")
     return array, list(wanted)

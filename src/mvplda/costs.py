@@ -25,7 +25,9 @@ def log_odds(prior: float) -> float:
     return math.log(prior) - math.log1p(-prior)
 
 
-def threshold_from_costs(prior: float = 0.01, miss_cost: float = 1.0, false_alarm_cost: float = 1.0) -> float:
+def threshold_from_costs(
+    prior: float = 0.01, miss_cost: float = 1.0, false_alarm_cost: float = 1.0
+) -> float:
     """The LLR at and above which accepting costs less, for calibrated natural-log LLRs.
 
     threshold = log(false_alarm_cost / miss_cost) - log(prior / (1 - prior)).
@@ -72,10 +74,14 @@ class DetectionCost:
 
     def __post_init__(self) -> None:
         if not 0 < self.prior < 1:
-            raise ParameterError(f"the prior of a target must be in (0, 1); cost {self.name!r} has {self.prior}")
+            raise ParameterError(
+                f"the prior of a target must be in (0, 1); cost {self.name!r} has {self.prior}"
+            )
         for cost in (self.miss_cost, self.false_alarm_cost):
             if not 0 < cost < math.inf:
-                raise ParameterError(f"costs must be positive and finite; cost {self.name!r} has {self.triple}")
+                raise ParameterError(
+                    f"costs must be positive and finite; cost {self.name!r} has {self.triple}"
+                )
 
     @property
     def triple(self) -> tuple[float, float, float]:

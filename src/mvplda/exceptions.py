@@ -76,7 +76,9 @@ class ServiceError(MvpldaError):
     """A service refused, or does not answer: `status` (0: no answer), and in `problem` what it said."""
 
     def __init__(self, status: int, problem: dict[str, object]) -> None:
-        super().__init__(str(problem.get("detail") or problem.get("title") or f"the service answered {status}"))
+        super().__init__(
+            str(problem.get("detail") or problem.get("title") or f"the service answered {status}")
+        )
         self.status, self.problem = status, problem
 
     @property

@@ -34,7 +34,9 @@ MOST_VIEWS = 12
 SPELLINGS = {
     **{kind.lower(): kind for kind in (*TARGETS, *NONTARGETS)},
     **dict.fromkeys(("tgt", "true", "1"), "target"),
-    **dict.fromkeys(("imp", "non", "non-target", "imposter", "impostor", "false", "0"), "nontarget"),
+    **dict.fromkeys(
+        ("imp", "non", "non-target", "imposter", "impostor", "false", "0"), "nontarget"
+    ),
 }
 """What lists of trials write, in small letters, and the kind that they mean."""
 
@@ -71,7 +73,9 @@ class Coded:
     @property
     def used(self) -> list[str]:
         """The names that occur."""
-        found: list[str] = self.names[np.bincount(self.codes, minlength=len(self.names)) > 0].tolist()
+        found: list[str] = self.names[
+            np.bincount(self.codes, minlength=len(self.names)) > 0
+        ].tolist()
         return found
 
     def __len__(self) -> int:
@@ -88,7 +92,9 @@ class Coded:
         return iter(self.tolist())
 
     def __eq__(self, other: object) -> Any:
-        return self.isin([other]) if isinstance(other, str) else np.asarray(self) == np.asarray(other)
+        return (
+            self.isin([other]) if isinstance(other, str) else np.asarray(self) == np.asarray(other)
+        )
 
     def tolist(self) -> list[str]:
         return list(map(self.names.tolist().__getitem__, self.codes.tolist()))
@@ -120,7 +126,9 @@ def kinds_of(views: Sequence[str] = ()) -> tuple[str, ...]:
     """Kinds that trials may have: target, nontarget, TC, TW, IC, IW, spoof, and the views that agree."""
     some = [kind for few in (["speaker"], ["speaker", "phrase"]) for kind in patterns(few).values()]
     agreeing = (compress(views, same) for same in patterns(views)) if views else ()
-    return tuple(dict.fromkeys([*some, SPOOF, *("+".join(same) or NOTHING_SAME for same in agreeing)]))
+    return tuple(
+        dict.fromkeys([*some, SPOOF, *("+".join(same) or NOTHING_SAME for same in agreeing)])
+    )
 
 
 def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -144,7 +152,9 @@ def views_of(kinds: Iterable[str]) -> tuple[str, ...]:
     return views if len(views) <= MOST_VIEWS else ()
 
 
-def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bool = False) -> dict[str, Mask]:
+def trial_kinds(
+    enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bool = False
+) -> dict[str, Mask]:
     """Masks of the kinds of trials, targets first.
 
     Parameters
@@ -164,10 +174,14 @@ def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bo
     """
     views = list(enrol)
     if not views or set(views) != set(test):
-        raise LabelError(f"enrolment and test must have the same views; got {views} and {list(test)}")
+        raise LabelError(
+            f"enrolment and test must have the same views; got {views} and {list(test)}"
+        )
     same = [_agreement(enrol[view], test[view], view, listed) for view in views]
     if len({mask.shape for mask in same}) > 1:
-        raise LabelError(f"every view must label every trial; got shapes {[mask.shape for mask in same]} of {views}")
+        raise LabelError(
+            f"every view must label every trial; got shapes {[mask.shape for mask in same]} of {views}"
+        )
     kinds = {}
     for pattern, kind in patterns(views).items():
         mask = np.ones(same[0].shape, dtype=bool)
@@ -180,12 +194,16 @@ def trial_kinds(enrol: Mapping[str, Any], test: Mapping[str, Any], *, listed: bo
 def _agreement(enrol: ArrayLike, test: ArrayLike, view: str, listed: bool) -> Mask:
     enrol, test = np.asarray(enrol), np.asarray(test)
     if enrol.ndim != 1 or test.ndim != 1:
-        raise LabelError(f"labels of view {view!r} must be flat lists; got shapes {enrol.shape} and {test.shape}")
+        raise LabelError(
+            f"labels of view {view!r} must be flat lists; got shapes {enrol.shape} and {test.shape}"
+        )
     if listed and len(enrol) != len(test):
         raise LabelError(
             f"listed trials need as many enrolment as test labels; view {view!r} has {len(enrol)} and {len(test)}"
         )
-    if enrol.dtype.kind == test.dtype.kind and enrol.dtype.kind != "O":  # comparing codes is faster than comparing text
+    if (
+        enrol.dtype.kind == test.dtype.kind and enrol.dtype.kind != "O"
+    ):  # comparing codes is faster than comparing text
         codes = np.unique(np.concatenate([enrol, test]), return_inverse=True)[1].astype(np.int32)
         enrol, test = codes[: len(enrol)], codes[len(enrol) :]
     return np.asarray(enrol == test if listed else enrol[:, None] == test[None, :], dtype=bool)
@@ -202,7 +220,10 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
         if array.dtype == bool:
             masks = {"target": array, "nontarget": ~array}
         else:
-            masks = {str(kind): np.asarray(array == kind) for kind in dict.fromkeys(np.unique(array).tolist())}
+            masks = {
+                str(kind): np.asarray(array == kind)
+                for kind in dict.fromkeys(np.unique(array).tolist())
+            }
     covered = np.zeros(shape, dtype=bool)
     for kind, mask in masks.items():
         if mask.dtype != bool or mask.shape != shape:
@@ -211,7 +232,9 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
                 f"got {mask.dtype} of shape {mask.shape}"
             )
         if (covered & mask).any():
-            raise DataError(f"a trial has one kind; {int((covered & mask).sum())} of {kind!r} have another kind too")
+            raise DataError(
+                f"a trial has one kind; {int((covered & mask).sum())} of {kind!r} have another kind too"
+            )
         covered |= mask
     return masks
 
@@ -230,7 +253,9 @@ def name_kinds(masks: Mapping[str, ArrayLike]) -> NDArray[np.str_]:
         raise LabelError("there are no kinds: give masks such as trial_kinds makes")
     total = np.sum([mask.astype(np.int64) for mask in arrays.values()], axis=0)
     if (total != 1).any():
-        raise LabelError(f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind")
+        raise LabelError(
+            f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind"
+        )
     names = np.empty(total.shape, dtype=f"U{max(map(len, arrays))}")
     for kind, mask in arrays.items():
         names[mask] = kind
@@ -246,11 +271,15 @@ def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:
     found = [name for name in names if name in kinds]
     if not found:
         wanted = repr(target) if target is not None else "TC, target or the same in every view"
-        raise DataError(f"no kind of trial is {wanted} among {list(kinds)}; name the targets by target=")
+        raise DataError(
+            f"no kind of trial is {wanted} among {list(kinds)}; name the targets by target="
+        )
     return found[0]
 
 
 def ordered_kinds(kinds: Mapping[str, object], target: str) -> list[str]:
     """The kinds of non-targets in the order of a table: IW, IC, TW, then others as they come."""
     place = {kind: i for i, kind in enumerate(NONTARGETS)}
-    return sorted((kind for kind in kinds if kind != target), key=lambda kind: place.get(kind, len(place)))
+    return sorted(
+        (kind for kind in kinds if kind != target), key=lambda kind: place.get(kind, len(place))
+    )

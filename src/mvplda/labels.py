@@ -72,7 +72,9 @@ def check_view_names(views: Sequence[str]) -> None:
     for view in views:
         parts = parts_of(view) if isinstance(view, str) else ("",)
         if not all(parts):
-            raise LabelError(f"a view's name is a non-empty string, or names joined by ':'; got {view!r}")
+            raise LabelError(
+                f"a view's name is a non-empty string, or names joined by ':'; got {view!r}"
+            )
         if len(set(parts)) != len(parts):
             raise LabelError(f"view {view!r} names a part twice")
     sets = [frozenset(parts_of(view)) for view in views]
@@ -104,7 +106,9 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
     With ``views=None`` every column is taken; columns of an array are then called ``view0``, ``view1``, ...
     """
     if labels is None:
-        raise LabelError("requires y to be passed, but the target y is None: give one label a vector and view")
+        raise LabelError(
+            "requires y to be passed, but the target y is None: give one label a vector and view"
+        )
     if isinstance(labels, LabelTable):
         raise LabelError("labels are already encoded")
     names = _names_of(labels)
@@ -120,7 +124,11 @@ def label_columns(labels: Any, views: Sequence[str] | None) -> dict[str, Any]:
         array = array[:, None]
     if array.ndim != 2:
         raise LabelError(f"labels as an array have shape (n,) or (n, n_views); got {array.shape}")
-    wanted = base_columns(views) if views is not None else tuple(f"view{k}" for k in range(array.shape[1]))
+    wanted = (
+        base_columns(views)
+        if views is not None
+        else tuple(f"view{k}" for k in range(array.shape[1]))
+    )
     if array.shape[1] != len(wanted):
         raise LabelError(
             f"labels have {array.shape[1]} column(s), the model's views need {len(wanted)}: {list(wanted)}"
@@ -147,13 +155,17 @@ def label_rows(labels: Any) -> Names:
     shapes = {name: column.shape for name, column in columns.items()}
     if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
         raise LabelError(f"label columns are one-dimensional and of one length; got {shapes}")
-    rows = np.empty(len(next(iter(columns.values()))), dtype=[(name, c.dtype) for name, c in columns.items()])
+    rows = np.empty(
+        len(next(iter(columns.values()))), dtype=[(name, c.dtype) for name, c in columns.items()]
+    )
     for name, column in columns.items():
         rows[name] = column
     return rows
 
 
-def encode_labels(labels: Any, views: Sequence[str] | None = None, *, missing: Any = None) -> LabelTable:
+def encode_labels(
+    labels: Any, views: Sequence[str] | None = None, *, missing: Any = None
+) -> LabelTable:
     """Number the classes of every view.
 
     Parameters
@@ -184,7 +196,9 @@ def encode_labels(labels: Any, views: Sequence[str] | None = None, *, missing: A
     for view in names:
         if ":" in view:
             parts = parts_of(view)
-            classes[view], codes[view] = _encode_cells([codes[p] for p in parts], [len(classes[p]) for p in parts])
+            classes[view], codes[view] = _encode_cells(
+                [codes[p] for p in parts], [len(classes[p]) for p in parts]
+            )
     return LabelTable(names, classes, codes)
 
 
@@ -203,8 +217,14 @@ def distinct(values: Names) -> tuple[Names, IntArray, IntArray]:
     """The values that occur in sorted order, which of them stands at every place, and how often each does."""
     if values.dtype.kind in "iu" and len(values):
         first, last = int(values.min()), int(values.max())
-        if last - first <= 4 * len(values):  # where numbers lie close, counting is faster than sorting
-            wide = values.astype(np.int64) - first if values.dtype.kind == "i" else (values - first).astype(np.int64)
+        if last - first <= 4 * len(
+            values
+        ):  # where numbers lie close, counting is faster than sorting
+            wide = (
+                values.astype(np.int64) - first
+                if values.dtype.kind == "i"
+                else (values - first).astype(np.int64)
+            )
             every = np.bincount(wide)
             present = np.flatnonzero(every)
             places = np.empty(len(every), dtype=np.int64)
@@ -221,7 +241,9 @@ def by_appearance(codes: IntArray) -> IntArray:
     return np.argsort(np.argsort(first))[places.reshape(-1)]
 
 
-def _encode_cells(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[ViewClasses, IntArray]:
+def _encode_cells(
+    columns: Sequence[IntArray], sizes: Sequence[int]
+) -> tuple[ViewClasses, IntArray]:
     _, first, codes = np.unique(row_keys(columns, sizes), return_index=True, return_inverse=True)
     cells = np.stack([column[first] for column in columns], axis=1)
     return ViewClasses(np.empty(0, dtype=np.int64), 0, cells), codes.reshape(-1).astype(np.int64)
@@ -230,14 +252,21 @@ def _encode_cells(columns: Sequence[IntArray], sizes: Sequence[int]) -> tuple[Vi
 def _encode_column(name: str, column: Any, missing: Any) -> tuple[ViewClasses, IntArray]:
     array = as_array(column)
     if array.ndim != 1:
-        raise LabelError(f"labels of view {name!r} must be one-dimensional; got shape {array.shape}")
+        raise LabelError(
+            f"labels of view {name!r} must be one-dimensional; got shape {array.shape}"
+        )
     absent = _is_missing(array, missing)
     present = array[~absent]
     if present.dtype == object:
         kinds = sorted({type(value).__name__ for value in present})
-        fits = [all(isinstance(value, kind) for value in present) for kind in (str, bytes, (Real, np.bool_))]
+        fits = [
+            all(isinstance(value, kind) for value in present)
+            for kind in (str, bytes, (Real, np.bool_))
+        ]
         if not any(fits):
-            raise LabelError(f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}")
+            raise LabelError(
+                f"labels of one view are all strings or all numbers; those of {name!r} are {kinds}"
+            )
         present = exact_names(present, f"labels of view {name!r}")
     names, inverse, _ = distinct(present)
     codes = np.empty(len(array), dtype=np.int64)
@@ -256,16 +285,22 @@ def as_array(column: Any) -> Names:
     if hasattr(column, "__array__"):
         return np.asarray(column)
     if isinstance(column, (str, bytes)):
-        raise LabelError(f"labels must be a sequence with one label a vector; got the string {column!r}")
+        raise LabelError(
+            f"labels must be a sequence with one label a vector; got the string {column!r}"
+        )
     try:
         values = list(column)
     except TypeError:
-        raise LabelError(f"labels must be a sequence with one label a vector; got {column!r}") from None
+        raise LabelError(
+            f"labels must be a sequence with one label a vector; got {column!r}"
+        ) from None
     kinds = set(map(type, values))
     if len({issubclass(kind, (str, bytes)) for kind in kinds}) > 1 or any(
         issubclass(kind, (list, tuple, type(None))) for kind in kinds
     ):
-        return np.array(values, dtype=object)  # NumPy would make text of everything, None and NaN included
+        return np.array(
+            values, dtype=object
+        )  # NumPy would make text of everything, None and NaN included
     return exact_names(values)
 
 
@@ -273,7 +308,11 @@ def exact_names(values: Any, what: str = "labels") -> Names:
     """Names in one array; whole numbers stay whole, where NumPy would make real numbers of large ones beside small."""
     listed = list(values)
     array = np.asarray(listed)
-    if array.dtype.kind in "fO" and listed and all(isinstance(value, (int, np.integer)) for value in listed):
+    if (
+        array.dtype.kind in "fO"
+        and listed
+        and all(isinstance(value, (int, np.integer)) for value in listed)
+    ):
         if min(listed) < 0 or max(listed) >= 2**64:
             raise LabelError(f"{what} are too large for 64-bit numbers: make them strings")
         return np.asarray(listed, dtype=np.uint64)

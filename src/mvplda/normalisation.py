@@ -107,7 +107,9 @@ class ScoreNormaliser(Persistent, BaseEstimator):
                 "Give vectors of speakers who are not in the trials, training speakers for example"
             )
         if not (hasattr(scorer, "llr") or callable(scorer)):
-            raise ParameterError(f"the scorer is a function or has llr(enrol, test); got {type(scorer).__name__}")
+            raise ParameterError(
+                f"the scorer is a function or has llr(enrol, test); got {type(scorer).__name__}"
+            )
         self.scorer_ = scorer
         self.cohort_ = self._side(cohort)
         n = len(self.cohort_)
@@ -116,13 +118,21 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         if labels is not None:
             names = np.asarray(labels)
             if names.shape != (n,):
-                raise LabelError(f"the cohort has {n} rows and labels of shape {names.shape}: give one label a row")
+                raise LabelError(
+                    f"the cohort has {n} rows and labels of shape {names.shape}: give one label a row"
+                )
             self.groups_, self._codes = np.unique(names, return_inverse=True)
         sizes = np.bincount(self._codes)
         smallest = int(np.argmin(sizes))
         if sizes[smallest] < 2:
-            what = "the cohort" if self.groups_ is None else f"the cohort of label {self.groups_.tolist()[smallest]!r}"
-            raise DataError(f"{what} has {sizes[smallest]} row(s); a standard deviation needs at least 2")
+            what = (
+                "the cohort"
+                if self.groups_ is None
+                else f"the cohort of label {self.groups_.tolist()[smallest]!r}"
+            )
+            raise DataError(
+                f"{what} has {sizes[smallest]} row(s); a standard deviation needs at least 2"
+            )
         return self
 
     def get_state(self) -> State:
@@ -142,7 +152,13 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         return normaliser
 
     def llr(
-        self, enrol: SideLike, test: SideLike, *, enrol_labels: Any = None, test_labels: Any = None, **options: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        *,
+        enrol_labels: Any = None,
+        test_labels: Any = None,
+        **options: Any,
     ) -> Array:
         """Score all pairs and normalise; `options`, a question among them, go to the scorer."""
         sides = self._sides(enrol, test, options)
@@ -150,26 +166,40 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         scores: Any = self._matrix(*sides, options)
         return self.normalise(scores, sides[0], sides[1], **labels, **options)
 
-    def llr_trials(self, enrol: SideLike, test: SideLike, pairs: ArrayLike, **options: Any) -> Array:
+    def llr_trials(
+        self, enrol: SideLike, test: SideLike, pairs: ArrayLike, **options: Any
+    ) -> Array:
         """Normalised scores of a list of trials (row of a profile, row of a test), without the matrix."""
         profiles, tests = self._sides(enrol, test, options)
-        scores = np.asarray(self.scorer_.llr_trials(profiles, tests, pairs, **options), dtype=np.float64)
+        scores = np.asarray(
+            self.scorer_.llr_trials(profiles, tests, pairs, **options), dtype=np.float64
+        )
         if not len(scores):
             return scores
-        (rows, i), (columns, j) = (np.unique(side, return_inverse=True) for side in np.asarray(pairs).T)
+        (rows, i), (columns, j) = (
+            np.unique(side, return_inverse=True) for side in np.asarray(pairs).T
+        )
         i, j = i.reshape(-1), j.reshape(-1)
         z, t = self._both(profiles.take(rows), tests.take(columns), options)
         claimed = self._groups_of(None, len(rows), "enrol_labels")
         return self._applied(scores, z, t, claimed[i], claimed[i], i, j)
 
-    def identify(self, profiles: SideLike, test: SideLike, *, top: int = 10, **options: Any) -> Identification:
+    def identify(
+        self, profiles: SideLike, test: SideLike, *, top: int = 10, **options: Any
+    ) -> Identification:
         """The `top` profiles of every test by normalised scores, best first."""
         enrolled, tests = self._sides(profiles, test, options)
         z, t = self._both(enrolled, tests, options)
-        claimed, columns = self._groups_of(None, len(enrolled), "enrol_labels"), np.arange(len(tests))[None, :]
+        claimed, columns = (
+            self._groups_of(None, len(enrolled), "enrol_labels"),
+            np.arange(len(tests))[None, :],
+        )
 
         def band(rows: IntArray) -> Array:
-            scores, group = self._matrix(enrolled.take(rows), tests, options), claimed[rows][:, None]
+            scores, group = (
+                self._matrix(enrolled.take(rows), tests, options),
+                claimed[rows][:, None],
+            )
             return self._applied(scores, z, t, group, group, rows[:, None], columns)
 
         top = min(check_top(top), len(enrolled))
@@ -254,9 +284,13 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         asked = question.parts() if isinstance(question, Question) else question
         told = {**options, **(asked if isinstance(asked, Mapping) else {})}
         if told.get("known") is not None:
-            raise ParameterError("known= names a class of every profile, which a cohort does not have: leave it out")
+            raise ParameterError(
+                "known= names a class of every profile, which a cohort does not have: leave it out"
+            )
         if told.get("recognised") is not None:
-            raise ParameterError("recognised= is of certain tests, and a cohort has no such: leave it out")
+            raise ParameterError(
+                "recognised= is of certain tests, and a cohort has no such: leave it out"
+            )
         if told.get("countermeasure") is not None:
             raise ParameterError(
                 "countermeasure= needs likelihood ratios, which normalised scores are not: calibrate them, and use "
@@ -264,9 +298,13 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             )
         return self._side(enrol), self._side(test)
 
-    def _statistics(self, side: Any, n: int, what: str, options: dict[str, Any]) -> CohortStatistics:
+    def _statistics(
+        self, side: Any, n: int, what: str, options: dict[str, Any]
+    ) -> CohortStatistics:
         """Mean and deviation, for every group of the cohort, of the cohort scores of every row of a side."""
-        members = [np.flatnonzero(self._codes == group) for group in range(int(self._codes.max()) + 1)]
+        members = [
+            np.flatnonzero(self._codes == group) for group in range(int(self._codes.max()) + 1)
+        ]
         mean, deviation = np.empty((2, len(members), n))
         size = len(self._codes)
         step = max(1, BLOCK_SCORES // size)
@@ -276,7 +314,9 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             scores = self._matrix(*sides, options)
             scores = scores if what == "profiles" else scores.T  # (rows of the side, cohort)
             if scores.shape != (some.stop - some.start, size):
-                raise DataError(f"the scorer gave {scores.shape} cohort scores for {what}; the sides ask for {size}")
+                raise DataError(
+                    f"the scorer gave {scores.shape} cohort scores for {what}; the sides ask for {size}"
+                )
             for group, rows in enumerate(members):
                 chosen = scores[:, rows]
                 if self.kind == "as" and self.top < len(rows):
@@ -293,7 +333,9 @@ class ScoreNormaliser(Persistent, BaseEstimator):
     def _groups_of(self, labels: Any, n: int, name: str) -> IntArray:
         if self.groups_ is None:
             if labels is not None:
-                raise LabelError(f"{name} is given, but the cohort has no labels: give fit(..., labels=) too")
+                raise LabelError(
+                    f"{name} is given, but the cohort has no labels: give fit(..., labels=) too"
+                )
             return np.zeros(n, dtype=np.int64)
         if labels is None:
             raise LabelError(f"the cohort has labels: give {name}, one a row")
@@ -331,7 +373,11 @@ def count_shared(a: Array, b: Array) -> int:
     high = np.searchsorted(key_b[order], key_a + slack, side="right")
     candidates = np.flatnonzero(high > low)
     return sum(
-        bool(np.isclose(b[order[low[i] : high[i]]], a[i], rtol=1e-6, atol=1e-9 * np.abs(a[i]).max()).all(axis=1).any())
+        bool(
+            np.isclose(b[order[low[i] : high[i]]], a[i], rtol=1e-6, atol=1e-9 * np.abs(a[i]).max())
+            .all(axis=1)
+            .any()
+        )
         for i in candidates
     )
 

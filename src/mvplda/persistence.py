@@ -55,7 +55,9 @@ def pack(format: str, what: str, tensors: Tensors, about: dict[str, Any]) -> byt
     return b"".join(packed_pieces(format, what, tensors, about))
 
 
-def packed_pieces(format: str, what: str, tensors: Tensors, about: dict[str, Any]) -> Iterator[bytes | memoryview]:
+def packed_pieces(
+    format: str, what: str, tensors: Tensors, about: dict[str, Any]
+) -> Iterator[bytes | memoryview]:
     """The bytes that `pack` gives, piece by piece, without a copy of the tensors.
 
     The same contents always give the same bytes. The library of safetensors writes its
@@ -70,11 +72,17 @@ def packed_pieces(format: str, what: str, tensors: Tensors, about: dict[str, Any
         }
     }
     place = 0
-    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))  # large items first: all are aligned
+    order = sorted(
+        tensors, key=lambda name: (-tensors[name].itemsize, name)
+    )  # large items first: all are aligned
     for name in order:
         array = tensors[name]
         ends = [place, place + array.nbytes]
-        header[name] = {"dtype": TYPES[array.dtype.name], "shape": list(array.shape), "data_offsets": ends}
+        header[name] = {
+            "dtype": TYPES[array.dtype.name],
+            "shape": list(array.shape),
+            "data_offsets": ends,
+        }
         place = ends[1]
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -88,19 +96,29 @@ def unpack(path: PathLike, format: str, what: str) -> State:
     tensors, metadata = read_tensors(path)
     found = metadata.get("format")
     if found != format:
-        held = f"it holds a {_class_in(metadata)}: use mvplda.load" if found == FORMAT else f"its format is {found!r}"
+        held = (
+            f"it holds a {_class_in(metadata)}: use mvplda.load"
+            if found == FORMAT
+            else f"its format is {found!r}"
+        )
         article = "an" if what[0] in "aeiou" else "a"
-        raise FileFormatError(f"{path} is a safetensors file, but not {article} {what} of mvplda; {held}")
+        raise FileFormatError(
+            f"{path} is a safetensors file, but not {article} {what} of mvplda; {held}"
+        )
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:
-        raise FileFormatError(f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it")
+        raise FileFormatError(
+            f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it"
+        )
     try:
         about = json.loads(metadata[what])
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
     except (KeyError, ValueError) as error:
         raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
     except RecursionError as error:
-        raise FileFormatError(f"{path} is damaged: its description is nested too deeply for a {what}") from error
+        raise FileFormatError(
+            f"{path} is damaged: its description is nested too deeply for a {what}"
+        ) from error
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
@@ -164,7 +182,9 @@ def check_writable(*targets: PathLike) -> None:
         if not folder.is_dir():
             raise FileNotFoundError(f"there is no folder {folder} to write {path.name} in")
         if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"{path} cannot be written: its folder {folder} may not be changed")
+            raise PermissionError(
+                f"{path} cannot be written: its folder {folder} may not be changed"
+            )
 
 
 @contextmanager
@@ -175,15 +195,22 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     to is written. Devices, pipes and standard output (``-``), which cannot be replaced, get a copy.
     """
     check_writable(*targets)
-    paths = [Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target)) for target in targets]
+    paths = [
+        Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target))
+        for target in targets
+    ]
     straight = [_written_straight(path) for path in paths]
     temporary: list[Path] = []
     try:
         for path, copied in zip(paths, straight, strict=True):
             folder = Path(tempfile.gettempdir()) if copied else path.parent
-            part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"  # names of files end at 255 bytes
+            part = (
+                folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
+            )  # names of files end at 255 bytes
             temporary.append(part)
-            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if copied else 0o666))
+            os.close(
+                os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if copied else 0o666)
+            )
             if path.is_file():
                 os.chmod(part, stat.S_IMODE(path.stat().st_mode))
         yield temporary
@@ -203,7 +230,9 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
-        raise OSError(error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written") from error
+        raise OSError(
+            error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
+        ) from error
     finally:
         for part in temporary:
             part.unlink(missing_ok=True)
@@ -218,7 +247,9 @@ def write_atomically(path: PathLike, data: bytes) -> None:
 def _written_straight(path: Path) -> bool:
     """Whether this is no file that another could replace: a device, a pipe, or a descriptor of this process."""
     name = str(path)
-    return name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
+    return (
+        name == STANDARD or name.startswith(DESCRIPTORS) or (path.exists() and not path.is_file())
+    )
 
 
 # Objects that a file can hold.
@@ -247,7 +278,9 @@ class Persistent:
         super().__init_subclass__(**options)
         other = REGISTRY.setdefault(cls.__name__, cls)
         if other.__module__ != cls.__module__:
-            raise TypeError(f"files know a class {cls.__name__} already, that of {other.__module__}: take another name")
+            raise TypeError(
+                f"files know a class {cls.__name__} already, that of {other.__module__}: take another name"
+            )
         REGISTRY[cls.__name__] = cls
 
     def get_state(self) -> State:
@@ -277,8 +310,14 @@ class Persistent:
         part = cls(**values["settings"])
         for attribute in cls.FITTED:
             if attribute in arrays or attribute in values["values"]:
-                setattr(part, attribute, arrays[attribute] if attribute in arrays else values["values"][attribute])
-            elif not hasattr(cls, attribute):  # else the class says what it means that a file has none
+                setattr(
+                    part,
+                    attribute,
+                    arrays[attribute] if attribute in arrays else values["values"][attribute],
+                )
+            elif not hasattr(
+                cls, attribute
+            ):  # else the class says what it means that a file has none
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
         return part
 
@@ -297,7 +336,9 @@ class Persistent:
                 return part
         name = type(found).__name__
         detail = found.detail() if isinstance(found, Persistent) else ""
-        raise FileFormatError(f"{path} holds a {name}{detail}, not a {cls.__name__}: use mvplda.load or {name}.load")
+        raise FileFormatError(
+            f"{path} holds a {name}{detail}, not a {cls.__name__}: use mvplda.load or {name}.load"
+        )
 
     def bare(self) -> Persistent:
         """What is left where this only wraps something."""
@@ -321,14 +362,22 @@ def load(path: PathLike) -> Any:
     try:
         return restore(arrays, about, Persistent)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise FileFormatError(f"{path} lacks parts of what it should hold, or they do not fit: {error}") from error
+        raise FileFormatError(
+            f"{path} lacks parts of what it should hold, or they do not fit: {error}"
+        ) from error
 
 
 def state_of(part: Any, kind: type[Any]) -> State:
     """The state of a part that must be of a kind; its class is among the values."""
     if not (isinstance(part, Persistent) and isinstance(part, kind)):
-        known = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind) and not name.startswith("_"))
-        raise ParameterError(f"a {type(part).__name__} cannot be kept in a file here; these can: {known}")
+        known = sorted(
+            name
+            for name, cls in REGISTRY.items()
+            if issubclass(cls, kind) and not name.startswith("_")
+        )
+        raise ParameterError(
+            f"a {type(part).__name__} cannot be kept in a file here; these can: {known}"
+        )
     arrays, values = part.get_state()
     return arrays, {"class": type(part).__name__, **values}
 
@@ -356,7 +405,11 @@ def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> dict[s
 
 def get_part(arrays: Tensors, prefix: str, about: dict[str, Any], kind: type[Any]) -> Any:
     """The part that `put_part` put under a prefix."""
-    own = {name[len(prefix) + 1 :]: array for name, array in arrays.items() if name.startswith(f"{prefix}/")}
+    own = {
+        name[len(prefix) + 1 :]: array
+        for name, array in arrays.items()
+        if name.startswith(f"{prefix}/")
+    }
     return restore(own, about, kind)
 
 
@@ -408,7 +461,9 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
 def toml_pairs(values: Mapping[str, Any]) -> list[str]:
     """key = value, as TOML."""
     bare = re.compile(r"[A-Za-z0-9_-]+")
-    return [f"{k if bare.fullmatch(k) else toml_value(k)} = {toml_value(v)}" for k, v in values.items()]
+    return [
+        f"{k if bare.fullmatch(k) else toml_value(k)} = {toml_value(v)}" for k, v in values.items()
+    ]
 
 
 def toml_value(value: Any) -> str:
@@ -418,7 +473,9 @@ def toml_value(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         parts = [toml_value(part) for part in value]
         tables = any(isinstance(part, Mapping) for part in value)
-        return "[\n    " + ",\n    ".join(parts) + ",\n]" if tables else "[" + ", ".join(parts) + "]"
+        return (
+            "[\n    " + ",\n    ".join(parts) + ",\n]" if tables else "[" + ", ".join(parts) + "]"
+        )
     if isinstance(value, float):
         return repr(float(value))
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

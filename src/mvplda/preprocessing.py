@@ -15,7 +15,12 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    OneToOneFeatureMixin,
+    TransformerMixin,
+)
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
@@ -137,7 +142,9 @@ class Whitening(_Affine):
 
     FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
 
-    def __init__(self, kind: Literal["pca", "zca"] = "pca", dim: int | None = None, floor: float = 1e-6) -> None:
+    def __init__(
+        self, kind: Literal["pca", "zca"] = "pca", dim: int | None = None, floor: float = 1e-6
+    ) -> None:
         self.kind = kind
         self.dim = dim
         self.floor = floor
@@ -182,7 +189,9 @@ class Reduction(_Affine):
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         X = self._new(X, least=2)
         if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
-            raise ParameterError(f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}")
+            raise ParameterError(
+                f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}"
+            )
         self.mean_, self.variances_, axes = _varying_axes(X, self.dim, HARDLY_VARIES)
         self.matrix_ = np.ascontiguousarray(axes)
         return self
@@ -203,7 +212,9 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
         squares = centred.T @ centred if n >= D else np.einsum("ij,ij->j", centred, centred)
     variance = diagonal_of(squares) / (n - 1)
     if not np.isfinite(variance).all():
-        raise DataError("the vectors are too large: their squares overflow float64; scale the vectors down")
+        raise DataError(
+            "the vectors are too large: their squares overflow float64; scale the vectors down"
+        )
     dead = hardly_vary(variance, (1e-13 * mean) ** 2)
     if dead.all():
         raise DataError("all vectors are the same: there is no axis along which they vary")
@@ -322,36 +333,52 @@ class LDA(_Affine):
     (8, 3)
     """
 
-    def __init__(self, dim: int | None = None, view: str | None = None, shrinkage: Any = 0.0) -> None:
+    def __init__(
+        self, dim: int | None = None, view: str | None = None, shrinkage: Any = 0.0
+    ) -> None:
         self.dim = dim
         self.view = view
         self.shrinkage = shrinkage
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         if y is None:
-            raise LabelError("LDA requires y to be passed, but the target y is None: give one label a vector and view")
+            raise LabelError(
+                "LDA requires y to be passed, but the target y is None: give one label a vector and view"
+            )
         X = self._new(X, least=2)
         classes = self._classes(y)
         if len(classes) != len(X):
-            raise LabelError(f"there are {len(X)} vectors and {len(classes)} labels: give one label a vector")
+            raise LabelError(
+                f"there are {len(X)} vectors and {len(classes)} labels: give one label a vector"
+            )
         n_classes = int(classes.max()) + 1
         if n_classes == 1 or n_classes == len(X):
-            raise LabelError(f"LDA needs at least 2 classes, some with several vectors; got {n_classes} of {len(X)}")
+            raise LabelError(
+                f"LDA needs at least 2 classes, some with several vectors; got {n_classes} of {len(X)}"
+            )
         most = min(n_classes - 1, X.shape[1])
         if self.dim is not None and not 1 <= self.dim <= most:
-            raise ParameterError(f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}")
+            raise ParameterError(
+                f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}"
+            )
         self.mean_ = X.mean(axis=0, dtype=np.float64)
         centred = np.subtract(X, self.mean_, dtype=np.float64)
         columns = ~hardly_vary(_variances(centred), (1e-13 * self.mean_) ** 2)
         scalings = np.zeros((X.shape[1], 0))
         if columns.any():
             found = self._directions(centred if columns.all() else centred[:, columns], classes)
-            scalings = np.zeros((X.shape[1], min(found.shape[1], most if self.dim is None else self.dim)))
+            scalings = np.zeros(
+                (X.shape[1], min(found.shape[1], most if self.dim is None else self.dim))
+            )
             scalings[columns] = found[:, : scalings.shape[1]]
         if scalings.shape[1] == 0 or not np.isfinite(scalings).all():
-            raise DataError("LDA found no direction in which the classes differ: the vectors are alike or dependent")
+            raise DataError(
+                "LDA found no direction in which the classes differ: the vectors are alike or dependent"
+            )
         variances = _variances(centred @ scalings)
-        self.matrix_ = np.ascontiguousarray(scalings[:, variances > HARDLY_VARIES * variances.max()])
+        self.matrix_ = np.ascontiguousarray(
+            scalings[:, variances > HARDLY_VARIES * variances.max()]
+        )
         if self.dim is not None and self.matrix_.shape[1] < self.dim:
             _warn_of_fewer("directions", self.matrix_.shape[1], self.dim)
         return self
@@ -359,8 +386,12 @@ class LDA(_Affine):
     def _directions(self, centred: Array, classes: NDArray[np.int64]) -> Array:
         """Directions as columns, those in which the classes differ most first."""
         if self.shrinkage == 0:
-            return np.asarray(LinearDiscriminantAnalysis(solver="svd").fit(centred, classes).scalings_)
-        solver = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(centred, classes)
+            return np.asarray(
+                LinearDiscriminantAnalysis(solver="svd").fit(centred, classes).scalings_
+            )
+        solver = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(
+            centred, classes
+        )
         weighted = solver.means_ * np.sqrt(solver.priors_)[:, None]
         # scikit-learn's own "eigen" shrinks the total covariance too, and takes what it adds to directions
         # without any data for differences between classes.
@@ -382,7 +413,14 @@ def unit_chain(dim: int | None = None) -> Pipeline:
     dim : principal components to keep, which turns the vectors and shortens them, no more; None: all
     """
     kept = [] if dim is None else [("reduce", Reduction(dim))]
-    return Pipeline([("root", RectifiedRoot()), ("centre", Centring()), *kept, ("length", LengthNormalisation("unit"))])
+    return Pipeline(
+        [
+            ("root", RectifiedRoot()),
+            ("centre", Centring()),
+            *kept,
+            ("length", LengthNormalisation("unit")),
+        ]
+    )
 
 
 def _variances(centred: Array) -> Array:

@@ -82,7 +82,9 @@ def scatter_of_kinds(
         handle.set_alpha(1)
 
 
-def bars_of_systems(axes: Axes, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]) -> None:
+def bars_of_systems(
+    axes: Axes, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]
+) -> None:
     """EER of every system, one group of bars a kind of trial, on a log axis; no error at all is a written 0."""
     width = 0.8 / len(table)
     axes.set_yscale("log")
@@ -93,11 +95,17 @@ def bars_of_systems(axes: Axes, table: Mapping[str, Mapping[str, float]], column
         axes.bar(places, np.where(errors > 0, errors, np.nan), width, label=system, color=colour)
         for place in places[errors == 0]:
             across = axes.get_xaxis_transform()
-            axes.text(place, 0.01, "0", transform=across, ha="center", fontsize="x-small", color=INK)
+            axes.text(
+                place, 0.01, "0", transform=across, ha="center", fontsize="x-small", color=INK
+            )
     axes.set_xticks(np.arange(len(columns)), columns)
-    least = min((100 * row[c] for row in table.values() for c in columns if row[c] > 0), default=1.0)
+    least = min(
+        (100 * row[c] for row in table.values() for c in columns if row[c] > 0), default=1.0
+    )
     axes.set(xlim=(-0.5, len(columns) - 0.5), ylim=(least / 2, None), ylabel="EER, % (log scale)")
-    axes.legend(fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)
+    axes.legend(
+        fontsize="small", ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False
+    )
 
 
 def legend_below(axes: Axes, columns: int, **options: Any) -> Any:
@@ -111,7 +119,9 @@ def colour_of(kind: str, place: int = 0) -> str:
     return KIND_COLOURS.get(kind, PALETTE[place % len(PALETTE)])
 
 
-def det_curve(axes: Axes, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5) -> None:
+def det_curve(
+    axes: Axes, curve: ScoreCurve, colour: str, label: str, linewidth: float = 1.5
+) -> None:
     """Misses against false alarms, as far as there are both: an error that did not happen has no place on the axes.
 
     A curve ends in a square where a single error is left. How far it goes is a matter of how many
@@ -132,7 +142,9 @@ def det_curves(axes: Axes, scores: Mapping[str, FloatArray], result: Evaluation)
     for i, (kind, parts) in enumerate(curves.items()):
         curve = ScoreCurve(scores[result.target], parts)
         colour = INK if kind == "Total" else colour_of(kind, i)
-        det_curve(axes, curve, colour, f"{kind} ({curve.n_nontargets:,}): EER {100 * curve.eer():.2f} %")
+        det_curve(
+            axes, curve, colour, f"{kind} ({curve.n_nontargets:,}): EER {100 * curve.eer():.2f} %"
+        )
         if curve.eer() > 0:
             axes.plot(*[[ndtri(curve.eer())]] * 2, "o", color=colour, markersize=5)
         miss, false_alarm = curve.rates(result[kind][f"min_dcf_threshold/{cost.name}"])
@@ -161,7 +173,14 @@ def score_histograms(axes: Axes, scores: Mapping[str, FloatArray]) -> None:
     bins = np.linspace(ends[:, 0].min(), ends[:, 1].max(), 90)
     for i, (kind, values) in enumerate(scores.items()):
         share, edges = np.histogram(np.clip(values, bins[0], bins[-1]), bins)
-        axes.stairs(share / max(values.size, 1), edges, fill=True, alpha=0.35, color=colour_of(kind, i), label=kind)
+        axes.stairs(
+            share / max(values.size, 1),
+            edges,
+            fill=True,
+            alpha=0.35,
+            color=colour_of(kind, i),
+            label=kind,
+        )
         axes.stairs(share / max(values.size, 1), edges, color=colour_of(kind, i))
     axes.axvline(0, color=INK, linewidth=0.7)
     axes.set(xlabel="score (natural-log likelihood ratio)", ylabel="share of the trials of a kind")
@@ -173,10 +192,19 @@ def bayes_error_plot(axes: Axes, targets: FloatArray, others: FloatArray) -> Non
     rates = bayes_error_rates(targets, others)
     actual, minimum = rates.normalised()
     axes.plot(rates.log_odds, actual, color="#D55E00", label="actual")
-    axes.plot(rates.log_odds, minimum, color="#0072B2", linestyle="--", label="after the best recalibration")
+    axes.plot(
+        rates.log_odds,
+        minimum,
+        color="#0072B2",
+        linestyle="--",
+        label="after the best recalibration",
+    )
     axes.axhline(1, color=INK, linewidth=0.5)
     axes.axvline(np.log(0.01 / 0.99), color=INK, linewidth=0.5, linestyle=":")
-    axes.set(xlabel="log prior odds of a target (dotted: prior 0.01)", ylabel="error / error without scores")
+    axes.set(
+        xlabel="log prior odds of a target (dotted: prior 0.01)",
+        ylabel="error / error without scores",
+    )
     axes.set_ylim(0, min(2.0, max(1.1, float(np.nanmax(actual)) * 1.05)))
     legend_below(axes, 4)
 
@@ -187,7 +215,14 @@ def variance_bars(axes: Axes, shares: Mapping[str, float]) -> None:
     values = [100 * shares[name] for name in names]
     axes.barh(names, values, color=[PALETTE[i % len(PALETTE)] for i in range(len(names))])
     for i, value in enumerate(values):
-        axes.annotate(f"{value:.1f} %", (value, i), (4, 0), textcoords="offset points", va="center", fontsize="small")
+        axes.annotate(
+            f"{value:.1f} %",
+            (value, i),
+            (4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize="small",
+        )
     axes.set(xlabel="share of the variance, %", xlim=(0, 1.18 * max(values)))
 
 
@@ -195,7 +230,11 @@ def convergence_plot(axes: Axes, log_likelihoods: FloatArray) -> None:
     """Log-likelihood by iteration of EM, less its last value."""
     ticker = need("matplotlib.ticker")
     axes.plot(
-        np.arange(len(log_likelihoods)), log_likelihoods - log_likelihoods[-1], "o-", color="#0072B2", markersize=3
+        np.arange(len(log_likelihoods)),
+        log_likelihoods - log_likelihoods[-1],
+        "o-",
+        color="#0072B2",
+        markersize=3,
     )
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.set(xlabel="iteration", ylabel="log-likelihood less the last one, nat")
@@ -205,17 +244,33 @@ def training_plot(axes: Axes, history: Sequence[Mapping[str, Any]]) -> None:
     """Loss of a network by epoch, and below it the errors on its own classes and on those held out, in per cent."""
     ticker = need("matplotlib.ticker")
     epochs = [record["epoch"] for record in history]
-    axes.plot(epochs, [record["loss"] for record in history], "o-", color=INK, markersize=3, label="loss (left axis)")
+    axes.plot(
+        epochs,
+        [record["loss"] for record in history],
+        "o-",
+        color=INK,
+        markersize=3,
+        label="loss (left axis)",
+    )
     axes.set(xlabel="epoch", ylabel="loss", ylim=(0, None))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     right = axes.twinx()
     right.set(ylabel="error, %", ylim=(0, 100))
     for i, view in enumerate(history[0]["accuracy"]):
         errors = [100 * (1 - record["accuracy"][view]) for record in history]
-        right.plot(epochs, errors, "s--", color=PALETTE[i % len(PALETTE)], markersize=3, label=f"{view} not told")
+        right.plot(
+            epochs,
+            errors,
+            "s--",
+            color=PALETTE[i % len(PALETTE)],
+            markersize=3,
+            label=f"{view} not told",
+        )
     if all("held_out_eer" in record for record in history):
         held = [100 * record["held_out_eer"] for record in history]
-        right.plot(epochs, held, "^-", color="#D55E00", markersize=4, label="EER of classes held out")
+        right.plot(
+            epochs, held, "^-", color="#D55E00", markersize=4, label="EER of classes held out"
+        )
     lines = [line for one in (axes, right) for line in one.get_lines()]
     axes.legend(lines, [str(line.get_label()) for line in lines], fontsize="small")
 
@@ -228,7 +283,15 @@ def scatter_of_classes(axes: Axes, X: NDArray[Any], classes: NDArray[Any], most:
     colours = need("matplotlib").colormaps["hsv"](np.arange(len(names)) / len(names))
     for i, name in enumerate(names):
         own = places[classes == name]
-        axes.scatter(own[:, 0], own[:, 1], s=7, color=colours[i], marker="os^vD"[i % 5], edgecolors="none", alpha=0.7)
+        axes.scatter(
+            own[:, 0],
+            own[:, 1],
+            s=7,
+            color=colours[i],
+            marker="os^vD"[i % 5],
+            edgecolors="none",
+            alpha=0.7,
+        )
     axes.set(xticks=[], yticks=[], xlabel=f"{len(names)} classes, first two principal components")
 
 
@@ -322,8 +385,13 @@ class Report:
                 lambda axes: bayes_error_plot(axes, target, others),
             ),
         }
-        if len(self.view_scores) == 2 and all(set(KIND_COLOURS) <= set(own) for own in self.view_scores.values()):
-            found["views"] = ("One view's score against the other's, by kind of trial.", self._scatter)
+        if len(self.view_scores) == 2 and all(
+            set(KIND_COLOURS) <= set(own) for own in self.view_scores.values()
+        ):
+            found["views"] = (
+                "One view's score against the other's, by kind of trial.",
+                self._scatter,
+            )
         if self.variance is not None:
             shares = self.variance
             found["variance"] = (
@@ -346,7 +414,11 @@ class Report:
             level = f"{100 * self.intervals.level:g} % interval over speakers"
             text += f" ({level}: {100 * ends.low:.2f} to {100 * ends.high:.2f})"
         text += f" over {rows['Total'].n_nontargets:,} non-targets"
-        others = {kind: row["eer"] for kind, row in rows.items() if kind not in ("Total", "Equal") and row.n_nontargets}
+        others = {
+            kind: row["eer"]
+            for kind, row in rows.items()
+            if kind not in ("Total", "Equal") and row.n_nontargets
+        }
         if len(others) > 1:
             hardest = max(others, key=lambda kind: others[kind])
             views = tuple(self.view_scores) or ("speaker", "phrase")
@@ -355,7 +427,9 @@ class Report:
         return text + "."
 
     def _scatter(self, axes: Axes) -> None:
-        (first, a), (second, b) = ((view, _finite(scores)) for view, scores in self.view_scores.items())
+        (first, a), (second, b) = (
+            (view, _finite(scores)) for view, scores in self.view_scores.items()
+        )
         kinds = list(a)
         x, y = (np.concatenate([part[k] for k in kinds]) for part in (a, b))
         names = np.repeat(kinds, [len(a[k]) for k in kinds])
@@ -375,7 +449,10 @@ def write_report(report: Report, path: str | Path) -> list[Path]:
     folder = folder_beside(path)
     folder.mkdir(parents=True, exist_ok=True)
     cells, written = write_pictures(report.pictures(), folder)
-    tables = {form: report.result.table(form, intervals=report.intervals) for form in ("markdown", "latex")}
+    tables = {
+        form: report.result.table(form, intervals=report.intervals)
+        for form in ("markdown", "latex")
+    }
     for form, suffix in (("markdown", "md"), ("latex", "tex")):
         file = folder / f"table.{suffix}"
         write_atomically(file, tables[form].encode())
@@ -409,7 +486,9 @@ def write_pictures(pictures: Pictures, folder: Path) -> tuple[str, list[Path]]:
                 file = folder / f"{name}.{suffix}"
                 write_atomically(file, data)
                 written.append(file)
-            cells.append(f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>")
+            cells.append(
+                f"<figure>{_inline(svg, name)}<figcaption>{html.escape(caption)}</figcaption></figure>"
+            )
     if pictures and not cells:
         return "<p>There are no pictures here: matplotlib was not installed.</p>", []
     return f'<div class="figures">{"".join(cells)}</div>', written
@@ -428,7 +507,9 @@ def write_page(path: Path, title: str, body: str) -> None:
 
 def notes_list(notes: Iterable[str]) -> str:
     """Sentences below a table."""
-    return '<ul class="notes">' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul>"
+    return (
+        '<ul class="notes">' + "".join(f"<li>{html.escape(note)}</li>" for note in notes) + "</ul>"
+    )
 
 
 def fold_away(summary: str, text: str) -> str:
@@ -440,7 +521,9 @@ def finding(text: str, kinds: Iterable[str], views: Sequence[str] = ("speaker", 
     """What a page says first, and what its kinds of trials mean."""
     words = {kind: html.escape(kind_words(kind, views)) for kind in KIND_COLOURS if kind in kinds}
     known = "".join(f"<dt>{kind}</dt><dd>{said}</dd>" for kind, said in words.items())
-    return f'<p class="finding">{html.escape(text)}</p>' + (f'<dl class="kinds">{known}</dl>' if known else "")
+    return f'<p class="finding">{html.escape(text)}</p>' + (
+        f'<dl class="kinds">{known}</dl>' if known else ""
+    )
 
 
 def _body(report: Report, cells: str, tables: Mapping[str, str]) -> str:
@@ -448,7 +531,10 @@ def _body(report: Report, cells: str, tables: Mapping[str, str]) -> str:
     parts = []
     for title, metrics in result.tables().items():
         # the counts come last, so that what was asked for stands beside the kind on a narrow screen
-        head, *rows = [[html.escape(k), *rest, n, m] for k, n, m, *rest in result.grid(metrics, intervals, INTERVAL)]
+        head, *rows = [
+            [html.escape(k), *rest, n, m]
+            for k, n, m, *rest in result.grid(metrics, intervals, INTERVAL)
+        ]
         shown = html_table(head, rows, list(result.rows).index("Total"))
         parts.append(f"<h2>{html.escape(title)} by kind of trial</h2>{shown}")
     copies = "".join(fold_away(f"The tables as {form}", text) for form, text in tables.items())
@@ -472,8 +558,15 @@ def html_table(head: Iterable[str], rows: Iterable[Iterable[str]], best: int | N
 def _render(paint: Callable[[Axes], None]) -> tuple[str, bytes]:
     """A picture as SVG without a background, and as PNG on white."""
     matplotlib = need("matplotlib")
-    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
-    plain = {"svg.fonttype": "none", "svg.hashsalt": "mvplda", "font.family": "sans-serif", "legend.framealpha": 0.4}
+    ink = dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    )
+    plain = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "mvplda",
+        "font.family": "sans-serif",
+        "legend.framealpha": 0.4,
+    }
     with matplotlib.rc_context({**ink, **plain}):
         fig, axes = figure(6, 5)
         paint(axes)

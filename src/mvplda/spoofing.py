@@ -55,8 +55,12 @@ def with_countermeasure(llr: Any, countermeasure: Any, spoof_prior: float = 0.5)
     share = check_share(spoof_prior)
     shape = tuple(scores.shape)
     if traces.shape not in ((), shape[-1:], shape):
-        raise DataError(f"a countermeasure says one number a test: {shape[-1:]} for these scores; got {traces.shape}")
-    traces = like(traces, scores).to(scores.dtype) if is_torch(scores) else traces.astype(scores.dtype)
+        raise DataError(
+            f"a countermeasure says one number a test: {shape[-1:]} for these scores; got {traces.shape}"
+        )
+    traces = (
+        like(traces, scores).to(scores.dtype) if is_torch(scores) else traces.astype(scores.dtype)
+    )
     xp = namespace(scores)
     if xp.isnan(scores).any() or xp.isnan(traces).any():
         raise DataError("scores or the countermeasure's ratios contain NaN")
@@ -97,7 +101,9 @@ class SpoofingCost:
     def __post_init__(self) -> None:
         priors = (self.target_prior, self.nontarget_prior, self.spoof_prior)
         if not all(0 < prior < 1 for prior in priors):
-            raise ParameterError(f"priors of target, non-target and spoof are positive and add up to 1; got {priors}")
+            raise ParameterError(
+                f"priors of target, non-target and spoof are positive and add up to 1; got {priors}"
+            )
         costs = (self.miss_cost, self.false_alarm_cost, self.spoof_cost)
         if not all(0 < cost < np.inf for cost in costs):
             raise ParameterError(f"costs must be positive and finite; got {costs}")
@@ -143,7 +149,9 @@ class SpoofingCost:
         miss, nontarget, spoof = self.weights
         return float(np.log((nontarget + spoof) / miss))
 
-    def at(self, threshold: float, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:
+    def at(
+        self, threshold: float, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike
+    ) -> float:
         """The cost at a threshold."""
         if np.isnan(threshold):
             raise ParameterError("the threshold is NaN")
@@ -151,10 +159,14 @@ class SpoofingCost:
 
     def least(self, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> float:
         """The cost at the best threshold, known afterwards."""
-        thresholds = np.append(np.unique(targets), np.inf)  # raising it to the next target's score misses no more
+        thresholds = np.append(
+            np.unique(targets), np.inf
+        )  # raising it to the next target's score misses no more
         return float(self._costs(thresholds, targets, nontargets, spoofs).min())
 
-    def _costs(self, thresholds: Array, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike) -> Array:
+    def _costs(
+        self, thresholds: Array, targets: ArrayLike, nontargets: ArrayLike, spoofs: ArrayLike
+    ) -> Array:
         total = np.zeros(len(thresholds))
         sorts = {"target": targets, "non-target": nontargets, "spoof": spoofs}
         for weight, (name, values) in zip(self.weights, sorts.items(), strict=True):

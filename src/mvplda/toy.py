@@ -98,8 +98,18 @@ def make_two_views(
     >>> X.shape, len(labels["phrase"])
     ((600, 8), 600)
     """
-    least = {"n_speakers": 1, "n_phrases": 1, "dimension": 1, "n_each": 1 if held_out is None else ENROLLED + TESTED}
-    sizes = {"n_speakers": n_speakers, "n_phrases": n_phrases, "dimension": dimension, "n_each": n_each}
+    least = {
+        "n_speakers": 1,
+        "n_phrases": 1,
+        "dimension": 1,
+        "n_each": 1 if held_out is None else ENROLLED + TESTED,
+    }
+    sizes = {
+        "n_speakers": n_speakers,
+        "n_phrases": n_phrases,
+        "dimension": dimension,
+        "n_each": n_each,
+    }
     if held_out is not None:
         least["held_out"], sizes["held_out"] = 1, held_out
     for name, value in sizes.items():
@@ -128,6 +138,8 @@ def known_model(
     """Two views with random loadings, phrases further apart than speakers, and noise that differs by column."""
     rng = np.random.default_rng(random_state)
     sizes = {"speaker": (0.6, ranks[0]), "phrase": (1.0, ranks[1])}
-    loadings = {view: size * rng.standard_normal((dimension, rank)) for view, (size, rank) in sizes.items()}
+    loadings = {
+        view: size * rng.standard_normal((dimension, rank)) for view, (size, rank) in sizes.items()
+    }
     mean, variances = rng.standard_normal(dimension), 8 * rng.gamma(4.0, 1.0, dimension)
     return MultiviewPLDA.from_parameters(mean, loadings, variances)

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 FORMULAS = {"a": "0 + C(a)", "b": "0 + C(b)", "c": "0 + C(c)", "a:b": "0 + C(a):C(b)"}
-CASES: dict[str, tuple[int, int, dict[str, float]]] = {  # seed, vectors, standard deviation of every view
+CASES: dict[
+    str, tuple[int, int, dict[str, float]]
+] = {  # seed, vectors, standard deviation of every view
     "one view": (1, 60, {"a": 1.5}),
     "two crossed views": (2, 80, {"a": 1.2, "b": 2.0}),
     "three crossed views": (3, 120, {"a": 1.0, "b": 1.5, "c": 0.8}),
@@ -26,14 +28,21 @@ CASES: dict[str, tuple[int, int, dict[str, float]]] = {  # seed, vectors, standa
 SIZES = {"a": 9, "b": 6, "c": 5}
 
 
-def draw(seed: int, n: int, deviations: dict[str, float]) -> tuple[dict[str, list[int]], list[float]]:
+def draw(
+    seed: int, n: int, deviations: dict[str, float]
+) -> tuple[dict[str, list[int]], list[float]]:
     """Unbalanced labels and values, rounded so that the file holds them exactly."""
     rng = np.random.default_rng(seed)
     columns = sorted({part for view in deviations for part in view.split(":")})
-    labels = {name: rng.choice(SIZES[name], size=n, p=rng.dirichlet(np.full(SIZES[name], 3.0))) for name in columns}
+    labels = {
+        name: rng.choice(SIZES[name], size=n, p=rng.dirichlet(np.full(SIZES[name], 3.0)))
+        for name in columns
+    }
     values = 3.0 + 0.7 * rng.normal(size=n)
     for view, deviation in deviations.items():
-        code = np.ravel_multi_index([labels[p] for p in view.split(":")], [SIZES[p] for p in view.split(":")])
+        code = np.ravel_multi_index(
+            [labels[p] for p in view.split(":")], [SIZES[p] for p in view.split(":")]
+        )
         values += deviation * rng.normal(size=code.max() + 1)[code]
     return {name: column.tolist() for name, column in labels.items()}, np.round(values, 6).tolist()
 
@@ -67,7 +76,11 @@ def main() -> None:
     golden = {}
     for name, (seed, n, deviations) in CASES.items():
         labels, values = draw(seed, n, deviations)
-        golden[name] = {"labels": labels, "values": values, "expected": fit(labels, values, list(deviations))}
+        golden[name] = {
+            "labels": labels,
+            "values": values,
+            "expected": fit(labels, values, list(deviations)),
+        }
     path = Path(__file__).with_name("mixedlm.json")
     path.write_text(json.dumps(golden, separators=(",", ":")).replace('},"', '},\n"') + "\n")
 

@@ -31,5 +31,10 @@ for name, recipe in families().items():
         frames = frame_numbers(make_frames(golden_signal(recipe.rate), recipe))
     file = FOLDER / f"{name}.toml"
     text = file.read_text(encoding="utf-8").partition("\n[golden]")[0].rstrip()
-    lines = ["", "[golden]", f"frames = {list(frames)}", *([f"vector = {list(vector)}"] if vector else [])]
+    lines = [
+        "",
+        "[golden]",
+        f"frames = {list(frames)}",
+        *([f"vector = {list(vector)}"] if vector else []),
+    ]
     file.write_text(text + "\n" + ("\n".join(lines) + "\n" if frames else ""), encoding="utf-8")

@@ -60,7 +60,9 @@ class Tool(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f".{COMMANDS[cmd_name]}", __name__), cmd_name)
+        command: click.Command = getattr(
+            import_module(f".{COMMANDS[cmd_name]}", __name__), cmd_name
+        )
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -96,9 +98,16 @@ class Tool(click.Group):
 def options_of(command: click.Command | None) -> dict[str, str]:
     """What the options of a command, and of those in a group, are called in the library, and how they are written."""
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    params = [] if command is None else [*command.params, *(param for one in inner for param in one.params)]
+    params = (
+        []
+        if command is None
+        else [*command.params, *(param for one in inner for param in one.params)]
+    )
     found = {str(param.name): param.opts[-1] for param in params if isinstance(param, click.Option)}
-    return {"second_moment": "--second-moment", **found}  # which mvplda stats has, and a later command may want
+    return {
+        "second_moment": "--second-moment",
+        **found,
+    }  # which mvplda stats has, and a later command may want
 
 
 def in_a_line(text: str) -> str:
@@ -113,7 +122,9 @@ def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
     for name, option in (options or {}).items():
         text = re.sub(rf"\b{name}='([\w-]+)'", rf"{option} \1", text)
         text = re.sub(rf"\b{name}=(?=[\s.,;]|$)", option, text)
-    text = re.sub(r": use mvplda\.load( or \w+\.load)?", "; `mvplda info` says what a file holds", text)
+    text = re.sub(
+        r": use mvplda\.load( or \w+\.load)?", "; `mvplda info` says what a file holds", text
+    )
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, MemoryError):
@@ -122,9 +133,15 @@ def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
     sys.exit(1)
 
 
-@click.group(cls=Tool, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(
+    cls=Tool, context_settings={"help_option_names": ["-h", "--help"], "show_default": True}
+)
 @click.version_option(__version__)
-@click.option("--debug", is_flag=True, help="Show where in the program an error came from, and not only what it says.")
+@click.option(
+    "--debug",
+    is_flag=True,
+    help="Show where in the program an error came from, and not only what it says.",
+)
 def main(debug: bool) -> None:
     """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
 
@@ -154,7 +171,9 @@ MODELS = (
 class Number(click.FloatRange):
     """A number in a range, which NaN is not."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         number = super().convert(value, param, ctx)
         if number != number:
             self.fail(f"{value} is not a number.", param, ctx)
@@ -169,7 +188,9 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
     def __init__(self, bare: str | None = None) -> None:
         self.bare = bare
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
         if isinstance(value, tuple):
             return value
         key, sign, rest = str(value).partition("=")
@@ -221,7 +242,9 @@ class Registered(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is not one of {', '.join(map(repr, self._names()))}.", param, ctx)
         return str(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
@@ -234,7 +257,9 @@ def read_seconds(path: str, ids: Iterable[Any]) -> list[float]:
     names = [str(name) for name in ids]
     missing = [name for name in names if name not in listed]
     if missing:
-        raise LabelError(f"{path} says nothing of {len(missing)} of {len(names)} vectors, the first is {missing[0]!r}")
+        raise LabelError(
+            f"{path} says nothing of {len(missing)} of {len(names)} vectors, the first is {missing[0]!r}"
+        )
     try:
         return [float(listed[name]) for name in names]
     except ValueError as error:
@@ -253,7 +278,9 @@ def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, value in pairs:
         if found.setdefault(name, value) != value:
-            raise click.BadParameter(f"{name} is given twice: {found[name]} and {value}", param_hint=option)
+            raise click.BadParameter(
+                f"{name} is given twice: {found[name]} and {value}", param_hint=option
+            )
     return found
 
 
@@ -307,9 +334,16 @@ def warnings_as_lines() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            for category in (
+                DeprecationWarning,
+                PendingDeprecationWarning,
+                ImportWarning,
+                ResourceWarning,
+            ):
                 warnings.simplefilter("ignore", category)
-            warnings.showwarning = lambda message, *_, **__: say(message)  # restored by catch_warnings
+            warnings.showwarning = lambda message, *_, **__: say(
+                message
+            )  # restored by catch_warnings
             yield
     finally:
         logging.getLogger("mvplda").removeHandler(logged)
@@ -324,7 +358,9 @@ def load_bundle(path: str) -> Bundle:
 
     found = load(path)
     if not isinstance(found, (Bundle, BaseScorer)):
-        raise FileFormatError(f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes")
+        raise FileFormatError(
+            f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes"
+        )
     return found if isinstance(found, Bundle) else Bundle(None, found)
 
 
@@ -336,5 +372,7 @@ def check_folder(path: Path) -> None:
     while not place.exists():
         place = place.parent
     if not place.is_dir():
-        raise NotADirectoryError(f"{place} is a file, not a folder: nothing can be written to {path}")
+        raise NotADirectoryError(
+            f"{place} is a file, not a folder: nothing can be written to {path}"
+        )
     check_writable(place / "any")

@@ -34,7 +34,9 @@ TRIALS = click.option(
     help="Judge the trials of this list, which says what each one is (target or nontarget; TC, TW, IC or IW).",
 )
 RATE = Number(0, 1, min_open=True, max_open=True)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full.")
+JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON, which holds every number in full."
+)
 SPEAKERS = (
     click.option(
         "--enrol-speakers",
@@ -79,9 +81,12 @@ def speaker_options(command: Any) -> Any:
     help="Show a-DCF, where trials of the kind spoof are in the list, for these costs and priors: "
     "C_miss,C_fa,C_spoof,P_nontarget,P_spoof.  [default: 1,10,10,0.0095,0.05]",
 )
-@click.option("--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same.")
 @click.option(
-    "--model", help="Show in the report how much of the variance every view of this model explains, and how EM went."
+    "--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same."
+)
+@click.option(
+    "--model",
+    help="Show in the report how much of the variance every view of this model explains, and how EM went.",
 )
 @click.option(
     "--view-scores",
@@ -133,10 +138,14 @@ def evaluate(
     from ..spoofing import SpoofingCost
 
     if report is None and (model is not None or view_scores or title is not None):
-        raise click.UsageError("--model, --view-scores and --title are for a page: give --report too")
+        raise click.UsageError(
+            "--model, --view-scores and --title are for a page: give --report too"
+        )
     single = once("--view-scores", view_scores)
     if single and len(single) != 2:
-        raise click.UsageError("--view-scores shows one view against another: give it once for either of two views")
+        raise click.UsageError(
+            "--view-scores shows one view against another: give it once for either of two views"
+        )
     if report is not None:
         _check_page(report)
     spoofing = None if spoof_cost is None else SpoofingCost.parse(spoof_cost)
@@ -144,7 +153,9 @@ def evaluate(
     fitted = None if model is None else load_bundle(model).scorer
     of_views = {view: matched(trials, path) for view, path in single.items()}
     people = enrol_speakers, test_speakers
-    result, intervals = _judge(trials, values, people, spoofing, costs=costs, far=far, frr=frr, equal_weights=equal)
+    result, intervals = _judge(
+        trials, values, people, spoofing, costs=costs, far=far, frr=frr, equal_weights=equal
+    )
     if as_json:
         found = result.to_dict()
         if intervals is not None:
@@ -153,7 +164,9 @@ def evaluate(
     else:
         click.echo(result.table(form, intervals=intervals))
     if report is not None:
-        page = _page(title or Path(scores).name, trials, values, result, intervals, fitted, of_views)
+        page = _page(
+            title or Path(scores).name, trials, values, result, intervals, fitted, of_views
+        )
         written = write_report(page, report)
         click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
 
@@ -207,14 +220,21 @@ def threshold(
     sorts = {"threshold": ThresholdAt, wanted: RateThere, other: OtherRateAt}
     shown = {name: sort(rate, int(wanted == "far")) for name, sort in sorts.items()}
     if as_json:
-        found: dict[str, Any] = {"wanted": {wanted: rate}, "level": None, "n_speakers": None, "kinds": {}}
+        found: dict[str, Any] = {
+            "wanted": {wanted: rate},
+            "level": None,
+            "n_speakers": None,
+            "kinds": {},
+        }
         if intervals is not None:
             found |= {"level": intervals.level, "n_speakers": intervals.n_speakers}
         for kind, row in result.rows.items():
             found["kinds"][kind] = {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets}
             for name, metric in shown.items():
                 ends = None if intervals is None else intervals.of(kind, metric.name)
-                found["kinds"][kind][name] = plain(ends or Interval(row[metric.name], math.nan, math.nan))
+                found["kinds"][kind][name] = plain(
+                    ends or Interval(row[metric.name], math.nan, math.nan)
+                )
         click.echo(json.dumps(found, indent=2))
         return
     lines = result.grid(shown.values(), intervals)
@@ -263,41 +283,66 @@ def compare(
     scored = {lead: values} | {name: matched(trials, file) for name, file in others}
     sides = speakers_of(trials, enrol_speakers, test_speakers)
     settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-    results = {name: metrics.evaluate(values, trials.kinds, costs) for name, values in scored.items()}
+    results = {
+        name: metrics.evaluate(values, trials.kinds, costs) for name, values in scored.items()
+    }
     intervals = {
-        name: metrics.speaker_intervals(values, trials.kinds, *sides, costs) for name, values in scored.items()
+        name: metrics.speaker_intervals(values, trials.kinds, *sides, costs)
+        for name, values in scored.items()
     }
     names = list(scored)
     tests = {
-        other: metrics.compare_systems(scored[lead], scored[other], trials.kinds, *sides, costs, **settings)
+        other: metrics.compare_systems(
+            scored[lead], scored[other], trials.kinds, *sides, costs, **settings
+        )
         for other in names[1:]
     }
     if as_json:
         found = {
-            "systems": {n: {**r.to_dict(), "intervals": intervals[n].to_dict()} for n, r in results.items()},
-            "tests": {f"{names[0]} against {other}": test.to_dict() for other, test in tests.items()},
+            "systems": {
+                n: {**r.to_dict(), "intervals": intervals[n].to_dict()} for n, r in results.items()
+            },
+            "tests": {
+                f"{names[0]} against {other}": test.to_dict() for other, test in tests.items()
+            },
         }
         click.echo(json.dumps(found, indent=2))
         return
     lines = [["EER, %", *(heading for heading, _, _ in results[lead].summary())]]
     for name, result in results.items():
-        lines.append([name, *(result.cell(metric, kind, intervals[name]) for _, metric, kind in result.summary())])
+        lines.append(
+            [
+                name,
+                *(
+                    result.cell(metric, kind, intervals[name])
+                    for _, metric, kind in result.summary()
+                ),
+            ]
+        )
     click.echo("\n".join(aligned(lines)))
     click.echo(next(iter(intervals.values())).definition())
     for other, test in tests.items():
-        click.echo(f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:")
+        click.echo(
+            f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:"
+        )
         for kind, measures in test.tests.items():
             paired = measures["eer"]
             if math.isnan(paired.difference):
                 click.echo(f"  {kind:>6} too few speakers for a test")
                 continue
-            better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(paired.verdict, "undecided")
+            better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(
+                paired.verdict, "undecided"
+            )
             span = f"{100 * paired.difference:+.2f} [{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
             click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
 
 
 def _judge(
-    trials: Trials, values: NDArray[Any], speakers: tuple[str | None, str | None], spoofing: Any = None, **settings: Any
+    trials: Trials,
+    values: NDArray[Any],
+    speakers: tuple[str | None, str | None],
+    spoofing: Any = None,
+    **settings: Any,
 ) -> tuple[Evaluation, Intervals | None]:
     """The evaluation of scores, and intervals where the speakers of the tests are known."""
     from .. import metrics
@@ -306,17 +351,23 @@ def _judge(
     enrol, test = speakers
     if test is None:
         return result, None
-    return result, metrics.speaker_intervals(values, trials.kinds, *speakers_of(trials, enrol, test), **settings)
+    return result, metrics.speaker_intervals(
+        values, trials.kinds, *speakers_of(trials, enrol, test), **settings
+    )
 
 
-def scored_trials(key: str, scores: str, found: Scores | None = None) -> tuple[Trials, NDArray[Any]]:
+def scored_trials(
+    key: str, scores: str, found: Scores | None = None
+) -> tuple[Trials, NDArray[Any]]:
     """Trials with a key, and the score of each."""
     from ..exceptions import LabelError
     from ..io.trials import read_trials
 
     trials = read_trials(key)
     if trials.kind is None or "" in trials.kind.used:
-        raise LabelError(f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW")
+        raise LabelError(
+            f"{key} has no key: every trial needs target or nontarget, or TC, TW, IC, IW"
+        )
     return trials, matched(trials, scores, found)
 
 
@@ -328,7 +379,10 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
     from ..io.trials import match, read_scores
 
     found = match(trials, read_scores(path) if scores is None else scores)
-    for count, what in ((found.duplicates, "repeat another"), (found.unused, "are of trials that are not in the list")):
+    for count, what in (
+        (found.duplicates, "repeat another"),
+        (found.unused, "are of trials that are not in the list"),
+    ):
         if count:
             click.echo(f"mvplda: {path}: {count} score(s) {what}", err=True)
     return found.score
@@ -342,7 +396,9 @@ def speakers_in(path: str, ids: Coded) -> Coded:
     known = read_map(path)
     missing = [name for name in ids.names.tolist() if name not in known]
     if missing:
-        raise LabelError(f"{path} does not name the speaker of {missing[0]!r} ({len(missing)} such ids)")
+        raise LabelError(
+            f"{path} does not name the speaker of {missing[0]!r} ({len(missing)} such ids)"
+        )
     return ids.renamed([known[name] for name in ids.names.tolist()])
 
 
@@ -382,10 +438,15 @@ def _page(
     kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
 
     def by_kind(scores: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        return {kind: scores[trials.kinds == kind] for kind in kinds if (trials.kinds == kind).any()}
+        return {
+            kind: scores[trials.kinds == kind] for kind in kinds if (trials.kinds == kind).any()
+        }
 
     extra: dict[str, Any] = {}
     if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none
-        extra = {"variance": fitted.explained_variance_ratio_, "log_likelihoods": fitted.log_likelihoods_}
+        extra = {
+            "variance": fitted.explained_variance_ratio_,
+            "log_likelihoods": fitted.log_likelihoods_,
+        }
     single = {view: by_kind(scores) for view, scores in of_views.items()}
     return Report(title, result, by_kind(values), intervals, single, **extra)

@@ -18,7 +18,9 @@ class CorpusCommand(click.Command):
         from ..speech.corpora import CORPORA
 
         with formatter.section("CORPUS, its ROOT, and its options under -s corpus.NAME=VALUE"):
-            formatter.write_dl([(name, f"{e.root} [{', '.join(e.options)}]") for name, e in CORPORA.items()])
+            formatter.write_dl(
+                [(name, f"{e.root} [{', '.join(e.options)}]") for name, e in CORPORA.items()]
+            )
 
 
 @click.command(cls=CorpusCommand)
@@ -83,7 +85,9 @@ class CorpusCommand(click.Command):
     help="Keep features in this folder, so that the next run need not make them.  [default: OUTPUT/features]",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), help="Make features in so many processes.  [default: one a core]"
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Make features in so many processes.  [default: one a core]",
 )
 @click.option(
     "--on-error",
@@ -92,7 +96,9 @@ class CorpusCommand(click.Command):
     help="Stop at a sound file that cannot be used, or name it and go on without it.",
 )
 @click.option("--no-report", is_flag=True, help="Write tables only, and no page with pictures.")
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown."
+)
 def experiment(
     corpus: str,
     root: Path | None,
@@ -134,7 +140,9 @@ def experiment(
     if corpus != "vectors" and labels:
         raise click.UsageError(f"-l is for the corpus vectors; {corpus} has its own labels")
     if corpus == "vectors" and (vectors or extractor):
-        raise click.UsageError("the corpus vectors has its vectors in ROOT: leave out --vectors and --extractor")
+        raise click.UsageError(
+            "the corpus vectors has its vectors in ROOT: leave out --vectors and --extractor"
+        )
     if vectors and extractor:
         raise click.UsageError("--vectors are ready, --extractor makes them: give one of the two")
     if recipe is not None and config is not None:
@@ -153,7 +161,9 @@ def experiment(
     named = {"evaluation.systems": list(systems)} if systems else {}
     settings = settings.with_changes({**{name: _value(text) for name, text in changes}, **named})
     if settings.corpus["name"] != corpus:
-        raise click.UsageError(f"{config or '-s'} is for the corpus {settings.corpus['name']!r}, not {corpus!r}")
+        raise click.UsageError(
+            f"{config or '-s'} is for the corpus {settings.corpus['name']!r}, not {corpus!r}"
+        )
     options = {name: value for name, value in settings.corpus.items() if name != "name"}
     if "verbose" in CORPORA[corpus].options:
         options.setdefault("verbose", not quiet)
@@ -165,7 +175,9 @@ def experiment(
         raise
     except (TypeError, AttributeError) as error:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        raise ParameterError(f"options of {corpus} are of another type than expected ({given}): {error}") from error
+        raise ParameterError(
+            f"options of {corpus} are of another type than expected ({given}): {error}"
+        ) from error
     run_experiment(
         loaded,
         settings,
@@ -215,7 +227,9 @@ What next (after `. .venv/bin/activate`, where make installed it):
     default=0,
     help="Make the speech, the network and the back-ends with this seed; the same seed gives the same table.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown.")
+@click.option(
+    "-q", "--quiet", is_flag=True, help="Print no progress; tables and warnings are still shown."
+)
 def demo(output: Path, seed: int, quiet: bool) -> None:
     """Synthetic speakers say pass-phrases; a network is trained; every system is judged; a page shows it.
 
@@ -228,9 +242,13 @@ def demo(output: Path, seed: int, quiet: bool) -> None:
     check_folder(output)
     settings = read_recipe("small", {"name": "synthetic", "random_state": seed})
     settings = settings.with_changes({"training.random_state": seed, "backend.random_state": seed})
-    click.echo("50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ...")
+    click.echo(
+        "50 synthetic speakers say 8 pass-phrases 8 times each, in noise, in rooms, over channels ..."
+    )
     corpus = load_corpus("synthetic", output / "speech", random_state=seed, verbose=not quiet)
-    run_experiment(corpus, settings, output, cache=output / "features", verbose=not quiet, say=click.echo)
+    run_experiment(
+        corpus, settings, output, cache=output / "features", verbose=not quiet, say=click.echo
+    )
     click.echo(NEXT.format(output=output))
 
 
@@ -366,7 +384,9 @@ def faces(images: Path, output: Path, seed: int) -> None:
     help="VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class). Give one for every "
     "view.",
 )
-@click.option("--verify", required=True, help="Ask whether two vectors are of one class of this view.")
+@click.option(
+    "--verify", required=True, help="Ask whether two vectors are of one class of this view."
+)
 @click.option("--ignore", required=True, help="Keep this view from mattering.")
 @click.option(
     "--keep",
@@ -376,7 +396,10 @@ def faces(images: Path, output: Path, seed: int) -> None:
     "[default: all, half of them, two and one]",
 )
 @click.option(
-    "--components", type=click.IntRange(min=1), default=150, help="Keep so many principal components of the vectors."
+    "--components",
+    type=click.IntRange(min=1),
+    default=150,
+    help="Keep so many principal components of the vectors.",
 )
 @click.option(
     "--folds",
@@ -441,7 +464,9 @@ def nuisance(
     default=3,
     help="Draw so many times which training speakers are heard in what, and show means.",
 )
-@click.option("--workers", type=click.IntRange(min=1), default=1, help="Judge so many draws at a time.")
+@click.option(
+    "--workers", type=click.IntRange(min=1), default=1, help="Judge so many draws at a time."
+)
 @OUTPUT
 @SEED_OPTION
 def languages(
@@ -471,7 +496,10 @@ def languages(
 
 
 def _drawn_or_given(
-    vectors: str | None, labels: tuple[tuple[str, str], ...], changes: tuple[tuple[str, str], ...], drawn: Any
+    vectors: str | None,
+    labels: tuple[tuple[str, str], ...],
+    changes: tuple[tuple[str, str], ...],
+    drawn: Any,
 ) -> tuple[Any, Any]:
     """The task of vectors with labels of two views, and None; without vectors that of a known model, and this."""
     from ..speech.corpora import load_corpus

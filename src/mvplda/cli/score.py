@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import LabelError, UnknownClassWarning
-from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once, question_options, read_seconds
+from . import (
+    MODELS,
+    SPOOF_PRIOR,
+    KeyValue,
+    Number,
+    Written,
+    load_bundle,
+    once,
+    question_options,
+    read_seconds,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,14 +42,21 @@ FORMAT = click.option(
 @click.argument("model")
 @click.option("--enrol", help="Make the models of these vectors.  [default: those of --test]")
 @click.option("--models", help=MODELS)
-@click.option("--profiles", help="Score these profiles, which `mvplda enrol` wrote, in place of --enrol and --models.")
-@click.option("--test", "tests", required=True, help="Read the vectors of the tests from this file.")
+@click.option(
+    "--profiles",
+    help="Score these profiles, which `mvplda enrol` wrote, in place of --enrol and --models.",
+)
+@click.option(
+    "--test", "tests", required=True, help="Read the vectors of the tests from this file."
+)
 @click.option(
     "--trials",
     help="Score the trials of this list (model id, test id), and write them in its order.  [default: every model "
     "against every test]",
 )
-@click.option("-o", "--output", default="-", help="Write the scores to this file; - is standard output.")
+@click.option(
+    "-o", "--output", default="-", help="Write the scores to this file; - is standard output."
+)
 @FORMAT
 @click.option(
     "--per-view",
@@ -48,7 +65,9 @@ FORMAT = click.option(
     "with the same --given, --known and --scoring.",
 )
 @click.option(
-    "--raw", is_flag=True, help="Write the model's own likelihood ratios, even if a calibration is saved with it."
+    "--raw",
+    is_flag=True,
+    help="Write the model's own likelihood ratios, even if a calibration is saved with it.",
 )
 @click.option(
     "--countermeasure",
@@ -109,7 +128,9 @@ def score(
     if per_view and output == "-":
         raise click.UsageError("--per-view needs --output: it writes one more file a view")
     if profiles is not None and (enrol is not None or models is not None):
-        raise click.UsageError("--profiles are models that are ready: leave out --enrol and --models")
+        raise click.UsageError(
+            "--profiles are models that are ready: leave out --enrol and --models"
+        )
     check_scores_place(output, form=form)
     system = load_bundle(model)
     fitted = system.fitted_scorer
@@ -121,16 +142,23 @@ def score(
     single = {view: f"{output}.{view}" for view in base_columns(tuple(views))} if per_view else {}
     check_scores_place(*single.values(), form=form)
     if spoof_prior is not None and countermeasure is None:
-        raise click.UsageError("--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too")
+        raise click.UsageError(
+            "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
+        )
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set, durations)
     if listed is None:
-        rows, columns = (codes.ravel() for codes in np.indices((len(enrolled), len(test_set)), dtype=np.int32))
+        rows, columns = (
+            codes.ravel() for codes in np.indices((len(enrolled), len(test_set)), dtype=np.int32)
+        )
         listed = Trials(Coded(enrolled.ids.astype(np.str_), rows), Coded(test_set.ids, columns))
     spoofs: dict[str, Any] = {}
     if countermeasure is not None:
-        spoofs = {"countermeasure": read_ratios(countermeasure, listed.test.names), "spoof_prior": spoof_prior}
+        spoofs = {
+            "countermeasure": read_ratios(countermeasure, listed.test.names),
+            "spoof_prior": spoof_prior,
+        }
     names = {str(name) for name in enrolled.ids.tolist()}
     missing = [name for name in listed.enrol.names.tolist() if name not in names]
     if missing:
@@ -146,23 +174,36 @@ def score(
     def of_list(score: Callable[..., Any]) -> Scores:
         """Scores of the list, of some of its trials at a time."""
         stretches = (slice(start, start + AT_A_TIME) for start in range(0, len(listed), AT_A_TIME))
-        pairs = (np.stack([rows[listed.enrol.codes[s]], listed.test.codes[s]], axis=1) for s in stretches)
-        return Scores(listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs]))
+        pairs = (
+            np.stack([rows[listed.enrol.codes[s]], listed.test.codes[s]], axis=1) for s in stretches
+        )
+        return Scores(
+            listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs])
+        )
 
     facts = once("--given", given)
     tables = once("--posteriors", posteriors).items()
-    heard = {view: read_posteriors(view, path, listed.test.names, fitted) for view, path in tables} or None
+    heard = {
+        view: read_posteriors(view, path, listed.test.names, fitted) for view, path in tables
+    } or None
     question = Question(same or None, facts or None, known=claims, recognised=heard)
     options = {} if scoring == "exact" else {"scoring": scoring}
     if heard is not None and not hasattr(fitted, "hypotheses"):
         raise click.UsageError(f"--posteriors: a {type(fitted).__name__} cannot be told of classes")
-    meant = set(question.known_views) == set(getattr(fitted, "known", ()))  # a committee's calibration knows its views
+    meant = set(question.known_views) == set(
+        getattr(fitted, "known", ())
+    )  # a committee's calibration knows its views
     plain = meant and replace(question, known=None) == Question() and not options
     calibrated = not raw and system.calibrator is not None
     if calibrated and not plain:
-        click.echo("mvplda: the model's calibration is for another question: these scores are not calibrated", err=True)
+        click.echo(
+            "mvplda: the model's calibration is for another question: these scores are not calibrated",
+            err=True,
+        )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownClassWarning)  # read_claims has said it, and named the file
+        warnings.simplefilter(
+            "ignore", UnknownClassWarning
+        )  # read_claims has said it, and named the file
         answer = partial(system.llr_trials, question=replace(question, **spoofs), **options)
         told: dict[str, Any] = {"known": claims, **spoofs} if claims else spoofs
         sure = partial(system.calibrated, **told)
@@ -224,7 +265,9 @@ def enrolled_profiles(
     return bundle.enrol(vectors.select(members).X, owners, **seconds_of(durations, members))
 
 
-def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any) -> dict[str, Any]:
+def read_claims(
+    view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any
+) -> dict[str, Any]:
     """The class of a view that every model claims, as the model's classes are written.
 
     Models that no trial uses need no claim. A claim that is no class of the fitted model is
@@ -237,7 +280,9 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
     known = getattr(fitted, "classes_", {})
     classes = known.get(view)
     if classes is None:
-        raise LabelError(f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}")
+        raise LabelError(
+            f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}"
+        )
     listed = read_map(path)
     names = [str(name) for name in models.tolist()]
     wanted = [names[number] for number in used.tolist()]
@@ -257,11 +302,17 @@ def read_claims(view: str, path: str, models: NDArray[Any], used: NDArray[Any], 
         )
         if len(unknown) == len(wanted):
             raise LabelError(said)
-        warnings.warn(f"{said}. They are scored as if the class were not known", UnknownClassWarning, stacklevel=2)
+        warnings.warn(
+            f"{said}. They are scored as if the class were not known",
+            UnknownClassWarning,
+            stacklevel=2,
+        )
     # Numbers that no class has stand for texts that no class has: all claims are of one type.
     other = classes.max() + 1 if classes.dtype.kind in "iuf" else None
     claims = [listed.get(name, str(classes[0])) for name in names]
-    return {view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])}
+    return {
+        view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])
+    }
 
 
 NONE = "(none)"
@@ -288,16 +339,26 @@ def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> A
         said = np.asarray([[float(value) for value in column] for column in columns[1:]]).T
     except ValueError as error:
         raise DataError(f"{path}: expected probabilities; {error}") from error
-    known = {str(name): name for name in getattr(fitted, "classes_", {}).get(view, np.empty(0)).tolist()}
+    known = {
+        str(name): name for name in getattr(fitted, "classes_", {}).get(view, np.empty(0)).tolist()
+    }
     classes = tuple(None if head == NONE else known.get(head, head) for head in heads[1:])
     return Recognised(said[[rows[name] for name in tests.tolist()]], classes)
 
 
 @click.command()
 @click.argument("model")
-@click.option("--test", "tests", required=True, help="Read the vectors of the tests from this file.")
-@click.option("--view", required=True, help="Recognise the classes of this view, which the model was trained on.")
-@click.option("-o", "--output", required=True, type=Written(), help="Write the posteriors to this CSV file.")
+@click.option(
+    "--test", "tests", required=True, help="Read the vectors of the tests from this file."
+)
+@click.option(
+    "--view",
+    required=True,
+    help="Recognise the classes of this view, which the model was trained on.",
+)
+@click.option(
+    "-o", "--output", required=True, type=Written(), help="Write the posteriors to this CSV file."
+)
 def recognise(model: str, tests: str, view: str, output: str) -> None:
     """Say of every test which class of a view it is of, for `mvplda score --posteriors` with other vectors.
 
@@ -342,14 +403,18 @@ def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
         except ValueError:
             found.append(float("nan"))
         if found[-1] != found[-1]:
-            raise DataError(f"{path}: expected a number for {name!r}, a likelihood ratio; got {listed[name]!r}")
+            raise DataError(
+                f"{path}: expected a number for {name!r}, a likelihood ratio; got {listed[name]!r}"
+            )
     return np.asarray(found)
 
 
 @click.command()
 @click.argument("scores")
 @click.option(
-    "--trials", "key", help="Train a calibration on SCORES and the key of this trial list (target, nontarget, TC ...)."
+    "--trials",
+    "key",
+    help="Train a calibration on SCORES and the key of this trial list (target, nontarget, TC ...).",
 )
 @click.option(
     "--method",
@@ -376,8 +441,12 @@ def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
     type=Written(),
     help="Save the calibration in this model file; `mvplda score` then applies it by itself.",
 )
-@click.option("--load", "source", help="Apply this calibration, which --save wrote, in place of training one.")
-@click.option("-o", "--output", help="Write the calibrated SCORES to this file; - is standard output.")
+@click.option(
+    "--load", "source", help="Apply this calibration, which --save wrote, in place of training one."
+)
+@click.option(
+    "-o", "--output", help="Write the calibrated SCORES to this file; - is standard output."
+)
 @FORMAT
 def calibrate(
     scores: str,
@@ -406,7 +475,9 @@ def calibrate(
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
     if source is not None and (target is not None or model is not None):
-        raise click.UsageError("--save and --into are for a calibration that is trained: give --trials, not --load")
+        raise click.UsageError(
+            "--save and --into are for a calibration that is trained: give --trials, not --load"
+        )
     if target is None and output is None and model is None:
         raise click.UsageError("say what to write: --save, --into or --output")
     if output is not None:
@@ -419,7 +490,9 @@ def calibrate(
         speakers = None if enrol_speakers is None else speakers_in(enrol_speakers, trials.enrol)
         calibrator = kinds[method](**settings).fit(values, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
-            click.echo(f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True)
+            click.echo(
+                f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True
+            )
         if target is not None:
             calibrator.save(target)
         if model is not None:

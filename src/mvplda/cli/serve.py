@@ -23,8 +23,17 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 @click.group(invoke_without_command=True)
-@click.option("--host", default="127.0.0.1", help="Listen at this address; others than the machine's own want keys.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, help="Listen at this port of the machine.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    help="Listen at this address; others than the machine's own want keys.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8765,
+    help="Listen at this port of the machine.",
+)
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False),
@@ -50,17 +59,32 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
     help="Decide by this model of speakers and phrases; MODEL.json beside it says how it is calibrated.  [default: one "
     "that comes with mvplda]",
 )
-@click.option("-x", "--extractor", multiple=True, help="Make vectors with this extractor; several stand side by side.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, help="Run so many processes on one port.")
+@click.option(
+    "-x",
+    "--extractor",
+    multiple=True,
+    help="Make vectors with this extractor; several stand side by side.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), default=1, help="Run so many processes on one port."
+)
 @click.option(
     "--far",
     type=Number(0, 1, min_open=True, max_open=True),
     help="Let in such a share of impostors at most, where a call says nothing about it.  [default: as the model "
     "says, else 0.01]",
 )
-@click.option("--enrolments", type=click.IntRange(1, 20), default=3, help="Want so many recordings of a phrase.")
 @click.option(
-    "--expire-days", type=Number(0, min_open=True), default=365, help="Let a profile that is unused for so long expire."
+    "--enrolments",
+    type=click.IntRange(1, 20),
+    default=3,
+    help="Want so many recordings of a phrase.",
+)
+@click.option(
+    "--expire-days",
+    type=Number(0, min_open=True),
+    default=365,
+    help="Let a profile that is unused for so long expire.",
 )
 @click.option(
     "--keep-vectors/--forget-vectors",
@@ -81,8 +105,12 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
     help="Expect this account so often among what is to be turned away, such as IC=2, relative to the others: TW (the "
     "owner, other words), IC (another voice, the words), IW (neither), spoof.  [default: 1 each]",
 )
-@click.option("--hostname", multiple=True, help="Be called by this name too, where no keys are wanted.")
-@click.option("--tls", is_flag=True, help="Tell browsers to use HTTPS, which a proxy in front must speak.")
+@click.option(
+    "--hostname", multiple=True, help="Be called by this name too, where no keys are wanted."
+)
+@click.option(
+    "--tls", is_flag=True, help="Tell browsers to use HTTPS, which a proxy in front must speak."
+)
 @click.option(
     "--people",
     type=click.IntRange(0, 20),
@@ -131,8 +159,17 @@ def serve(
     from ..serve.service import Rules
     from ..serve.starting import Setup, open_service, open_store, run, say_what_is_in_order
 
-    every = {**Rules().weights, **{name: Number().convert(text, None, ctx) for name, text in weights}}
-    rules = Rules(far=far, required=enrolments, expire_days=expire_days, keep_vectors=keep_vectors, weights=every)
+    every = {
+        **Rules().weights,
+        **{name: Number().convert(text, None, ctx) for name, text in weights},
+    }
+    rules = Rules(
+        far=far,
+        required=enrolments,
+        expire_days=expire_days,
+        keep_vectors=keep_vectors,
+        weights=every,
+    )
     setup = Setup(data, database, key_database, model, extractor, countermeasure, rules)
     ctx.obj = setup
     if ctx.invoked_subcommand is not None:
@@ -141,7 +178,9 @@ def serve(
         sys.exit(say_what_is_in_order(setup, click.echo))
     keys = open_store(setup).key_names()
     if not keys and host not in LOCAL:
-        raise click.UsageError(f"at {host} others can reach it: make a key first, mvplda serve key NAME --role admin")
+        raise click.UsageError(
+            f"at {host} others can reach it: make a key first, mvplda serve key NAME --role admin"
+        )
     service = open_service(setup)
     if people:
         from ..serve.people import enrol_people
@@ -149,11 +188,21 @@ def serve(
         enrol_people(service, people, data / "people", click.echo)
     notice = None if service.model is None else service.model.about.get("notice")
     if port == 0:
-        with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+        with socket.create_server(
+            (host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        ) as free:
             port = free.getsockname()[1]
     address = f"http://{host}:{port}/"
     click.echo(f"mvplda serves at {address}" + (f"\n{notice}" if notice else ""), err=True)
-    run(service, setup, Door(open=not keys, hosts=hostname, tls=tls), host, port, workers, address if browse else None)
+    run(
+        service,
+        setup,
+        Door(open=not keys, hosts=hostname, tls=tls),
+        host,
+        port,
+        workers,
+        address if browse else None,
+    )
 
 
 @serve.command()
@@ -175,7 +224,9 @@ def key(setup: Setup, name: str, role: str, revoke: bool) -> None:
 
     with closing(open_store(setup)) as store:
         if revoke:
-            click.echo(f"{name} is revoked" if store.drop_api_key(name) else f"there is no key {name}")
+            click.echo(
+                f"{name} is revoked" if store.drop_api_key(name) else f"there is no key {name}"
+            )
         else:
             click.echo(store.put_api_key(name, role))
 
@@ -228,8 +279,17 @@ class Remote(Answering, click.Group):
 
 
 @click.group(cls=Remote)
-@click.option("--url", default="http://127.0.0.1:8765", envvar="MVPLDA_URL", help="Call the service at this address.")
-@click.option("--key", envvar="MVPLDA_API_KEY", help="Use this API key; better from the environment, MVPLDA_API_KEY.")
+@click.option(
+    "--url",
+    default="http://127.0.0.1:8765",
+    envvar="MVPLDA_URL",
+    help="Call the service at this address.",
+)
+@click.option(
+    "--key",
+    envvar="MVPLDA_API_KEY",
+    help="Use this API key; better from the environment, MVPLDA_API_KEY.",
+)
 @click.pass_context
 def remote(ctx: click.Context, url: str, key: str | None) -> None:
     """Call a service of `mvplda serve`; answers are printed as JSON.
@@ -279,14 +339,23 @@ def enrol_sounds(client: Client, profile: str, sounds: tuple[str, ...], phrase: 
 @remote.command("verify")
 @click.argument("profile")
 @click.argument("sounds", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
-@click.option("--phrase", help="The phrase that should be said.  [default: any of the enrolled ones]")
+@click.option(
+    "--phrase", help="The phrase that should be said.  [default: any of the enrolled ones]"
+)
 @click.option("--challenge", help="The challenge that the recordings answer, by its id.")
 @click.option(
-    "--far", type=Number(0, 1, min_open=True, max_open=True), help="Let in such a share of impostors at most."
+    "--far",
+    type=Number(0, 1, min_open=True, max_open=True),
+    help="Let in such a share of impostors at most.",
 )
 @click.pass_obj
 def verify_sounds(
-    client: Client, profile: str, sounds: tuple[str, ...], phrase: str | None, challenge: str | None, far: float | None
+    client: Client,
+    profile: str,
+    sounds: tuple[str, ...],
+    phrase: str | None,
+    challenge: str | None,
+    far: float | None,
 ) -> None:
     """Decide whether it is the owner of PROFILE who speaks; exit code 0 accepts, 1 rejects, 2 could not decide.
 
@@ -331,8 +400,22 @@ def _of_profile(name: str, text: str, call: Callable[[Any, str], Any]) -> None:
 
 
 _of_profile("show", "Show the state of PROFILE.", lambda client, profile: client.profile(profile))
-_of_profile("challenge", "Ask for a phrase to be said now.", lambda client, profile: client.challenge(profile))
-_of_profile("reset", "Take all recordings out of PROFILE.", lambda client, profile: client.reset(profile))
-_of_profile("opt-out", "Erase the voice, and keep the name as one who left.", lambda client, p: client.opt_out(p))
-_of_profile("delete", "Erase PROFILE, at once and for good.", lambda client, profile: client.delete(profile))
-_of_profile("export", "Show what is kept of a person.", lambda client, profile: client.export(profile))
+_of_profile(
+    "challenge",
+    "Ask for a phrase to be said now.",
+    lambda client, profile: client.challenge(profile),
+)
+_of_profile(
+    "reset", "Take all recordings out of PROFILE.", lambda client, profile: client.reset(profile)
+)
+_of_profile(
+    "opt-out",
+    "Erase the voice, and keep the name as one who left.",
+    lambda client, p: client.opt_out(p),
+)
+_of_profile(
+    "delete", "Erase PROFILE, at once and for good.", lambda client, profile: client.delete(profile)
+)
+_of_profile(
+    "export", "Show what is kept of a person.", lambda client, profile: client.export(profile)
+)

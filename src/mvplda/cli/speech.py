@@ -47,12 +47,21 @@ def jvector() -> None:
 def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """How sound is read."""
     for option in (
-        click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown."),
-        click.option("--device", help="Compute on auto, cpu or cuda.  [default: auto, the GPU where there is one]"),
         click.option(
-            "--workers", type=click.IntRange(min=1), help="Read sound in so many processes.  [default: one a core]"
+            "-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown."
         ),
-        click.option("--cache", help="Keep frames in this folder, so that the next run need not make them."),
+        click.option(
+            "--device",
+            help="Compute on auto, cpu or cuda.  [default: auto, the GPU where there is one]",
+        ),
+        click.option(
+            "--workers",
+            type=click.IntRange(min=1),
+            help="Read sound in so many processes.  [default: one a core]",
+        ),
+        click.option(
+            "--cache", help="Keep frames in this folder, so that the next run need not make them."
+        ),
         click.option(
             "--on-error",
             type=click.Choice(["raise", "skip"]),
@@ -70,7 +79,8 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (utterance id, class). Give one for every view."
 )
 @click.option(
-    "--pattern", help="Take the labels from the names under a folder, such as {speaker}/{phrase}_{session}.wav."
+    "--pattern",
+    help="Take the labels from the names under a folder, such as {speaker}/{phrase}_{session}.wav.",
 )
 @output_option("Write the extractor to this file.")
 @click.option(
@@ -78,13 +88,17 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=Registered("network", "speech.networks.NETWORKS"),
     help="Train convolutions with attention (modern), or sigmoid layers on stacked frames (paper).  [default: modern]",
 )
-@click.option("--rbm", is_flag=True, help="Pre-train the paper's layers with restricted Boltzmann machines.")
+@click.option(
+    "--rbm", is_flag=True, help="Pre-train the paper's layers with restricted Boltzmann machines."
+)
 @click.option(
     "--config",
     help="Take the tables network, training and features from this file (TOML, or JSON by its suffix); the "
     "configuration that `mvplda experiment` leaves is one. Options that are given win.",
 )
-@click.option("--epochs", type=click.IntRange(min=1), help="Stop after this many epochs.  [default: 30]")
+@click.option(
+    "--epochs", type=click.IntRange(min=1), help="Stop after this many epochs.  [default: 30]"
+)
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
@@ -103,7 +117,9 @@ def sound_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--monitor", help="Hold out classes of this view.  [default: the first]")
 @click.option(
-    "--patience", type=click.IntRange(min=1), help="Stop after so many epochs without a lower held-out error."
+    "--patience",
+    type=click.IntRange(min=1),
+    help="Stop after so many epochs without a lower held-out error.",
 )
 @click.option(
     "--checkpoint",
@@ -147,22 +163,33 @@ def train(
     from ..speech.experiment.extraction import Variants
     from ..speech.networks import PaperNetwork, Pretraining, train
 
-    wanted = {name: value for name, value in {**changes, "device": device}.items() if value is not None}
-    settings = read_configuration(config, {"network": {} if network is None else {"kind": network}, "training": wanted})
+    wanted = {
+        name: value for name, value in {**changes, "device": device}.items() if value is not None
+    }
+    settings = read_configuration(
+        config, {"network": {} if network is None else {"kind": network}, "training": wanted}
+    )
     body, training = settings.network, settings.training
     if rbm:
         if not isinstance(body, PaperNetwork):
             raise click.UsageError("--rbm is of the paper's network: add --network paper")
         body = replace(body, pretraining=body.pretraining or Pretraining())
     if not training.hold_out and (training.patience is not None or training.monitor is not None):
-        raise click.UsageError("--patience and --monitor go by classes that are held out: add --hold-out 0.2")
+        raise click.UsageError(
+            "--patience and --monitor go by classes that are held out: add --hold-out 0.2"
+        )
     if settings.variants != Variants():
-        click.echo(f"mvplda: the voices and copies of {config} are made by `mvplda experiment` only", err=True)
+        click.echo(
+            f"mvplda: the voices and copies of {config} are made by `mvplda experiment` only",
+            err=True,
+        )
     listed = _listed([source], pattern)
     classes = listed.labels | read_labels(once("--labels", labels), listed.ids)
     if not classes:
         raise click.UsageError("say what the labels are: -l VIEW=FILE, or --pattern for a folder")
-    found = listed.frames(settings.features, cache=cache, on_error=on_error, workers=workers, verbose=not quiet)
+    found = listed.frames(
+        settings.features, cache=cache, on_error=on_error, workers=workers, verbose=not quiet
+    )
     place = {name: row for row, name in enumerate(listed.ids)}
     rows = [place[str(name)] for name in found.features.ids]  # those that were not skipped
     classes = {view: column[rows] for view, column in classes.items()}
@@ -170,9 +197,17 @@ def train(
     extractor.save(output)
     _tell_skipped(found)
     if not quiet:
-        errors = [record["held_out_eer"] for record in extractor.history if "held_out_eer" in record]
-        best = f", held-out EER {100 * min(errors):.2f} % in epoch {errors.index(min(errors)) + 1}" if errors else ""
-        click.echo(f"wrote {output}: {extractor.name}, {extractor.n_parameters} parameters{best}", err=True)
+        errors = [
+            record["held_out_eer"] for record in extractor.history if "held_out_eer" in record
+        ]
+        best = (
+            f", held-out EER {100 * min(errors):.2f} % in epoch {errors.index(min(errors)) + 1}"
+            if errors
+            else ""
+        )
+        click.echo(
+            f"wrote {output}: {extractor.name}, {extractor.n_parameters} parameters{best}", err=True
+        )
 
 
 @jvector.command(epilog=SOURCE)
@@ -210,7 +245,9 @@ def extract(
     check_vectors_writable(output)
     network = Extractor.load(extractor)
     settings = FeatureSettings.from_dict(network.feature_settings)
-    found = _listed(sources).frames(settings, cache=cache, on_error=on_error, workers=workers, verbose=not quiet)
+    found = _listed(sources).frames(
+        settings, cache=cache, on_error=on_error, workers=workers, verbose=not quiet
+    )
     X = network.extract(found.features, device=device or "auto", verbose=not quiet)
     write_vectors(output, VectorSet(found.features.ids, X, network.name))
     _tell_skipped(found)
@@ -229,7 +266,10 @@ def export(extractor: str, output: str) -> None:
     from ..speech.networks import Extractor, export_onnx
 
     difference = export_onnx(Extractor.load(extractor), output)
-    click.echo(f"wrote {output}; onnxruntime and torch differ by {difference:.1e} of the largest value", err=True)
+    click.echo(
+        f"wrote {output}; onnxruntime and torch differ by {difference:.1e} of the largest value",
+        err=True,
+    )
 
 
 class _Listed(NamedTuple):
@@ -266,7 +306,11 @@ def _listed(sources: Sequence[str], pattern: str | None = None) -> _Listed:
             f"{count} utterance(s) have the id of another, the first is {first!r}: give the folder that holds them, "
             "or a list of ids and sound files"
         )
-    return _Listed(ids, parts[0].labels if len(parts) == 1 else {}, [clip for part in parts for clip in part.clips])
+    return _Listed(
+        ids,
+        parts[0].labels if len(parts) == 1 else {},
+        [clip for part in parts for clip in part.clips],
+    )
 
 
 def _read_source(source: str, pattern: str | None) -> _Listed:
@@ -280,7 +324,9 @@ def _read_source(source: str, pattern: str | None) -> _Listed:
 
     place = Path(source)
     if pattern is not None and not place.is_dir():
-        raise click.UsageError(f"--pattern takes labels from the names under a folder; {source} is none")
+        raise click.UsageError(
+            f"--pattern takes labels from the names under a folder; {source} is none"
+        )
     index = place / "index.csv" if place.is_dir() and pattern is None else place
     if index.is_file() and index.suffix in (".csv", ".tsv", ".parquet"):
         table = read_table(index)
@@ -300,7 +346,9 @@ def _read_source(source: str, pattern: str | None) -> _Listed:
     files = np.array(sound_files(place), dtype=np.str_)
     if not len(files):
         raise DataError(f"there are no sound files under {source}")
-    return _Listed(without_suffix(files).tolist(), {}, [Clip(place / name) for name in files.tolist()])
+    return _Listed(
+        without_suffix(files).tolist(), {}, [Clip(place / name) for name in files.tolist()]
+    )
 
 
 def _tell_skipped(found: Extracted) -> None:

@@ -86,7 +86,11 @@ from .score import enrolled_profiles, read_side
     help="Move the fitted model so that trials of people who are held out, with profiles of --enrolment vectors, cost "
     "less, and calibrate it by them; where that does not pay it is only calibrated. Needs torch.",
 )
-@click.option("--no-centre", is_flag=True, help="Leave the mean of the training vectors in, for --model cosine.")
+@click.option(
+    "--no-centre",
+    is_flag=True,
+    help="Leave the mean of the training vectors in, for --model cosine.",
+)
 @output_option("Write the model to this file.")
 @click.option(
     "--noise",
@@ -100,12 +104,21 @@ from .score import enrolled_profiles, read_side
     "are few; auto chooses the share on held-out classes.  [default: 0; auto where a rank is auto]",
 )
 @click.option(
-    "--reduce", type=click.IntRange(min=1), help="Keep only so many principal components of the vectors, whitened."
+    "--reduce",
+    type=click.IntRange(min=1),
+    help="Keep only so many principal components of the vectors, whitened.",
 )
-@click.option("--whiten", is_flag=True, help="Give the vectors zero mean and unit covariance first.")
-@click.option("--length-norm", is_flag=True, help="Scale all vectors to one length, after whitening.")
 @click.option(
-    "--iterations", type=click.IntRange(min=1), default=100, help="Stop after this many EM iterations at the latest."
+    "--whiten", is_flag=True, help="Give the vectors zero mean and unit covariance first."
+)
+@click.option(
+    "--length-norm", is_flag=True, help="Scale all vectors to one length, after whitening."
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    default=100,
+    help="Stop after this many EM iterations at the latest.",
 )
 @click.option(
     "--tolerance",
@@ -139,7 +152,12 @@ from .score import enrolled_profiles, read_side
     "held-out classes how far vectors of short utterances are noisier; `mvplda score` then takes --durations, too.",
 )
 @seed_option("Draw the start and the folds with this seed; the same seed gives the same model.")
-@click.option("-q", "--quiet", is_flag=True, help="Print neither progress nor a summary; warnings are still shown.")
+@click.option(
+    "-q",
+    "--quiet",
+    is_flag=True,
+    help="Print neither progress nor a summary; warnings are still shown.",
+)
 def train(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
@@ -191,7 +209,9 @@ def train(
 
     kind, gathered = SCORERS[name], holds_statistics(vectors)
     if fuse and gathered:
-        raise click.UsageError("--fuse weighs experts by trials between vectors, which statistics do not hold")
+        raise click.UsageError(
+            "--fuse weighs experts by trials between vectors, which statistics do not hold"
+        )
     if fuse:
         _train_committee(vectors, labels, blocks, enrolment, output, quiet)
         return
@@ -201,7 +221,11 @@ def train(
         raise click.UsageError(f"--fine-tune is for --model multiview and plda, not for {name}")
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     if prior is not None:
-        if name != "multiview" or any(isinstance(rank, int) for rank in ranks.values()) or _given("noise", "shrinkage"):
+        if (
+            name != "multiview"
+            or any(isinstance(rank, int) for rank in ranks.values())
+            or _given("noise", "shrinkage")
+        ):
             raise click.UsageError(
                 "--prior is for multiview, makes every rank full and the noise with it: leave ranks, --noise and "
                 "--shrinkage out, or name views without a rank"
@@ -212,13 +236,23 @@ def train(
                 "that it finds, as --prior VIEW=STRENGTH,...,noise=STRENGTH"
             )
         own = [view for view, _ in labels]
-        every = load_with_sources(vectors)[0].views if gathered else [*own, ":".join(own)] if len(own) > 1 else own
+        every = (
+            load_with_sources(vectors)[0].views
+            if gathered
+            else [*own, ":".join(own)]
+            if len(own) > 1
+            else own
+        )
         ranks = dict.fromkeys(ranks or every)
     automatic = "auto" in ranks.values() or shrinkage == "auto"
     if automatic and name != "multiview":
-        raise click.UsageError(f"--model {name} has its ranks and shrinkage from you: auto is for multiview")
+        raise click.UsageError(
+            f"--model {name} has its ranks and shrinkage from you: auto is for multiview"
+        )
     if automatic and fit["algorithm"] == "paper":
-        raise click.UsageError("--algorithm paper has nothing to choose: give ranks, and no --shrinkage auto")
+        raise click.UsageError(
+            "--algorithm paper has nothing to choose: give ranks, and no --shrinkage auto"
+        )
     share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
     settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
     settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
@@ -232,21 +266,29 @@ def train(
     if not kind.NEEDS_LABELS:
         foreign = _given("views", "labels", "shrinkage", *LIBRARY)
         if foreign:
-            raise click.UsageError(f"--model {name} takes vectors alone: leave out {', '.join(foreign)}")
+            raise click.UsageError(
+                f"--model {name} takes vectors alone: leave out {', '.join(foreign)}"
+            )
         settings = {"centre": False} if no_centre else {}
     elif not ranks:
         raise click.UsageError("name the views: --view speaker=100")
     if gathered and not hasattr(kind, "fit_statistics"):
         raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
-    if gathered and (automatic or labels or fine_tune or reduce is not None or whiten or length_norm):
+    if gathered and (
+        automatic or labels or fine_tune or reduce is not None or whiten or length_norm
+    ):
         raise click.UsageError(
             "statistics hold no vectors: leave out --labels, --fine-tune, --reduce, --whiten, --length-norm and auto"
         )
     check_used(once("--labels", labels), ranks)
     if durations is not None and (gathered or automatic or name != "multiview"):
-        raise click.UsageError("--durations is for --model multiview, vectors, and ranks that are not auto")
+        raise click.UsageError(
+            "--durations is for --model multiview, vectors, and ranks that are not auto"
+        )
     if durations is not None and fine_tune:
-        raise click.UsageError("--fine-tune knows no durations of vectors: leave it out, or --durations")
+        raise click.UsageError(
+            "--fine-tune knows no durations of vectors: leave it out, or --durations"
+        )
     model: Any
     if gathered:
         model = kind.with_ranks(ranks, settings)
@@ -256,24 +298,38 @@ def train(
     else:
         table: Any = None
         if kind.NEEDS_LABELS:
-            data, table = _labelled(vectors, once("--labels", labels), ranks, named=durations is not None)
+            data, table = _labelled(
+                vectors, once("--labels", labels), ranks, named=durations is not None
+            )
         else:
             data = read_vectors(vectors, named=False)
         if len(data) < 2:
-            raise DataError(f"{vectors} holds one vector: a model is trained on several of every class")
+            raise DataError(
+                f"{vectors} holds one vector: a model is trained on several of every class"
+            )
         chain = None
         if reduce is not None or whiten or length_norm:
             whitening: Any = "pca" if whiten or reduce is not None else None
-            chain = standard_chain(reduce, whitening=whitening, length="sqrt" if length_norm else None)
+            chain = standard_chain(
+                reduce, whitening=whitening, length="sqrt" if length_norm else None
+            )
         elif prior is not None:
             chain = unit_chain()
         X = data.X if chain is None else chain.fit_transform(data.X, table)
         if automatic:
             from ..models.search import MultiviewPLDACV
 
-            tried: dict[str, Any] = {} if shrinkage in (None, "auto") else {"noise_shrinkages": (share,)}
-            tried |= {"model": kind.with_ranks({}, settings), "random_state": seed, "verbose": settings["verbose"]}
-            model = MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
+            tried: dict[str, Any] = (
+                {} if shrinkage in (None, "auto") else {"noise_shrinkages": (share,)}
+            )
+            tried |= {
+                "model": kind.with_ranks({}, settings),
+                "random_state": seed,
+                "verbose": settings["verbose"],
+            }
+            model = (
+                MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
+            )
         else:
             model = kind.with_ranks(ranks, settings)
         bundle = Bundle(None, model, extractor=data.extractor)
@@ -284,7 +340,11 @@ def train(
         if fine_tune:
             from ..models.finetuning import fine_tune as tune
 
-            options: dict[str, Any] = {"enrolment": enrolment, "random_state": seed, "verbose": settings["verbose"]}
+            options: dict[str, Any] = {
+                "enrolment": enrolment,
+                "random_state": seed,
+                "verbose": settings["verbose"],
+            }
             tuned = tune(model, data.X, table, preprocessing=chain, **options)
             bundle.scorer, bundle.calibrator = tuned.model, tuned.calibrator
             if not quiet:
@@ -294,10 +354,13 @@ def train(
         if bundle.durations is not None:
             a, b = bundle.durations.a, bundle.durations.b
             click.echo(
-                f"mvplda: the noise of a vector of t seconds is {a:.2f} + {b:.3f} / t times the model's", err=True
+                f"mvplda: the noise of a vector of t seconds is {a:.2f} + {b:.3f} / t times the model's",
+                err=True,
             )
         if prior is not None:
-            told = ",".join(f"{view}={strength:g}" for view, strength in model.prior_strength_.items())
+            told = ",".join(
+                f"{view}={strength:g}" for view, strength in model.prior_strength_.items()
+            )
             click.echo(f"mvplda: the prior's strengths are {told}", err=True)
         for part in getattr(model, "models_", {"": model}).values():
             if hasattr(part, "diagnostics_"):
@@ -315,12 +378,23 @@ def _train_committee(
     from ..bundle import Bundle, make_committee
 
     foreign = _given(
-        "views", "name", "prior", "fine_tune", "no_centre", "shrinkage", "reduce", "whiten", "length_norm", *LIBRARY
+        "views",
+        "name",
+        "prior",
+        "fine_tune",
+        "no_centre",
+        "shrinkage",
+        "reduce",
+        "whiten",
+        "length_norm",
+        *LIBRARY,
     )
     if foreign:
         raise click.UsageError(f"--fuse chooses by itself: leave out {', '.join(foreign)}")
     if not labels:
-        raise click.UsageError("name the labels: --labels speaker=utt2spk --labels phrase=utt2phrase")
+        raise click.UsageError(
+            "name the labels: --labels speaker=utt2spk --labels phrase=utt2phrase"
+        )
     sources = once("--labels", labels)
     data, found = _labelled(vectors, sources, sources)
     table = {view: found[view] for view in sources}
@@ -328,16 +402,25 @@ def _train_committee(
     for name, width in named.items():
         if not width.isdigit() or int(width) < 1:
             raise click.BadParameter(
-                f"a width is a positive whole number; got {width!r} for {name}", param_hint="--block"
+                f"a width is a positive whole number; got {width!r} for {name}",
+                param_hint="--block",
             )
     sizes = {name: int(width) for name, width in named.items()} or {"vectors": int(data.X.shape[1])}
     if sum(sizes.values()) != data.X.shape[1]:
-        raise click.UsageError(f"the blocks have {sum(sizes.values())} columns together, the vectors {data.X.shape[1]}")
-    committee = make_committee(sizes, list(table), labels=table, cosine=True, enrolment=enrolment).fit(data.X, table)
+        raise click.UsageError(
+            f"the blocks have {sum(sizes.values())} columns together, the vectors {data.X.shape[1]}"
+        )
+    committee = make_committee(
+        sizes, list(table), labels=table, cosine=True, enrolment=enrolment
+    ).fit(data.X, table)
     Bundle(None, committee, calibrator=committee.calibrator_, extractor=data.extractor).save(output)
     if not quiet:
         for expert, factors in committee.factors_.items():
-            click.echo(f"{expert}: " + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()), err=True)
+            click.echo(
+                f"{expert}: "
+                + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()),
+                err=True,
+            )
 
 
 def _labelled(
@@ -361,11 +444,15 @@ def _columns_of(path: str, sources: dict[str, str], views: Iterable[str]) -> dic
 
     wanted = base_columns(tuple(views))
     columns = () if is_stream(path) else open_vectors(path).columns
-    sources |= {view: place for view, place in labels_beside(path, wanted).items() if view not in sources}
+    sources |= {
+        view: place for view, place in labels_beside(path, wanted).items() if view not in sources
+    }
     missing = [view for view in wanted if view not in sources]
     if missing:
         beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
-        raise click.UsageError(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+        raise click.UsageError(
+            f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
+        )
     found = read_columns(path, [place for place in sources.values() if place in columns])
     return {view: found[place] for view, place in sources.items() if place in found}
 
@@ -376,7 +463,9 @@ def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
 
     unused = set(labels).difference(base_columns(tuple(views)))
     if unused:
-        raise click.UsageError(f"--labels {min(unused)}=...: no view uses it; the views are {', '.join(views)}")
+        raise click.UsageError(
+            f"--labels {min(unused)}=...: no view uses it; the views are {', '.join(views)}"
+        )
 
 
 LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algorithm": "algorithm"}
@@ -386,7 +475,9 @@ LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algo
 def _given(*names: str) -> list[str]:
     """Those of some options that stand in the call, as they are written there."""
     context = click.get_current_context()
-    called = {name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    called = {
+        name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT
+    }
     return [option.opts[-1] for option in context.command.params if option.name in called]
 
 
@@ -394,7 +485,9 @@ def _rank(text: str) -> int | str | None:
     if text in ("auto", "full"):
         return text if text == "auto" else None
     if not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(f"a rank is a positive whole number, auto or full; got {text!r}", param_hint="--view")
+        raise click.BadParameter(
+            f"a rank is a positive whole number, auto or full; got {text!r}", param_hint="--view"
+        )
     return int(text)
 
 
@@ -415,7 +508,9 @@ def _share(text: str, option: str = "--shrinkage", *, one: bool = False) -> floa
         value = -1.0
     if not (0 <= value < 1 or (one and value == 1)):
         end = "1" if one else "below 1"
-        raise click.BadParameter(f"expected a number from 0 to {end}, or auto; got {text!r}", param_hint=option)
+        raise click.BadParameter(
+            f"expected a number from 0 to {end}, or auto; got {text!r}", param_hint=option
+        )
     return value
 
 
@@ -451,7 +546,9 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
     "share of what CORAL+ finds, which seldom pays.  [default: 0.5 with labels, 0 without]",
 )
 @output_option("Write the adapted model to this file.")
-def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str) -> None:
+def adapt(
+    model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight: float | None, output: str
+) -> None:
     """Adapt MODEL to the domain of VECTORS.
 
     Normalisation and calibration do not come along, for they were made of the scores of MODEL: train them anew.
@@ -483,7 +580,10 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
     "of these scores (as).",
 )
 @click.option(
-    "--top", type=click.IntRange(min=2), default=200, help="Use so many of the highest scores of each side, for as."
+    "--top",
+    type=click.IntRange(min=2),
+    default=200,
+    help="Use so many of the highest scores of each side, for as.",
 )
 @click.option(
     "--models",
@@ -491,7 +591,9 @@ def adapt(model: str, vectors: str, labels: tuple[tuple[str, str], ...], weight:
     "  [default: every vector is one of the cohort]",
 )
 @output_option("Write the model with its cohort to this file.")
-def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, output: str) -> None:
+def normalise(
+    model: str, cohort: str, kind: Any, top: int, models: str | None, output: str
+) -> None:
     """Let MODEL normalise its scores against a COHORT: vectors of people who are in no trial.
 
     `mvplda score` then writes normalised scores. They are no likelihood ratios: calibrate them.
@@ -514,9 +616,15 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
 @click.command()
 @click.argument("shards", nargs=-1)
 @click.option(
-    "-v", "--view", "views", multiple=True, help="Count classes of this view, or interaction such as speaker:phrase."
+    "-v",
+    "--view",
+    "views",
+    multiple=True,
+    help="Count classes of this view, or interaction such as speaker:phrase.",
 )
-@labels_option("VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file.")
+@labels_option(
+    "VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file."
+)
 @output_option("Write the statistics to this file.")
 @click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
 @click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
@@ -534,15 +642,25 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
     help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity (skip-vectors), files "
     "that are damaged or do not fit (skip-shards), or both (skip), and say so.",
 )
-@click.option("--work-dir", help="Keep finished shards in this folder, so that a killed run goes on from them.")
+@click.option(
+    "--work-dir",
+    help="Keep finished shards in this folder, so that a killed run goes on from them.",
+)
 @click.option(
     "--engine",
     type=click.Choice(["serial", "threads", "processes", "dask"]),
     default="serial",
     help="Read shards one after the other, or several at a time in this way.",
 )
-@click.option("--scheduler", help="Use the Dask scheduler at this address.  [default: a cluster on this machine]")
-@click.option("--workers", type=click.IntRange(min=1), help="Read this many shards at a time.  [default: one a core]")
+@click.option(
+    "--scheduler",
+    help="Use the Dask scheduler at this address.  [default: a cluster on this machine]",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Read this many shards at a time.  [default: one a core]",
+)
 @click.option(
     "--rows-per-shard",
     type=click.IntRange(min=1),
@@ -554,8 +672,15 @@ def normalise(model: str, cohort: str, kind: Any, top: int, models: str | None, 
     default=16,
     help="Read this many MiB of vectors at a time in a worker.",
 )
-@click.option("--add", "added", multiple=True, help="Add the statistics in this file; may be repeated.")
-@click.option("--subtract", "subtracted", multiple=True, help="Subtract the statistics in this file; may be repeated.")
+@click.option(
+    "--add", "added", multiple=True, help="Add the statistics in this file; may be repeated."
+)
+@click.option(
+    "--subtract",
+    "subtracted",
+    multiple=True,
+    help="Subtract the statistics in this file; may be repeated.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Show no progress and no summary.")
 def stats(
     shards: tuple[str, ...],
@@ -596,7 +721,8 @@ def stats(
         less = [statistics for statistics, _ in loaded[len(files) :]]
         sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
         told = {
-            path: (about or {}).get("extractor") for path, (_, about) in zip((*files, *subtracted), loaded, strict=True)
+            path: (about or {}).get("extractor")
+            for path, (_, about) in zip((*files, *subtracted), loaded, strict=True)
         }
         sources["extractor"] = _one_extractor(told | {path: read_extractor(path) for path in rest})
         if rest:
@@ -642,6 +768,7 @@ def _described(statistics: Any) -> list[str]:
     for view in statistics.views:
         classes, unlabelled = len(statistics.counts[view]), statistics.classes[view].anonymous
         lines.append(
-            f"{view}: {classes - unlabelled} classes" + f", {unlabelled} vectors without label" * (unlabelled > 0)
+            f"{view}: {classes - unlabelled} classes"
+            + f", {unlabelled} vectors without label" * (unlabelled > 0)
         )
     return lines

@@ -59,7 +59,9 @@ def map_reduce(
         raise ParameterError(f"scheduler= is for engine='dask'; the engine is {engine!r}")
     heard: Done[R] = done or (lambda _: None)
     if engine == "dask":
-        return _on_dask(work, items, combine, scheduler, min(workers or cores(), len(items)), retries, heard)
+        return _on_dask(
+            work, items, combine, scheduler, min(workers or cores(), len(items)), retries, heard
+        )
     tree = Tree(combine)
     for result in ordered_map(work, items, engine=engine, workers=workers, retries=retries):
         heard(result)
@@ -93,7 +95,9 @@ def ordered_map(
     elif engine == "processes":
         yield from _in_processes(work, items, count, retries, on_lost)
     else:
-        raise ParameterError(f"results in order come from serial, threads or processes; got {engine!r}")
+        raise ParameterError(
+            f"results in order come from serial, threads or processes; got {engine!r}"
+        )
 
 
 def _check(engine: str, workers: int | None) -> None:
@@ -128,7 +132,11 @@ class Tree(Generic[R]):
 
 
 def _in_processes(
-    work: Work[T, R], items: Sequence[T], workers: int, retries: int, on_lost: Callable[[T], R] | None
+    work: Work[T, R],
+    items: Sequence[T],
+    workers: int,
+    retries: int,
+    on_lost: Callable[[T], R] | None,
 ) -> Iterator[R]:
     """In processes that are replaced when they are lost; what was under way then is tried again, item by item."""
     start = 0
@@ -144,7 +152,9 @@ def _in_processes(
             logger.warning("no worker process lives here: the rest is done in this one")
             yield from map(work, items[start:])
             return
-        logger.warning("a worker process was lost: item %d and those after it are tried again", start)
+        logger.warning(
+            "a worker process was lost: item %d and those after it are tried again", start
+        )
         for item in items[start : start + _under_way(workers)]:
             start += 1
             yield _alone(work, item, retries, on_lost)
@@ -191,7 +201,11 @@ def _in_pool(pool: Any, work: Work[T, R], items: Sequence[T], workers: int) -> I
         while waiting:
             yield waiting.popleft().result()
     finally:
-        hard = {"cancel_futures": True} if isinstance(pool, ThreadPoolExecutor) else {"kill_workers": True}
+        hard = (
+            {"cancel_futures": True}
+            if isinstance(pool, ThreadPoolExecutor)
+            else {"kill_workers": True}
+        )
         pool.shutdown(wait=True, **hard)
 
 
@@ -215,7 +229,10 @@ def _on_dask(
         waiting = distributed.as_completed(level)
         while len(level) > 1:
             groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-            level = [g[0] if len(g) == 1 else client.submit(combine, g, retries=retries, pure=False) for g in groups]
+            level = [
+                g[0] if len(g) == 1 else client.submit(combine, g, retries=retries, pure=False)
+                for g in groups
+            ]
             del groups
         for future in waiting:  # which lets go of them: results that were joined are not kept
             if future.status == "error":

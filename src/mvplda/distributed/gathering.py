@@ -29,7 +29,18 @@ from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, Sufficient
 from ..statistics.accumulator import SecondMoment, common_origin
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Engine, map_reduce, one_thread_each
-from .shards import Identities, Labels, Piece, Unlisted, check_shards, cut, label_file, names_of, numbers_of, some_twice
+from .shards import (
+    Identities,
+    Labels,
+    Piece,
+    Unlisted,
+    check_shards,
+    cut,
+    label_file,
+    names_of,
+    numbers_of,
+    some_twice,
+)
 
 T = TypeVar("T")
 OnError = Literal["raise", "skip-vectors", "skip-shards", "skip"]
@@ -68,9 +79,13 @@ class ShardJob:
     def __post_init__(self) -> None:
         check_view_names(self.views)
         if self.second_moment not in ("full", "diagonal"):
-            raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {self.second_moment!r}")
+            raise ParameterError(
+                f"second_moment is 'full' or 'diagonal'; got {self.second_moment!r}"
+            )
         if self.on_error not in get_args(OnError):
-            raise ParameterError(f"on_error is one of {', '.join(get_args(OnError))}; got {self.on_error!r}")
+            raise ParameterError(
+                f"on_error is one of {', '.join(get_args(OnError))}; got {self.on_error!r}"
+            )
         if self.origin is not None:
             object.__setattr__(self, "origin", np.asarray(self.origin, dtype=np.float64))
         if self.work_dir is not None:
@@ -112,11 +127,17 @@ def gather(
         whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
-    shards = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    shards = (
+        [os.fspath(paths)]
+        if isinstance(paths, (str, os.PathLike))
+        else [os.fspath(path) for path in paths]
+    )
     if not shards:
         raise ParameterError("there are no shards: give at least one file")
     if again := sorted({path for path, count in Counter(shards).items() if count > 1}):
-        raise ParameterError(f"{len(again)} shard(s) are named twice and would be counted twice: {again[0]}")
+        raise ParameterError(
+            f"{len(again)} shard(s) are named twice and would be counted twice: {again[0]}"
+        )
     if views is None and not labels:
         raise ParameterError("name the views, or where their labels are found: views=, labels=")
     if views is not None and (isinstance(views, str) or not len(views)):
@@ -125,9 +146,13 @@ def gather(
         raise ParameterError(f"rows_per_shard is at least 1; got {rows_per_shard}")
     copies: list[OnDisk] = []
     sources = {name: os.fspath(place) for name, place in (labels or {}).items()}
-    job = ShardJob(tuple(views if views is not None else sources), tuple(sources.items()), **settings)
+    job = ShardJob(
+        tuple(views if views is not None else sources), tuple(sources.items()), **settings
+    )
     shards = [_kept(path, copies) for path in shards]
-    job = replace(job, labels=tuple((name, _kept(place, copies)) for name, place in sources.items()))
+    job = replace(
+        job, labels=tuple((name, _kept(place, copies)) for name, place in sources.items())
+    )
     if job.work_dir is not None:
         Path(job.work_dir).mkdir(parents=True, exist_ok=True)
     pieces = cut(shards, rows_per_shard, job.vectors, job.ids)
@@ -163,7 +188,9 @@ def _kept(path: str, copies: list[OnDisk]) -> str:
     if not is_stream(name):
         return path
     copies.append(OnDisk(name))
-    return copies[-1].file if target is None else f"{'scp' if target.scp else 'ark'}:{copies[-1].file}"
+    return (
+        copies[-1].file if target is None else f"{'scp' if target.scp else 'ark'}:{copies[-1].file}"
+    )
 
 
 def _with_origin(job: ShardJob, shards: Sequence[Piece]) -> ShardJob:
@@ -203,7 +230,9 @@ def _concluded(result: Partial) -> Gathered:
     bad: tuple[BadShard, ...] = result.bad_shards
     if result.statistics is None:
         reason = bad[0].reason if bad else "no vector is finite"
-        raise DataError(f"none of the {len(bad) + len(result.shards)} shard(s) could be used: {reason}")
+        raise DataError(
+            f"none of the {len(bad) + len(result.shards)} shard(s) could be used: {reason}"
+        )
     gathered = Gathered(result.statistics, result.shards, bad)
     for view in dict.fromkeys(view for shard in result.shards for view in shard.unlisted):
         lists = [shard.unlisted[view] for shard in result.shards if view in shard.unlisted]
@@ -286,7 +315,11 @@ class Gathered:
         return {
             "vectors": self.statistics.n,
             "shards": len(self.shards),
-            "bad rows": {s.path: {"count": s.bad_rows, "first": list(s.named_rows)} for s in self.shards if s.bad_rows},
+            "bad rows": {
+                s.path: {"count": s.bad_rows, "first": list(s.named_rows)}
+                for s in self.shards
+                if s.bad_rows
+            },
             "bad shards": {shard.path: shard.reason for shard in self.bad_shards},
         }
 
@@ -315,9 +348,13 @@ def read_shard(
     assert job.origin is not None
     path = piece.path
     reader = open_vectors(path, job.vectors, job.ids)
-    labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing, piece.start)
+    labels = Labels(
+        path, reader, base_columns(job.views), dict(job.labels), job.missing, piece.start
+    )
     classes = GrowingClasses(job.views)
-    sums = HostAccumulator(len(job.origin), job.views, second_moment=job.second_moment, origin=job.origin)
+    sums = HostAccumulator(
+        len(job.origin), job.views, second_moment=job.second_moment, origin=job.origin
+    )
     rows, bad = piece.start, 0
     named: list[int] = []
     numbers: list[NDArray[np.uint64]] = []
@@ -335,7 +372,11 @@ def read_shard(
                     )
                 if named_once and batch.ids is not None:
                     numbers.append(numbers_of(checked_names(path, batch.ids, rows)))
-                out = sums.add(batch.X, classes.number(codes), on_error="skip") if batch.X.size else np.arange(n)
+                out = (
+                    sums.add(batch.X, classes.number(codes), on_error="skip")
+                    if batch.X.size
+                    else np.arange(n)
+                )
                 bad += len(out)
                 named += (rows + out[: NAMED_ROWS - len(named)]).tolist()
                 rows += n
@@ -361,7 +402,9 @@ def read_shard(
     return statistics, report, files, ids
 
 
-def _labelled(batches: Iterator[Batch], labels: Labels, start: int) -> Iterator[tuple[Batch, dict[str, LabelCodes]]]:
+def _labelled(
+    batches: Iterator[Batch], labels: Labels, start: int
+) -> Iterator[tuple[Batch, dict[str, LabelCodes]]]:
     for batch in batches:
         yield batch, labels.codes(batch, start)
         start += len(batch.X)
@@ -381,7 +424,11 @@ def combine(parts: Sequence[Partial]) -> Partial:
     """Results of several shards as one, in their order."""
     usable = [part for part in parts if part.statistics is not None]
     names = [part.shards[0].path for part in usable]
-    statistics = merge([s for part in usable if (s := part.statistics) is not None], names) if usable else None
+    statistics = (
+        merge([s for part in usable if (s := part.statistics) is not None], names)
+        if usable
+        else None
+    )
     return Partial(
         statistics,
         tuple(shard for part in parts for shard in part.shards),
@@ -407,7 +454,9 @@ class Finished:
 
     def __init__(self, job: ShardJob, piece: Piece) -> None:
         self.name, self.piece, self.job = str(piece), piece, job
-        self.file = None if job.work_dir is None else Path(job.work_dir) / f"{_key(job, piece)}.safetensors"
+        self.file = (
+            None if job.work_dir is None else Path(job.work_dir) / f"{_key(job, piece)}.safetensors"
+        )
 
     def load(self) -> Partial | None:
         """What an earlier run left; None where there is nothing, or nothing that can be used."""
@@ -418,7 +467,10 @@ class Finished:
             if any(identity(file) != found for file, found in sources["files"].items()):
                 return None
             report = sources["report"]
-            ids = tuple(Identities(self.piece, np.frombuffer(b64decode(text), "<u8")) for text in sources["ids"])
+            ids = tuple(
+                Identities(self.piece, np.frombuffer(b64decode(text), "<u8"))
+                for text in sources["ids"]
+            )
             unlisted = {view: Unlisted(*found) for view, found in report["unlisted"].items()}
             rows = tuple(report["named_rows"])
             shard = ShardReport(self.name, report["vectors"], report["bad_rows"], rows, unlisted)
@@ -456,7 +508,12 @@ def _key(job: ShardJob, piece: Piece) -> str:
     lists = [label_file(path, name, sources.get(name)) for name in base_columns(job.views)]
     settings = asdict(replace(job, origin=None, work_dir=None, origin_of="", on_error="raise"))
     digest = hashlib.sha256()
-    parts = [identity(shard), piece.rows, [None if f is None else identity(str(f)) for f in lists], settings]
+    parts = [
+        identity(shard),
+        piece.rows,
+        [None if f is None else identity(str(f)) for f in lists],
+        settings,
+    ]
     digest.update(json.dumps(parts, default=repr, sort_keys=True).encode())
     digest.update(b"" if job.origin is None else job.origin.tobytes())
     return digest.hexdigest()[:32]

@@ -33,7 +33,13 @@ from ..io.files import (
 from ..io.numpy_files import PARSING
 from ..io.vectors import open_vectors
 from ..labels import base_columns
-from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SufficientStatistics, label_codes
+from ..statistics import (
+    GrowingClasses,
+    HostAccumulator,
+    LabelCodes,
+    SufficientStatistics,
+    label_codes,
+)
 from ..statistics.accumulator import SecondMoment, common_origin
 from .engines import one_thread_each
 
@@ -66,7 +72,13 @@ class Labels:
     """
 
     def __init__(
-        self, path: str, reader: Reader, names: Sequence[str], sources: Mapping[str, str], missing: Any, start: int = 0
+        self,
+        path: str,
+        reader: Reader,
+        names: Sequence[str],
+        sources: Mapping[str, str],
+        missing: Any,
+        start: int = 0,
     ) -> None:
         self._sources: dict[str, Source] = {}
         self.columns: list[str] = []
@@ -97,8 +109,14 @@ class Labels:
     @property
     def unlisted(self) -> dict[str, Unlisted]:
         """By view, the list that does not name all ids, how many of them, and the first."""
-        lists = {name: source for name, source in self._sources.items() if isinstance(source, _List)}
-        return {n: Unlisted(str(s.file), s.unlisted, s.first_unlisted) for n, s in lists.items() if s.unlisted}
+        lists = {
+            name: source for name, source in self._sources.items() if isinstance(source, _List)
+        }
+        return {
+            n: Unlisted(str(s.file), s.unlisted, s.first_unlisted)
+            for n, s in lists.items()
+            if s.unlisted
+        }
 
     def finish(self, end: int, last: bool = True) -> None:
         """Whether the labels fit, now that all rows before `end` were read, which are the last of the file or not."""
@@ -138,7 +156,9 @@ class _Rows:
         self.lines: Iterator[bytes] = iter(())
         if file.suffix == ".npy":
             with wrap_reader_errors(file, "a NumPy array"), PARSING:
-                array = np.load(file, mmap_mode="r", allow_pickle=False)  # a map notices a file that is too short
+                array = np.load(
+                    file, mmap_mode="r", allow_pickle=False
+                )  # a map notices a file that is too short
             if array.ndim != 1:
                 raise LabelError(f"{file}: labels have shape (n,); got {array.shape}")
             self.length, self.dtype, self.offset = len(array), array.dtype, array.offset
@@ -148,20 +168,34 @@ class _Rows:
     def codes(self, batch: Batch, start: int) -> LabelCodes:
         n = len(batch.X)
         if self.file.suffix == ".npy":
-            offset = self.offset + start * self.dtype.itemsize  # read, not mapped: pages that were used would stay
-            values: Any = np.fromfile(self.file, self.dtype, min(n, max(self.length - start, 0)), offset=offset)
+            offset = (
+                self.offset + start * self.dtype.itemsize
+            )  # read, not mapped: pages that were used would stay
+            values: Any = np.fromfile(
+                self.file, self.dtype, min(n, max(self.length - start, 0)), offset=offset
+            )
         else:
-            values = np.array([line or None for line in texts_of(self.lines, n)] + [None], dtype=object)[:-1]
+            values = np.array(
+                [line or None for line in texts_of(self.lines, n)] + [None], dtype=object
+            )[:-1]
         if len(values) < n:
-            raise LabelError(f"{self.file} has {start + len(values)} labels, {self.path} has more vectors")
+            raise LabelError(
+                f"{self.file} has {start + len(values)} labels, {self.path} has more vectors"
+            )
         return label_codes(values, missing=self.missing)
 
     def finish(self, end: int, last: bool) -> None:
         if not last:
             return
-        more = self.length - end if self.file.suffix == ".npy" else sum(bool(line) for line in self.lines)
+        more = (
+            self.length - end
+            if self.file.suffix == ".npy"
+            else sum(bool(line) for line in self.lines)
+        )
         if more > 0:
-            raise LabelError(f"{self.file} has {more} more labels than the {end} vectors of {self.path}")
+            raise LabelError(
+                f"{self.file} has {more} more labels than the {end} vectors of {self.path}"
+            )
 
 
 class _List:
@@ -181,7 +215,9 @@ class _List:
         if self.rows == 0 and len(ids):
             self.first = ids[0]
         self.rows += len(ids)
-        codes = np.fromiter(map(self.numbers.get, ids, repeat(UNLISTED)), dtype=np.int64, count=len(ids))
+        codes = np.fromiter(
+            map(self.numbers.get, ids, repeat(UNLISTED)), dtype=np.int64, count=len(ids)
+        )
         unlisted = codes == UNLISTED
         if not self.unlisted and unlisted.any():
             self.first_unlisted = ids[int(unlisted.argmax())]
@@ -213,7 +249,11 @@ def arrow_codes(name: str, column: Any, missing: Any) -> LabelCodes:
         raise LabelError(f"labels of {name!r} are {kind}; expected text, numbers or dates")
     labels = label_codes(encoded.dictionary.to_numpy(zero_copy_only=False), missing=missing)
     known = np.append(labels.codes, -1)
-    indices = encoded.indices.fill_null(len(labels.codes)).cast(arrow.int64()).to_numpy(zero_copy_only=False)
+    indices = (
+        encoded.indices.fill_null(len(labels.codes))
+        .cast(arrow.int64())
+        .to_numpy(zero_copy_only=False)
+    )
     return LabelCodes(labels.names, known[indices])
 
 
@@ -230,7 +270,11 @@ class Piece:
     total: int | None = None
 
     def __str__(self) -> str:
-        return self.path if self.stop is None else f"{self.path} (rows {self.start} to {self.stop - 1})"
+        return (
+            self.path
+            if self.stop is None
+            else f"{self.path} (rows {self.start} to {self.stop - 1})"
+        )
 
     @property
     def rows(self) -> Rows | None:
@@ -248,10 +292,14 @@ class Piece:
         cuts = reader.cuts()
         found = cuts[-1] if len(cuts) else 0
         if found != self.total:
-            raise FileFormatError(f"the file has {found} vectors; when the run began it had {self.total}")
+            raise FileFormatError(
+                f"the file has {found} vectors; when the run began it had {self.total}"
+            )
 
 
-def cut(paths: Sequence[str], rows: int | None, vectors: str | None, ids: str | None) -> list[Piece]:
+def cut(
+    paths: Sequence[str], rows: int | None, vectors: str | None, ids: str | None
+) -> list[Piece]:
     """Every file in pieces of at most so many rows, as far as its format can be cut there."""
     if rows is None:
         return [Piece(path) for path in paths]
@@ -309,7 +357,9 @@ def check_shards(shards: Sequence[Identities], vectors: str | None, ids: str | N
     """An id that stands in two shards is an error that names it and both places."""
     if len(shards) < 2:
         return
-    numbers, counts = np.unique(np.concatenate([shard.numbers for shard in shards]), return_counts=True)
+    numbers, counts = np.unique(
+        np.concatenate([shard.numbers for shard in shards]), return_counts=True
+    )
     again = numbers[counts > 1]
     if not len(again):
         return
@@ -386,12 +436,17 @@ def statistics_of_batches(
         field, _ = choose_columns("the batch", batch.schema, vectors, None)
         absent = [column for column in columns.values() if column not in batch.schema.names]
         if absent:
-            raise LabelError(f"the batches have no column {absent[0]!r}; they have {', '.join(batch.schema.names)}")
+            raise LabelError(
+                f"the batches have no column {absent[0]!r}; they have {', '.join(batch.schema.names)}"
+            )
         X = as_rows("the batch", batch.column(field.name), field)
         if sums is None:
             amid = common_origin(X) if origin is None else origin
             sums = HostAccumulator(X.shape[1], views, second_moment=second_moment, origin=amid)
-        codes = {name: arrow_codes(name, batch.column(column), missing) for name, column in columns.items()}
+        codes = {
+            name: arrow_codes(name, batch.column(column), missing)
+            for name, column in columns.items()
+        }
         with one_thread_each():
             bad = sums.add(X, classes.number(codes), on_error="skip")
         if len(bad) and on_error == "raise":

@@ -21,7 +21,21 @@ AT_ONCE = 512
 THRESHOLD = 0.5
 PEAK = 0.5
 """Quiet sound is made this loud first: of a whisper at -60 dBFS the network hears nothing."""
-GOLDEN = (0.3013, 0.0183, 0.0113, 0.1888, 0.0351, 0.0096, 0.3592, 0.0342, 0.0111, 0.0309, 0.0112, 0.005, 0.0232)
+GOLDEN = (
+    0.3013,
+    0.0183,
+    0.0113,
+    0.1888,
+    0.0351,
+    0.0096,
+    0.3592,
+    0.0342,
+    0.0111,
+    0.0309,
+    0.0112,
+    0.005,
+    0.0232,
+)
 """Every fifth probability of the code's own signal, which is no speech to it."""
 AGREE = 2e-3
 
@@ -44,7 +58,9 @@ class Silero:
         found = []
         for start in range(0, count, AT_ONCE):
             block = np.ascontiguousarray(windows[start : start + AT_ONCE])
-            p, h, c = self._session.run(["speech_probs", "hn", "cn"], {"input": block, "h": h, "c": c})
+            p, h, c = self._session.run(
+                ["speech_probs", "hn", "cn"], {"input": block, "h": h, "c": c}
+            )
             found.append(p.reshape(-1))
         return np.concatenate(found) if found else np.empty(0, dtype=np.float32)
 
@@ -58,10 +74,14 @@ class Silero:
             )
 
 
-def silero_speech(samples: NDArray[Any], rate: int, centres: NDArray[np.int64]) -> NDArray[np.bool_]:
+def silero_speech(
+    samples: NDArray[Any], rate: int, centres: NDArray[np.int64]
+) -> NDArray[np.bool_]:
     """Whether there is speech at places of the sound, counted in its samples."""
     if rate != RATE:
-        samples = need("soxr").resample(np.asarray(samples, dtype=np.float32), rate, RATE, quality="HQ")
+        samples = need("soxr").resample(
+            np.asarray(samples, dtype=np.float32), rate, RATE, quality="HQ"
+        )
         centres = centres * RATE // rate
     found = _loaded().probabilities(samples) >= THRESHOLD
     return np.asarray(found[np.minimum(centres // STEP, len(found) - 1)])

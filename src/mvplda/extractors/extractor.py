@@ -114,7 +114,9 @@ class SoundExtractor(ABC):
         """The vector (dimension,) of a file, or of samples whose full scale is 1 and their rate."""
         return self.utterance(source, rate).vector
 
-    def utterance(self, source: Source, rate: int | None = None, settings: QualitySettings | None = None) -> Utterance:
+    def utterance(
+        self, source: Source, rate: int | None = None, settings: QualitySettings | None = None
+    ) -> Utterance:
         """The vector, and the quality of the recording.
 
         A sound longer than the extractor takes at once is cut into equal parts; their vectors are
@@ -122,7 +124,9 @@ class SoundExtractor(ABC):
         """
         return Waiting(self).heard(source, rate, settings)()
 
-    def extract(self, sources: Sequence[Source], *, progress: bool = False, workers: int = 1) -> Vector:
+    def extract(
+        self, sources: Sequence[Source], *, progress: bool = False, workers: int = 1
+    ) -> Vector:
         """(n, dimension) vectors of files; one that cannot be used is an error. `extract_all` skips them instead."""
         return self.extract_all(sources, progress=progress, workers=workers).X
 
@@ -153,21 +157,29 @@ class SoundExtractor(ABC):
                 line.step(len(done))
         good = [(row, value) for row, value in done if isinstance(value, Utterance)]
         return Extracted(
-            np.array([value.vector for _, value in good], dtype=np.float32).reshape(len(good), self.dimension),
+            np.array([value.vector for _, value in good], dtype=np.float32).reshape(
+                len(good), self.dimension
+            ),
             [row for row, _ in good],
             [value.quality for _, value in good],
             [(str(sources[row]), value) for row, value in done if isinstance(value, str)],
         )
 
     def _each(
-        self, items: list[tuple[int, Source]], on_error: OnError, workers: int, settings: QualitySettings | None
+        self,
+        items: list[tuple[int, Source]],
+        on_error: OnError,
+        workers: int,
+        settings: QualitySettings | None,
     ) -> Iterator[tuple[int, Utterance | str]]:
         place = self._place()
         if workers <= 1 or len(items) < 2:
             yield from _some(self, on_error, settings, items)
             return
         if place is None:
-            raise ParameterError(f"{self.name} was not loaded from a file: it works in one process, workers=1")
+            raise ParameterError(
+                f"{self.name} was not loaded from a file: it works in one process, workers=1"
+            )
         from ..distributed.engines import map_reduce
 
         found: list[list[tuple[int, Utterance | str]]] = []
@@ -197,7 +209,9 @@ class Waiting:
         self._parts: list[tuple[NDArray[np.float64], float, Any]] = []
         self._seconds = 0.0
 
-    def heard(self, source: Source, rate: int | None, settings: QualitySettings | None) -> Callable[[], Utterance]:
+    def heard(
+        self, source: Source, rate: int | None, settings: QualitySettings | None
+    ) -> Callable[[], Utterance]:
         """Read and measure a recording; what comes back gives its vector."""
         extractor = self.extractor
         total = np.zeros(extractor.dimension)
@@ -223,7 +237,9 @@ class Waiting:
             vector = np.asarray(total / weight, dtype=np.float32)
             if not np.isfinite(vector).all() or not vector.any():
                 where = f" of {source}" if named else ""
-                raise NumericalError(f"{extractor.name} gave a vector{where} that is zero or not finite")
+                raise NumericalError(
+                    f"{extractor.name} gave a vector{where} that is zero or not finite"
+                )
             return Utterance(vector, quality)
 
         return finished
@@ -237,7 +253,10 @@ class Waiting:
 
 
 def _some(
-    extractor: SoundExtractor, on_error: OnError, settings: QualitySettings | None, items: list[tuple[int, Source]]
+    extractor: SoundExtractor,
+    on_error: OnError,
+    settings: QualitySettings | None,
+    items: list[tuple[int, Source]],
 ) -> Iterator[tuple[int, Utterance | str]]:
     """A few recordings together, in their order."""
     for start in range(0, len(items), TOGETHER):
@@ -292,7 +311,9 @@ class JointExtractor(SoundExtractor):
             raise ParameterError(f"extractors side by side are two or more; got {len(parts)}")
         rates = {part.rate for part in parts}
         if len(rates) > 1:
-            raise ParameterError(f"extractors side by side take one rate; these take {sorted(rates)}")
+            raise ParameterError(
+                f"extractors side by side take one rate; these take {sorted(rates)}"
+            )
         self.parts = list(parts)
         self.rate = rates.pop()
         self.segment_s = min(part.segment_s for part in parts)
@@ -308,7 +329,9 @@ class JointExtractor(SoundExtractor):
 
     @property
     def fingerprint(self) -> str:
-        return hashlib.sha256("\n".join(part.fingerprint for part in self.parts).encode()).hexdigest()
+        return hashlib.sha256(
+            "\n".join(part.fingerprint for part in self.parts).encode()
+        ).hexdigest()
 
     @property
     def views(self) -> tuple[str, ...]:
@@ -322,7 +345,10 @@ class JointExtractor(SoundExtractor):
 
     def vectors(self, ready: list[Any]) -> list[Vector]:
         found = [part.vectors([one[i] for one in ready]) for i, part in enumerate(self.parts)]
-        unit = [[vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in each] for each in found]
+        unit = [
+            [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in each]
+            for each in found
+        ]
         return [np.concatenate(parts) for parts in zip(*unit, strict=True)]
 
     def _place(self) -> str | None:

@@ -31,10 +31,12 @@ def make_frames(samples: Signal, recipe: Recipe) -> Frames:
     settings = recipe.features
     scaled = np.asarray(samples, dtype=np.float32) * np.float32(recipe.samples.scale)
     if len(scaled) < round(LENGTH_S * recipe.rate):
-        raise AudioError(f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second")
-    frames = {"kaldi": _kaldi, "nemo": _nemo, "speechbrain": _speechbrain, "mel": _mel}[settings.kind](
-        scaled, recipe.rate, settings
-    )
+        raise AudioError(
+            f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
+        )
+    frames = {"kaldi": _kaldi, "nemo": _nemo, "speechbrain": _speechbrain, "mel": _mel}[
+        settings.kind
+    ](scaled, recipe.rate, settings)
     return normalised(frames, settings)
 
 
@@ -51,7 +53,9 @@ def normalised(frames: Frames, settings: Features) -> Frames:
 
 def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
     computer = need("kaldi_native_fbank").OnlineFbank(_kaldi_options(rate, settings))
-    computer.accept_waveform(rate, samples.tolist())  # a list reaches the library faster than an array
+    computer.accept_waveform(
+        rate, samples.tolist()
+    )  # a list reaches the library faster than an array
     computer.input_finished()
     return np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
 
@@ -76,12 +80,16 @@ def _nemo(samples: Frames, rate: int, settings: Features) -> Frames:
     NeMo counts ``samples // shift`` frames, and leaves the last that a centred transform gives out.
     """
     length, shift = round(LENGTH_S * rate), round(SHIFT_S * rate)
-    emphasised = np.concatenate([samples[:1], samples[1:] - np.float32(settings.preemphasis) * samples[:-1]])
+    emphasised = np.concatenate(
+        [samples[:1], samples[1:] - np.float32(settings.preemphasis) * samples[:-1]]
+    )
     window = np.zeros(NEMO_FFT)
     start = (NEMO_FFT - length) // 2
     window[start : start + length] = np.hanning(length)
     power = _power(emphasised, window, shift)[: max(1, len(samples) // shift)]
-    return np.asarray(np.log(power @ _slaney_filters(rate, NEMO_FFT, settings) + NEMO_FLOOR), dtype=np.float32)
+    return np.asarray(
+        np.log(power @ _slaney_filters(rate, NEMO_FFT, settings) + NEMO_FLOOR), dtype=np.float32
+    )
 
 
 def _mel(samples: Frames, rate: int, settings: Features) -> Frames:
@@ -128,7 +136,10 @@ def _slaney_filters(rate: int, length: int, settings: Features) -> NDArray[np.fl
 @lru_cache(maxsize=16)
 def _speechbrain_filters(rate: int, length: int, settings: Features) -> NDArray[np.float64]:
     """Triangles on the scale of HTK, each as wide to the right as it is to the left."""
-    low, high = (2595 * float(np.log10(1 + hz / 700)) for hz in (settings.low_hz, settings.high_hz or rate / 2))
+    low, high = (
+        2595 * float(np.log10(1 + hz / 700))
+        for hz in (settings.low_hz, settings.high_hz or rate / 2)
+    )
     edges = 700 * (10 ** (np.linspace(low, high, settings.bins + 2) / 2595) - 1)
     slope = (np.fft.rfftfreq(length, 1 / rate)[:, None] - edges[1:-1]) / np.diff(edges)[:-1]
     return np.asarray(np.maximum(0, np.minimum(1 + slope, 1 - slope)))
@@ -143,11 +154,17 @@ def open_session(path: str | os.PathLike[str], threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    wanted = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in runtime.get_available_providers()]
+    wanted = [
+        p
+        for p in ("CUDAExecutionProvider", "CPUExecutionProvider")
+        if p in runtime.get_available_providers()
+    ]
     try:
         return runtime.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # onnxruntime has no base class of its own for them
-        raise FileFormatError(f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}") from error
+        raise FileFormatError(
+            f"{path} is damaged or no ONNX file: {' '.join(str(error).split())[:300]}"
+        ) from error
 
 
 def cache_folder() -> Path:

@@ -16,7 +16,10 @@ from .weights import NAMES, gpu_in_torch
 
 
 def load_extractor(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, check: bool = True, threads: int = 1
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    check: bool = True,
+    threads: int = 1,
 ) -> SoundExtractor:
     """Load an extractor, or several side by side.
 
@@ -46,7 +49,9 @@ def load_extractor(
         found = sorted(place.glob("*.onnx"))
         recipes = [file for file in found if file.with_suffix(".toml").is_file()]
         if len(recipes or found) != 1:
-            raise FileFormatError(f"{place} is a folder with {len(found)} ONNX files: name the one that is meant")
+            raise FileFormatError(
+                f"{place} is a folder with {len(found)} ONNX files: name the one that is meant"
+            )
         place = (recipes or found)[0]
     if not place.is_file():
         raise FileNotFoundError(
@@ -73,7 +78,9 @@ def _to_torch(extractor: OnnxExtractor) -> None:
     if recipe.weights.source != digest or not file.is_file() or not gpu_in_torch():
         return
     if hashlib.sha256(file.read_bytes()).hexdigest() != digest:
-        raise FileFormatError(f"{file} is not what mvplda extractor get {recipe.name} wrote: fetch it again")
+        raise FileFormatError(
+            f"{file} is not what mvplda extractor get {recipe.name} wrote: fetch it again"
+        )
     from .networks import OnGpu
 
     extractor.run_by(OnGpu(about.network, file))

@@ -26,7 +26,11 @@ WAITS_S = 240.0
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
-NORMALISED: dict[str, Normalisation] = {"global-mean": "mean", "per_feature": "mean+variance", "none": "none"}
+NORMALISED: dict[str, Normalisation] = {
+    "global-mean": "mean",
+    "per_feature": "mean+variance",
+    "none": "none",
+}
 """sherpa-onnx's words for normalisation over time."""
 
 
@@ -50,7 +54,9 @@ class OnnxExtractor(SoundExtractor):
     threads : of onnxruntime
     """
 
-    def __init__(self, path: str | os.PathLike[str], recipe: Recipe | None = None, threads: int = 1) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], recipe: Recipe | None = None, threads: int = 1
+    ) -> None:
         self.path = Path(path)
         self._threads = threads
         self._session = open_session(self.path, threads)
@@ -115,9 +121,13 @@ class OnnxExtractor(SoundExtractor):
         found: dict[int, Vector] = {}
         for alike in lengths.values():
             rows = np.concatenate([ready[i] for i in alike])
-            made = np.concatenate([self._run(rows[k : k + AT_ONCE]) for k in range(0, len(rows), AT_ONCE)])
+            made = np.concatenate(
+                [self._run(rows[k : k + AT_ONCE]) for k in range(0, len(rows), AT_ONCE)]
+            )
             bounds = np.cumsum([len(ready[i]) for i in alike])[:-1]
-            found |= {i: self._pooled(each) for i, each in zip(alike, np.split(made, bounds), strict=True)}
+            found |= {
+                i: self._pooled(each) for i, each in zip(alike, np.split(made, bounds), strict=True)
+            }
         return [found[i] for i in range(len(ready))]
 
     def _pooled(self, vectors: NDArray[np.float32]) -> Vector:
@@ -137,7 +147,9 @@ class OnnxExtractor(SoundExtractor):
         settings = self.recipe.features
         scaled = samples * np.float32(self.recipe.samples.scale)
         (made,) = self._graph.run(None, {self._graph.get_inputs()[0].name: scaled[None]})
-        frames = made.reshape(-1, settings.bins) * np.float32(settings.multiply) + np.float32(settings.add)
+        frames = made.reshape(-1, settings.bins) * np.float32(settings.multiply) + np.float32(
+            settings.add
+        )
         return normalised(np.asarray(frames, dtype=np.float32), settings)
 
     def check(self) -> float | None:
@@ -157,7 +169,11 @@ class OnnxExtractor(SoundExtractor):
         found = self.golden()
         if golden.frames:
             fits = len(found.frames) == len(golden.frames)
-            off = float(np.abs(np.subtract(found.frames, golden.frames)).max()) if fits else float("inf")
+            off = (
+                float(np.abs(np.subtract(found.frames, golden.frames)).max())
+                if fits
+                else float("inf")
+            )
             if not off <= FRAMES_AGREE * max(1.0, float(np.abs(golden.frames).max())):
                 raise NumericalError(
                     f"{self.path}: the frames of the test signal differ from those of the recipe {self.recipe.name!r} "
@@ -195,7 +211,10 @@ class OnnxExtractor(SoundExtractor):
                 f"the sound is too short: {len(samples) / self.rate:.2f} s, {self.recipe.name} needs at least "
                 f"{settings.shortest_s:g} s"
             )
-        return _padded(_levelled(samples, settings.level, settings.level_value), round(settings.pad_s * self.rate))
+        return _padded(
+            _levelled(samples, settings.level, settings.level_value),
+            round(settings.pad_s * self.rate),
+        )
 
     def _run(self, frames: NDArray[np.float32]) -> NDArray[np.float32]:
         """(batch, dimension) of frames (batch, time, bins), or of samples (batch, n)."""
@@ -207,9 +226,13 @@ class OnnxExtractor(SoundExtractor):
             fed = fed.transpose(0, 2, 1)
         elif layout == "time-bins-one":
             fed = fed[..., None]
-        feeds: dict[str, Any] = {self.recipe.network.input: np.ascontiguousarray(fed, dtype=np.float32)}
+        feeds: dict[str, Any] = {
+            self.recipe.network.input: np.ascontiguousarray(fed, dtype=np.float32)
+        }
         if self.recipe.network.lengths:
-            feeds[self.recipe.network.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
+            feeds[self.recipe.network.lengths] = np.full(
+                len(frames), frames.shape[1], dtype=np.int64
+            )
         try:
             (vectors,) = self._network.run([self.recipe.network.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
@@ -233,9 +256,15 @@ class OnnxExtractor(SoundExtractor):
         if beside.is_file():
             found = read_recipe(beside)
             shipped = families().get(found.name)
-            if shipped is None or not found.weights.source or found.canonical() != shipped.canonical():
+            if (
+                shipped is None
+                or not found.weights.source
+                or found.canonical() != shipped.canonical()
+            ):
                 return found
-            return replace(found, calibration=shipped.calibration)  # what was fetched may be older than what is known
+            return replace(
+                found, calibration=shipped.calibration
+            )  # what was fetched may be older than what is known
         metadata = dict(self._session.get_modelmeta().custom_metadata_map)
         framework = metadata.get("framework", "").lower()
         for recipe in families().values():
@@ -243,7 +272,9 @@ class OnnxExtractor(SoundExtractor):
                 return _from_metadata(recipe, metadata, self.path)
         fitting = [recipe for recipe in families().values() if self._fits(recipe)]
         if len(fitting) != 1:
-            raise FileFormatError(self._not_understood(metadata, [recipe.name for recipe in fitting]))
+            raise FileFormatError(
+                self._not_understood(metadata, [recipe.name for recipe in fitting])
+            )
         return fitting[0]
 
     def _fits(self, recipe: Recipe) -> bool:
@@ -256,7 +287,9 @@ class OnnxExtractor(SoundExtractor):
         shape = self._inputs[0].shape
         if match.rank:
             return len(shape) == match.rank
-        width = shape[1 if recipe.network.layout == "bins-time" else -1] if len(shape) == 3 else None
+        width = (
+            shape[1 if recipe.network.layout == "bins-time" else -1] if len(shape) == 3 else None
+        )
         return len(shape) == 3 and (not isinstance(width, int) or width == recipe.features.bins)
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
@@ -264,14 +297,18 @@ class OnnxExtractor(SoundExtractor):
         network = recipe.network
         names, outputs = [port.name for port in self._inputs], [port.name for port in self._outputs]
         given = network.input or next((name for name in names if name != network.lengths), names[0])
-        wanted = network.output or next((name for name in outputs if name in recipe.match.outputs), outputs[0])
+        wanted = network.output or next(
+            (name for name in outputs if name in recipe.match.outputs), outputs[0]
+        )
         lengths = network.lengths if network.lengths in names else ""
         missing = [name for name, there in ((given, names), (wanted, outputs)) if name not in there]
         if missing:
             raise FileFormatError(
                 f"{self.path}: the recipe {recipe.name!r} names {missing[0]!r}, which the file has not. {self._found()}"
             )
-        return replace(recipe, network=replace(network, input=given, output=wanted, lengths=lengths))
+        return replace(
+            recipe, network=replace(network, input=given, output=wanted, lengths=lengths)
+        )
 
     def _weights_hash(self) -> str:
         """Of the file; or of what it was made of, where the recipe says so and vouches for the file itself.
@@ -304,7 +341,13 @@ class OnnxExtractor(SoundExtractor):
         shape = self._inputs[0].shape
         told = ", ".join(f"{key}={value}" for key, value in metadata.items()) or "none"
         widths = [n for n in shape[1:] if isinstance(n, int) and n > 1]
-        layout = "samples" if len(shape) == 2 else "time-bins" if not isinstance(shape[1], int) else "bins-time"
+        layout = (
+            "samples"
+            if len(shape) == 2
+            else "time-bins"
+            if not isinstance(shape[1], int)
+            else "bins-time"
+        )
         draft = FILL_IN.format(
             name=self.path.stem,
             families=", ".join(families()),
@@ -313,7 +356,11 @@ class OnnxExtractor(SoundExtractor):
             output=self._outputs[-1].name,
             layout=layout,
         )
-        which = f"It could be any of {', '.join(fitting)}" if fitting else "No family that is known has these names"
+        which = (
+            f"It could be any of {', '.join(fitting)}"
+            if fitting
+            else "No family that is known has these names"
+        )
         return (
             f"{self.path}: it is not known what this network wants, and a guess would give wrong vectors without a "
             f"word. {self._found()} Its metadata: {told}. {which}. Write a recipe beside it:\n\n{draft}"
@@ -329,7 +376,9 @@ def _from_metadata(recipe: Recipe, metadata: Mapping[str, str], path: Path) -> R
         if "normalize_samples" in metadata:
             samples = replace(samples, scale=1.0 if int(metadata["normalize_samples"]) else 32768.0)
     except ValueError as error:
-        raise FileFormatError(f"{path}: its metadata hold a number that is none: {error}") from error
+        raise FileFormatError(
+            f"{path}: its metadata hold a number that is none: {error}"
+        ) from error
     told = metadata.get("feature_normalize_type")
     if told:
         if told not in NORMALISED:
@@ -339,7 +388,13 @@ def _from_metadata(recipe: Recipe, metadata: Mapping[str, str], path: Path) -> R
         features = replace(features, normalisation=NORMALISED[told])
     # golden frames are of the family's own settings
     same = (samples, features, rate) == (recipe.samples, recipe.features, recipe.rate)
-    return replace(recipe, samples=samples, features=features, rate=rate, golden=recipe.golden if same else Golden())
+    return replace(
+        recipe,
+        samples=samples,
+        features=features,
+        rate=rate,
+        golden=recipe.golden if same else Golden(),
+    )
 
 
 def _levelled(samples: Sound, level: str, value: float) -> Sound:

@@ -31,7 +31,9 @@ class CAMPlusPlus(nn.Module):
     """Frames (batch, time, bins) to vectors (batch, 192): a convolutional head over time and frequency, then a
     densely connected time-delay network whose layers are masked by what they see around them."""
 
-    def __init__(self, bins: int = 80, dimension: int = 192, growth: int = 32, width: int = 128) -> None:
+    def __init__(
+        self, bins: int = 80, dimension: int = 192, growth: int = 32, width: int = 128
+    ) -> None:
         super().__init__()
         self.head = _Head()
         channels = 128
@@ -44,7 +46,8 @@ class CAMPlusPlus(nn.Module):
             parts[f"block{number}"] = _Dense(channels, growth, width, layers, dilation)
             channels += layers * growth
             parts[f"transit{number}"] = _named(
-                nonlinear=_activated(channels), linear=nn.Conv1d(channels, channels // 2, 1, bias=False)
+                nonlinear=_activated(channels),
+                linear=nn.Conv1d(channels, channels // 2, 1, bias=False),
             )
             channels //= 2
         parts["out_nonlinear"] = _activated(channels)
@@ -84,7 +87,9 @@ class _Residual(nn.Module):
         self.conv1, self.bn1 = _square(channels, channels, stride), nn.BatchNorm2d(channels)
         self.conv2, self.bn2 = _square(channels, channels), nn.BatchNorm2d(channels)
         narrow = nn.Conv2d(channels, channels, 1, stride=(stride, 1), bias=False)
-        self.shortcut = nn.Sequential(narrow, nn.BatchNorm2d(channels)) if stride > 1 else nn.Sequential()
+        self.shortcut = (
+            nn.Sequential(narrow, nn.BatchNorm2d(channels)) if stride > 1 else nn.Sequential()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.shortcut(x))
@@ -116,7 +121,9 @@ class _Masked(nn.Module):
 
     def __init__(self, width: int, growth: int, dilation: int) -> None:
         super().__init__()
-        self.linear_local = nn.Conv1d(width, growth, 3, padding=dilation, dilation=dilation, bias=False)
+        self.linear_local = nn.Conv1d(
+            width, growth, 3, padding=dilation, dilation=dilation, bias=False
+        )
         self.linear1 = nn.Conv1d(width, width // 2, 1)
         self.linear2 = nn.Conv1d(width // 2, growth, 1)
 
@@ -129,14 +136,20 @@ class _Masked(nn.Module):
     def _of_segments(x: Tensor) -> Tensor:
         """The mean of each frame's segment, the last of which has what is left of the time."""
         time = x.shape[-1]
-        whole = time // SEGMENT + 1  # the last one may be empty: the exporter cannot follow a remainder
+        whole = (
+            time // SEGMENT + 1
+        )  # the last one may be empty: the exporter cannot follow a remainder
         here = torch.ones_like(x[:1, :1])
         sums, counts = (
-            F.pad(a, (0, SEGMENT))[..., : whole * SEGMENT].reshape(*a.shape[:2], whole, SEGMENT).sum(dim=-1)
+            F.pad(a, (0, SEGMENT))[..., : whole * SEGMENT]
+            .reshape(*a.shape[:2], whole, SEGMENT)
+            .sum(dim=-1)
             for a in (x, here)
         )
         # each frame takes its segment's mean by number: a slice of repeated means has a length that exporters lose
-        means: Tensor = (sums / counts.clamp(min=1)).index_select(-1, torch.arange(time, device=x.device) // SEGMENT)
+        means: Tensor = (sums / counts.clamp(min=1)).index_select(
+            -1, torch.arange(time, device=x.device) // SEGMENT
+        )
         return means
 
 
@@ -167,7 +180,9 @@ def read_state(path: str | os.PathLike[str], part: str = "") -> dict[str, Tensor
         found: Any = torch.load(path, weights_only=True, map_location="cpu")
         state: dict[str, Tensor] = found[part] if part else found
     except Exception as error:  # torch raises many kinds for a damaged or hostile file
-        raise FileFormatError(f"{path} is no state dict that torch reads with weights_only: {error}") from error
+        raise FileFormatError(
+            f"{path} is no state dict that torch reads with weights_only: {error}"
+        ) from error
     return state
 
 

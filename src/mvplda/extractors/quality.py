@@ -113,15 +113,21 @@ def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None =
     """The quality of samples of one channel, full scale being 1."""
     array = np.asarray(samples)
     if array.ndim != 1 or array.dtype.kind != "f":
-        raise DataError(f"samples are (n,) floats whose full scale is 1; got shape {array.shape} of {array.dtype}")
+        raise DataError(
+            f"samples are (n,) floats whose full scale is 1; got shape {array.shape} of {array.dtype}"
+        )
     if not rate > 0:
         raise DataError(f"a rate is a number of samples a second; got {rate!r}")
     if not np.isfinite(array).all():
-        raise AudioError(f"{int((~np.isfinite(array)).sum())} of {len(array)} samples are not finite")
+        raise AudioError(
+            f"{int((~np.isfinite(array)).sum())} of {len(array)} samples are not finite"
+        )
     return measure_parts([array], rate, settings)
 
 
-def measure_parts(parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None) -> Quality:
+def measure_parts(
+    parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None
+) -> Quality:
     """The quality of a recording that comes in parts."""
     meter = Meter(rate, settings)
     for part in parts:
@@ -149,13 +155,17 @@ class Meter:
         self._flat += _flat_tops(samples)
         self._levels.append(level)
         if self.settings.activity == "silero":
-            middles = round(SHIFT_S * self.rate) * np.arange(len(level)) + round(FRAME_S * self.rate) // 2
+            middles = (
+                round(SHIFT_S * self.rate) * np.arange(len(level)) + round(FRAME_S * self.rate) // 2
+            )
             self._heard.append(silero_speech(samples, self.rate, middles))
         spectrum, broken = _spectrum(samples)
         self._spectra += spectrum
         self._broken += int(broken.sum())
         self._windows += len(broken)
-        self._digest.update(np.round(np.clip(samples, -32767, 32767) * 32768).astype("<i4").tobytes())
+        self._digest.update(
+            np.round(np.clip(samples, -32767, 32767) * 32768).astype("<i4").tobytes()
+        )
         return level
 
     def quality(self) -> Quality:
@@ -182,7 +192,9 @@ class Meter:
                 f"the sound holds {found.speech_s:.2f} s of speech, at least {settings.least_speech_s:g} s are wanted"
             )
         band = max(1, round(100 / (self.rate / SPECTRUM)))
-        concentrated = np.convolve(spectra, np.ones(2 * band + 1), "same").max() / max(spectra.sum(), 1e-300)
+        concentrated = np.convolve(spectra, np.ones(2 * band + 1), "same").max() / max(
+            spectra.sum(), 1e-300
+        )
         names = {
             "tone": concentrated > settings.tone and (steady or concentrated > 0.98),
             "noise": steady and concentrated <= settings.tone,
@@ -208,7 +220,9 @@ def frame_levels(samples: NDArray[Any], rate: int) -> NDArray[np.float64]:
     return np.asarray(10 * np.log10(np.maximum(power, 10 ** (DIGITAL_ZERO_DB / 10))))
 
 
-def is_speech(level: NDArray[np.float64], settings: QualitySettings | None = None) -> NDArray[np.bool_]:
+def is_speech(
+    level: NDArray[np.float64], settings: QualitySettings | None = None
+) -> NDArray[np.bool_]:
     """Which frames are speech by their level: near the loud ones, and clearly above the quiet ones."""
     settings = settings or QualitySettings()
     if not len(level):
@@ -216,7 +230,9 @@ def is_speech(level: NDArray[np.float64], settings: QualitySettings | None = Non
     quiet, loud = _range(level)
     if loud - quiet < settings.steady_db:
         return np.ones(len(level), dtype=np.bool_)
-    return np.asarray(level > max(loud - settings.speech_below_peak_db, quiet + 0.3 * (loud - quiet)))
+    return np.asarray(
+        level > max(loud - settings.speech_below_peak_db, quiet + 0.3 * (loud - quiet))
+    )
 
 
 def _range(level: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -252,7 +268,9 @@ def _spectrum(samples: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArra
     level = np.sqrt(np.einsum("ij,ij->i", windows, windows) / SPECTRUM) + 1e-12
     top = np.abs(windows).max(axis=1)
     noise = (flatness > 0.4) & (level > max(LOUD, 0.5 * level.max()))
-    clicks = (top > np.where(flatness > 0.3, CREST, SHARP) * level) & (top > 0.5 * np.abs(samples).max())
+    clicks = (top > np.where(flatness > 0.3, CREST, SHARP) * level) & (
+        top > 0.5 * np.abs(samples).max()
+    )
     return spectrum, noise | clicks
 
 

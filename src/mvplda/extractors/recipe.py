@@ -171,7 +171,10 @@ class Calibration:
     def llr(self, cosines: NDArray[np.float64], speech_s: float) -> NDArray[np.float64]:
         """Natural-log likelihood ratios, `speech_s` being the speech on the shorter side."""
         log = float(np.log(np.clip(speech_s, self.shortest_s, self.longest_s)))
-        slope, intercept = self.slope + self.slope_by_log * log, self.intercept + self.intercept_by_log * log
+        slope, intercept = (
+            self.slope + self.slope_by_log * log,
+            self.intercept + self.intercept_by_log * log,
+        )
         return np.clip(slope * cosines + intercept, -self.most, self.most)
 
 
@@ -205,9 +208,13 @@ class Recipe:
         ):
             found = getattr(table, name)
             if found not in get_args(kinds):
-                raise ParameterError(f"{name} is one of {', '.join(get_args(kinds))}; the recipe says {found!r}")
+                raise ParameterError(
+                    f"{name} is one of {', '.join(get_args(kinds))}; the recipe says {found!r}"
+                )
         if not 1000 <= self.rate <= 768_000:
-            raise ParameterError(f"rate lies between 1000 and 768000 samples a second; the recipe says {self.rate}")
+            raise ParameterError(
+                f"rate lies between 1000 and 768000 samples a second; the recipe says {self.rate}"
+            )
         if not 0 <= self.samples.shortest_s < self.samples.segment_s:
             raise ParameterError(
                 f"shortest_s lies between 0 and segment_s; the recipe says {self.samples.shortest_s:g} and "
@@ -222,7 +229,10 @@ class Recipe:
         """What changes vectors, as one text: equal for recipes that do the same."""
         changing = ("samples", "features", "network", "windows", "output")
         tables = {name: asdict(getattr(self, name)) for name in changing}
-        tables["network"] = {"layout": self.network.layout, "output": self.network.output}  # inputs are found by name
+        tables["network"] = {
+            "layout": self.network.layout,
+            "output": self.network.output,
+        }  # inputs are found by name
         tables["features"].pop("file")
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
@@ -259,7 +269,11 @@ def recipe_from(values: Mapping[str, Any], name: str = "") -> Recipe:
         raise ParameterError(f"there is no family {family!r}; there are {', '.join(known)}")
     base = replace(known[family], match=Match(), golden=Golden())
     recipe = _filled(base, values, "recipe")
-    same = (recipe.rate, recipe.samples, recipe.features) == (base.rate, base.samples, base.features)
+    same = (recipe.rate, recipe.samples, recipe.features) == (
+        base.rate,
+        base.samples,
+        base.features,
+    )
     if same and not recipe.golden.frames:
         recipe = replace(recipe, golden=replace(recipe.golden, frames=known[family].golden.frames))
     return recipe
@@ -272,7 +286,8 @@ def _filled(record: _Record, values: Mapping[str, Any], where: str) -> _Record:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
             raise ParameterError(
-                f"{where} has no {key!r}" + (f"; did you mean {near[0]!r}?" if near else f"; it has {sorted(known)}")
+                f"{where} has no {key!r}"
+                + (f"; did you mean {near[0]!r}?" if near else f"; it has {sorted(known)}")
             )
         present = getattr(record, key)
         if key in TABLES and isinstance(record, Recipe):

@@ -54,7 +54,11 @@ LEAST_RATE, MOST_RATE = 4000, 768_000
 
 
 def read_sound(
-    source: File | Bytes | IO[bytes], rate: int = 16000, *, longest_s: float = 600.0, most_bytes: int = 2**28
+    source: File | Bytes | IO[bytes],
+    rate: int = 16000,
+    *,
+    longest_s: float = 600.0,
+    most_bytes: int = 2**28,
 ) -> tuple[Sound, int]:
     """Samples of one channel and their rate, of a file or of its bytes: whatever can be read, and WebM and MP4 too.
 
@@ -101,7 +105,9 @@ def read_sound(
     return np.concatenate(blocks), rate
 
 
-def segments(source: Source, rate: int, longest_s: float, source_rate: int | None = None) -> Iterator[Sound]:
+def segments(
+    source: Source, rate: int, longest_s: float, source_rate: int | None = None
+) -> Iterator[Sound]:
     """The sound in equal parts of at most so many seconds, one after the other; a short one in one part.
 
     Parameters
@@ -130,7 +136,9 @@ def segments(source: Source, rate: int, longest_s: float, source_rate: int | Non
         frames = reader.frames
         count = max(1, int(np.ceil(frames / (longest_s * reader.file_rate))))
         silent = 0
-        for part in range(count):  # one after the other: a damaged header may promise millions of them
+        for part in range(
+            count
+        ):  # one after the other: a damaged header may promise millions of them
             start, end = (round(k * frames / count) for k in (part, part + 1))
             try:
                 # to the end without a length: a truncated file is then told from a whole one
@@ -158,7 +166,14 @@ def container(source: File) -> str:
         return ""  # the reader has the words for it
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
-    return next((kind for magic, (_, kind) in CONTAINERS.items() if magic in (head[: len(magic)], head[4:8])), "")
+    return next(
+        (
+            kind
+            for magic, (_, kind) in CONTAINERS.items()
+            if magic in (head[: len(magic)], head[4:8])
+        ),
+        "",
+    )
 
 
 def _contents(file: IO[bytes], most_bytes: int) -> bytes:
@@ -166,7 +181,9 @@ def _contents(file: IO[bytes], most_bytes: int) -> bytes:
     try:
         found = file.read(most_bytes + 1)
     except (AttributeError, TypeError) as error:
-        raise DataError(f"a sound is a path, bytes or an open file; got {type(file).__name__}") from error
+        raise DataError(
+            f"a sound is a path, bytes or an open file; got {type(file).__name__}"
+        ) from error
     if not isinstance(found, bytes):
         raise DataError('a sound in an open file is bytes: open it with mode "rb"')
     return found
@@ -212,7 +229,9 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
     if array.ndim == 2:
         array = array.mean(axis=1)
     if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise DataError(f"samples are (n,) or (n, channels) numbers; got shape {array.shape} of {array.dtype}")
+        raise DataError(
+            f"samples are (n,) or (n, channels) numbers; got shape {array.shape} of {array.dtype}"
+        )
     if array.dtype.kind in "iu":
         raise DataError("samples are floats whose full scale is 1: divide 16-bit numbers by 32768")
     if not len(array):
@@ -224,7 +243,11 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
         raise AudioError("the sound is silent: all samples are zero")
     _check_rate(source_rate, "the sound")
     found = np.ascontiguousarray(array, dtype=np.float32)
-    return found if source_rate == rate else need("soxr").resample(found, source_rate, rate, quality="HQ")
+    return (
+        found
+        if source_rate == rate
+        else need("soxr").resample(found, source_rate, rate, quality="HQ")
+    )
 
 
 def _decoded(source: File, rate: int) -> Iterator[Sound]:
@@ -279,16 +302,26 @@ def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
             for frame in opened.decode(audio=0):
                 if resample is None:
                     own = frame.sample_rate
-                    resample = need("soxr").ResampleStream(own, rate, 1, dtype="float32", quality="HQ")
+                    resample = need("soxr").ResampleStream(
+                        own, rate, 1, dtype="float32", quality="HQ"
+                    )
                 if frame.sample_rate != own:
-                    raise AudioError(f"{what} changes its rate from {own} to {frame.sample_rate} Hz: not read here")
+                    raise AudioError(
+                        f"{what} changes its rate from {own} to {frame.sample_rate} Hz: not read here"
+                    )
                 length += frame.samples
                 for piece in plain.resample(frame):
                     yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
             # damage within a file is skipped without a word; its header tells, where it is there, how long it was
-            told = opened.duration / av.time_base if opened.duration and len(opened.streams) == 1 else 0.0
+            told = (
+                opened.duration / av.time_base
+                if opened.duration and len(opened.streams) == 1
+                else 0.0
+            )
             if kind == "matroska" and length < (told - LOST_S) * own:
-                raise AudioError(f"{what} is damaged: {length / own:.1f} s of {told:.1f} s could be read")
+                raise AudioError(
+                    f"{what} is damaged: {length / own:.1f} s of {told:.1f} s could be read"
+                )
             if resample is not None:
                 yield resample.resample_chunk(np.empty(0, np.float32), last=True)
     except (av.FFmpegError, ValueError, RuntimeError) as error:
@@ -299,14 +332,28 @@ def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
 
 def _by_ffmpeg(program: str, source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
     with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
-        if isinstance(source, bytes):  # what is at the end of an MP4 file has to be read first: no pipe will do
+        if isinstance(
+            source, bytes
+        ):  # what is at the end of an MP4 file has to be read first: no pipe will do
             path = Path(place) / "recording"
             path.write_bytes(source)
         else:
             path = Path(source)
         # the plain mean of the channels, as of other files
         mono = f"aresample={rate}:ochl=mono:rematrix_maxval=1"
-        command = [program, "-v", "error", "-nostdin", "-xerror", "-f", kind, "-i", f"file:{path}", "-map", "0:a:0"]
+        command = [
+            program,
+            "-v",
+            "error",
+            "-nostdin",
+            "-xerror",
+            "-f",
+            kind,
+            "-i",
+            f"file:{path}",
+            "-map",
+            "0:a:0",
+        ]
         with (
             open(Path(place) / "said", "w+b") as said,
             subprocess.Popen(
@@ -316,14 +363,18 @@ def _by_ffmpeg(program: str, source: File, rate: int, kind: str, what: str) -> I
             assert running.stdout is not None
             try:
                 while block := running.stdout.read(4 * BLOCK):
-                    yield np.frombuffer(block[: len(block) // 4 * 4], dtype="<f4").astype(np.float32)
+                    yield np.frombuffer(block[: len(block) // 4 * 4], dtype="<f4").astype(
+                        np.float32
+                    )
             finally:
                 running.stdout.close()  # who reads no further ends the program
                 running.wait()
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines()
             if running.returncode:
-                why = lines[-1].replace(f"file:{path}: ", "") if lines else "ffmpeg could not read it"
+                why = (
+                    lines[-1].replace(f"file:{path}: ", "") if lines else "ffmpeg could not read it"
+                )
                 raise AudioError(f"{what} is damaged: {why}")
 
 
@@ -375,12 +426,18 @@ def golden_signal(rate: int = 16000) -> Sound:
         hz = harmonic * pitch
         gain = sum(
             height / (1 + ((hz - centre * (1 + 0.12 * np.sin(2 * np.pi * speed * t))) / width) ** 2)
-            for centre, width, height, speed in ((550, 120, 1.0, 1.1), (1500, 180, 0.5, 1.7), (2600, 250, 0.25, 0.6))
+            for centre, width, height, speed in (
+                (550, 120, 1.0, 1.1),
+                (1500, 180, 0.5, 1.7),
+                (2600, 250, 0.25, 0.6),
+            )
         )
         voice += np.where(hz < 0.45 * rate, gain, 0.0) * np.sin(harmonic * phase)
     syllables = np.clip(np.sin(2 * np.pi * 2.2 * t), 0, None) ** 0.5
     numbers = np.arange(1, len(t) + 1, dtype=np.uint64)
-    mixed = (numbers * np.uint64(2654435761) ^ (numbers * np.uint64(40503) >> np.uint64(7))) % np.uint64(65536)
+    mixed = (
+        numbers * np.uint64(2654435761) ^ (numbers * np.uint64(40503) >> np.uint64(7))
+    ) % np.uint64(65536)
     signal = 0.05 * voice * syllables + 2e-3 * (mixed.astype(np.float64) / 32768 - 1)
     rounded = signal.astype(np.float32)
     rounded.setflags(write=False)

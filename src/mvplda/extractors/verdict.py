@@ -54,12 +54,18 @@ class Limits:
         An LLR that is calibrated exceeds t for at most exp(-t) of the impostors.
         """
         if far is not None and prior is not None:
-            raise ParameterError("give the false acceptances that you can bear, or costs and a prior, not both")
+            raise ParameterError(
+                "give the false acceptances that you can bear, or costs and a prior, not both"
+            )
         if prior is None and (miss_cost, false_alarm_cost) != (1.0, 1.0):
-            raise ParameterError("costs decide together with a prior: give the probability of a target, too")
+            raise ParameterError(
+                "costs decide together with a prior: give the probability of a target, too"
+            )
         if far is not None:
             if not 0 < far < 1:
-                raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
+                raise ParameterError(
+                    f"a share of false acceptances lies between 0 and 1; got {far}"
+                )
             return cls(-math.log(far), 0.0)
         if prior is None:
             return cls()
@@ -67,7 +73,9 @@ class Limits:
         return cls(threshold, threshold)
 
     def verdict(self, llr: float) -> Verdict:
-        return "accept" if llr >= self.accept else "reject" if llr <= self.reject else "inconclusive"
+        return (
+            "accept" if llr >= self.accept else "reject" if llr <= self.reject else "inconclusive"
+        )
 
 
 @dataclass(frozen=True)
@@ -98,11 +106,15 @@ class Decision:
         """The verdict in words."""
         thing = "voice" if self.views == ("speaker",) else " and ".join(self.views)
         times = math.exp(min(abs(self.llr), 50.0))
-        amount = f"{times:.1f}" if times < 100 else f"{times:,.0f}" if times < 1e6 else f"{times:.0e}"
+        amount = (
+            f"{times:.1f}" if times < 100 else f"{times:,.0f}" if times < 1e6 else f"{times:.0e}"
+        )
         which = "the same" if self.llr >= 0 else "different ones"
         said = {
             "accept": f"The same {thing}",
-            "reject": f"Not the same {thing}" if self.llr <= 0 else f"Not enough for the same {thing}",
+            "reject": f"Not the same {thing}"
+            if self.llr <= 0
+            else f"Not enough for the same {thing}",
             "inconclusive": "Nothing can be decided",
         }[self.verdict]
         return f"{said}: these recordings are {amount} times more likely with {which} (LLR {self.llr:+.2f})."
@@ -118,7 +130,10 @@ def verify(
     options: Mapping[str, Any] | None = None,
 ) -> Decision:
     """Compare two sides of one or more recordings each."""
-    speech = min((sum(q.speech_s for q in side.qualities) for side in (one, other) if side.qualities), default=1.0)
+    speech = min(
+        (sum(q.speech_s for q in side.qualities) for side in (one, other) if side.qualities),
+        default=1.0,
+    )
     scored = score(extractor, one.X, None, other.X, speech, model=model, options=options)
     llr = float(scored.llrs[0])
     limits = limits or Limits()
@@ -141,7 +156,9 @@ def verify(
         limits,
         scored.basis,
         None if scored.cosines is None else float(scored.cosines[0]),
-        None if scored.hypotheses is None else {name: float(p[0]) for name, p in scored.hypotheses.items()},
+        None
+        if scored.hypotheses is None
+        else {name: float(p[0]) for name, p in scored.hypotheses.items()},
         tuple(dict.fromkeys(reasons)),
         scored.views,
     )
@@ -175,7 +192,9 @@ def score(
     bundle.check_extractor(extractor.name, "the recordings")
     width = bundle.describe()["bundle"]["width"]
     if width != extractor.dimension:
-        raise DataError(f"the model takes vectors of {width} numbers, {extractor.name} makes {extractor.dimension}")
+        raise DataError(
+            f"the model takes vectors of {width} numbers, {extractor.name} makes {extractor.dimension}"
+        )
     profiles, tests = bundle.enrol(enrolled, names), bundle.enrol(test, ["test"] * len(test))
     basis = f"the likelihood ratio of {type(bundle.fitted_scorer).__name__}"
     if bundle.calibrator is None:
@@ -188,7 +207,9 @@ def score(
     views = [view for view in getattr(bundle.fitted_scorer, "views_", ()) if ":" not in view]
     if len(views) > 1 and hasattr(bundle.fitted_scorer, "hypotheses"):
         found = bundle.hypotheses(profiles, tests, **spoofs)
-        hypotheses = {" and ".join(same) or "nothing": np.asarray(p)[:, 0] for same, p in found.items()}
+        hypotheses = {
+            " and ".join(same) or "nothing": np.asarray(p)[:, 0] for same, p in found.items()
+        }
     asked_of = tuple(np.atleast_1d(asked.get("same") or views or list(extractor.views)).tolist())
     return Scored(np.asarray(llrs, dtype=np.float64)[:, 0], basis, None, hypotheses, asked_of)
 
@@ -204,7 +225,11 @@ class Scored(NamedTuple):
 
 
 def _by_cosine(
-    extractor: SoundExtractor, enrolled: NDArray[Any], names: list[str], test: NDArray[Any], speech_s: float
+    extractor: SoundExtractor,
+    enrolled: NDArray[Any],
+    names: list[str],
+    test: NDArray[Any],
+    speech_s: float,
 ) -> Scored:
     """The cosine of mean directions, and the default calibration of the recipe."""
     calibration = _calibration(extractor)
@@ -282,7 +307,10 @@ class ProfileBook:
             warnings.simplefilter("error", UnknownExtractorWarning)
             try:
                 compare_extractors(
-                    f"the profiles in {self.path}", self.extractor, "the extractor given", extractor.name
+                    f"the profiles in {self.path}",
+                    self.extractor,
+                    "the extractor given",
+                    extractor.name,
                 )
             except UnknownExtractorWarning as error:
                 raise DataError(f"{error}. Enrol them again with this extractor") from error
@@ -297,9 +325,15 @@ class ProfileBook:
             self.check(extractor)
         again = [i for i in ids if (old is not None and i in old) or ids.count(i) > 1]
         if again:
-            raise LabelError(f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added")
+            raise LabelError(
+                f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
+            )
         X = found.X if old is None else np.concatenate([old.X, found.X])
-        self._write(VectorSet(np.array([*([] if old is None else old.ids.tolist()), *ids]), X, extractor.name))
+        self._write(
+            VectorSet(
+                np.array([*([] if old is None else old.ids.tolist()), *ids]), X, extractor.name
+            )
+        )
 
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
@@ -310,7 +344,9 @@ class ProfileBook:
             )
         kept = [row for row, owner in enumerate(owners) if owner != name]
         if kept:
-            self._write(VectorSet(self.vectors.ids[kept], self.vectors.X[kept], self.vectors.extractor))
+            self._write(
+                VectorSet(self.vectors.ids[kept], self.vectors.X[kept], self.vectors.extractor)
+            )
         else:
             self.path.unlink()
             Path(f"{self.path}.extractor").unlink(missing_ok=True)

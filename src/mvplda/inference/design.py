@@ -78,7 +78,11 @@ class Plan:
             steps.append(f"then {views[self.root]}")
         if self.rest:
             names = ", ".join(views[k] for k in self.rest)
-            solved = "class by class (a bound)" if self.factorised else f"one dense system of size {self.dense_size}"
+            solved = (
+                "class by class (a bound)"
+                if self.factorised
+                else f"one dense system of size {self.dense_size}"
+            )
             steps.append(f"then {solved} ({names})")
         return ("variational, " if self.factorised else "exact, ") + ", ".join(steps)
 
@@ -133,7 +137,13 @@ class Design:
     by_count: bool = False
 
     @classmethod
-    def of(cls, sums: Sums[AnyArray], ranks: tuple[int, ...], iterations: int = 1, method: Method = "exact") -> Design:
+    def of(
+        cls,
+        sums: Sums[AnyArray],
+        ranks: tuple[int, ...],
+        iterations: int = 1,
+        method: Method = "exact",
+    ) -> Design:
         """The design for about so many E steps."""
         plan = make_plan(sums, ranks)
         if method == "variational":
@@ -142,7 +152,9 @@ class Design:
         n, D = sums.counts[plan.leaf], sums.dimension
         width = D + 1 + sum(len(c) for c in sums.counts) - len(n)
         elements = len(np.unique(n)) * width**2
-        step = 2 * iterations * ranks[plan.leaf]  # operations an element of a Gram matrix; twice as many of a sum
+        step = (
+            2 * iterations * ranks[plan.leaf]
+        )  # operations an element of a Gram matrix; twice as many of a sum
         pays = len(n) * D**2 + step * elements < 2 * step * len(n) * D
         design = cls(sums, plan, pays and elements <= sums.xp.per_count_gram_elements)
         if method == "auto" and not exact_pays(design, ranks):
@@ -158,7 +170,9 @@ class Design:
     @cached_property
     def leaf_counts(self) -> tuple[Array, NDArray[np.int64], Array]:
         """Distinct counts of leaf classes, which one every class has, and how many have it."""
-        values, group, size = np.unique(self.sums.counts[self.plan.leaf], return_inverse=True, return_counts=True)
+        values, group, size = np.unique(
+            self.sums.counts[self.plan.leaf], return_inverse=True, return_counts=True
+        )
         return values, group.reshape(-1), size.astype(np.float64)
 
     @cached_property
@@ -185,7 +199,9 @@ class Design:
             rows = np.flatnonzero(group == c)
             for start in range(0, len(rows), xp.gram_rows):
                 some = rows[start : start + xp.gram_rows]
-                known = xp.concatenate([F[xp.asarray(some)], xp.asarray(np.full((len(some), 1), n))], axis=1)
+                known = xp.concatenate(
+                    [F[xp.asarray(some)], xp.asarray(np.full((len(some), 1), n))], axis=1
+                )
                 table = xp.table(met[some])
                 gram[own, own] += known.T @ known
                 gram[others, own] += table.T @ known
@@ -210,7 +226,9 @@ class Design:
             products = [tables[l][part].T @ tables[m][part] for part in parts]
             gram = sparse.vstack([product.reshape((1, -1)) for product in products], format="csr")
             size = gram.shape[0] * gram.shape[1]
-            grams[l, m] = gram.toarray() if gram.nnz > 0.1 * size and size <= DENSE_GRAM_ELEMENTS else gram
+            grams[l, m] = (
+                gram.toarray() if gram.nnz > 0.1 * size and size <= DENSE_GRAM_ELEMENTS else gram
+            )
         return grams
 
     def _dense_grams(
@@ -222,7 +240,12 @@ class Design:
         size = (len(bounds) - 1) * sum(sizes.values()) ** 2
         if size > DENSE_GRAM_ELEMENTS or not all(map(xp.is_dense, tables.values())):
             return None
-        grams = {(l, m): xp.zeros((len(bounds) - 1, sizes[l] * sizes[m])) for l in sizes for m in sizes if l <= m}
+        grams = {
+            (l, m): xp.zeros((len(bounds) - 1, sizes[l] * sizes[m]))
+            for l in sizes
+            for m in sizes
+            if l <= m
+        }
         for c in range(len(bounds) - 1):
             rows = xp.asarray(order[bounds[c] : bounds[c + 1]])
             some = {l: table[rows] for l, table in tables.items()}
@@ -234,7 +257,9 @@ class Design:
     def cooccurrence(self) -> SparseCooccurrence:
         """The tables of a factorised posterior."""
         values, group, _ = self.leaf_counts
-        return sparse_cooccurrence(self.leaf_tables, group, len(values), self.plan.root, self.plan.rest)
+        return sparse_cooccurrence(
+            self.leaf_tables, group, len(values), self.plan.root, self.plan.rest
+        )
 
     @cached_property
     def root_order(self) -> NDArray[np.int64]:
@@ -249,16 +274,24 @@ class Design:
         n_counts, n_leaves = len(values), len(group)
         parent = self.leaf_tables[root].indices  # one column a row
         n_roots = len(self.sums.counts[root])
-        leaves = sparse.coo_array((np.ones(n_leaves), (parent, group)), shape=(n_roots, n_counts)).tocsr()
+        leaves = sparse.coo_array(
+            (np.ones(n_leaves), (parent, group)), shape=(n_roots, n_counts)
+        ).tocsr()
         met = []
         for l in self.plan.rest:
             entries = self.leaf_tables[l].tocoo()
             columns = entries.col.astype(np.int64) * n_counts + group[entries.row]
             shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
-            met.append(sparse.coo_array((entries.data, (parent[entries.row], columns)), shape=shape).tocsr())
+            met.append(
+                sparse.coo_array(
+                    (entries.data, (parent[entries.row], columns)), shape=shape
+                ).tocsr()
+            )
         # D_q and U_q (docs/math.md, 4.4) are functions of these two tables: equal rows are one group.
         keys = _row_signatures([leaves, *met])
-        _, first, root_group, size = np.unique(keys, axis=0, return_index=True, return_inverse=True, return_counts=True)
+        _, first, root_group, size = np.unique(
+            keys, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
         return RootGroups(
             root_group.reshape(-1),
             first,
@@ -278,7 +311,11 @@ def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
         counts = np.ascontiguousarray(table.data, dtype=np.float64).view(np.uint64)
         for column in range(2):
             weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
-            np.add.at(keys[:, column], row, weights[table.indices] * (counts * np.uint64(2) + np.uint64(1)))
+            np.add.at(
+                keys[:, column],
+                row,
+                weights[table.indices] * (counts * np.uint64(2) + np.uint64(1)),
+            )
     return keys
 
 
@@ -286,9 +323,15 @@ def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
     """About how many floating-point operations one EM iteration takes."""
     sums = design.sums
     D = float(sums.dimension)
-    products = sum(4 * len(n) * D * r + 2 * len(n) * r**2 for n, r in zip(sums.counts, ranks, strict=True))
+    products = sum(
+        4 * len(n) * D * r + 2 * len(n) * r**2 for n, r in zip(sums.counts, ranks, strict=True)
+    )
     full = D**2 * (D + 2 * sum(ranks)) if sums.has_products else 0.0
-    return products + full + (0.0 if design.plan.factorised else 2 * float(design.plan.dense_size) ** 3)
+    return (
+        products
+        + full
+        + (0.0 if design.plan.factorised else 2 * float(design.plan.dense_size) ** 3)
+    )
 
 
 def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
@@ -301,7 +344,9 @@ def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
     if R == 0:
         return True
     # A leaf class that meets k classes of the rest fills at most k^2 entries of the Gram table of its count.
-    met = np.sum([np.diff(design.leaf_tables[l].indptr).astype(np.float64) for l in plan.rest], axis=0)
+    met = np.sum(
+        [np.diff(design.leaf_tables[l].indptr).astype(np.float64) for l in plan.rest], axis=0
+    )
     rows = sum(len(sums.counts[l]) for l in plan.rest)
     entries = min(float(met @ met), len(design.leaf_counts[0]) * float(rows) ** 2)
     if entries > AUTO_GRAM_ENTRIES:
@@ -350,7 +395,11 @@ class SparseCooccurrence:
 
 
 def sparse_cooccurrence(
-    tables: dict[int, sparse.csr_array], group: Index, n_counts: int, root: int | None, rest: tuple[int, ...]
+    tables: dict[int, sparse.csr_array],
+    group: Index,
+    n_counts: int,
+    root: int | None,
+    rest: tuple[int, ...],
 ) -> SparseCooccurrence:
     """The tables for leaf classes with these co-occurrences, whose counts are of these groups."""
     squares, pairs = {}, {}
@@ -363,11 +412,15 @@ def sparse_cooccurrence(
         entries = tables[l].tocoo()
         J = tables[l].shape[1]
         # Of Gamma_nu only the diagonal is needed: classes of the rest are taken as independent (5.6).
-        squares[l] = sparse.coo_array((entries.data**2, (group[entries.row], entries.col)), (n_counts, J)).tocsr()
+        squares[l] = sparse.coo_array(
+            (entries.data**2, (group[entries.row], entries.col)), (n_counts, J)
+        ).tocsr()
         if root is not None:
             keys, of_entry = np.unique(parent[entries.row] * J + entries.col, return_inverse=True)
             of_entry = of_entry.reshape(-1)
-            met = sparse.coo_array((entries.data, (of_entry, group[entries.row])), (len(keys), n_counts)).tocsr()
+            met = sparse.coo_array(
+                (entries.data, (of_entry, group[entries.row])), (len(keys), n_counts)
+            ).tocsr()
             q, j = np.divmod(keys, J)
             pairs[l] = RootPairs(q, j, met, of_entry)
     return SparseCooccurrence(squares, leaves, pairs)
@@ -469,14 +522,21 @@ class Diagnostics:
             parts = self.components[a, b]
             joined = "connected" if parts == 1 else f"{parts} separate parts"
             lines.append(f"  {a} x {b}: {fraction:.1%} of cells filled, {joined}")
-        below = f", about {self.bound_gap:.1e} nat a vector below the log-likelihood" if self.bound_gap else ""
+        below = (
+            f", about {self.bound_gap:.1e} nat a vector below the log-likelihood"
+            if self.bound_gap
+            else ""
+        )
         lines.append(f"  solved by: {self.solver}{below}")
         lines += [f"  ! {message}" for message in self.messages]
         return "\n".join(lines)
 
 
 def examine(
-    statistics: SufficientStatistics, views: tuple[str, ...], asked: dict[str, int], ranks: dict[str, int]
+    statistics: SufficientStatistics,
+    views: tuple[str, ...],
+    asked: dict[str, int],
+    ranks: dict[str, int],
 ) -> Diagnostics:
     """Look at the design, and warn of what a fit cannot tell apart."""
     messages: list[str] = []
@@ -492,7 +552,11 @@ def examine(
             rank=ranks[view],
         )
         if asked[view] > ranks[view]:
-            why = f"{len(counts)} classes" if ranks[view] == len(counts) - 1 else f"{statistics.dimension} dimensions"
+            why = (
+                f"{len(counts)} classes"
+                if ranks[view] == len(counts) - 1
+                else f"{statistics.dimension} dimensions"
+            )
             _warn(
                 messages,
                 RankCappedWarning,
@@ -554,7 +618,9 @@ def effective_rank(singular_values: np.ndarray) -> float:
 def _components(table: sparse.csr_array) -> int:
     edges = table.tocoo()
     size = sum(table.shape)
-    graph = sparse.csr_array((edges.data, (edges.row, table.shape[0] + edges.col)), shape=(size, size))
+    graph = sparse.csr_array(
+        (edges.data, (edges.row, table.shape[0] + edges.col)), shape=(size, size)
+    )
     return int(connected_components(graph, directed=False)[0])
 
 

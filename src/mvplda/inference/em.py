@@ -56,7 +56,9 @@ def m_step(
             mean += loading @ centre  # (M4)
             spread = second - xp.outer(centre, centre)
             if shrinkage[k] > 0:
-                spread = _shrunk_spread(spread, loading.T @ sigma.solve(loading), shrinkage[k] / n_classes)
+                spread = _shrunk_spread(
+                    spread, loading.T @ sigma.solve(loading), shrinkage[k] / n_classes
+                )
             loading = loading @ xp.cholesky(spread)  # (M5)
         loadings.append(loading)
     return Parameters(mean, tuple(loadings), noise_array)
@@ -153,7 +155,9 @@ def fit_em(
         if abs(gain) < tol:
             converged = True
             break
-    return Fit(current.parameters.on_host(), np.array(history), np.array(objectives), converged, current)
+    return Fit(
+        current.parameters.on_host(), np.array(history), np.array(objectives), converged, current
+    )
 
 
 # The E step: posterior moments of all latents, and the log-likelihood, or a bound of it.
@@ -195,7 +199,9 @@ class Posterior:
     def means(self) -> tuple[Array, ...]:
         """Per view (C_k, r_k), E[z_kc], on the host."""
         views = range(len(self.view_sums))
-        return tuple(to_host(self.others[k] if k in self.others else self.leaf.means()) for k in views)
+        return tuple(
+            to_host(self.others[k] if k in self.others else self.leaf.means()) for k in views
+        )
 
     def covariances(self, view: int) -> Array:
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k), on the host."""
@@ -217,9 +223,12 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
         for k in range(sums.n_views)
         if k != e
     }
-    means = system.solve(leaf, b)  # the leaf's own means stay in `leaf`, where classes of one count may be one matrix
+    means = system.solve(
+        leaf, b
+    )  # the leaf's own means stay in `leaf`, where classes of one count may be one matrix
     view_sums = tuple(
-        leaf.sums() if k == e else sums_of_rows(sums.sums[k], counts[k], means[k]) for k in range(sums.n_views)
+        leaf.sums() if k == e else sums_of_rows(sums.sums[k], counts[k], means[k])
+        for k in range(sums.n_views)
     )
     zz = xp.zeros_like(G)  # sum over vectors of E[z] E[z]'
     for k in range(sums.n_views):
@@ -235,14 +244,18 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
     # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared
     explained = -float(xp.vdot(G, zz))
     for s, w in zip(view_sums, where, strict=True):
-        explained += 2 * float(xp.vdot(LB[:, w], s.xz) - at_mean[w] @ s.z) - float(xp.trace(s.class_zz))
+        explained += 2 * float(xp.vdot(LB[:, w], s.xz) - at_mean[w] @ s.z) - float(
+            xp.trace(s.class_zz)
+        )
     log_likelihood = -0.5 * (  # (E9)
         sums.n * (sums.dimension * LOG_2PI + parameters.sigma.log_determinant)
         + parameters.sigma.trace(sums.scatter_about(p.mean))
         + system.log_determinant
         - explained
     )
-    return Posterior(p, view_sums, covariance_sum + zz, class_covariance, log_likelihood, system, leaf, means)
+    return Posterior(
+        p, view_sums, covariance_sum + zz, class_covariance, log_likelihood, system, leaf, means
+    )
 
 
 # Where EM begins: moments of the data, or chance.
@@ -262,7 +275,9 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
             table = sums.together(k, l)
             if len(coarser) < len(means) and refines(table):
                 root = xp.sqrt(counts[l])[:, None]
-                for start in range(0, len(means), ROWS):  # of all rows at once, a copy would be as large as the sums
+                for start in range(
+                    0, len(means), ROWS
+                ):  # of all rows at once, a copy would be as large as the sums
                     parents = xp.asarray(table.indices[start : start + ROWS])
                     means[start : start + ROWS] -= coarser[parents] / root[parents]
         means *= xp.sqrt(counts[k])[:, None]
@@ -311,7 +326,9 @@ def random_start(
     mean, xp = sums.total / sums.n, sums.xp
     variances = xp.maximum(diagonal_of(sums.scatter_about(mean)) / sums.n, noise.floor)
     scale = xp.sqrt(variances / (2 * max(sum(ranks), 1)))
-    loadings = tuple(scale[:, None] * xp.asarray(rng.standard_normal((sums.dimension, r))) for r in ranks)
+    loadings = tuple(
+        scale[:, None] * xp.asarray(rng.standard_normal((sums.dimension, r))) for r in ranks
+    )
     return Parameters(mean, loadings, noise.estimate(sums.n / 2 * variances, sums.n))
 
 
@@ -357,7 +374,9 @@ def warm_parameters(
         strongest = np.argsort(-np.linalg.norm(loading / scale, axis=0), kind="stable")[:rank]
         more = NEW_COLUMN * scale * rng.standard_normal((len(loading), rank - len(strongest)))
         loadings.append(np.concatenate([loading[:, np.sort(strongest)], more], axis=1))
-    return Parameters(earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma)))
+    return Parameters(
+        earlier.mean - origin, tuple(loadings), to_host(NOISES[kind].nearest(earlier.sigma))
+    )
 
 
 # The EM of the paper's appendix (arXiv 1704.06061), as printed, for comparison.

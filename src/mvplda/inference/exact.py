@@ -60,7 +60,12 @@ class LeafEliminated:
     """
 
     def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
-        self.design, self.sums, self.plan, self.xp = design, design.sums, design.plan, design.sums.xp
+        self.design, self.sums, self.plan, self.xp = (
+            design,
+            design.sums,
+            design.plan,
+            design.sums.xp,
+        )
         self.G, self.where = G, where
         self.ranks = tuple(s.stop - s.start for s in where)
         self.others = ([] if self.plan.root is None else [self.plan.root]) + list(self.plan.rest)
@@ -73,7 +78,12 @@ class LeafEliminated:
         return self.G[self.where[k], self.where[l]]
 
     def _add_leaf_sums(
-        self, xp: Numpy | Torch, S: AnyArray, by_class: list[AnyArray], delta: AnyArray, phi: AnyArray
+        self,
+        xp: Numpy | Torch,
+        S: AnyArray,
+        by_class: list[AnyArray],
+        delta: AnyArray,
+        phi: AnyArray,
     ) -> None:
         """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
 
@@ -91,13 +101,21 @@ class LeafEliminated:
             one = xp.ones_like(n)
             # X_nu = [nu G_ea, G_el ...]: a leaf class meets its root class in all its nu vectors, and the classes of
             # the rest as often as s_t says already.
-            X = xp.concatenate([(n if k == a else one) * self._g(e, k) for k in self.others], axis=2)  # (c, r_e, w)
-            Y = some * (X @ phi[c : c + step])  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
+            X = xp.concatenate(
+                [(n if k == a else one) * self._g(e, k) for k in self.others], axis=2
+            )  # (c, r_e, w)
+            Y = some * (
+                X @ phi[c : c + step]
+            )  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
             for k in self.others:
-                S[where[e], where[k]] -= ((n if k == a else one) * Y[:, :, self.columns[k]]).sum(axis=0)  # (E11)
+                S[where[e], where[k]] -= ((n if k == a else one) * Y[:, :, self.columns[k]]).sum(
+                    axis=0
+                )  # (E11)
             # The sum over counts of (nu Y) (delta X)' is one product of the two, counts side by side.
             flat = xp.permute(some * X, (1, 0, 2)).reshape(self.ranks[e], -1)
-            S[where[e], where[e]] += xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T  # (E10)
+            S[where[e], where[e]] += (
+                xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
+            )  # (E10)
             by_class[e] += xp.permute(Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
         for k in self.others:
             S[where[k], where[e]] = S[where[e], where[k]].T
@@ -131,7 +149,9 @@ class Elimination(LeafEliminated):
             for block in self._root_blocks():
                 size_g = xp.cached(design.root_groups.size)[block.groups]
                 self.log_determinant += float(size_g @ block.log_determinant)
-                M -= xp.tensordot(block.coupling, size_g[:, None, None] * block.solved, axes=((0, 1), (0, 1)))  # (E7)
+                M -= xp.tensordot(
+                    block.coupling, size_g[:, None, None] * block.solved, axes=((0, 1), (0, 1))
+                )  # (E7)
         self.V = M
         if self.n_rest:
             self._lower = xp.cholesky(M, overwrite=True)
@@ -157,7 +177,9 @@ class Elimination(LeafEliminated):
             if l == m:
                 every = xp.arange(J)
                 counts = xp.cached(self.sums.counts[l])
-                block[every, :, every, :] = xp.eye(r) + counts[:, None, None] * self._g(l, l)  # (E1)
+                block[every, :, every, :] = xp.eye(r) + counts[:, None, None] * self._g(
+                    l, l
+                )  # (E1)
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
                 block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
@@ -168,10 +190,16 @@ class Elimination(LeafEliminated):
             step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
             for j in range(0, J, step):
                 gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
-                taken = gram.T @ (self.delta @ products) if few_counts else (gram.T @ self.delta) @ products  # (E5)
+                taken = (
+                    gram.T @ (self.delta @ products)
+                    if few_counts
+                    else (gram.T @ self.delta) @ products
+                )  # (E5)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
             if l != m:
-                M[self.rest_slice[m], self.rest_slice[l]] = M[self.rest_slice[l], self.rest_slice[m]].T
+                M[self.rest_slice[m], self.rest_slice[l]] = M[
+                    self.rest_slice[l], self.rest_slice[m]
+                ].T
         return M
 
     def _prepare_root(self) -> None:
@@ -181,7 +209,9 @@ class Elimination(LeafEliminated):
         H, values = self._g(e, a), self.xp.cached(self.design.leaf_counts[0])
         weighted = (values[:, None] * self.delta)[:, :, None]  # (C, r_e, 1)
         self.root_own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
-        self.root_rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
+        self.root_rest = {
+            l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest
+        }
 
     def _root_blocks(self) -> Iterator[RootBlock]:
         if self._only_root_block is not None:
@@ -203,7 +233,9 @@ class Elimination(LeafEliminated):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
                 table = xp.cached_dense_rows(met, part).reshape(g * J, n_counts)
                 blocks = (table @ self.root_rest[l].reshape(n_counts, -1)).reshape(g, J, r_a, r)
-                U[:, :, self.rest_slice[l]] = xp.permute(blocks, (0, 2, 1, 3)).reshape(g, r_a, J * r)
+                U[:, :, self.rest_slice[l]] = xp.permute(blocks, (0, 2, 1, 3)).reshape(
+                    g, r_a, J * r
+                )
             inverse = xp.linalg.solve(D, xp.broadcast_to(xp.eye(r_a), D.shape))
             block = RootBlock(part, inverse, U, inverse @ U, xp.linalg.slogdet(D)[1])
             if g == n_groups:
@@ -216,7 +248,9 @@ class Elimination(LeafEliminated):
         means: dict[int, AnyArray] = {}
         # Forward: the right-hand side less what leaf and root take off; of the root, only sums over its groups matter.
         reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
-        rest: AnyArray = xp.concatenate([xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)])
+        rest: AnyArray = xp.concatenate(
+            [xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)]
+        )
         if a is not None:
             groups = self.design.root_groups
             group_sums = xp.sum_by(groups.group, len(groups.size), reduced[a])
@@ -252,7 +286,10 @@ class Elimination(LeafEliminated):
             for start in range(0, len(members), step):
                 some = xp.asarray(members[start : start + step])
                 local = xp.cached(groups.group)[some] - block.groups.start
-                means[some] = xp.matmul(block.inverse[local], reduced[some][:, :, None])[:, :, 0] - shift[local]
+                means[some] = (
+                    xp.matmul(block.inverse[local], reduced[some][:, :, None])[:, :, 0]
+                    - shift[local]
+                )
         return means
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
@@ -267,7 +304,9 @@ class Elimination(LeafEliminated):
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             every = xp.arange(J)
-            if l == m:  # different classes of one view share no vector: only V's diagonal blocks count
+            if (
+                l == m
+            ):  # different classes of one view share no vector: only V's diagonal blocks count
                 own = V[every, :, every, :]
                 S[where[l], where[l]] = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
                 by_class[l] = own.sum(axis=0)
@@ -299,18 +338,28 @@ class Elimination(LeafEliminated):
             g = len(block.inverse)
             size = xp.cached(groups.size)[block.groups]
             leaves = xp.cached(groups.leaves)[block.groups]
-            met_rest = block.solved @ self.V  # D^-1 U V: minus the covariance of a root class with the rest (5.4)
-            cov = block.inverse + met_rest @ block.solved.mT  # Cov_g, of every root class of a group
+            met_rest = (
+                block.solved @ self.V
+            )  # D^-1 U V: minus the covariance of a root class with the rest (5.4)
+            cov = (
+                block.inverse + met_rest @ block.solved.mT
+            )  # Cov_g, of every root class of a group
             # A root class has leaves @ values = sum of m_g(nu) nu vectors, and a group has s_g classes.
             S[where[a], where[a]] += xp.tensordot(size * (leaves @ values), cov, axes=1)
             by_class[a] += xp.tensordot(size, cov, axes=1)
             # Phi_aa: every leaf class of count nu inside a root class sees the same Cov_g.
-            phi[:, columns[a], columns[a]] += ((size[:, None] * leaves).T @ cov.reshape(g, -1)).reshape(-1, r_a, r_a)
+            phi[:, columns[a], columns[a]] += (
+                (size[:, None] * leaves).T @ cov.reshape(g, -1)
+            ).reshape(-1, r_a, r_a)
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
                 # Phi_al: the covariance with rest class j, as often as its vectors fall into leaf classes of count nu.
-                table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(g, J, n_counts)
-                cross = xp.permute(met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3))
+                table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(
+                    g, J, n_counts
+                )
+                cross = xp.permute(
+                    met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3)
+                )
                 by_count = table.reshape(g * J, n_counts).T @ cross.reshape(g * J, r_a * r)
                 phi[:, columns[a], columns[l]] -= by_count.reshape(-1, r_a, r)
         for l in self.plan.rest:
@@ -327,7 +376,9 @@ class Elimination(LeafEliminated):
             own: AnyArray = block[every, :, every, :]
             return own
         if view == self.plan.root:
-            every_root: AnyArray = self._root_covariances()[self.xp.cached(self.design.root_groups.group)]
+            every_root: AnyArray = self._root_covariances()[
+                self.xp.cached(self.design.root_groups.group)
+            ]
             return every_root
         return self._leaf_covariances()
 
@@ -343,7 +394,9 @@ class Elimination(LeafEliminated):
         values, group = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[1])
         n_leaves, r_e = len(group), self.ranks[e]
         result: AnyArray = xp.empty((n_leaves, r_e, r_e))
-        size = max(self.ranks) * max(self.n_rest, r_e)  # several arrays of so many numbers a class at once
+        size = max(self.ranks) * max(
+            self.n_rest, r_e
+        )  # several arrays of so many numbers a class at once
         step = max(1, CHUNK_ELEMENTS // (8 * size))
         if a is not None:
             parent = xp.asarray(self.design.root_groups.group[tables[a].indices])
@@ -352,15 +405,22 @@ class Elimination(LeafEliminated):
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
             n, delta = values[group[part]], self.delta[group[part]]
-            XV, counts = xp.zeros((len(n), r_e, self.n_rest)), {}  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
+            XV, counts = (
+                xp.zeros((len(n), r_e, self.n_rest)),
+                {},
+            )  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
             for l in self.plan.rest:
                 some = tables[l][part]
                 counts[l] = xp.asarray(some.toarray())
                 few = some.nnz < FEW_MET * counts[l].shape[0] * counts[l].shape[1]
                 rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
-                summed = (xp.table(some) if few else counts[l]) @ rows  # classes that were met, before G_el
+                summed = (
+                    xp.table(some) if few else counts[l]
+                ) @ rows  # classes that were met, before G_el
                 XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
-            met = xp.zeros((len(n), r_e, r_e))  # X Cov(s_t) X': first Y_t V Y_t', then the root's three terms
+            met = xp.zeros(
+                (len(n), r_e, r_e)
+            )  # X Cov(s_t) X': first Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:
                 J, r = counts[l].shape[1], self.ranks[l]
                 wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
@@ -405,7 +465,9 @@ class ViewSums:
 def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
     """The sums of a view whose means are at hand."""
     weighted = n[:, None] * means
-    return ViewSums(F.T @ means, weighted.sum(axis=0), weighted.T @ means, means.sum(axis=0), means.T @ means)
+    return ViewSums(
+        F.T @ means, weighted.sum(axis=0), weighted.T @ means, means.sum(axis=0), means.T @ means
+    )
 
 
 class Leaf(Protocol):
@@ -436,7 +498,11 @@ class LeafRows:
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
         e, xp = design.plan.leaf, design.sums.xp
-        self.tables, self.F, self.n = design.leaf_tables, design.sums.sums[e], xp.cached(design.sums.counts[e])
+        self.tables, self.F, self.n = (
+            design.leaf_tables,
+            design.sums.sums[e],
+            xp.cached(design.sums.counts[e]),
+        )
         self.xp, self.delta = xp, delta[xp.cached(design.leaf_counts[1])]
         self._means = self.F @ LB
         self._means -= xp.outer(self.n, at_mean)  # (E2)

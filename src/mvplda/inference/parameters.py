@@ -50,9 +50,13 @@ class Parameters(Generic[A_co]):
             raise DataError("there is no loading: give {view: (D, rank)} for at least one view")
         for view, loading in B.items():
             if loading.ndim != 2 or len(loading) != D or not 1 <= loading.shape[1] <= D:
-                raise DataError(f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}")
+                raise DataError(
+                    f"the loading of {view!r} has shape ({D}, rank), rank 1 to {D}; got {loading.shape}"
+                )
         if n.shape not in ((D,), (D, D)):
-            raise DataError(f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}")
+            raise DataError(
+                f"the noise has shape ({D},) or ({D}, {D}), as the mean has width {D}; got {n.shape}"
+            )
         if not all(np.isfinite(array).all() for array in (m, n, *B.values())):
             raise DataError("the parameters are not all finite")
         return Parameters(m, tuple(B.values()), noise_of(n).checked().array)
@@ -79,11 +83,15 @@ class Parameters(Generic[A_co]):
 
     def on(self, xp: Numpy | Torch) -> Parameters[AnyArray]:
         """The same where sums are (``sums.xp``)."""
-        return Parameters(xp.asarray(self.mean), tuple(map(xp.asarray, self.loadings)), xp.asarray(self.noise))
+        return Parameters(
+            xp.asarray(self.mean), tuple(map(xp.asarray, self.loadings)), xp.asarray(self.noise)
+        )
 
     def on_host(self) -> Parameters:
         """The same as NumPy arrays."""
-        return Parameters(to_host(self.mean), tuple(map(to_host, self.loadings)), to_host(self.noise))
+        return Parameters(
+            to_host(self.mean), tuple(map(to_host, self.loadings)), to_host(self.noise)
+        )
 
     def check_finite(self, when: str) -> None:
         arrays = (self.mean, self.noise, *self.loadings)
@@ -198,7 +206,9 @@ class DiagonalNoise(Noise[A_co]):
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        variances = (diagonal_of(scatter) + model.weight * model.target) / (n + model.weight)  # (M3)
+        variances = (diagonal_of(scatter) + model.weight * model.target) / (
+            n + model.weight
+        )  # (M3)
         return cls._floored(variances, model.floor)
 
     @staticmethod
@@ -251,8 +261,12 @@ class IsotropicNoise(DiagonalNoise[A_co]):
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        variances = (diagonal_of(scatter) + model.weight * model.target) / (n + model.weight)  # (M3)
-        return cls._floored(namespace(variances).zeros_like(variances) + variances.mean(), model.floor)
+        variances = (diagonal_of(scatter) + model.weight * model.target) / (
+            n + model.weight
+        )  # (M3)
+        return cls._floored(
+            namespace(variances).zeros_like(variances) + variances.mean(), model.floor
+        )
 
 
 class FullNoise(Noise[A_co]):
@@ -289,7 +303,9 @@ class FullNoise(Noise[A_co]):
         try:
             lower: A_co = self.xp.cholesky(self.array)
         except np.linalg.LinAlgError as error:
-            raise NumericalError("the noise covariance is not positive definite: raise noise_floor") from error
+            raise NumericalError(
+                "the noise covariance is not positive definite: raise noise_floor"
+            ) from error
         return lower
 
     @cached_property
@@ -311,7 +327,9 @@ class FullNoise(Noise[A_co]):
         if _exceeds(self.array, floor * (1 + 1e-6)):
             return 0
         scale = np.sqrt(to_host(floor))
-        return int((np.linalg.eigvalsh(to_host(self.array) / np.outer(scale, scale)) <= 1 + 1e-6).sum())
+        return int(
+            (np.linalg.eigvalsh(to_host(self.array) / np.outer(scale, scale)) <= 1 + 1e-6).sum()
+        )
 
     def checked(self) -> Self:
         array = to_host(self.array)
@@ -325,7 +343,9 @@ class FullNoise(Noise[A_co]):
         return symmetric
 
 
-NOISES: dict[str, type[Noise[AnyArray]]] = {noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)}
+NOISES: dict[str, type[Noise[AnyArray]]] = {
+    noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)
+}
 """Every kind of noise that an estimator can be asked for, by name."""
 
 
@@ -363,7 +383,9 @@ class NoiseModel:
     weight: float = 0.0
 
     @classmethod
-    def of(cls, kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float) -> NoiseModel:
+    def of(
+        cls, kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float
+    ) -> NoiseModel:
         """What some data allow: the floor and the shrinkage are fractions of the columns' variances."""
         variance, constant = statistics.variance, statistics.constant_columns
         if len(constant) == len(variance):
@@ -372,7 +394,9 @@ class NoiseModel:
             )
         varying = np.delete(variance, constant)
         if varying.max() < 1e-280:
-            raise DataError(f"the largest variance of a column is {varying.max()}: scale the vectors up")
+            raise DataError(
+                f"the largest variance of a column is {varying.max()}: scale the vectors up"
+            )
         variance[constant] = np.median(varying)
         target = noise_of(NOISES[kind].nearest(DiagonalNoise(variance))).variances
         return cls(kind, floor * target, target, statistics.n * shrinkage / (1 - shrinkage))

@@ -59,7 +59,9 @@ class FactorisedElimination(LeafEliminated):
             self._eliminate_root(self.plan.root)
         self.V = {l: self._rest_covariances(l) for l in self.plan.rest}
         ends = np.cumsum([0, *(len(self.sums.counts[l]) * self.ranks[l] for l in self.plan.rest)])
-        self.rest_slice = {l: slice(int(ends[i]), int(ends[i + 1])) for i, l in enumerate(self.plan.rest)}
+        self.rest_slice = {
+            l: slice(int(ends[i]), int(ends[i + 1])) for i, l in enumerate(self.plan.rest)
+        }
 
     def _eliminate_root(self, a: int) -> None:
         """What a leaf class of every count adds to its root class, per vector; then the blocks of the root."""
@@ -67,7 +69,9 @@ class FactorisedElimination(LeafEliminated):
         H, r_a = self._g(e, a), self.ranks[a]
         weighted = (values[:, None] * self.by_count)[:, :, None]  # (C, r_e, 1)
         own = self._g(a, a) - np.matmul(H.T, weighted * H)  # (E6), (C, r_a, r_a)
-        self.root_rest = {l: self._g(a, l) - np.matmul(H.T, weighted * self._g(e, l)) for l in self.plan.rest}
+        self.root_rest = {
+            l: self._g(a, l) - np.matmul(H.T, weighted * self._g(e, l)) for l in self.plan.rest
+        }
         leaves = self.design.cooccurrence.leaves
         assert leaves is not None
         D = (leaves @ (values[:, None] * own.reshape(len(values), -1))).reshape(-1, r_a, r_a)
@@ -81,7 +85,11 @@ class FactorisedElimination(LeafEliminated):
         pairs = (self._g(e, l)[:, :, None] * self._g(e, l)[:, None, :]).reshape(-1, r * r)
         M = np.outer(self.sums.counts[l], self._g(l, l).reshape(-1))
         few_counts = len(self.by_count) < self.ranks[e]
-        M -= squares.T @ (self.by_count @ pairs) if few_counts else (squares.T @ self.by_count) @ pairs
+        M -= (
+            squares.T @ (self.by_count @ pairs)
+            if few_counts
+            else (squares.T @ self.by_count) @ pairs
+        )
         if a is not None:
             for part, coupling, solved in self._root_pairs(l):
                 taken = (coupling.transpose(0, 2, 1) @ solved).reshape(-1, r * r)
@@ -110,7 +118,9 @@ class FactorisedElimination(LeafEliminated):
             np.matmul(half.transpose(0, 2, 1), half, out=some)
         return blocks
 
-    def _root_pairs(self, l: int, wanted: Index | None = None) -> Iterator[tuple[Index | slice, Array, Array]]:
+    def _root_pairs(
+        self, l: int, wanted: Index | None = None
+    ) -> Iterator[tuple[Index | slice, Array, Array]]:
         """Pairs of root and rest classes in pieces, with U_qj and D_q^-1 U_qj, (p, r_a, r_l)."""
         a = self.plan.root
         assert a is not None
@@ -119,7 +129,11 @@ class FactorisedElimination(LeafEliminated):
         step = at_once(r_a * max(r_a, r))
         n_pairs = len(pairs.root) if wanted is None else len(wanted)
         for start in range(0, n_pairs, step):
-            part = slice(start, min(start + step, n_pairs)) if wanted is None else wanted[start : start + step]
+            part = (
+                slice(start, min(start + step, n_pairs))
+                if wanted is None
+                else wanted[start : start + step]
+            )
             coupling = (pairs.met[part] @ flat).reshape(-1, r_a, r)
             yield part, coupling, self.root_inverse[pairs.root[part]] @ coupling
 
@@ -141,7 +155,10 @@ class FactorisedElimination(LeafEliminated):
             )
             self.products = found.iterations
             if not found.converged:
-                logger.warning("conjugate gradients stopped after %d products: the bound is loose", found.iterations)
+                logger.warning(
+                    "conjugate gradients stopped after %d products: the bound is loose",
+                    found.iterations,
+                )
             means = self._by_view(found.x)
         if a is not None:
             met = self._forward(means)[1]
@@ -159,7 +176,9 @@ class FactorisedElimination(LeafEliminated):
             parts = []
             for l in self.plan.rest:
                 z = rng.standard_normal((*self.V[l].shape[:2], 1))
-                parts.append(np.linalg.solve(np.linalg.cholesky(self.V[l]).transpose(0, 2, 1), z).reshape(-1))
+                parts.append(
+                    np.linalg.solve(np.linalg.cholesky(self.V[l]).transpose(0, 2, 1), z).reshape(-1)
+                )
             total += excess_log(self._apply, self._precondition, np.concatenate(parts), products)
         return total / (2 * probes)  # (I4)
 
@@ -167,13 +186,17 @@ class FactorisedElimination(LeafEliminated):
         return {l: x[s].reshape(-1, self.ranks[l]) for l, s in self.rest_slice.items()}
 
     def _precondition(self, x: Array) -> Array:
-        return np.concatenate([_times(self.V[l], part).reshape(-1) for l, part in self._by_view(x).items()])
+        return np.concatenate(
+            [_times(self.V[l], part).reshape(-1) for l, part in self._by_view(x).items()]
+        )
 
     def _apply(self, x: Array) -> Array:
         """M x, without M: the rest's own precision, less what goes by way of leaf and root."""
         parts = self._by_view(x)
         leaf, root = self._forward(parts)
-        taken = self._backward(leaf, None if self.plan.root is None else _times(self.root_inverse, root))
+        taken = self._backward(
+            leaf, None if self.plan.root is None else _times(self.root_inverse, root)
+        )
         result = np.empty_like(x)
         for l, out in self._by_view(result).items():
             np.subtract(parts[l], taken[l], out=out)
@@ -232,12 +255,19 @@ class FactorisedElimination(LeafEliminated):
         return self.xp.asarray(S), tuple(map(self.xp.asarray, by_class))
 
     def _root_sums(self, a: int, S: Array, by_class: list[AnyArray], phi: Array) -> None:
-        r_a, where, columns, leaves = self.ranks[a], self.where, self.columns, self.design.cooccurrence.leaves
+        r_a, where, columns, leaves = (
+            self.ranks[a],
+            self.where,
+            self.columns,
+            self.design.cooccurrence.leaves,
+        )
         assert leaves is not None
         covariance = self._root_covariances(phi)
         S[where[a], where[a]] = np.tensordot(self.sums.counts[a], covariance, axes=1)
         by_class[a] = covariance.sum(axis=0)
-        phi[:, columns[a], columns[a]] = (leaves.T @ covariance.reshape(-1, r_a * r_a)).reshape(-1, r_a, r_a)
+        phi[:, columns[a], columns[a]] = (leaves.T @ covariance.reshape(-1, r_a * r_a)).reshape(
+            -1, r_a, r_a
+        )
         for l in self.plan.rest:
             phi[:, columns[l], columns[a]] = phi[:, columns[a], columns[l]].transpose(0, 2, 1)
             S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
@@ -254,7 +284,9 @@ class FactorisedElimination(LeafEliminated):
             for part, _, solved in self._root_pairs(l):
                 minus_cross = solved @ self.V[l][pairs.rest[part]]
                 own = minus_cross @ solved.transpose(0, 2, 1)
-                add_rows(covariance.reshape(-1, r_a * r_a), pairs.root[part], own.reshape(-1, r_a * r_a))
+                add_rows(
+                    covariance.reshape(-1, r_a * r_a), pairs.root[part], own.reshape(-1, r_a * r_a)
+                )
                 if phi is not None:
                     met = pairs.met[part].T @ minus_cross.reshape(len(solved), -1)
                     phi[:, self.columns[a], self.columns[l]] -= met.reshape(-1, r_a, self.ranks[l])
@@ -303,8 +335,12 @@ class FactorisedElimination(LeafEliminated):
         for some, _, solved in self._root_pairs(l, wanted):
             cross[done : done + len(solved)] = solved @ self.V[l][pairs.rest[some]]
             done += len(solved)
-        met = sparse.csr_array((table.data, local.reshape(-1), table.indptr), shape=(table.shape[0], len(wanted)))
-        return np.asarray(met @ cross.reshape(len(wanted), -1)).reshape(-1, self.ranks[a], self.ranks[l])
+        met = sparse.csr_array(
+            (table.data, local.reshape(-1), table.indptr), shape=(table.shape[0], len(wanted))
+        )
+        return np.asarray(met @ cross.reshape(len(wanted), -1)).reshape(
+            -1, self.ranks[a], self.ranks[l]
+        )
 
 
 def at_once(elements: int) -> int:
@@ -384,7 +420,10 @@ def conjugate_gradients(
 
 
 def excess_log(
-    apply: Callable[[Array], Array], precondition: Callable[[Array], Array], probe: Array, products: int
+    apply: Callable[[Array], Array],
+    precondition: Callable[[Array], Array],
+    probe: Array,
+    products: int,
 ) -> float:
     """z' (A - I - log A) z for A = P^(1/2) M P^(1/2), where `probe` is P^(-1/2) z.
 
@@ -392,7 +431,9 @@ def excess_log(
     tridiagonal matrix whose eigenvalues and first components are a quadrature rule of A.
     """
     size = float(probe @ precondition(probe))
-    found = conjugate_gradients(apply, precondition, probe, tolerance=1e-14 * size, max_iter=products)
+    found = conjugate_gradients(
+        apply, precondition, probe, tolerance=1e-14 * size, max_iter=products
+    )
     if not found.steps:
         return 0.0
     alpha, beta = np.array(found.steps), np.array(found.ratios[:-1])

@@ -58,7 +58,9 @@ class _TableReader:
                 self._cuts = list(accumulate(self._lengths()))
         return self._cuts
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[Batch]:
         wanted = [self.field.name, *dict.fromkeys(columns)]
         if ids and self.id_column is None:
             fail(
@@ -75,7 +77,9 @@ class _TableReader:
             parts = range(bisect_right(cuts, rows[0]) - 1, bisect_left(cuts, rows[1]))
         with wrap_reader_errors(self.path, self.what):
             for batch in self._record_batches(step, wanted, parts):
-                batch.validate(full=True)  # offsets and lengths of a damaged file would lead out of its memory
+                batch.validate(
+                    full=True
+                )  # offsets and lengths of a damaged file would lead out of its memory
                 for start in range(0, batch.num_rows, step):
                     some = batch.slice(start, step)
                     X = as_rows(self.path, some.column(self.field.name), self.field)
@@ -97,7 +101,10 @@ class ParquetReader(_TableReader):
         parquet = need("pyarrow.parquet")
         # buffered streams: a row group is never read whole
         return parquet.ParquetFile(
-            self.source.file, pre_buffer=False, buffer_size=STREAM_BYTES, page_checksum_verification=True
+            self.source.file,
+            pre_buffer=False,
+            buffer_size=STREAM_BYTES,
+            page_checksum_verification=True,
         )
 
     def _schema(self) -> Any:
@@ -111,7 +118,9 @@ class ParquetReader(_TableReader):
     def _record_batches(self, step: int, columns: list[str], parts: range | None) -> Iterator[Any]:
         groups = None if parts is None else list(parts)
         with self._open() as file:
-            yield from file.iter_batches(batch_size=step, row_groups=groups, columns=columns, use_threads=False)
+            yield from file.iter_batches(
+                batch_size=step, row_groups=groups, columns=columns, use_threads=False
+            )
 
 
 class ArrowReader(_TableReader):
@@ -131,7 +140,9 @@ class ArrowReader(_TableReader):
         arrow, ipc = need("pyarrow"), need("pyarrow.ipc")
         if not self._filed():
             return []
-        with arrow.memory_map(self.source.file) as source:  # of a map nothing but the headers is read
+        with arrow.memory_map(
+            self.source.file
+        ) as source:  # of a map nothing but the headers is read
             file = ipc.open_file(source)
             return [file.get_batch(i).num_rows for i in range(file.num_record_batches)]
 
@@ -146,7 +157,9 @@ class ArrowReader(_TableReader):
                 yield from ipc.open_stream(source)
 
 
-def choose_columns(path: str, schema: Any, vectors: str | None, ids: str | None) -> tuple[Any, str | None]:
+def choose_columns(
+    path: str, schema: Any, vectors: str | None, ids: str | None
+) -> tuple[Any, str | None]:
     """The field of the vectors, and the column of ids if there is one."""
     types = need("pyarrow").types
     wide = [f.name for f in schema if is_vectors(f.type)]
@@ -155,7 +168,10 @@ def choose_columns(path: str, schema: Any, vectors: str | None, ids: str | None)
         fail(path, f"expected vectors in a column {vectors!r}; {found}")
     chosen = _chosen(wide, VECTOR_COLUMNS if vectors is None else (vectors,))
     if chosen is None:
-        fail(path, f"expected one column of vectors, called {VECTOR_COLUMNS[0]!r} or named by you; {found}")
+        fail(
+            path,
+            f"expected one column of vectors, called {VECTOR_COLUMNS[0]!r} or named by you; {found}",
+        )
     if ids is not None and ids not in schema.names:
         fail(path, f"expected ids in a column {ids!r}; {found}")
     texts = [f.name for f in schema if types.is_string(f.type) or types.is_large_string(f.type)]
@@ -204,10 +220,17 @@ def as_rows(path: str, column: Any, field: Any) -> NDArray[Any]:
     if arrow.types.is_fixed_size_binary(kind):
         dtype = np.dtype((field.metadata or {}).get(FLOAT_TYPE, b"<f4").decode())
         if dtype.kind != "f" or kind.byte_width % dtype.itemsize:
-            fail(path, f"vectors of {kind.byte_width} bytes; expected a multiple of {dtype.itemsize}, for {dtype}")
+            fail(
+                path,
+                f"vectors of {kind.byte_width} bytes; expected a multiple of {dtype.itemsize}, for {dtype}",
+            )
         width = kind.byte_width // dtype.itemsize
         buffer = column.buffers()[1]
-        X = np.frombuffer(buffer, dtype, count=n * width, offset=column.offset * kind.byte_width) if n else np.empty(0)
+        X = (
+            np.frombuffer(buffer, dtype, count=n * width, offset=column.offset * kind.byte_width)
+            if n
+            else np.empty(0)
+        )
         X = X.reshape(n, width)
     elif arrow.types.is_fixed_size_list(kind):
         width = kind.list_size
@@ -280,7 +303,9 @@ def read_hdf5_arrays(path: PathLike, keys: Sequence[str] | None = None) -> dict[
 
     def collect(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            arrays[name] = np.asarray(item.asstr()[()] if h5py.check_string_dtype(item.dtype) else item[()])
+            arrays[name] = np.asarray(
+                item.asstr()[()] if h5py.check_string_dtype(item.dtype) else item[()]
+            )
 
     with h5py.File(path, "r") as file:
         if keys is None:
@@ -294,4 +319,6 @@ def write_hdf5(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
     h5py = need("h5py")
     with h5py.File(parts[0], "w") as file:
         file.create_dataset("X", data=X)
-        file.create_dataset("ids", data=np.array(ids.tolist(), dtype=object), dtype=h5py.string_dtype())
+        file.create_dataset(
+            "ids", data=np.array(ids.tolist(), dtype=object), dtype=h5py.string_dtype()
+        )

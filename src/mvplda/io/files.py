@@ -66,7 +66,9 @@ def must_exist(path: PathLike) -> None:
 
 def is_stream(path: PathLike) -> bool:
     """Whether this can be read only once: standard input, a pipe, a device."""
-    return str(path) == STANDARD or (Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir())
+    return str(path) == STANDARD or (
+        Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
+    )
 
 
 _DRAINED: list[Any] = []
@@ -171,9 +173,17 @@ def split_lines(path: PathLike, data: bytes, first: int) -> list[bytes]:
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        fail(path, f"not UTF-8 text ({error.reason}): convert the file", first + data.count(b"\n", 0, error.start))
+        fail(
+            path,
+            f"not UTF-8 text ({error.reason}): convert the file",
+            first + data.count(b"\n", 0, error.start),
+        )
     if b"\0" in data:
-        fail(path, "not a text file: it holds zero bytes", first + data.count(b"\n", 0, data.index(b"\0")))
+        fail(
+            path,
+            "not a text file: it holds zero bytes",
+            first + data.count(b"\n", 0, data.index(b"\0")),
+        )
     return data.split(b"\n")
 
 
@@ -210,7 +220,11 @@ def line_of(source: OnDisk, entry: int) -> int:
 
 def as_text(value: object) -> str:
     """A field as text; of a table with types true is 1."""
-    return value.decode() if isinstance(value, bytes) else str(int(value) if isinstance(value, bool) else value)
+    return (
+        value.decode()
+        if isinstance(value, bytes)
+        else str(int(value) if isinstance(value, bool) else value)
+    )
 
 
 def as_names(path: PathLike, fields: Iterable[object]) -> Names:
@@ -219,8 +233,12 @@ def as_names(path: PathLike, fields: Iterable[object]) -> Names:
     longest = max(map(len, names), default=0)
     if longest > LONGEST_ID:
         name = next(name for name in names if len(name) == longest)
-        fail(path, f"an id of {longest} characters ({name[:20]!r}...); expected at most {LONGEST_ID}")
-    return np.array(names, dtype=f"U{max(longest, 1)}")  # told its width, NumPy need not look for it
+        fail(
+            path, f"an id of {longest} characters ({name[:20]!r}...); expected at most {LONGEST_ID}"
+        )
+    return np.array(
+        names, dtype=f"U{max(longest, 1)}"
+    )  # told its width, NumPy need not look for it
 
 
 def check_id(name: object) -> str:
@@ -238,7 +256,11 @@ def check_ids(names: Iterable[object]) -> list[str]:
     """Ids that lines can hold."""
     texts = [str(name) for name in names]
     joined = "".join(texts)
-    if not all(texts) or any(c in joined for c in BLANKS + "\0") or max(map(len, texts), default=0) > LONGEST_ID:
+    if (
+        not all(texts)
+        or any(c in joined for c in BLANKS + "\0")
+        or max(map(len, texts), default=0) > LONGEST_ID
+    ):
         for text in texts:
             check_id(text)
     return texts
@@ -285,7 +307,11 @@ def needed(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
     """Where a column stands that must be there."""
     place = column_of(header, names)
     if place is None:
-        fail(path, f"expected a column called {' or '.join(names[:4])}; the header has {', '.join(header)}", 1)
+        fail(
+            path,
+            f"expected a column called {' or '.join(names[:4])}; the header has {', '.join(header)}",
+            1,
+        )
     return place
 
 
@@ -320,7 +346,9 @@ def table_blocks(source: OnDisk, format: str) -> tuple[list[str], Iterator[Colum
             header = list(map(as_text, rows[filled]))
             rest = chain([(first + filled + 1, rows[filled + 1 :])], blocks)
             expected = f"{len(header)} field(s), as in the header {', '.join(header)}"
-            found = _columns(source, rest, [len(header)], expected, "the file has a header and no lines")
+            found = _columns(
+                source, rest, [len(header)], expected, "the file has a header and no lines"
+            )
             return [name.strip() for name in header], found
     fail(source.name, "the file is empty; expected a header")
 
@@ -336,7 +364,11 @@ def read_table(path: PathLike, format: str) -> tuple[list[str], list[list[Any]]]
 
 
 def _columns(
-    source: OnDisk, blocks: Iterable[tuple[int, list[Any]]], widths: Sequence[int], expected: str, nothing: str
+    source: OnDisk,
+    blocks: Iterable[tuple[int, list[Any]]],
+    widths: Sequence[int],
+    expected: str,
+    nothing: str,
 ) -> Iterator[Columns]:
     width = 0
     for first, rows in blocks:
@@ -366,7 +398,10 @@ def _row_blocks(source: OnDisk, separator: str | None) -> Iterator[tuple[int, li
             yield first, [line.split() for line in lines]
         elif separator == ",":
             if any(b'"' in line for line in lines):
-                lines = [*lines, *(line for _, more in blocks for line in more)]  # what is quoted may go on in the next
+                lines = [
+                    *lines,
+                    *(line for _, more in blocks for line in more),
+                ]  # what is quoted may go on in the next
             yield first, _comma_rows(source.name, lines, first)
         else:
             yield first, [line.decode().split(separator) if line.strip() else [] for line in lines]
@@ -374,12 +409,17 @@ def _row_blocks(source: OnDisk, separator: str | None) -> Iterator[tuple[int, li
 
 def _comma_rows(path: PathLike, lines: Sequence[bytes], first: int) -> list[list[str]]:
     if not any(b'"' in line for line in lines):
-        return [[field.strip(" \t") for field in line.decode().split(",")] if line.strip() else [] for line in lines]
+        return [
+            [field.strip(" \t") for field in line.decode().split(",")] if line.strip() else []
+            for line in lines
+        ]
     reader = csv.reader(io.StringIO(b"\n".join(lines).decode()), strict=True, skipinitialspace=True)
     rows: list[list[str]] = []
     try:
         for row in reader:
-            rows.extend([[]] * (reader.line_num - 1 - len(rows)))  # a quoted line end: keep row i at line first + i
+            rows.extend(
+                [[]] * (reader.line_num - 1 - len(rows))
+            )  # a quoted line end: keep row i at line first + i
             rows.append(row)
     except csv.Error as error:
         fail(path, f"not a table of comma-separated values: {error}", first - 1 + reader.line_num)
@@ -399,7 +439,9 @@ def _parquet_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
                 batch.validate(full=True)
                 for name, column in zip(header, batch.columns, strict=True):
                     if column.null_count:
-                        fail(source.name, f"{column.null_count} value(s) of column {name!r} are null")
+                        fail(
+                            source.name, f"{column.null_count} value(s) of column {name!r} are null"
+                        )
                 fields = [column.to_pylist() for column in batch.columns]
                 yield Columns(fields, range(rows + 1, rows + 1 + batch.num_rows))
                 rows += batch.num_rows
@@ -435,10 +477,15 @@ def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None
 
         def table() -> Any:
             some = list(islice(rows, WRITTEN_ROWS))
-            return arrow.table({name: [row[place] for row in some] for place, name in enumerate(columns)})
+            return arrow.table(
+                {name: [row[place] for row in some] for place, name in enumerate(columns)}
+            )
 
         first = table()
-        with atomic_write(path) as (part,), parquet.ParquetWriter(part, first.schema, write_page_checksum=True) as file:
+        with (
+            atomic_write(path) as (part,),
+            parquet.ParquetWriter(part, first.schema, write_page_checksum=True) as file,
+        ):
             file.write_table(first)
             while (more := table()).num_rows:
                 file.write_table(more)
@@ -453,7 +500,9 @@ def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None
 
 def suffix_format(path: PathLike) -> str | None:
     """The format that a suffix names beyond doubt."""
-    return {".parquet": "parquet", ".csv": "csv"}.get(Path(str(path).removesuffix(".gz")).suffix.lower())
+    return {".parquet": "parquet", ".csv": "csv"}.get(
+        Path(str(path).removesuffix(".gz")).suffix.lower()
+    )
 
 
 class Coder:
@@ -511,7 +560,9 @@ def read_map(path: PathLike) -> dict[str, str]:
 def read_groups(path: PathLike) -> dict[str, tuple[str, ...]]:
     """Groups such as ``spk2utt`` or an enrolment list: name, then ids."""
     entries = _entries(path, "'name id id ...'")
-    return {name: tuple(part.decode() for part in rest.encode().split()) for _, name, rest in entries}
+    return {
+        name: tuple(part.decode() for part in rest.encode().split()) for _, name, rest in entries
+    }
 
 
 def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
@@ -532,7 +583,9 @@ def write_groups(path: PathLike, groups: Mapping[str, Sequence[str]]) -> None:
     lines = []
     for name, members in groups.items():
         if isinstance(members, str) or not len(members):
-            raise LabelError(f"the group {name!r} has {members!r}; expected a sequence of at least one id")
+            raise LabelError(
+                f"the group {name!r} has {members!r}; expected a sequence of at least one id"
+            )
         lines.append(" ".join([check_id(name), *map(check_id, members)]))
     write_text(path, lines)
 
@@ -557,7 +610,9 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, 
             )
         missing = [name for name, value in zip(names, column, strict=True) if value is None]
         if missing:
-            warnings.warn(unlabelled(view, str(path), len(missing), len(names), missing[0]), stacklevel=2)
+            warnings.warn(
+                unlabelled(view, str(path), len(missing), len(names), missing[0]), stacklevel=2
+            )
         labels[view] = column
     return labels
 
@@ -610,7 +665,9 @@ class Reader(Protocol):
     def cuts(self) -> Sequence[int]:
         """Rows at which the file can be cut, the last one its end; none where it must be read from its beginning."""
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[Batch]:
         """All rows, or those between two cuts."""
 
 
@@ -624,7 +681,9 @@ def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
 Vectors = FloatArray
 
 
-def stacked(path: PathLike, ids: Sequence[str], rows: Sequence[NDArray[Any]], width: int | None = None) -> Vectors:
+def stacked(
+    path: PathLike, ids: Sequence[str], rows: Sequence[NDArray[Any]], width: int | None = None
+) -> Vectors:
     """Rows of equal width as one array; one of another width than the first, or than the given, is named."""
     if not rows:
         fail(path, "the file holds no vectors")

@@ -24,7 +24,19 @@ from numpy.typing import NDArray
 from .._typing import PathLike
 from ..exceptions import ParameterError
 from ..persistence import STANDARD
-from .files import LONGEST_ID, Batch, Names, OnDisk, Rows, Vectors, fail, is_stream, lines_of, rows_of_batch, stacked
+from .files import (
+    LONGEST_ID,
+    Batch,
+    Names,
+    OnDisk,
+    Rows,
+    Vectors,
+    fail,
+    is_stream,
+    lines_of,
+    rows_of_batch,
+    stacked,
+)
 
 Buffer = bytes | mmap.mmap
 PREFIX = re.compile(r"(ark|scp)((?:,\w+)*):(.*)", re.DOTALL)
@@ -108,7 +120,9 @@ class KaldiReader:
     def cuts(self) -> Sequence[int]:
         return ()
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[Batch]:
         entries = self._of_script() if self.scp is not None else self._of_archive()
         step = FIRST_ROWS
         width: int | None = None
@@ -121,7 +135,11 @@ class KaldiReader:
                 if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
                     data.madvise(mmap.MADV_DONTNEED)
         if width is None:
-            what = "archive is empty" if self.scp is None else "script is empty; expected lines of 'id archive:offset'"
+            what = (
+                "archive is empty"
+                if self.scp is None
+                else "script is empty; expected lines of 'id archive:offset'"
+            )
             fail(self.path, f"the {what}")
 
     def _of_script(self) -> Iterator[Entry]:
@@ -139,7 +157,11 @@ class KaldiReader:
                     number,
                 )
             if where.endswith("]"):
-                fail(self.path, f"{name!r} asks for a part of a matrix, {where!r}; expected a vector", number)
+                fail(
+                    self.path,
+                    f"{name!r} asks for a part of a matrix, {where!r}; expected a vector",
+                    number,
+                )
             archive, colon, offset = where.rpartition(":")
             if not colon or not (offset.isascii() and offset.isdecimal() and len(offset) < 19):
                 archive, offset = where, "0"
@@ -156,13 +178,18 @@ class KaldiReader:
             number += 1
             end = _end_of_id(data, place)
             if end < 0:
-                fail(self.path, f"entry {number} (byte {place}): the file ends, or turns to noise, within an id")
+                fail(
+                    self.path,
+                    f"entry {number} (byte {place}): the file ends, or turns to noise, within an id",
+                )
             name = _name(self.path, data[place:end], number)
             entry = name, self.path, end + 1, number
             yield entry
             head = _plain_header(data, end + 1)
             behind = end + 1 + head[1] if head is not None else len(data) + 1
-            place = behind if behind <= len(data) else end_of_vector(data, end + 1, self._where(entry))
+            place = (
+                behind if behind <= len(data) else end_of_vector(data, end + 1, self._where(entry))
+            )
 
     def _where(self, entry: Entry) -> str:
         """How errors call an entry."""
@@ -182,7 +209,10 @@ class KaldiReader:
                 X = stacked(self.path, [name for name, _, _, _ in some], rows, width)
             parts.append(X)
             if width is not None and X.shape[1] != width:
-                fail(self.path, f"the vector of {some[0][0]!r} has width {X.shape[1]}; those before have {width}")
+                fail(
+                    self.path,
+                    f"the vector of {some[0][0]!r} has width {X.shape[1]}; those before have {width}",
+                )
             width = X.shape[1]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -219,7 +249,10 @@ def _binary_header(data: Buffer, place: int, where: str) -> _Header:
     kind = bytes(data[place:end]) if end >= 0 else b""
     if kind not in FLOATS and kind not in PACKED:
         found = bytes(data[place : place + 5])
-        fail(where, f"expected a vector of floats (FV, DV); the entry begins with {found!r}, or the file ends there")
+        fail(
+            where,
+            f"expected a vector of floats (FV, DV); the entry begins with {found!r}, or the file ends there",
+        )
     place, shape = end + 1, []
     if kind in PACKED:
         head = bytes(data[place : place + 16])
@@ -240,7 +273,10 @@ def _binary_header(data: Buffer, place: int, where: str) -> _Header:
     if kind == b"CM":
         size += 8 * max(shape[1], 0)
     if min(shape) < 0 or size > len(data) - place:
-        fail(where, f"truncated: the entry has shape {tuple(shape)}, {len(data) - place} bytes are left in the file")
+        fail(
+            where,
+            f"truncated: the entry has shape {tuple(shape)}, {len(data) - place} bytes are left in the file",
+        )
     return _Header(kind, tuple(shape), place, place + size)
 
 
@@ -256,24 +292,41 @@ def read_binary(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int
     return array.astype(dtype.newbyteorder("=")), end
 
 
-def _unpacked(data: Buffer, kind: bytes, shape: tuple[int, ...], start: int, end: int) -> NDArray[Any]:
+def _unpacked(
+    data: Buffer, kind: bytes, shape: tuple[int, ...], start: int, end: int
+) -> NDArray[Any]:
     """A compressed matrix: numbers from 0 to 255 or 65535 between a least and a greatest value.
 
     In the kind CM every column has four such numbers, its quartiles, and its bytes lie between those.
     """
     least, span = struct.unpack("<ff", data[start - 16 : start - 8])
     if kind != b"CM":
-        codes = np.frombuffer(data, PACKED[kind], (end - start) // np.dtype(PACKED[kind]).itemsize, start)
+        codes = np.frombuffer(
+            data, PACKED[kind], (end - start) // np.dtype(PACKED[kind]).itemsize, start
+        )
         top = 65535.0 if kind == b"CM2" else 255.0
         values: NDArray[Any] = least + codes.astype(np.float32) * span / top
         return values.astype(np.float32).reshape(shape)
     rows, columns = shape
     marks = np.frombuffer(data, "<u2", 4 * columns, start).astype(np.float32)
-    p0, p25, p75, p100 = (least + marks * span / 65535.0).astype(np.float32).reshape(columns, 4, 1).transpose(1, 0, 2)
-    codes = np.frombuffer(data, np.uint8, rows * columns, start + 8 * columns).astype(np.float32).reshape(columns, rows)
+    p0, p25, p75, p100 = (
+        (least + marks * span / 65535.0)
+        .astype(np.float32)
+        .reshape(columns, 4, 1)
+        .transpose(1, 0, 2)
+    )
+    codes = (
+        np.frombuffer(data, np.uint8, rows * columns, start + 8 * columns)
+        .astype(np.float32)
+        .reshape(columns, rows)
+    )
     low, high = codes <= 64, codes > 192
     middle = p25 + (p75 - p25) * (codes - 64) / 128
-    found = np.where(low, p0 + (p25 - p0) * codes / 64, np.where(high, p75 + (p100 - p75) * (codes - 192) / 63, middle))
+    found = np.where(
+        low,
+        p0 + (p25 - p0) * codes / 64,
+        np.where(high, p75 + (p100 - p75) * (codes - 192) / 63, middle),
+    )
     return np.asarray(found.T, dtype=np.float32)
 
 
@@ -283,7 +336,10 @@ def _brackets(data: Buffer, place: int, where: str) -> tuple[int, int]:
     if bytes(data[start : start + 1]) != b"[":
         found = bytes(data[start : start + 10])
         fail(
-            where, f"expected '[' or a binary vector; got {found!r}" if found else "truncated: the entry has no vector"
+            where,
+            f"expected '[' or a binary vector; got {found!r}"
+            if found
+            else "truncated: the entry has no vector",
         )
     end = data.find(b"]", start)
     if end < 0:
@@ -303,13 +359,20 @@ def read_text(data: Buffer, place: int, where: str) -> tuple[NDArray[Any], int]:
     if len({len(row) for row in values}) > 1:
         fail(where, "the rows of the matrix differ in length")
     array = np.array(values, dtype=np.float64)
-    return array[0] if len(rows) == 1 else array.reshape(len(rows), -1) if rows else np.empty(0), end + 1
+    return array[0] if len(rows) == 1 else array.reshape(len(rows), -1) if rows else np.empty(
+        0
+    ), end + 1
 
 
 def _plain_header(data: Buffer, place: int) -> tuple[str, int] | None:
     """Type and bytes, with its header, of a binary vector of floats; None where something else stands."""
     head = data[place : place + 10]
-    if len(head) < 10 or head[:2] != BINARY or head[2:4] not in (b"FV", b"DV") or head[4:6] != b" \4":
+    if (
+        len(head) < 10
+        or head[:2] != BINARY
+        or head[2:4] not in (b"FV", b"DV")
+        or head[4:6] != b" \4"
+    ):
         return None
     count = int.from_bytes(head[6:], "little", signed=True)
     return (FLOATS[head[2:4]], 10 + count * (4 if head[2:4] == b"FV" else 8)) if count > 0 else None
@@ -325,7 +388,9 @@ def _gathered(data: Buffer, places: Sequence[int]) -> NDArray[Any] | None:
     rows = np.lib.stride_tricks.sliding_window_view(raw, size)[np.array(places)]
     if not (rows[:, :10] == rows[0, :10]).all():
         return None
-    return np.ascontiguousarray(rows[:, 10:]).view(dtype).astype(dtype.newbyteorder("="), copy=False)
+    return (
+        np.ascontiguousarray(rows[:, 10:]).view(dtype).astype(dtype.newbyteorder("="), copy=False)
+    )
 
 
 def _mapped(source: OnDisk) -> Buffer:

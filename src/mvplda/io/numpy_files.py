@@ -45,7 +45,11 @@ class Header(NamedTuple):
 def read_header(file: Any) -> Header:
     """The header of the array that begins here."""
     version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
     with PARSING:
         shape, fortran, dtype = read(file)
     return Header(shape, dtype, fortran and len(shape) > 1 and min(shape) > 1)
@@ -81,12 +85,19 @@ class NpyReader:
     def cuts(self) -> Sequence[int]:
         return range(1, self.header.shape[0] + 1)
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[Batch]:
         n, width = self.header.shape
         first, end = rows or (0, n)
-        names = islice(lines_of(OnDisk(self.id_file)), first, None) if ids and self.has_ids else None
+        names = (
+            islice(lines_of(OnDisk(self.id_file)), first, None) if ids and self.has_ids else None
+        )
         step = rows_of_batch(batch_bytes, width * self.header.dtype.itemsize)
-        with wrap_reader_errors(self.path, "a NumPy array"), open(self.source.file, "rb", buffering=0) as file:
+        with (
+            wrap_reader_errors(self.path, "a NumPy array"),
+            open(self.source.file, "rb", buffering=0) as file,
+        ):
             for start in range(first, end, step):
                 stop = min(start + step, end)
                 some: list[str] | None = None
@@ -97,7 +108,11 @@ class NpyReader:
                 elif ids:
                     some = list(map(str, range(start, stop)))
                 yield Batch(self._rows(file, start, stop), some)
-        if names is not None and end == n and (more := sum(bool(name.strip(b" \t")) for name in names)):
+        if (
+            names is not None
+            and end == n
+            and (more := sum(bool(name.strip(b" \t")) for name in names))
+        ):
             self._miscounted(n + more)
 
     def _rows(self, file: BinaryIO, start: int, stop: int) -> NDArray[Any]:
@@ -105,15 +120,24 @@ class NpyReader:
         if self.header.fortran:
             table = np.memmap(self.source.file, dtype, "r", self.offset, (n, width), order="F")
             return np.array(table[start:stop], dtype=dtype.newbyteorder("="), order="C")
-        file.seek(self.offset + start * width * dtype.itemsize)  # read, not mapped: pages that were used would stay
+        file.seek(
+            self.offset + start * width * dtype.itemsize
+        )  # read, not mapped: pages that were used would stay
         return _filled(self.path, file, (stop - start, width), dtype)
 
     def _named(self, lines: Iterator[bytes], count: int) -> list[str]:
         names = texts_of(lines, count)
-        return [name.strip(" \t") for name in names] if any(c in "".join(names) for c in " \t") else names
+        return (
+            [name.strip(" \t") for name in names]
+            if any(c in "".join(names) for c in " \t")
+            else names
+        )
 
     def _miscounted(self, count: int) -> NoReturn:
-        fail(self.id_file, f"{count} ids for the {self.header.shape[0]} vectors of {self.path}; expected as many")
+        fail(
+            self.id_file,
+            f"{count} ids for the {self.header.shape[0]} vectors of {self.path}; expected as many",
+        )
 
 
 class KeyedReader:
@@ -130,7 +154,9 @@ class KeyedReader:
             fail(self.path, "the file holds no arrays")
         shapes = ", ".join(f"{key} {header.shape}" for key, header in self.headers.items())
         wanted = VECTOR_KEYS if vectors is None else (vectors,)
-        self.key = next((k for k in wanted if k in self.headers and len(self.headers[k].shape) == 2), None)
+        self.key = next(
+            (k for k in wanted if k in self.headers and len(self.headers[k].shape) == 2), None
+        )
         if self.key is None and vectors is None:
             self.key = self._one_table()
         self.id_column: str | None = None
@@ -147,19 +173,32 @@ class KeyedReader:
         _check_vectors(self.path, self.headers[self.key])
         if ids is not None and ids not in self.headers:
             fail(self.path, f"expected ids in an array {ids!r}; there are {shapes}")
-        self.id_column = next((k for k in (ID_KEYS if ids is None else (ids,)) if k in self.headers), None)
+        self.id_column = next(
+            (k for k in (ID_KEYS if ids is None else (ids,)) if k in self.headers), None
+        )
         self.has_ids = self.id_column is not None
         if self.id_column is not None and len(self.headers[self.id_column].shape) != 1:
-            fail(self.path, f"the ids have shape {self.headers[self.id_column].shape}; expected one a vector")
+            fail(
+                self.path,
+                f"the ids have shape {self.headers[self.id_column].shape}; expected one a vector",
+            )
         self.columns = tuple(key for key, header in self.headers.items() if len(header.shape) == 1)
 
     def _one_table(self) -> str | None:
         """The only table of numbers, whatever its name, where all else is one value a row of it."""
-        tables = [key for key, header in self.headers.items() if len(header.shape) == 2 and header.shape[0] > 1]
+        tables = [
+            key
+            for key, header in self.headers.items()
+            if len(header.shape) == 2 and header.shape[0] > 1
+        ]
         if len(tables) != 1 or self.headers[tables[0]].dtype.kind not in "fiu":
             return None
         rows = self.headers[tables[0]].shape[:1]
-        return tables[0] if all(h.shape == rows for key, h in self.headers.items() if key != tables[0]) else None
+        return (
+            tables[0]
+            if all(h.shape == rows for key, h in self.headers.items() if key != tables[0])
+            else None
+        )
 
     def _headers(self) -> dict[str, Header]:
         raise NotImplementedError
@@ -175,15 +214,23 @@ class KeyedReader:
     def cuts(self) -> Sequence[int]:
         return ()
 
-    def batches(self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None) -> Iterator[Batch]:
+    def batches(
+        self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
+    ) -> Iterator[Batch]:
         with wrap_reader_errors(self.path, self.what):
-            yield from self._one_a_key(batch_bytes) if self.key is None else self._table(batch_bytes, columns, ids)
+            yield from (
+                self._one_a_key(batch_bytes)
+                if self.key is None
+                else self._table(batch_bytes, columns, ids)
+            )
 
     def _one_a_key(self, batch_bytes: int) -> Iterator[Batch]:
         keys = iter(self.headers)
         header = next(iter(self.headers.values()))
         width: int | None = None
-        while some := list(islice(keys, rows_of_batch(batch_bytes, int(np.prod(header.shape)) * 8))):
+        while some := list(
+            islice(keys, rows_of_batch(batch_bytes, int(np.prod(header.shape)) * 8))
+        ):
             arrays = self._arrays(some)
             X = stacked(self.path, some, [arrays[key].reshape(-1) for key in some], width)
             width = X.shape[1]
@@ -201,8 +248,12 @@ class KeyedReader:
         start = 0
         for X in self._slices(self.key, rows_of_batch(batch_bytes, width * dtype.itemsize)):
             some = slice(start, start + len(X))
-            numbered = names[some] if listed or not ids else list(map(str, range(start, start + len(X))))
-            yield Batch(X, numbered if ids else None, {column: arrays[column][some] for column in columns})
+            numbered = (
+                names[some] if listed or not ids else list(map(str, range(start, start + len(X))))
+            )
+            yield Batch(
+                X, numbered if ids else None, {column: arrays[column][some] for column in columns}
+            )
             start += len(X)
 
 
@@ -252,7 +303,9 @@ def _check_vectors(path: PathLike, header: Header) -> None:
 
 
 def _one_vector(header: Header) -> bool:
-    return (len(header.shape) == 1 or (len(header.shape) == 2 and header.shape[0] == 1)) and header.dtype.kind in "fiu"
+    return (
+        len(header.shape) == 1 or (len(header.shape) == 2 and header.shape[0] == 1)
+    ) and header.dtype.kind in "fiu"
 
 
 def _filled(path: str, file: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -25,7 +25,9 @@ __all__ = ["write_onnx"]
 OPSET = 18
 
 
-def write_onnx(path: PathLike, scorer: Any, *, enrolled: int = 1, dtype: str = "float64", **asked: Any) -> None:
+def write_onnx(
+    path: PathLike, scorer: Any, *, enrolled: int = 1, dtype: str = "float64", **asked: Any
+) -> None:
     """Write what a fitted scorer does to raw vectors, for profiles of a fixed number of vectors.
 
     The graph has the inputs ``enrol`` (profiles, `enrolled`, D) and ``test`` (tests, D), float32, and the output
@@ -49,9 +51,15 @@ def write_onnx(path: PathLike, scorer: Any, *, enrolled: int = 1, dtype: str = "
     if isinstance(bundle.calibrator, QualityCalibrator) or not isinstance(
         bundle.calibrator, LinearCalibrator | type(None)
     ):
-        raise ParameterError(f"a graph knows linear calibrators; got a {type(bundle.calibrator).__name__}")
+        raise ParameterError(
+            f"a graph knows linear calibrators; got a {type(bundle.calibrator).__name__}"
+        )
     fitted = bundle.fitted_scorer
-    width = fitted.width_in if bundle.preprocessing is None else int(bundle.preprocessing[0].n_features_in_)
+    width = (
+        fitted.width_in
+        if bundle.preprocessing is None
+        else int(bundle.preprocessing[0].n_features_in_)
+    )
     graph = _Graph(dtype)
     sides = []
     for name, shape in (("enrol", ["profiles", enrolled, width]), ("test", ["tests", width])):
@@ -60,7 +68,11 @@ def write_onnx(path: PathLike, scorer: Any, *, enrolled: int = 1, dtype: str = "
         for _, step in [] if bundle.preprocessing is None else bundle.preprocessing.steps:
             x = _step(graph, x, step)
         sides.append(x)
-    questions = [make_question(None, asked)] if asked else [make_question(q, {}) for q in bundle.questions or [{}]]
+    questions = (
+        [make_question(None, asked)]
+        if asked
+        else [make_question(q, {}) for q in bundle.questions or [{}]]
+    )
     scores = [_score(graph, sides, fitted, question, enrolled) for question in questions]
     if bundle.calibrator is not None:
         slopes = np.asarray(bundle.calibrator.slopes_, dtype=np.float64)
@@ -73,10 +85,15 @@ def write_onnx(path: PathLike, scorer: Any, *, enrolled: int = 1, dtype: str = "
             total = graph.add("Add", [total, graph.add("Mul", [score, graph.constant(slope)])])
         scores = [total]
     if len(scores) != 1:
-        raise ParameterError(f"{len(scores)} questions want a calibrator that fuses their scores; this bundle has none")
+        raise ParameterError(
+            f"{len(scores)} questions want a calibrator that fuses their scores; this bundle has none"
+        )
     graph.add("Cast", scores, output="llr", to=1)
     write_atomically(
-        path, graph.model({"enrolled": str(enrolled), "scorer": type(fitted).__name__}).SerializeToString()
+        path,
+        graph.model(
+            {"enrolled": str(enrolled), "scorer": type(fitted).__name__}
+        ).SerializeToString(),
     )
 
 
@@ -85,7 +102,9 @@ class _Graph:
 
     def __init__(self, dtype: str) -> None:
         self.onnx, self.dtype = need("onnx"), dtype
-        self.kind = int(self.onnx.TensorProto.DOUBLE if dtype == "float64" else self.onnx.TensorProto.FLOAT)
+        self.kind = int(
+            self.onnx.TensorProto.DOUBLE if dtype == "float64" else self.onnx.TensorProto.FLOAT
+        )
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[tuple[str, list[Any]]] = []
@@ -93,7 +112,9 @@ class _Graph:
     def constant(self, values: Any, dtype: str | None = None) -> str:
         name = f"c{len(self.constants)}"
         array = np.ascontiguousarray(np.asarray(values, dtype=dtype or self.dtype))
-        self.constants.append(self.onnx.numpy_helper.from_array(array.reshape(np.shape(values)), name))
+        self.constants.append(
+            self.onnx.numpy_helper.from_array(array.reshape(np.shape(values)), name)
+        )
         return name
 
     def add(self, kind: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
@@ -116,7 +137,9 @@ class _Graph:
         output = helper.make_tensor_value_info("llr", real, ["profiles", "tests"])
         graph = helper.make_graph(self.nodes, "mvplda", inputs, [output], self.constants)
         opsets = [helper.make_opsetid("", OPSET)]
-        model = helper.make_model(graph, opset_imports=opsets, producer_name="mvplda", producer_version=__version__)
+        model = helper.make_model(
+            graph, opset_imports=opsets, producer_name="mvplda", producer_version=__version__
+        )
         model.ir_version = min(model.ir_version, 9)  # of the runtimes that know this opset
         helper.set_model_props(model, notes)
         self.onnx.checker.check_model(model)
@@ -130,9 +153,13 @@ def _step(graph: _Graph, x: str, step: Any) -> str:
     if isinstance(step, RectifiedRoot):
         if not step.rectified_:
             return x
-        return graph.add("Mul", [graph.add("Sign", [x]), graph.add("Sqrt", [graph.add("Abs", [x])])])
+        return graph.add(
+            "Mul", [graph.add("Sign", [x]), graph.add("Sqrt", [graph.add("Abs", [x])])]
+        )
     x = graph.add("Sub", [x, graph.constant(step.mean_)])
-    return x if isinstance(step, Centring) else graph.add("MatMul", [x, graph.constant(step.matrix_)])
+    return (
+        x if isinstance(step, Centring) else graph.add("MatMul", [x, graph.constant(step.matrix_)])
+    )
 
 
 def _scaled(graph: _Graph, x: str, length: float) -> str:
@@ -142,7 +169,9 @@ def _scaled(graph: _Graph, x: str, length: float) -> str:
     return graph.add("Mul", [graph.add("Div", [x, norm]), graph.constant(length)])
 
 
-def _score(graph: _Graph, sides: Sequence[str], scorer: Any, question: Question, enrolled: int) -> str:
+def _score(
+    graph: _Graph, sides: Sequence[str], scorer: Any, question: Question, enrolled: int
+) -> str:
     if isinstance(scorer, CosineScorer):
         mean = graph.constant(scorer.mean_)
         centred = [graph.add("Sub", [side, mean]) for side in sides]
@@ -153,7 +182,9 @@ def _score(graph: _Graph, sides: Sequence[str], scorer: Any, question: Question,
             f"a graph knows MultiviewPLDA, PLDA and CosineScorer; got a {type(scorer).__name__}: export its parts"
         )
     if question.known_views:
-        raise ParameterError("known classes are not part of a graph: leave known= out of the question")
+        raise ParameterError(
+            "known classes are not part of a graph: leave known= out of the question"
+        )
     space, ratio = LatentSpace.of(scorer.parameters_), question.ratio(scorer.views_)
     projection, offset = graph.constant(space.projection), graph.constant(space.offset)
     y = [graph.add("Sub", [graph.add("MatMul", [side, projection]), offset]) for side in sides]
@@ -173,7 +204,10 @@ def _score(graph: _Graph, sides: Sequence[str], scorer: Any, question: Question,
         return graph.add("Add", [value, graph.constant(found.constant + log_weight)])
 
     def log_sum(weights: dict[Hypothesis, float]) -> str:
-        terms = [graph.add("Unsqueeze", [term(*item), graph.constant([0], "int64")]) for item in weights.items()]
+        terms = [
+            graph.add("Unsqueeze", [term(*item), graph.constant([0], "int64")])
+            for item in weights.items()
+        ]
         together = graph.add("Concat", terms, axis=0)
         return graph.add("ReduceLogSumExp", [together, graph.constant([0], "int64")], keepdims=0)
 

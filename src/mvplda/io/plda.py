@@ -63,7 +63,12 @@ def write_kaldi_plda(path: PathLike, model: MultiviewPLDA, *, binary: bool = Tru
         write_atomically(path, BINARY + OPEN + b" " + body + CLOSE + b" ")
         return
     rows = b"\n".join(b"  " + text_vector(row)[3:-2] for row in matrix)
-    parts = [OPEN + b" " + text_vector(mean), b" [\n" + rows + b" ]", text_vector(psi), CLOSE + b" "]
+    parts = [
+        OPEN + b" " + text_vector(mean),
+        b" [\n" + rows + b" ]",
+        text_vector(psi),
+        CLOSE + b" ",
+    ]
     write_atomically(path, b"\n".join(parts))
 
 
@@ -72,7 +77,10 @@ def _token(path: PathLike, data: bytes, place: int, token: bytes) -> int:
         place += 1
     if data[place : place + len(token)] != token:
         found = data[place : place + 12]
-        fail(path, f"expected {token.decode()} at byte {place} of a Kaldi PLDA; got {found!r}, or the file ends there")
+        fail(
+            path,
+            f"expected {token.decode()} at byte {place} of a Kaldi PLDA; got {found!r}, or the file ends there",
+        )
     return place + len(token) + (data[place + len(token) : place + len(token) + 1] == b" ")
 
 
@@ -120,13 +128,19 @@ def read_numpy_plda(path: PathLike, *, view: str = "class") -> PLDA:
         return build(path, mean.reshape(-1), arrays["F"], arrays["Sigma"], view)
     if "B" in arrays and "W" in arrays:
         return build(path, mean.reshape(-1), _factor(path, arrays["B"]), arrays["W"], view)
-    raise problem(path, f"expected the arrays transform and psi, F and Sigma, or B and W besides the mean; {found}")
+    raise problem(
+        path,
+        f"expected the arrays transform and psi, F and Sigma, or B and W besides the mean; {found}",
+    )
 
 
 def _read(path: PathLike) -> dict[str, NDArray[Any]]:
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        fail(path, f"models of named arrays are read from {', '.join(SUFFIXES)}; pickles and others are not")
+        fail(
+            path,
+            f"models of named arrays are read from {', '.join(SUFFIXES)}; pickles and others are not",
+        )
     must_exist(path)
     with wrap_reader_errors(path, "a NumPy archive" if suffix == ".npz" else "an HDF5 file"):
         arrays = read_npz_arrays(path) if suffix == ".npz" else read_hdf5_arrays(path)
@@ -154,7 +168,9 @@ def write_numpy_plda(path: PathLike, model: MultiviewPLDA) -> None:
     """Write a model with one view as mu, transform, psi and offset, all or nothing."""
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
-        raise ParameterError(f"models of named arrays are written to {', '.join(SUFFIXES)}; got {path}")
+        raise ParameterError(
+            f"models of named arrays are written to {', '.join(SUFFIXES)}; got {path}"
+        )
     mean, matrix, psi = transform_of(model)
     arrays: dict[str, Any] = {"mu": mean, "transform": matrix, "psi": psi, "offset": -matrix @ mean}
     if suffix == ".npz":
@@ -194,7 +210,10 @@ def model_of(path: PathLike, mean: ArrayLike, matrix: ArrayLike, psi: ArrayLike,
     D = m.size
     m, p = m.reshape(-1), p.reshape(-1)
     if D == 0 or A.shape != (D, D) or p.shape != (D,):
-        fail(path, f"dimensions differ: mean ({D},), transform {A.shape}, psi {p.shape}; expected D, (D, D), D")
+        fail(
+            path,
+            f"dimensions differ: mean ({D},), transform {A.shape}, psi {p.shape}; expected D, (D, D), D",
+        )
     if not all(np.isfinite(array).all() for array in (m, A, p)):
         fail(path, "the parameters are not all finite")
     if p.min() < -1e-9 * max(p.max(), 1.0):

@@ -87,27 +87,40 @@ class Trials:
     views: tuple[str, ...]
 
     def __init__(
-        self, enrol: ArrayLike, test: ArrayLike, kind: ArrayLike | None = None, views: tuple[str, ...] = ()
+        self,
+        enrol: ArrayLike,
+        test: ArrayLike,
+        kind: ArrayLike | None = None,
+        views: tuple[str, ...] = (),
     ) -> None:
         object.__setattr__(self, "enrol", Coded.of(enrol))
         object.__setattr__(self, "test", Coded.of(test))
         object.__setattr__(self, "kind", None if kind is None else Coded.of(kind))
         object.__setattr__(self, "views", views)
-        shapes = [self.enrol.shape, self.test.shape] + ([] if self.kind is None else [self.kind.shape])
+        shapes = [self.enrol.shape, self.test.shape] + (
+            [] if self.kind is None else [self.kind.shape]
+        )
         if any(shape != (len(self.enrol),) for shape in shapes):
             raise DataError(f"a trial list has as many models as tests and kinds; got {shapes}")
         if self.kind is not None:
             allowed = kinds_of(self.views)
             odd = [kind for kind in self.kind.used if kind and kind not in allowed]
             if odd:
-                raise LabelError(f"the kind of a trial is one of {', '.join(allowed)}; got {odd[0]!r}")
+                raise LabelError(
+                    f"the kind of a trial is one of {', '.join(allowed)}; got {odd[0]!r}"
+                )
 
     def __len__(self) -> int:
         return len(self.enrol)
 
     def __getitem__(self, rows: Any) -> Trials:
         """The trials in some rows."""
-        return Trials(self.enrol[rows], self.test[rows], None if self.kind is None else self.kind[rows], self.views)
+        return Trials(
+            self.enrol[rows],
+            self.test[rows],
+            None if self.kind is None else self.kind[rows],
+            self.views,
+        )
 
     @property
     def kinds(self) -> Coded:
@@ -116,7 +129,9 @@ class Trials:
             raise LabelError("the kinds of these trials are not known: read a list with a key")
         unknown = int((self.kind == "").sum())
         if unknown:
-            raise LabelError(f"the kind of {unknown} trial(s) is not known: leave them out, or add the key")
+            raise LabelError(
+                f"the kind of {unknown} trial(s) is not known: leave them out, or add the key"
+            )
         return self.kind
 
     @property
@@ -134,7 +149,9 @@ class Trials:
     @property
     def duplicates(self) -> int:
         """Trials that repeat an earlier one."""
-        return len(self) - len(np.unique(_keys(self.enrol.codes, self.test.codes, len(self.test.names))))
+        return len(self) - len(
+            np.unique(_keys(self.enrol.codes, self.test.codes, len(self.test.names)))
+        )
 
 
 def trials_from_labels(
@@ -158,21 +175,29 @@ def trials_from_labels(
     """
     views = tuple(enrol_labels)
     if set(views) != set(test_labels) or not views:
-        raise LabelError(f"both sides need labels of the same views; got {list(views)} and {list(test_labels)}")
+        raise LabelError(
+            f"both sides need labels of the same views; got {list(views)} and {list(test_labels)}"
+        )
     if sample is not None and sample < 1:
-        raise ParameterError(f"sample is a positive number of trials of every kind, or None; got {sample}")
+        raise ParameterError(
+            f"sample is a positive number of trials of every kind, or None; got {sample}"
+        )
     n, m = (len(side[views[0]]) for side in (enrol_labels, test_labels))
     if n == 0 or m == 0:
         raise LabelError(f"trials need models and tests; got {n} and {m}")
     together = {view: [*list(enrol_labels[view]), *list(test_labels[view])] for view in views}
     table = encode_labels(together, views)
     if len(table) != n + m:
-        raise LabelError(f"the labels of the views differ in number; the first view has {n} and {m}")
+        raise LabelError(
+            f"the labels of the views differ in number; the first view has {n} and {m}"
+        )
     codes = [(table.codes[view][:n], table.codes[view][n:]) for view in views]
     rng = np.random.default_rng(random_state)
     names = patterns(views)
     chosen = np.full((n, m), -1, dtype=np.int8 if len(names) < 128 else np.int32)
-    chosen[:] = sum((e[:, None] != t).astype(np.int32) << (len(views) - 1 - k) for k, (e, t) in enumerate(codes))
+    chosen[:] = sum(
+        (e[:, None] != t).astype(np.int32) << (len(views) - 1 - k) for k, (e, t) in enumerate(codes)
+    )
     flat = chosen.reshape(-1)
     if sample is None:
         rows = np.arange(n * m)
@@ -180,12 +205,18 @@ def trials_from_labels(
         drawn = []
         for number in range(len(names)):
             found = np.flatnonzero(flat == number)
-            drawn.append(rng.choice(found, size=min(sample, len(found)), replace=False) if len(found) else found)
+            drawn.append(
+                rng.choice(found, size=min(sample, len(found)), replace=False)
+                if len(found)
+                else found
+            )
         rows = np.sort(np.concatenate(drawn))
     first = Coded.of(np.arange(n) if enrol_ids is None else list(enrol_ids))
     second = Coded.of(np.arange(m) if test_ids is None else list(test_ids))
     if len(first) != n or len(second) != m:
-        raise LabelError(f"{len(first)} and {len(second)} ids for {n} models and {m} tests; expected as many")
+        raise LabelError(
+            f"{len(first)} and {len(second)} ids for {n} models and {m} tests; expected as many"
+        )
     kind = Coded(np.array(list(names.values())), flat[rows])
     return Trials(first[rows // m], second[rows % m], kind, views if len(views) > 2 else ())
 
@@ -212,7 +243,11 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
     else:
         names, blocks = table_blocks(source, format)
         key = column_of(names, KIND)
-        places = needed(path, names, ENROL), needed(path, names, TEST), len(names) if key is None else key
+        places = (
+            needed(path, names, ENROL),
+            needed(path, names, TEST),
+            len(names) if key is None else key,
+        )
     coders = [Coder() for _ in places]
     for block in blocks:
         for coder, place in zip(coders, places, strict=True):
@@ -228,7 +263,11 @@ def read_trials(path: PathLike, format: str | None = None, *, views: Sequence[st
         spelled, words, lower = {"1": "target", "0": "nontarget"}, "the key; expected 1 or 0", {}
     else:
         views = views or views_of(kind.names.tolist())
-        hint = "" if views else ", or in all lines the views that agree, such as speaker+channel, or none"
+        hint = (
+            ""
+            if views
+            else ", or in all lines the views that agree, such as speaker+channel, or none"
+        )
         words = f"the kind; expected one of {', '.join(kinds_of(views))}{hint}"
         spelled, lower = {"": "", **{name: name for name in kinds_of(views)}}, SPELLINGS
     meant = [spelled.get(name, lower.get(name.strip().lower())) for name in kind.names.tolist()]
@@ -247,7 +286,11 @@ def _seen_trials(path: PathLike, source: OnDisk, views: Sequence[str]) -> str:
     lines = filled_lines(source, 1000)
     line = lines[0].decode()
     by_comma = [field.strip() for field in line.split(",")]
-    if len(by_comma) > 1 and column_of(by_comma, ENROL) is not None and column_of(by_comma, TEST) is not None:
+    if (
+        len(by_comma) > 1
+        and column_of(by_comma, ENROL) is not None
+        and column_of(by_comma, TEST) is not None
+    ):
         return "csv"
     if known == "csv":
         fail(path, f"expected a header with the columns enrol and test; got {line[:80]!r}", 1)
@@ -260,22 +303,36 @@ def _seen_trials(path: PathLike, source: OnDisk, views: Sequence[str]) -> str:
     if len(fields) == 2:
         return "kaldi"
     if len(fields) == 3:
-        rows = [row for row in ([field.decode() for field in other.split()] for other in lines) if len(row) == 3]
+        rows = [
+            row
+            for row in ([field.decode() for field in other.split()] for other in lines)
+            if len(row) == 3
+        ]
         leading = [row[0] in ("0", "1") for row in rows]
         patterned = kinds_of(views or views_of(row[2] for row in rows))
         trailing = [row[2].lower() in SPELLINGS or row[2] in patterned for row in rows]
         if all(leading) and all(trailing):
-            fail(path, "both the first and the last field may be the key: name the format, kaldi or voxceleb")
+            fail(
+                path,
+                "both the first and the last field may be the key: name the format, kaldi or voxceleb",
+            )
         if all(leading) or (leading[0] and not trailing[0]):
             return "voxceleb"
         if trailing[0]:
             return "kaldi"
-    raise problem(path, f"not a trial list that is known ({', '.join(TRIALS)}): the first line is {line[:80]!r}", 1)
+    raise problem(
+        path,
+        f"not a trial list that is known ({', '.join(TRIALS)}): the first line is {line[:80]!r}",
+        1,
+    )
 
 
 def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
     expected = "'model,test.sph' and four marks Y or N for TC, TW, IC, IW"
-    named = {tuple(b"Y" if k == place else b"N" for k in range(4)): mark for place, mark in enumerate(MARKS)}
+    named = {
+        tuple(b"Y" if k == place else b"N" for k in range(4)): mark
+        for place, mark in enumerate(MARKS)
+    }
     named[b"N", b"N", b"N", b"N"] = ""
     filled = False
     for first, lines in line_blocks(source):
@@ -283,7 +340,9 @@ def _rsr2015_blocks(source: OnDisk) -> Iterator[Columns]:
         for number, line in enumerate(lines, first):
             fields = line.replace(b",", b" ").split()
             if fields and tuple(fields[2:]) not in named:
-                marks = f"{len(fields)} field(s) with the marks {b','.join(fields[2:]).decode()[:40]!r}"
+                marks = (
+                    f"{len(fields)} field(s) with the marks {b','.join(fields[2:]).decode()[:40]!r}"
+                )
                 fail(source.name, f"{marks}; expected {expected}, at most one Y", number)
             if fields:
                 rows.append((fields[0], fields[1], named[tuple(fields[2:])]))
@@ -312,21 +371,37 @@ def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> N
     elif format == "rsr2015":
         odd = sorted(set(kinds) - {*MARKS, ""})
         if odd:
-            raise LabelError(f"RSR2015's lists hold the kinds {', '.join(MARKS)}; these trials hold {odd[0]!r}")
+            raise LabelError(
+                f"RSR2015's lists hold the kinds {', '.join(MARKS)}; these trials hold {odd[0]!r}"
+            )
         marks = {k: ",".join("Y" if k == mark else "N" for mark in MARKS) for k in (*MARKS, "")}
-        write_text(path, (f"{row[0]},{row[1]}.sph,{marks[''.join(row[2:])]}" for row in rows_of(*fields)))
+        write_text(
+            path, (f"{row[0]},{row[1]}.sph,{marks[''.join(row[2:])]}" for row in rows_of(*fields))
+        )
     elif format == "voxceleb":
         write_text(path, (f"{int(k)} {e} {t}" for k, e, t in rows_of(trials.target, *sides)))
     elif format == "nist":
-        columns: dict[str, Any] = {"modelid": sides[0], "segmentid": sides[1], "side": ["a"] * len(trials)}
+        columns: dict[str, Any] = {
+            "modelid": sides[0],
+            "segmentid": sides[1],
+            "side": ["a"] * len(trials),
+        }
         if trials.kind is not None:
-            columns["targettype"] = Coded(np.array(["nontarget", "target"]), trials.target.astype(np.int8))
+            columns["targettype"] = Coded(
+                np.array(["nontarget", "target"]), trials.target.astype(np.int8)
+            )
         write_table(path, columns, "tsv")
     else:
         if "" in kinds:
             count = trials.counts[""]
-            raise LabelError(f"{count} trial(s) are of unknown kind, which a {format} list cannot hold")
-        header = ["model-id segment-id" + ("" if trials.kind is None else " trial-type")] if format == "sdsv" else []
+            raise LabelError(
+                f"{count} trial(s) are of unknown kind, which a {format} list cannot hold"
+            )
+        header = (
+            ["model-id segment-id" + ("" if trials.kind is None else " trial-type")]
+            if format == "sdsv"
+            else []
+        )
         write_text(path, chain(header, map(" ".join, rows_of(*fields))))
 
 
@@ -422,11 +497,18 @@ def match(trials: Trials, scores: Scores) -> Matched:
     for start in range(0, len(trials), STRETCH):
         here = slice(start, start + STRETCH)
         wanted = _keys(rows[0][trials.enrol.codes[here]], rows[1][trials.test.codes[here]], width)
-        place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1) if len(keys) else np.zeros(0, np.int64)
+        place = (
+            np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            if len(keys)
+            else np.zeros(0, np.int64)
+        )
         absent = keys[place] != wanted if len(keys) else np.ones(len(wanted), dtype=bool)
         if absent.any():
             row = start + int(absent.argmax())
-            missing, named = missing + int(absent.sum()), named or f"{trials.enrol[row]} {trials.test[row]}"
+            missing, named = (
+                missing + int(absent.sum()),
+                named or f"{trials.enrol[row]} {trials.test[row]}",
+            )
             continue
         found[here], used[place] = values[place], True
         if trials.kind is not None and kinds is not None:
@@ -436,7 +518,9 @@ def match(trials: Trials, scores: Scores) -> Matched:
             clash = (kinds[place] != kind) | ((earlier >= 0) & (earlier != kind))
             if clash.any():
                 row = start + int(clash.argmax())
-                raise LabelError(f"the trial '{trials.enrol[row]} {trials.test[row]}' is listed with two kinds")
+                raise LabelError(
+                    f"the trial '{trials.enrol[row]} {trials.test[row]}' is listed with two kinds"
+                )
     if missing:
         raise LabelError(f"{missing} of {len(trials)} trials have no score, the first is {named!r}")
     return Matched(found, len(scores) - len(keys), int((~used).sum()))
@@ -451,7 +535,11 @@ def read_scores(path: PathLike, format: str | None = None) -> Scores:
         blocks, places = column_blocks(source, [3], "'enrol test score'"), (0, 1, 2)
     else:
         header, blocks = table_blocks(source, format)
-        places = needed(path, header, ENROL), needed(path, header, TEST), needed(path, header, SCORE)
+        places = (
+            needed(path, header, ENROL),
+            needed(path, header, TEST),
+            needed(path, header, SCORE),
+        )
     enrol, test = Coder(), Coder()
     scores = []
     for fields, lines in blocks:
@@ -468,10 +556,18 @@ def _seen_scores(path: PathLike, source: OnDisk) -> str:
     line = filled_lines(source, 1)[0].decode()
     for separator, format in (("\t", "nist"), (",", "csv")):
         header = line.split(separator)
-        if len(header) > 2 and column_of(header, ENROL) is not None and column_of(header, SCORE) is not None:
+        if (
+            len(header) > 2
+            and column_of(header, ENROL) is not None
+            and column_of(header, SCORE) is not None
+        ):
             return format
     if len(line.encode().split()) != 3 or plain(line.encode().split()[0].decode()) == "modelid":
-        fail(path, f"not a score file that is known ({', '.join(SCORES)}): the first line is {line[:80]!r}", 1)
+        fail(
+            path,
+            f"not a score file that is known ({', '.join(SCORES)}): the first line is {line[:80]!r}",
+            1,
+        )
     return "kaldi"
 
 
@@ -498,7 +594,9 @@ def has_few_digits(score: FloatArray) -> bool:
     """Whether numbers have no more digits than those of float32 are written with."""
     parts = (score[start : start + STRETCH] for start in range(0, len(score), STRETCH))
     with np.errstate(over="ignore"):
-        return all(bool((np.array(listed(part.astype(np.float32))) == part).all()) for part in parts)
+        return all(
+            bool((np.array(listed(part.astype(np.float32))) == part).all()) for part in parts
+        )
 
 
 def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> None:
@@ -516,7 +614,9 @@ def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> N
         write_text(path, (f"{e} {t} {s!r}" for e, t, s in rows_of(*columns)))
     elif format == "nist":
         columns.insert(2, ["a"] * len(scores))
-        write_table(path, dict(zip(("modelid", "segmentid", "side", "LLR"), columns, strict=True)), "tsv")
+        write_table(
+            path, dict(zip(("modelid", "segmentid", "side", "LLR"), columns, strict=True)), "tsv"
+        )
     else:
         write_table(path, dict(zip(("enrol", "test", "score"), columns, strict=True)), format)
 
@@ -566,7 +666,9 @@ class EnrolmentList:
         return np.array(utterances, dtype=np.str_), np.array(models, dtype=np.str_)
 
 
-def _enrolments(path: PathLike, entries: list[tuple[int, str, str | None, tuple[str, ...]]]) -> EnrolmentList:
+def _enrolments(
+    path: PathLike, entries: list[tuple[int, str, str | None, tuple[str, ...]]]
+) -> EnrolmentList:
     if not entries:
         fail(path, "the list has no models")
     count, first = repeated(model for _, model, _, _ in entries)
@@ -592,13 +694,23 @@ def read_model_enrolment(path: PathLike) -> EnrolmentList:
         if header is None:
             header = fields
             if column_of(header[:1], ("modelid", "model")) is None:
-                fail(path, f"expected a header 'model-id phrase-id ...'; got {line.decode()[:60]!r}", number)
+                fail(
+                    path,
+                    f"expected a header 'model-id phrase-id ...'; got {line.decode()[:60]!r}",
+                    number,
+                )
             phrase = column_of(header[1:2], PHRASE) is not None
             continue
         rest = fields[1:]
         if phrase and not rest:
-            fail(path, f"model {fields[0]!r} stands alone; expected its phrase and utterances", number)
-        entries.append((number, fields[0], rest[0] if phrase else None, tuple(rest[1:] if phrase else rest)))
+            fail(
+                path,
+                f"model {fields[0]!r} stands alone; expected its phrase and utterances",
+                number,
+            )
+        entries.append(
+            (number, fields[0], rest[0] if phrase else None, tuple(rest[1:] if phrase else rest))
+        )
     if header is None:
         fail(path, "the file is empty; expected a header 'model-id phrase-id ...'")
     return _enrolments(path, entries)
@@ -633,6 +745,12 @@ def read_rsr2015_enrolment(path: PathLike) -> EnrolmentList:
             continue
         model = fields[0]
         if "_" not in model or not model.rpartition("_")[2]:
-            fail(path, f"expected a model such as 'm051_003', speaker and phrase; got {model[:40]!r}", number)
-        entries.append((number, model, model.rpartition("_")[2], tuple(map(rsr2015_utterance, fields[1:]))))
+            fail(
+                path,
+                f"expected a model such as 'm051_003', speaker and phrase; got {model[:40]!r}",
+                number,
+            )
+        entries.append(
+            (number, model, model.rpartition("_")[2], tuple(map(rsr2015_utterance, fields[1:])))
+        )
     return _enrolments(path, entries)

@@ -50,7 +50,9 @@ FORMATS = {
     ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
     ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),
     ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",), "pyarrow"),
-    ".arrow": Format(arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff"), "pyarrow"),
+    ".arrow": Format(
+        arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff"), "pyarrow"
+    ),
     ".h5": HDF5,
     ".hdf5": HDF5,
 }
@@ -73,7 +75,9 @@ class VectorSet:
     def __post_init__(self) -> None:
         object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
         X = np.asarray(self.X)
-        object.__setattr__(self, "X", X if X.dtype in (np.float32, np.float64) else X.astype(np.float64))
+        object.__setattr__(
+            self, "X", X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+        )
         if X.ndim != 2 or self.ids.shape != (len(X),):
             raise DataError(
                 f"a vector set has vectors (n, D) and n ids; got vectors {X.shape} and ids {self.ids.shape}"
@@ -140,7 +144,11 @@ def _list_in(folder: Path) -> Path:
     lists = {path.name: path for path in sorted(folder.glob("*.scp"))}
     usual = [name for name in ("xvector.scp", "ivector.scp") if name in lists]
     if len(lists) != 1 and not usual:
-        there = f"it has {', '.join(lists)}: name one" if lists else "it has no .scp: name the file of the vectors"
+        there = (
+            f"it has {', '.join(lists)}: name one"
+            if lists
+            else "it has no .scp: name the file of the vectors"
+        )
         fail(folder, f"this is a folder; {there}")
     return lists[usual[0]] if usual else next(iter(lists.values()))
 
@@ -164,7 +172,11 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
     width = 0
     for batch in open_vectors(path).batches(WHOLE, (), named):
         found = batch.X.shape[1]
-        names = list(batch.ids or ()) if named else [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        names = (
+            list(batch.ids or ())
+            if named
+            else [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        )
         if found and width and found != width:
             fail(path, f"the vector of {names[0]!r} has width {found}; those before have {width}")
         width = width or found
@@ -172,7 +184,9 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
         parts.append(batch.X)
     if not ids:
         fail(path, "the file holds no vectors")
-    parts = [X if X.shape[1] else np.full((len(X), width), np.nan) for X in parts]  # vectors that are null
+    parts = [
+        X if X.shape[1] else np.full((len(X), width), np.nan) for X in parts
+    ]  # vectors that are null
     vectors = checked(path, ids, parts[0] if len(parts) == 1 else np.concatenate(parts))
     return replace(vectors, extractor=read_extractor(path))
 
@@ -195,7 +209,10 @@ def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
     """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
     if is_stream(path):
         return {}
-    columns, folder = open_vectors(path).columns, Path(path) if Path(path).is_dir() else Path(path).parent
+    columns, folder = (
+        open_vectors(path).columns,
+        Path(path) if Path(path).is_dir() else Path(path).parent,
+    )
     lists = {view: folder / f"utt2{'spk' if view == 'speaker' else view}" for view in views}
     return {
         view: view if view in columns else str(lists[view])
@@ -212,7 +229,10 @@ def read_extractor(path: PathLike) -> str | None:
     try:
         return note.read_text(encoding="utf-8-sig").strip() or None
     except UnicodeDecodeError as error:
-        fail(note, f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it")
+        fail(
+            note,
+            f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it",
+        )
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
@@ -225,7 +245,9 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     check_ids(vectors.ids.tolist())
     count, first = repeated(vectors.ids.tolist())
     if count:
-        raise LabelError(f"{count} id(s) repeat an earlier one, the first is {first!r}: nothing was written to {path}")
+        raise LabelError(
+            f"{count} id(s) repeat an earlier one, the first is {first!r}: nothing was written to {path}"
+        )
     if not np.isfinite(vectors.X).all():
         raise DataError(f"some vectors are not finite: nothing was written to {path}")
     files = written_files(path)
@@ -238,7 +260,9 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         for part in parts[len(files) :]:
             part.write_text(f"{vectors.extractor}\n", encoding="utf-8")
         for file in files:
-            _note(file).unlink(missing_ok=True)  # before the vectors change: a note must not vouch for others
+            _note(file).unlink(
+                missing_ok=True
+            )  # before the vectors change: a note must not vouch for others
 
 
 def check_vectors_writable(path: PathLike) -> None:
@@ -283,7 +307,10 @@ def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) ->
     names = as_names(path, ids)
     empty = int((names == "").sum())
     if empty:
-        fail(path, f"{empty} id(s) are empty; the first is entry {first + int((names == '').argmax()) + 1}")
+        fail(
+            path,
+            f"{empty} id(s) are empty; the first is entry {first + int((names == '').argmax()) + 1}",
+        )
     return names
 
 
@@ -291,7 +318,9 @@ def check_once(path: PathLike, names: Names, first: int = 0) -> None:
     """An id that stands twice is an error that names it and both places."""
     count, again = repeated(names.tolist())
     if count:
-        places = " and ".join(str(first + place + 1) for place in np.flatnonzero(names == again)[:2])
+        places = " and ".join(
+            str(first + place + 1) for place in np.flatnonzero(names == again)[:2]
+        )
         fail(
             path,
             f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places}); every id stands once",
@@ -315,5 +344,8 @@ def checked(path: PathLike, ids: Sequence[str] | Names, X: ArrayLike) -> VectorS
     finite = np.isfinite(array).all(axis=1)
     if not finite.all():
         which = names[int((~finite).argmax())]
-        fail(path, f"{int((~finite).sum())} vector(s) hold NaN or infinity, the first is {str(which)!r}")
+        fail(
+            path,
+            f"{int((~finite).sum())} vector(s) hold NaN or infinity, the first is {str(which)!r}",
+        )
     return VectorSet(names, array)

@@ -120,11 +120,15 @@ def jackknife_interval(
     spread = math.sqrt((n - 1) / n * squares)
     correction = (n - 1) * (y - y_without.mean())
     fourth = float((d**4).sum())
-    freedom = min(counted - 1.0, max(4.0, 3 * squares**2 / fourth - 1)) if fourth > 0 else counted - 1.0
+    freedom = (
+        min(counted - 1.0, max(4.0, 3 * squares**2 / fourth - 1)) if fourth > 0 else counted - 1.0
+    )
     reach = float(stdtrit(freedom, (1 + level) / 2)) * spread
     low = math.exp(y + min(correction, 0.0) - reach) - offset
     high = math.exp(min(y + max(correction, 0.0) + reach, 700.0)) - offset
-    return Interval(estimate, max(low, 0.0), max(estimate, min(high, estimate + unseen, most)), standard_error)
+    return Interval(
+        estimate, max(low, 0.0), max(estimate, min(high, estimate + unseen, most)), standard_error
+    )
 
 
 class Metric:
@@ -171,7 +175,9 @@ class Metric:
         """What the interval needs to know of the trials without every speaker; None if there is no interval."""
         return lambda curve: (self.value(curve),)
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+    def interval(
+        self, whole: Curve, without: Array, level: float, speakers: int
+    ) -> Interval | None:
         """The interval of its value of the whole curve.
 
         without : (groups, numbers of the probe), finite
@@ -180,7 +186,9 @@ class Metric:
         """
         estimate = float(self.value(whole))
         unseen = self.unseen(unmet(level, speakers))
-        return jackknife_interval(estimate, without[:, 0], level, speakers=speakers, most=self.most, unseen=unseen)
+        return jackknife_interval(
+            estimate, without[:, 0], level, speakers=speakers, most=self.most, unseen=unseen
+        )
 
     def show(self, value: float) -> str:
         """The number in a table."""
@@ -192,7 +200,11 @@ class Metric:
 
     def show_ends(self, interval: Interval | None, form: str = " [{}, {}]") -> str:
         """The interval in a table, nothing if there is none."""
-        return "" if interval is None else form.format(self.show(interval.low), self.show(interval.high))
+        return (
+            ""
+            if interval is None
+            else form.format(self.show(interval.low), self.show(interval.high))
+        )
 
 
 class EER(Metric):
@@ -239,7 +251,10 @@ class MinDCF(_DetectionCostMetric):
 
     def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
         of_target, of_other = whole.largest_shares()
-        coarse = max(self.cost.miss_weight * of_target, self.cost.false_alarm_weight * of_other) > COARSEST
+        coarse = (
+            max(self.cost.miss_weight * of_target, self.cost.false_alarm_weight * of_other)
+            > COARSEST
+        )
         return None if coarse else super().probe(whole)
 
 
@@ -299,12 +314,16 @@ class Cllr(Metric):
     def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+    def interval(
+        self, whole: Curve, without: Array, level: float, speakers: int
+    ) -> Interval | None:
         """It reaches at least as far up as minCllr and what poor calibration loses."""
         own = jackknife_interval(self.value(whole), without[:, 0], level, speakers=speakers)
         least = MinCllr().interval(whole, without[:, 1:], level, speakers)
         assert least is not None
-        return replace(own, high=max(own.high, least.high + max(0.0, own.estimate - least.estimate)))
+        return replace(
+            own, high=max(own.high, least.high + max(0.0, own.estimate - least.estimate))
+        )
 
 
 class _AtRate(Metric):
@@ -324,7 +343,10 @@ class _AtRate(Metric):
         self.heading = self.words.format(self.word, other, f"{self.word} {100 * rate:g} %")
 
     def notes(self) -> tuple[str, ...]:
-        error, trials, way = (("misses", "targets", "highest"), ("false alarms", "non-targets", "lowest"))[self.wanted]
+        error, trials, way = (
+            ("misses", "targets", "highest"),
+            ("false alarms", "non-targets", "lowest"),
+        )[self.wanted]
         return (
             "FAR: false alarms as a share of the non-targets; FRR: misses as a share of the targets.",
             f"At a {self.word}: at the {way} threshold that gives no more {error}; scores at or above it are accepted. "
@@ -336,18 +358,27 @@ class _AtRate(Metric):
 
     def threshold(self, curve: Curve, rate: float | None = None) -> float:
         rate = self.rate if rate is None else rate
-        return curve.threshold_for(false_alarm=rate) if self.wanted else curve.threshold_for(miss=rate)
+        return (
+            curve.threshold_for(false_alarm=rate) if self.wanted else curve.threshold_for(miss=rate)
+        )
 
     def probe(self, whole: Curve) -> Callable[[Curve], tuple[Any, ...]] | None:
         threshold = self.threshold(whole)
         return lambda curve: curve.rates(threshold)
 
-    def _rates(self, whole: Curve, without: Array, level: float, speakers: int) -> tuple[Interval, Interval]:
+    def _rates(
+        self, whole: Curve, without: Array, level: float, speakers: int
+    ) -> tuple[Interval, Interval]:
         """Intervals of both rates at the threshold, which stays where it is: the wanted one and the other."""
         rates = whole.rates(self.threshold(whole))
         found = [
             jackknife_interval(
-                float(rate), without[:, i], level, speakers=speakers, most=1.0, unseen=unmet(level, speakers)
+                float(rate),
+                without[:, i],
+                level,
+                speakers=speakers,
+                most=1.0,
+                unseen=unmet(level, speakers),
             )
             for i, rate in enumerate(rates)
         ]
@@ -357,7 +388,9 @@ class _AtRate(Metric):
         """Thresholds of the least and of the most that the wanted rate may be; infinite if no trial tells."""
         beyond = (-math.inf, math.inf)[self.wanted]
         told = wanted.low >= whole.largest_shares()[self.wanted]
-        return self.threshold(whole, wanted.low) if told else beyond, self.threshold(whole, wanted.high)
+        return self.threshold(whole, wanted.low) if told else beyond, self.threshold(
+            whole, wanted.high
+        )
 
 
 class ThresholdAt(_AtRate):
@@ -368,7 +401,9 @@ class ThresholdAt(_AtRate):
     def value(self, curve: Curve) -> float:
         return self.threshold(curve)
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+    def interval(
+        self, whole: Curve, without: Array, level: float, speakers: int
+    ) -> Interval | None:
         wanted, _ = self._rates(whole, without, level, speakers)
         low, high = sorted(self._ends(whole, wanted))
         return Interval(self.value(whole), low, high)
@@ -382,7 +417,9 @@ class RateThere(_AtRate):
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[self.wanted])
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+    def interval(
+        self, whole: Curve, without: Array, level: float, speakers: int
+    ) -> Interval | None:
         return self._rates(whole, without, level, speakers)[0]
 
 
@@ -394,11 +431,14 @@ class OtherRateAt(_AtRate):
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[1 - self.wanted])
 
-    def interval(self, whole: Curve, without: Array, level: float, speakers: int) -> Interval | None:
+    def interval(
+        self, whole: Curve, without: Array, level: float, speakers: int
+    ) -> Interval | None:
         wanted, other = self._rates(whole, without, level, speakers)
         estimate = other.estimate
         most, least = (
-            1.0 if math.isinf(end) else float(whole.rates(end)[1 - self.wanted]) for end in self._ends(whole, wanted)
+            1.0 if math.isinf(end) else float(whole.rates(end)[1 - self.wanted])
+            for end in self._ends(whole, wanted)
         )
         low = estimate - math.hypot(estimate - other.low, estimate - least)
         high = estimate + math.hypot(other.high - estimate, most - estimate)
@@ -427,16 +467,24 @@ METRICS: list[Callable[[Points], Iterable[Metric]]] = [
 """Every metric that there is, in the order of tables: for the operating points, the metrics of one sort."""
 
 
-def metrics_of(costs: Costs = ("default",), far: Iterable[float] = FARS, frr: Iterable[float] = ()) -> list[Metric]:
+def metrics_of(
+    costs: Costs = ("default",), far: Iterable[float] = FARS, frr: Iterable[float] = ()
+) -> list[Metric]:
     """The metrics for some operating points."""
-    points = Points(detection_costs(costs), *(tuple(dict.fromkeys(map(float, rates))) for rates in (far, frr)))
+    points = Points(
+        detection_costs(costs), *(tuple(dict.fromkeys(map(float, rates))) for rates in (far, frr))
+    )
     for rate in (*points.far, *points.frr):
         if not 0 < rate < 1:
-            raise ParameterError(f"a false-alarm or miss rate is a share in (0, 1), such as 0.001; got {rate}")
+            raise ParameterError(
+                f"a false-alarm or miss rate is a share in (0, 1), such as 0.001; got {rate}"
+            )
     return [metric for family in METRICS for metric in family(points)]
 
 
-def min_dcf(targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default") -> float:
+def min_dcf(
+    targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default"
+) -> float:
     """Least normalised detection cost over all thresholds.
 
     Examples
@@ -448,6 +496,8 @@ def min_dcf(targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost
     return MinDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))
 
 
-def act_dcf(targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default") -> float:
+def act_dcf(
+    targets: ArrayLike, nontargets: ArrayLike, cost: str | DetectionCost = "default"
+) -> float:
     """Normalised detection cost of log-likelihood ratios at Bayes' threshold."""
     return ActDCF(detection_cost(cost)).value(ScoreCurve(targets, nontargets))

@@ -37,7 +37,9 @@ def as_scores(values: ArrayLike, name: str) -> Scores:
         try:
             array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
         except (TypeError, ValueError) as error:
-            raise DataError(f"{name} scores must be numbers; got an array of {array.dtype}") from error
+            raise DataError(
+                f"{name} scores must be numbers; got an array of {array.dtype}"
+            ) from error
     if len(array) == 0:
         raise DataError(f"there are no {name} scores: at least one is needed")
     return array
@@ -47,7 +49,9 @@ def reject_nan(array: Scores, name: str) -> None:
     """NaN is an error. (A minimum carries it, and needs no array of flags as long as the scores.)"""
     if np.isnan(array.min()):
         count = int(np.isnan(array).sum())
-        raise DataError(f"{count} {name} score(s) are NaN; every score must be a number (infinite is allowed)")
+        raise DataError(
+            f"{count} {name} score(s) are NaN; every score must be a number (infinite is allowed)"
+        )
 
 
 def softplus_mean(scores: Scores, sign: float) -> float:
@@ -111,7 +115,9 @@ class Curve(ABC):
     def _first_too_many(self, rate: float) -> float:
         """The highest non-target that weighs more than ``rate`` with all above it; -infinity if none does."""
 
-    def threshold_for(self, *, miss: float | None = None, false_alarm: float | None = None) -> float:
+    def threshold_for(
+        self, *, miss: float | None = None, false_alarm: float | None = None
+    ) -> float:
         """The highest threshold with at most this miss rate, or the lowest with at most this false-alarm rate.
 
         It is the lowest score that is accepted.
@@ -127,7 +133,11 @@ class Curve(ABC):
         """The lowest score above a value."""
         arrays = [self.targets, *self.parts]
         ranks = [int(count_below(array, value, "right")) for array in arrays]
-        above = [float(array[rank]) for array, rank in zip(arrays, ranks, strict=True) if rank < len(array)]
+        above = [
+            float(array[rank])
+            for array, rank in zip(arrays, ranks, strict=True)
+            if rank < len(array)
+        ]
         return min(above, default=np.inf)
 
     def eer(self) -> float:
@@ -161,10 +171,14 @@ class ScoreCurve(Curve):
 
     weights: list[float]
 
-    def __init__(self, targets: ArrayLike, nontargets: Kinds, *, weights: Mapping[Any, float] | None = None) -> None:
+    def __init__(
+        self, targets: ArrayLike, nontargets: Kinds, *, weights: Mapping[Any, float] | None = None
+    ) -> None:
         self.targets = sorted_scores(targets, "target")
         if isinstance(nontargets, Mapping):
-            self.parts = [sorted_scores(part, f"non-target ({kind})") for kind, part in nontargets.items()]
+            self.parts = [
+                sorted_scores(part, f"non-target ({kind})") for kind, part in nontargets.items()
+            ]
             self.weights = [1.0 if weights is None else float(weights[kind]) for kind in nontargets]
         else:
             self.parts, self.weights = [sorted_scores(nontargets, "non-target")], [1.0]
@@ -177,7 +191,9 @@ class ScoreCurve(Curve):
         """A curve of scores already sorted and checked; nothing is copied."""
         curve = cls.__new__(cls)
         curve.targets, curve.parts = targets, list(parts)
-        curve.weights = [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
+        curve.weights = (
+            [1.0] * len(parts) if weights is None else [float(weight) for weight in weights]
+        )
         curve._check()
         return curve
 
@@ -185,7 +201,9 @@ class ScoreCurve(Curve):
         if not self.parts:
             raise DataError("there are no non-target scores: at least one is needed")
         if not all(0 < weight < np.inf for weight in self.weights):
-            raise ParameterError(f"weights of non-target kinds must be positive and finite; got {self.weights}")
+            raise ParameterError(
+                f"weights of non-target kinds must be positive and finite; got {self.weights}"
+            )
 
     @property
     def n_targets(self) -> int:
@@ -211,7 +229,9 @@ class ScoreCurve(Curve):
         ordered, start = self.targets, 0
         while start < len(ordered):
             stop = min(start + STRETCH, len(ordered))
-            stop = int(np.searchsorted(ordered, ordered[stop - 1], side="right"))  # no tie is cut in two
+            stop = int(
+                np.searchsorted(ordered, ordered[stop - 1], side="right")
+            )  # no tie is cut in two
             stretch = ordered[start:stop]
             first = np.flatnonzero(np.concatenate([[True], stretch[1:] != stretch[:-1]]))
             below, upto = self._nontargets_around(stretch[first])
@@ -226,7 +246,9 @@ class ScoreCurve(Curve):
 
     @property
     def _all_nontargets(self) -> float:
-        return sum(weight * len(part) for weight, part in zip(self.weights, self.parts, strict=True))
+        return sum(
+            weight * len(part) for weight, part in zip(self.weights, self.parts, strict=True)
+        )
 
     def _nontargets_around(self, values: Scores) -> tuple[Array, Array]:
         """Weight of the non-targets below, and at or below, each of some rising values."""
@@ -245,7 +267,10 @@ class ScoreCurve(Curve):
 
     def rates(self, thresholds: ArrayLike) -> tuple[Array, Array]:
         miss = count_below(self.targets, thresholds) / len(self.targets)
-        rejected = sum(w * count_below(part, thresholds) for w, part in zip(self.weights, self.parts, strict=True))
+        rejected = sum(
+            w * count_below(part, thresholds)
+            for w, part in zip(self.weights, self.parts, strict=True)
+        )
         return np.asarray(miss), np.asarray(1 - rejected / self._all_nontargets)
 
     def steps(self, max_points: int | None = 2000) -> tuple[Array, Array, Array]:
@@ -261,7 +286,9 @@ class ScoreCurve(Curve):
         else:
             levels = ndtr(np.linspace(-6, 6, max(2, max_points // len(arrays))))
             levels = np.concatenate([[0.0], levels, [1.0]])
-            thresholds = np.concatenate([array[(levels * (len(array) - 1)).astype(np.intp)] for array in arrays])
+            thresholds = np.concatenate(
+                [array[(levels * (len(array) - 1)).astype(np.intp)] for array in arrays]
+            )
         thresholds = np.append(np.unique(thresholds.astype(np.float64)), np.inf)
         miss, false_alarm = self.rates(thresholds)
         miss[-1], false_alarm[-1] = 1.0, 0.0  # scores of +infinity, if any, are rejected too
@@ -276,7 +303,10 @@ class ScoreCurve(Curve):
     def _first_too_many(self, rate: float) -> float:
         budget = (rate + ROUNDING) * self._all_nontargets
         # of every kind as many as the budget could hold if there were no other, and one more
-        sizes = [min(len(part), int(budget / w) + 1) for part, w in zip(self.parts, self.weights, strict=True)]
+        sizes = [
+            min(len(part), int(budget / w) + 1)
+            for part, w in zip(self.parts, self.weights, strict=True)
+        ]
         tops = [part[len(part) - size :] for part, size in zip(self.parts, sizes, strict=True)]
         values = np.concatenate(tops)
         order = np.argsort(values)[::-1]
@@ -285,7 +315,10 @@ class ScoreCurve(Curve):
         return float(values[order[too_many[0]]]) if len(too_many) else -np.inf
 
     def cllr(self) -> float:
-        parts = [(w * len(p), softplus_mean(p, 1.0)) for w, p in zip(self.weights, self.parts, strict=True)]
+        parts = [
+            (w * len(p), softplus_mean(p, 1.0))
+            for w, p in zip(self.weights, self.parts, strict=True)
+        ]
         false = sum(weight * mean for weight, mean in parts) / sum(weight for weight, _ in parts)
         return float((softplus_mean(self.targets, -1.0) + false) / (2 * np.log(2)))
 
@@ -389,7 +422,9 @@ class Hull:
         A linear cost is least at a corner of the hull, so nothing else need be tried.
         Weights may be arrays; the answer then has their shape.
         """
-        a, b = np.broadcast_arrays(np.asarray(miss_weight, float), np.asarray(false_alarm_weight, float))
+        a, b = np.broadcast_arrays(
+            np.asarray(miss_weight, float), np.asarray(false_alarm_weight, float)
+        )
         costs = a[..., None] * self.miss + b[..., None] * self.false_alarm
         return costs.min(-1), costs.argmin(-1)
 
@@ -442,7 +477,11 @@ def bayes_error_rates(
     (0.25, 0.125, 0.5)
     """
     curve = targets if isinstance(targets, ScoreCurve) else ScoreCurve(targets, nontargets)
-    grid = np.linspace(-10, 10, 201) if log_odds_grid is None else np.asarray(log_odds_grid, np.float64).reshape(-1)
+    grid = (
+        np.linspace(-10, 10, 201)
+        if log_odds_grid is None
+        else np.asarray(log_odds_grid, np.float64).reshape(-1)
+    )
     if not np.isfinite(grid).all():
         raise ParameterError("prior log-odds must be finite; leave out priors of 0 and 1")
     prior, rest = 1 / (1 + np.exp(-grid)), 1 / (1 + np.exp(grid))

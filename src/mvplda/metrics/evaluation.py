@@ -69,16 +69,23 @@ class Evaluation:
     def tables(self) -> dict[str, list[Metric]]:
         """The metrics of every table, by its title."""
         titles = dict.fromkeys(metric.table for metric in self.metrics if metric.table is not None)
-        return {title: [metric for metric in self.metrics if metric.table == title] for title in titles}
+        return {
+            title: [metric for metric in self.metrics if metric.table == title] for title in titles
+        }
 
     def definitions(self, intervals: Intervals | None = None) -> list[str]:
         """What the columns mean, one sentence each, with every cost and weight."""
         notes = dict.fromkeys(note for metric in self.metrics for note in metric.notes())
         lines = [f"Every row is {self.target} against the non-targets of that kind.", *notes]
-        shares = {name: ", ".join(f"{k} {w:.4g}" for k, w in parts.items()) for name, parts in self.weights.items()}
+        shares = {
+            name: ", ".join(f"{k} {w:.4g}" for k, w in parts.items())
+            for name, parts in self.weights.items()
+        }
         lines.append(f"{TOTAL} pools all non-target trials as they come; shares: {shares[TOTAL]}.")
         if EQUAL in shares:
-            lines.append(f"{EQUAL} weighs trials so that every kind counts the same; shares: {shares[EQUAL]}.")
+            lines.append(
+                f"{EQUAL} weighs trials so that every kind counts the same; shares: {shares[EQUAL]}."
+            )
         if self.a_dcf:
             lines.append(
                 f"a-DCF {self.spoofing}: {self.a_dcf['min']:.4f} at the best threshold, {self.a_dcf['act']:.4f} at "
@@ -92,14 +99,22 @@ class Evaluation:
         return {
             "target": self.target,
             "costs": {
-                c.name: {"miss_cost": c.miss_cost, "false_alarm_cost": c.false_alarm_cost, "prior": c.prior}
+                c.name: {
+                    "miss_cost": c.miss_cost,
+                    "false_alarm_cost": c.false_alarm_cost,
+                    "prior": c.prior,
+                }
                 for c in self.costs
             },
             "weights": self.weights,
             **({"a_dcf": {**self.a_dcf, "cost": asdict(self.spoofing)}} if self.a_dcf else {}),
             "definitions": self.definitions(),
             "kinds": {
-                kind: {"n_targets": row.n_targets, "n_nontargets": row.n_nontargets, **_nested(row.values)}
+                kind: {
+                    "n_targets": row.n_targets,
+                    "n_nontargets": row.n_nontargets,
+                    **_nested(row.values),
+                }
                 for kind, row in self.rows.items()
             },
         }
@@ -128,7 +143,9 @@ class Evaluation:
             rows.append([kind, f"{row.n_targets:,}", f"{row.n_nontargets:,}", *cells])
         return rows
 
-    def cell(self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = " [{}, {}]") -> str:
+    def cell(
+        self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = " [{}, {}]"
+    ) -> str:
         """A metric of a kind as tables show it, with its interval in that form."""
         ends = None if intervals is None else intervals.of(kind, metric.name)
         return metric.show(self.rows[kind][metric.name]) + metric.show_ends(ends, form)
@@ -139,18 +156,29 @@ class Evaluation:
         The first metric of every kind, and the others that are headlines of the total.
         """
         first, *others = [metric for metric in self.metrics if metric.headline]
-        return [(kind, first, kind) for kind in self.rows] + [(metric.heading, metric, TOTAL) for metric in others]
+        return [(kind, first, kind) for kind in self.rows] + [
+            (metric.heading, metric, TOTAL) for metric in others
+        ]
 
     def _csv(self, intervals: Intervals | None) -> str:
         """Shares and bits in full precision; ``_low`` and ``_high`` where there are intervals."""
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows(self.csv_rows(intervals, with_ends=intervals is not None))
+        csv.writer(out, lineterminator="\n").writerows(
+            self.csv_rows(intervals, with_ends=intervals is not None)
+        )
         return out.getvalue()
 
     def csv_rows(self, intervals: Intervals | None, *, with_ends: bool) -> list[list[str]]:
         """The head and a row a kind; numbers in full, ends of intervals behind each, nothing for what is not known."""
         ends = ("", "_low", "_high") if with_ends else ("",)
-        rows = [["kind", "n_targets", "n_nontargets", *(metric.name + end for metric in self.metrics for end in ends)]]
+        rows = [
+            [
+                "kind",
+                "n_targets",
+                "n_nontargets",
+                *(metric.name + end for metric in self.metrics for end in ends),
+            ]
+        ]
         for kind, row in self.rows.items():
             numbers: list[float] = []
             for name, value in row.values.items():
@@ -177,7 +205,9 @@ def _nested(values: Mapping[str, float]) -> dict[str, Any]:
 
 def measures(curve: ScoreCurve, kind: str, metrics: Sequence[Metric]) -> Measures:
     """All metrics of one curve."""
-    values = {metric.name: metric.value(curve) if metric.enough(curve) else math.nan for metric in metrics}
+    values = {
+        metric.name: metric.value(curve) if metric.enough(curve) else math.nan for metric in metrics
+    }
     return Measures(kind, curve.n_targets, curve.n_nontargets, values)
 
 
@@ -188,7 +218,9 @@ def kind_weights(sizes: Mapping[str, int], equal: bool) -> dict[str, float]:
     return {kind: 1 / len(present) if equal else size / total for kind, size in present.items()}
 
 
-def split_by_kind(scores: ArrayLike, kinds: Kinds, target: str | None = None) -> tuple[str, Scores, dict[str, Scores]]:
+def split_by_kind(
+    scores: ArrayLike, kinds: Kinds, target: str | None = None
+) -> tuple[str, Scores, dict[str, Scores]]:
     """The name of the target kind, its scores, and the scores of the other kinds, IW, IC, TW first."""
     array = np.asarray(scores)
     masks = as_masks(kinds, array.shape)
@@ -197,7 +229,9 @@ def split_by_kind(scores: ArrayLike, kinds: Kinds, target: str | None = None) ->
     others = ordered_kinds(masks, chosen)
     parts = {kind: as_scores(array[masks[kind]], kind) for kind in others if masks[kind].any()}
     if not parts:
-        raise DataError(f"there are no non-target scores: no trial has a kind other than {chosen!r}")
+        raise DataError(
+            f"there are no non-target scores: no trial has a kind other than {chosen!r}"
+        )
     for kind, part in {chosen: targets, **parts}.items():
         reject_nan(part, kind)
     empty = np.empty(0, dtype=targets.dtype)
@@ -259,7 +293,9 @@ def evaluate(
     chosen, targets, parts = split_by_kind(scores, kinds, target)
     taken = {TOTAL, EQUAL} & {chosen, *parts}
     if taken:
-        raise ParameterError(f"{sorted(taken)[0]!r} names a row of the table; give that kind of trial another name")
+        raise ParameterError(
+            f"{sorted(taken)[0]!r} names a row of the table; give that kind of trial another name"
+        )
     targets.sort()  # copies of our own
     for part in parts.values():
         part.sort()
@@ -296,7 +332,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines whose columns are as wide as their widest cell, two spaces apart; the first column is flush left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  ".join(c.rjust(w) if i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        "  ".join(
+            c.rjust(w) if i else c.ljust(w)
+            for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
         for row in rows
     ]
 
@@ -332,9 +371,18 @@ def _latex(tables: Tables, notes: Sequence[str]) -> str:
 
     lines = ["% Needs \\usepackage{booktabs}.", *(f"% {note}" for note in notes)]
     for title, (head, *body) in tables.items():
-        lines += [f"% {title}", r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}", r"\toprule", line(head)]
+        lines += [
+            f"% {title}",
+            r"\begin{tabular}{l" + "r" * (len(head) - 1) + "}",
+            r"\toprule",
+            line(head),
+        ]
         lines += [r"\midrule", *map(line, body), r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
 
 
-FORMATS: dict[str, Callable[[Tables, Sequence[str]], str]] = {"text": _text, "markdown": _markdown, "latex": _latex}
+FORMATS: dict[str, Callable[[Tables, Sequence[str]], str]] = {
+    "text": _text,
+    "markdown": _markdown,
+    "latex": _latex,
+}

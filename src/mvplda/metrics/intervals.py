@@ -76,7 +76,10 @@ class Intervals:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite is None."""
-        kinds = {kind: {name: plain(item) for name, item in row.items()} for kind, row in self.intervals.items()}
+        kinds = {
+            kind: {name: plain(item) for name, item in row.items()}
+            for kind, row in self.intervals.items()
+        }
         return {
             "level": self.level,
             "n_speakers": self.n_speakers,
@@ -88,29 +91,39 @@ class Intervals:
 
 def plain(record: Any) -> dict[str, float | None]:
     """The numbers of a record; what is not finite is None."""
-    return {name: float(value) if math.isfinite(value) else None for name, value in vars(record).items()}
+    return {
+        name: float(value) if math.isfinite(value) else None for name, value in vars(record).items()
+    }
 
 
 def check_level(level: float) -> None:
     if not 0 < level < 1:
-        raise ParameterError(f"the level of an interval must be in (0, 1), such as 0.95; got {level}")
+        raise ParameterError(
+            f"the level of an interval must be in (0, 1), such as 0.95; got {level}"
+        )
 
 
 def _groups(n_speakers: int) -> Array:
     """How often every speaker comes when each, or each group, is left out; (groups, speakers + 1)."""
     group = np.arange(n_speakers) % math.ceil(n_speakers / math.ceil(n_speakers / MOST_GROUPS))
-    kept = np.ones((group.max() + 1, n_speakers + 1))  # the last stands for "the same person", see speaker_codes
+    kept = np.ones(
+        (group.max() + 1, n_speakers + 1)
+    )  # the last stands for "the same person", see speaker_codes
     kept[group, np.arange(n_speakers)] = 0.0
     return kept
 
 
-def _row(trials: WeightedTrials, metrics: Sequence[Metric], kept: Array, level: float) -> dict[str, Interval] | None:
+def _row(
+    trials: WeightedTrials, metrics: Sequence[Metric], kept: Array, level: float
+) -> dict[str, Interval] | None:
     """Intervals of one row of the table; None if all its targets or non-targets are of one speaker or group."""
     n_speakers = kept.shape[1] - 1
     speakers = trials.speakers(n_speakers)
     whole = trials.under(np.ones(n_speakers + 1))
     assert whole is not None
-    probes = {m: probe for m in metrics if m.enough(whole) and (probe := m.probe(whole)) is not None}
+    probes = {
+        m: probe for m in metrics if m.enough(whole) and (probe := m.probe(whole)) is not None
+    }
     without: dict[Metric, list[tuple[Any, ...]]] = {metric: [] for metric in probes}
     for multiplicity in kept:
         curve = trials.under(multiplicity)
@@ -178,13 +191,17 @@ def speaker_intervals(
     kept = _groups(n_speakers)
     found = {trials: _row(trials, metrics, kept, level) for trials in dict.fromkeys(rows.values())}
     too_few = tuple(kind for kind, trials in rows.items() if found[trials] is None)
-    return Intervals({kind: found[trials] or {} for kind, trials in rows.items()}, level, n_speakers, too_few)
+    return Intervals(
+        {kind: found[trials] or {} for kind, trials in rows.items()}, level, n_speakers, too_few
+    )
 
 
 # Trials that are sorted once, and weighed many times.
 
 
-def speaker_codes(enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...]) -> tuple[Codes, Codes, int]:
+def speaker_codes(
+    enrol: ArrayLike, test: ArrayLike, shape: tuple[int, ...]
+) -> tuple[Codes, Codes, int]:
     """Numbers of the two speakers of every trial, and how many speakers there are.
 
     Labels are one a trial, or, for a matrix of scores, one a row and one a column. Where
@@ -224,7 +241,9 @@ class _Side:
     first: Codes
     second: Codes
     cost: Array  # softplus, for Cllr
-    base: Array | None = None  # what every trial weighs when every speaker comes once; 1 each if it is not given
+    base: Array | None = (
+        None  # what every trial weighs when every speaker comes once; 1 each if it is not given
+    )
     group: NDArray[np.intp] | None = None  # kind of every trial, if kinds are to weigh the same
 
     def weights(self, multiplicity: Array) -> Array:
@@ -239,7 +258,9 @@ class _Side:
         return w
 
 
-def _side(scores: Scores, first: Codes, second: Codes, sign: float, base: Any = None, group: Any = None) -> _Side:
+def _side(
+    scores: Scores, first: Codes, second: Codes, sign: float, base: Any = None, group: Any = None
+) -> _Side:
     order = np.argsort(scores)
     ordered = scores[order]
     x = sign * ordered.astype(np.float64)
@@ -256,15 +277,22 @@ class WeightedTrials:
         values, first = np.unique(targets.scores, return_index=True)
         ends = np.append(first[1:], len(targets.scores))
         n = nontargets.scores
-        around = np.stack([np.searchsorted(n, values), np.searchsorted(n, values, side="right")], axis=1)
-        self.target_points = np.concatenate([[0], np.stack([first, ends], axis=1).reshape(-1), ends[-1:]])
+        around = np.stack(
+            [np.searchsorted(n, values), np.searchsorted(n, values, side="right")], axis=1
+        )
+        self.target_points = np.concatenate(
+            [[0], np.stack([first, ends], axis=1).reshape(-1), ends[-1:]]
+        )
         self.nontarget_points = np.concatenate([[0], around.reshape(-1), [len(n)]])
 
     def speakers(self, n_speakers: int) -> int:
         """How many speakers count: the fewest who have targets, who are enrolled or who are tested in non-targets."""
         n = self.nontargets
         tested = np.where(n.second == n_speakers, n.first, n.second)
-        return min(int(np.count_nonzero(np.bincount(side))) for side in (self.targets.first, n.first, tested))
+        return min(
+            int(np.count_nonzero(np.bincount(side)))
+            for side in (self.targets.first, n.first, tested)
+        )
 
     def under(self, multiplicity: Array) -> WeightedCurve | None:
         """The curve if speaker i comes ``multiplicity[i]`` times; None if a side has no weight."""
@@ -276,12 +304,20 @@ class WeightedTrials:
 class WeightedCurve(Curve):
     """Miss and false-alarm rates of trials that weigh something each."""
 
-    def __init__(self, trials: WeightedTrials, target_weights: Array, nontarget_weights: Array) -> None:
+    def __init__(
+        self, trials: WeightedTrials, target_weights: Array, nontarget_weights: Array
+    ) -> None:
         self.trials = trials
         self.targets, self.parts = trials.targets.scores, [trials.nontargets.scores]
         self.target_weights, self.nontarget_weights = target_weights, nontarget_weights
-        self.targets_below, self.nontargets_below = _below(target_weights), _below(nontarget_weights)
-        self.all_targets, self.all_nontargets = float(self.targets_below[-1]), float(self.nontargets_below[-1])
+        self.targets_below, self.nontargets_below = (
+            _below(target_weights),
+            _below(nontarget_weights),
+        )
+        self.all_targets, self.all_nontargets = (
+            float(self.targets_below[-1]),
+            float(self.nontargets_below[-1]),
+        )
 
     @cached_property
     def hull(self) -> Hull:
@@ -305,10 +341,19 @@ class WeightedCurve(Curve):
         )
 
     def _rejected_targets(self, rate: float) -> int:
-        return int(np.searchsorted(self.targets_below, (rate + ROUNDING) * self.all_targets, side="right")) - 1
+        return (
+            int(
+                np.searchsorted(
+                    self.targets_below, (rate + ROUNDING) * self.all_targets, side="right"
+                )
+            )
+            - 1
+        )
 
     def _first_too_many(self, rate: float) -> float:
-        rejected = int(np.searchsorted(self.nontargets_below, (1 - rate - ROUNDING) * self.all_nontargets))
+        rejected = int(
+            np.searchsorted(self.nontargets_below, (1 - rate - ROUNDING) * self.all_nontargets)
+        )
         return float(self.parts[0][rejected - 1]) if rejected else -np.inf
 
 
@@ -353,7 +398,8 @@ def weighted_trials(
     left = _side(targets, first[masks[chosen]], second[masks[chosen]], -1.0)
     present = [kind for kind, part in parts.items() if len(part)]
     rows = {
-        kind: WeightedTrials(left, _side(parts[kind], first[masks[kind]], second[masks[kind]], 1.0)) for kind in present
+        kind: WeightedTrials(left, _side(parts[kind], first[masks[kind]], second[masks[kind]], 1.0))
+        for kind in present
     }
     if len(present) == 1:  # the total is that kind
         rows |= dict.fromkeys((TOTAL, EQUAL) if equal_weights else (TOTAL,), rows[present[0]])
@@ -452,15 +498,23 @@ def _draw(
     """Estimates and replicates of every system, all systems on the same resamples; NaN of what is not known."""
     rng = np.random.default_rng(random_state)
     once = np.ones(n_speakers + 1)  # the last one stands for "the same person", see speaker_codes
-    estimates = [{kind: _measure(trials, metrics, once, True) for kind, trials in row.items()} for row in systems]
+    estimates = [
+        {kind: _measure(trials, metrics, once, True) for kind, trials in row.items()}
+        for row in systems
+    ]
     replicates: list[dict[str, list[Array]]] = [{kind: [] for kind in system} for system in systems]
     progress = Progress("bootstrap over speakers", n_resamples) if verbose else None
     every = 1 if progress is not None and progress.in_place else max(1, n_resamples // 10)
     for b in range(n_resamples):
-        drawn = np.bincount(rng.integers(n_speakers, size=n_speakers), minlength=n_speakers + 1).astype(np.float64)
+        drawn = np.bincount(
+            rng.integers(n_speakers, size=n_speakers), minlength=n_speakers + 1
+        ).astype(np.float64)
         drawn[-1] = 1.0
         for system, rows in zip(systems, replicates, strict=True):
-            measured = {trials: _measure(trials, metrics, drawn) for trials in dict.fromkeys(system.values())}
+            measured = {
+                trials: _measure(trials, metrics, drawn)
+                for trials in dict.fromkeys(system.values())
+            }
             for kind, trials in system.items():
                 rows[kind].append(measured[trials])
         if progress is not None and ((b + 1) % every == 0 or b + 1 == n_resamples):
@@ -468,7 +522,9 @@ def _draw(
     return estimates, [{kind: np.array(rows[kind]) for kind in rows} for rows in replicates]
 
 
-def _measure(trials: WeightedTrials, metrics: Sequence[Metric], times: Array, checked: bool = False) -> Array:
+def _measure(
+    trials: WeightedTrials, metrics: Sequence[Metric], times: Array, checked: bool = False
+) -> Array:
     curve = trials.under(times)
     if curve is None:
         return np.full(len(metrics), np.nan)
@@ -478,14 +534,18 @@ def _measure(trials: WeightedTrials, metrics: Sequence[Metric], times: Array, ch
 def _check_settings(level: float, n_resamples: int) -> None:
     check_level(level)
     if n_resamples < 2:
-        raise ParameterError(f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}")
+        raise ParameterError(
+            f"a bootstrap needs at least 2 resamples, better some hundreds; got {n_resamples}"
+        )
 
 
 def _quantiles(values: Array, level: float, speakers: int) -> tuple[float, float]:
     """Expanded percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
     z = stdtrit(speakers - 1, (1 + level) / 2) * math.sqrt(speakers / (speakers - 1))
-    low, high = np.quantile(known, [ndtr(-z), ndtr(z)], method="nearest" if np.isinf(known).any() else "linear")
+    low, high = np.quantile(
+        known, [ndtr(-z), ndtr(z)], method="nearest" if np.isinf(known).any() else "linear"
+    )
     return float(low), float(high)
 
 
@@ -548,10 +608,15 @@ def compare_systems(
     _check_settings(level, n_resamples)
     shapes = np.shape(scores_a), np.shape(scores_b)
     if shapes[0] != shapes[1]:
-        raise DataError(f"a paired test needs the same trials of both systems; got shapes {shapes[0]} and {shapes[1]}")
+        raise DataError(
+            f"a paired test needs the same trials of both systems; got shapes {shapes[0]} and {shapes[1]}"
+        )
     metrics = [metric for metric in metrics_of(costs, far, frr) if metric.is_error]
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, shapes[0])
-    systems = [weighted_trials(s, kinds, (first, second), target, equal_weights, weights) for s in (scores_a, scores_b)]
+    systems = [
+        weighted_trials(s, kinds, (first, second), target, equal_weights, weights)
+        for s in (scores_a, scores_b)
+    ]
     estimates, replicates = _draw(systems, metrics, n_speakers, n_resamples, random_state, verbose)
     tests: dict[str, dict[str, PairedTest]] = {}
     for kind, trials in systems[0].items():
@@ -564,7 +629,9 @@ def compare_systems(
             known = 0.0 if speakers < 2 else np.mean(~np.isnan(differences))
             if not (math.isfinite(a) and math.isfinite(b)) or known < KNOWN:
                 unknown = math.nan
-                tests[kind][name] = PairedTest(a, b, unknown, unknown, unknown, unknown, level, unknown, unknown)
+                tests[kind][name] = PairedTest(
+                    a, b, unknown, unknown, unknown, unknown, level, unknown, unknown
+                )
                 continue
             low, high = _quantiles(differences, level, speakers)
             p_value = _p_value(differences, speakers)

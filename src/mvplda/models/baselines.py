@@ -52,7 +52,9 @@ class CosineScorer(MatrixScorer, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         vectors = as_vectors(X)
-        self.mean_ = vectors.mean(axis=0, dtype=np.float64) if self.centre else np.zeros(vectors.shape[1])
+        self.mean_ = (
+            vectors.mean(axis=0, dtype=np.float64) if self.centre else np.zeros(vectors.shape[1])
+        )
         if not np.isfinite(self.mean_).all():
             raise DataError("Input X contains NaN or infinity")
         return self
@@ -81,11 +83,15 @@ class CosineScorer(MatrixScorer, BaseEstimator):
         if question.only_same("cosine") is not None:
             raise ParameterError("cosine knows no views: leave same out")
 
-    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
+    def _matrix(
+        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
+    ) -> FloatArray:
         scores: FloatArray = np.asarray(enrol.y, dtype=dtype) @ np.asarray(test.y, dtype=dtype).T
         return scores
 
-    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
+    def _pairs(
+        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
+    ) -> FloatArray:
         return np.asarray(np.einsum("ij,ij->i", enrol.y, test.y), dtype=dtype)
 
 
@@ -109,7 +115,9 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
 
     NAME = "cascade"
 
-    def __init__(self, views: Mapping[str, int | None], settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, views: Mapping[str, int | None], settings: Mapping[str, Any] | None = None
+    ) -> None:
         self.views = views
         self.settings = settings
 
@@ -123,7 +131,9 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         if any(":" in view for view in self.views):
             raise LabelError("a cascade has no interaction views")
         if y is None:
-            raise LabelError("a cascade requires y to be passed, but the target y is None: give labels of every view")
+            raise LabelError(
+                "a cascade requires y to be passed, but the target y is None: give labels of every view"
+            )
         columns = label_columns(y, tuple(self.views))
         self.models_ = {
             view: PLDA(rank, **dict(self.settings or {})).fit(X, {view: columns[view]})
@@ -135,9 +145,16 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         """Profiles of every model, their evidence side by side."""
         check_is_fitted(self, "models_")
         if labels is not None:
-            raise ParameterError("a cascade takes every profile as one class of each view: leave labels out")
+            raise ParameterError(
+                "a cascade takes every profile as one class of each view: leave labels out"
+            )
         parts = [model.enrol(X, ids) for model in self.models_.values()]
-        return replace(parts[0], y=np.concatenate([part.y for part in parts], axis=1), model=self._key(), kept={})
+        return replace(
+            parts[0],
+            y=np.concatenate([part.y for part in parts], axis=1),
+            model=self._key(),
+            kept={},
+        )
 
     def _key(self) -> str:
         return "+".join(model._key() for model in self.models_.values())
@@ -148,7 +165,9 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         for name, model in self.models_.items():
             width = sum(model.views_.values())
             if name == view:
-                return replace(profiles, y=profiles.y[:, start : start + width], model=model._key(), kept={})
+                return replace(
+                    profiles, y=profiles.y[:, start : start + width], model=model._key(), kept={}
+                )
             start += width
         raise LabelError(f"there is no view {view!r}; there are {list(self.models_)}")
 
@@ -162,17 +181,25 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
             raise LabelError(f"there is no view {unknown[0]!r}; there are {list(self.models_)}")
         return asked
 
-    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
+    def _matrix(
+        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
+    ) -> FloatArray:
         ratios = [
-            self.models_[view].llr(self._part(enrol, view), self._part(test, view), dtype=np.float64)
+            self.models_[view].llr(
+                self._part(enrol, view), self._part(test, view), dtype=np.float64
+            )
             for view in views or self.models_
         ]
         return np.asarray(fuse(ratios), dtype=dtype)
 
-    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> FloatArray:
+    def _pairs(
+        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
+    ) -> FloatArray:
         both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
         ratios = [
-            self.models_[view].llr_trials(self._part(enrol, view), self._part(test, view), both, dtype=np.float64)
+            self.models_[view].llr_trials(
+                self._part(enrol, view), self._part(test, view), both, dtype=np.float64
+            )
             for view in views or self.models_
         ]
         return np.asarray(fuse(ratios), dtype=dtype)
@@ -185,7 +212,9 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         for view, model in self.models_.items():
             model.check_state()
             if model.width_in != self.width_in:
-                raise DataError(f"the model of {view!r} takes width {model.width_in}, the first {self.width_in}")
+                raise DataError(
+                    f"the model of {view!r} takes width {model.width_in}, the first {self.width_in}"
+                )
 
     def describe(self) -> dict[str, Any]:
         models = {view: model.describe() for view, model in self.models_.items()}
@@ -195,7 +224,8 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
         check_is_fitted(self, "models_")
         arrays, values = super().get_state()
         values["models"] = {
-            view: put_part(arrays, f"models/{view}", model, PLDA) for view, model in self.models_.items()
+            view: put_part(arrays, f"models/{view}", model, PLDA)
+            for view, model in self.models_.items()
         }
         return arrays, values
 
@@ -203,7 +233,8 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         scorer = super().from_state(arrays, values)
         scorer.models_ = {
-            view: get_part(arrays, f"models/{view}", about, PLDA) for view, about in values["models"].items()
+            view: get_part(arrays, f"models/{view}", about, PLDA)
+            for view, about in values["models"].items()
         }
         return scorer
 

@@ -49,7 +49,9 @@ class DurationNoise:
 
     def __post_init__(self) -> None:
         if not (0 < self.a < np.inf and 0 <= self.b < np.inf):
-            raise ParameterError(f"a is positive and b at least 0, both finite; got {self.a!r} and {self.b!r}")
+            raise ParameterError(
+                f"a is positive and b at least 0, both finite; got {self.a!r} and {self.b!r}"
+            )
 
     def weights(self, seconds: ArrayLike) -> Array:
         """(n,) weights of vectors, for `fit` and `enrol`."""
@@ -57,7 +59,9 @@ class DurationNoise:
         return np.asarray(np.maximum(np.rint(1 / (self.a + self.b / t) / STEP), 1.0) * STEP)
 
     @classmethod
-    def choose(cls, model: MultiviewPLDA, X: Any, y: Any, seconds: ArrayLike, *, folds: int = 2) -> DurationNoise:
+    def choose(
+        cls, model: MultiviewPLDA, X: Any, y: Any, seconds: ArrayLike, *, folds: int = 2
+    ) -> DurationNoise:
         """a and b under which held-out classes of the model's first view are likeliest; b = 0 where none is better.
 
         The average training vector has about the model's own noise: a + b mean(1 / t) = 1.
@@ -74,9 +78,13 @@ class DurationNoise:
             raise DataError(f"there are {len(vectors)} vectors and seconds of shape {t.shape}")
         table = model._encode(y)
         first, people = table.views[0], table.codes[table.views[0]]
-        labels = {name: np.asarray(column) for name, column in label_columns(y, table.views).items()}
+        labels = {
+            name: np.asarray(column) for name, column in label_columns(y, table.views).items()
+        }
         if people.max() + 1 < 2 * folds:
-            raise LabelError(f"{people.max() + 1} classes of {first!r} are too few for {folds} folds to hold out")
+            raise LabelError(
+                f"{people.max() + 1} classes of {first!r} are too few for {folds} folds to hold out"
+            )
         fold = (np.random.default_rng(0).permutation(people.max() + 1) % folds)[people]
         found = []
         for share in SHARES:
@@ -84,7 +92,9 @@ class DurationNoise:
             weights, total = tried.weights(t), 0.0
             for f in range(folds):
                 out = fold == f
-                fitted = clone(model).fit(vectors[~out], {v: c[~out] for v, c in labels.items()}, weights=weights[~out])
+                fitted = clone(model).fit(
+                    vectors[~out], {v: c[~out] for v, c in labels.items()}, weights=weights[~out]
+                )
                 held = {v: c[out] for v, c in labels.items()}
                 total += fitted.log_likelihood(vectors[out], held, weights=weights[out])
             found.append((total / len(vectors), tried))

@@ -18,12 +18,26 @@ from .._typing import Array, IntArray
 from ..backend import as_vectors
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
-from ..labels import base_columns, by_appearance, distinct, encode_labels, exact_names, label_columns
+from ..labels import (
+    base_columns,
+    by_appearance,
+    distinct,
+    encode_labels,
+    exact_names,
+    label_columns,
+)
 from ..persistence import Persistent, State, Tensors, get_part, put_part
 from ..scoring.evidence import log_sum
 from ..scoring.matrix import SCATTER_ELEMENTS
 from ..scoring.profiles import CellLabels, Profiles, enrolled_names, heard_labels
-from ..scoring.question import RULED_OUT, Hypothesis, Question, Ratio, make_question, possible_hypotheses
+from ..scoring.question import (
+    RULED_OUT,
+    Hypothesis,
+    Question,
+    Ratio,
+    make_question,
+    possible_hypotheses,
+)
 from ..scoring.wide import can_be_wide, wide_evidence
 from .baselines import CascadeScorer
 from .scorer import Identification, MatrixScorer, check_pairs
@@ -137,18 +151,28 @@ class Committee(MatrixScorer, BaseEstimator):
         """
         self._check_settings()
         if y is None:
-            raise LabelError("a committee requires y to be passed, but the target y is None: give labels of every view")
+            raise LabelError(
+                "a committee requires y to be passed, but the target y is None: give labels of every view"
+            )
         vectors = as_vectors(X)
         labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
         if groups is not None and np.shape(groups) != (len(vectors),):
-            raise DataError(f"there are {len(vectors)} vectors and groups of shape {np.shape(groups)}")
-        if trials is not None and (np.shape(trials) != (len(vectors),) or np.asarray(trials).dtype != bool):
+            raise DataError(
+                f"there are {len(vectors)} vectors and groups of shape {np.shape(groups)}"
+            )
+        if trials is not None and (
+            np.shape(trials) != (len(vectors),) or np.asarray(trials).dtype != bool
+        ):
             raise DataError(f"trials is true or false of each of the {len(vectors)} vectors")
-        self._adopt({name: clone(expert) for name, expert in self.experts.items()}, vectors.shape[1])
+        self._adopt(
+            {name: clone(expert) for name, expert in self.experts.items()}, vectors.shape[1]
+        )
         for name, expert in self.experts_.items():
             expert.fit(self._see(name, vectors), labels)
         self._find_views(tuple(labels))
-        self.lines_ = {name: (1.0, 0.0) for name in self.experts_ if views_of(self.experts_[name]) is None}
+        self.lines_ = {
+            name: (1.0, 0.0) for name in self.experts_ if views_of(self.experts_[name]) is None
+        }
         given: dict[str, Any] = {}
         if isinstance(self.factors, Mapping):
             given = {name: self.factors[name] for name in self._named(self.factors, "factors")}
@@ -161,11 +185,15 @@ class Committee(MatrixScorer, BaseEstimator):
                 raise ParameterError(
                     f"factors of {name!r} name {unknown[0]!r}; it has factors for {list(self._parts_of(name))}"
                 )
-            self.factors_[name] = {part: float(told.get(part, 1.0)) for part in self._parts_of(name)}
+            self.factors_[name] = {
+                part: float(told.get(part, 1.0)) for part in self._parts_of(name)
+            }
         self.calibrator_, self.cost_ = None, float("inf")
         if self.factors == "learnt":
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", MvpldaWarning)  # few people, or scores apart: the factors allow for it
+                warnings.simplefilter(
+                    "ignore", MvpldaWarning
+                )  # few people, or scores apart: the factors allow for it
                 self._learn(vectors, labels, groups, trials)
             if self.calibrator_ is None:
                 warnings.warn(
@@ -182,19 +210,27 @@ class Committee(MatrixScorer, BaseEstimator):
         for name, expert in self.experts.items():
             scorer = getattr(expert, "scorer", expert)
             if isinstance(scorer, (Committee, CascadeScorer)):
-                raise ParameterError(f"expert {name!r} is a {type(scorer).__name__}: make its parts the experts")
+                raise ParameterError(
+                    f"expert {name!r} is a {type(scorer).__name__}: make its parts the experts"
+                )
             if getattr(expert, "normaliser", None) is not None:
-                raise ParameterError(f"expert {name!r} has a normaliser, which would play no part: leave it out")
+                raise ParameterError(
+                    f"expert {name!r} has a normaliser, which would play no part: leave it out"
+                )
         for what, least in (("folds", 2), ("enrolment", 1)):
             value = getattr(self, what)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
                 raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
         if isinstance(self.factors, str) and self.factors != "learnt":
-            raise ParameterError(f"factors is 'learnt', a dict of them or None; got {self.factors!r}")
+            raise ParameterError(
+                f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
+            )
         for name, told in self.factors.items() if isinstance(self.factors, Mapping) else ():
             for factor in told.values() if isinstance(told, Mapping) else (told,):
                 if not (np.isfinite(factor) and factor >= 0):
-                    raise ParameterError(f"a factor is a number of at least 0; got {factor!r} for {name!r}")
+                    raise ParameterError(
+                        f"a factor is a number of at least 0; got {factor!r} for {name!r}"
+                    )
 
     def _parts_of(self, name: str) -> tuple[str, ...]:
         """What an expert has factors for."""
@@ -217,27 +253,43 @@ class Committee(MatrixScorer, BaseEstimator):
             fold.fit(X[training], {view: column[training] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
             claims = {view: labels[view][trials.enrol[trials.first]] for view in _names(self.known)}
-            evidence = fold._evidence(profiles, fold.enrol(X[trials.test]), Question(known=claims or None), every)
+            evidence = fold._evidence(
+                profiles, fold.enrol(X[trials.test]), Question(known=claims or None), every
+            )
             rows = np.concatenate(trials.chosen)
             for name, own in evidence.items():
                 said[name].append(np.stack([own[h].ravel()[rows] for h in every]))
             truth += [np.full(len(some), number) for number, some in enumerate(trials.chosen)]
-            stands_for += [np.full(len(some), w) for some, w in zip(trials.chosen, trials.stands_for, strict=True)]
-            people.append(labels[next(iter(self.views_))][trials.enrol[trials.first]][rows // len(trials.test)])
+            stands_for += [
+                np.full(len(some), w)
+                for some, w in zip(trials.chosen, trials.stands_for, strict=True)
+            ]
+            people.append(
+                labels[next(iter(self.views_))][trials.enrol[trials.first]][
+                    rows // len(trials.test)
+                ]
+            )
         kinds = np.concatenate(truth) if truth else np.empty(0, dtype=np.int64)
         if len(np.unique(kinds)) < 2:
             return
-        found = {name: dict(zip(every, np.concatenate(parts, axis=1), strict=True)) for name, parts in said.items()}
+        found = {
+            name: dict(zip(every, np.concatenate(parts, axis=1), strict=True))
+            for name, parts in said.items()
+        }
         for name in self.lines_:
             full = next(h for h in every if set(self._may(name)) <= set(h))
-            same = np.isin(kinds, [i for i, h in enumerate(every) if set(self._may(name)) <= set(h)])
+            same = np.isin(
+                kinds, [i for i, h in enumerate(every) if set(self._may(name)) <= set(h)]
+            )
             line = LinearCalibrator().fit(found[name][full], same)
             self.lines_[name] = (float(line.slopes_[0]), line.intercept_)
             for h in every:
                 if set(self._may(name)) <= set(h):
                     found[name][h] = line.transform(found[name][full])
         places = [(name, part) for name in self.experts_ for part in self._parts_of(name)]
-        parts = np.stack([np.stack([_part(found[n], h, p) for h in every], axis=1) for n, p in places], axis=2)
+        parts = np.stack(
+            [np.stack([_part(found[n], h, p) for h in every], axis=1) for n, p in places], axis=2
+        )
         factors, self.cost_ = weigh_experts(parts, kinds)
         for (name, part), factor in zip(places, factors.tolist(), strict=True):
             self.factors_[name][part] = factor
@@ -245,49 +297,71 @@ class Committee(MatrixScorer, BaseEstimator):
         llrs = terms[:, 0] - np.logaddexp.reduce(terms[:, 1:], axis=1) + np.log(len(every) - 1)
         same, weights = kinds == 0, np.concatenate(stands_for)
         mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
-        self.calibrator_ = LinearCalibrator()._fit(llrs[:, None], same, mass, np.concatenate(people))
+        self.calibrator_ = LinearCalibrator()._fit(
+            llrs[:, None], same, mass, np.concatenate(people)
+        )
 
     def _adopt(self, experts: dict[str, Any], width: int) -> None:
         self.experts_, self.width_ = experts, width
         for name in self._named(self.columns, "columns"):
             start, stop = (self.columns or {})[name]
             if not 0 <= start < stop <= width:
-                raise ParameterError(f"expert {name!r} sees columns {start} to {stop}, the vectors have {width}")
+                raise ParameterError(
+                    f"expert {name!r} sees columns {start} to {stop}, the vectors have {width}"
+                )
 
     def _named(self, settings: Mapping[str, Any] | None, what: str) -> list[str]:
         unknown = [name for name in settings or {} if name not in self.experts_]
         if unknown:
-            raise ParameterError(f"{what} names {unknown[0]!r}; the experts are {list(self.experts_)}")
+            raise ParameterError(
+                f"{what} names {unknown[0]!r}; the experts are {list(self.experts_)}"
+            )
         return list(settings or {})
 
     def _find_views(self, columns: tuple[str, ...]) -> None:
-        found = [base_columns(tuple(views)) for e in self.experts_.values() if (views := views_of(e)) is not None]
+        found = [
+            base_columns(tuple(views))
+            for e in self.experts_.values()
+            if (views := views_of(e)) is not None
+        ]
         every = {view for views in found for view in views}
         self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
         for name in self._named(self.speaks_of, "speaks_of"):
-            unknown = [view for view in _names((self.speaks_of or {})[name]) if view not in self.views_]
+            unknown = [
+                view for view in _names((self.speaks_of or {})[name]) if view not in self.views_
+            ]
             if unknown:
-                raise ParameterError(f"expert {name!r} speaks of {unknown[0]!r}; there are {list(self.views_)}")
+                raise ParameterError(
+                    f"expert {name!r} speaks of {unknown[0]!r}; there are {list(self.views_)}"
+                )
             if not self._may(name):
-                raise ParameterError(f"expert {name!r} speaks of no view that it knows: leave it out")
+                raise ParameterError(
+                    f"expert {name!r} speaks of no view that it knows: leave it out"
+                )
         unknown = [view for view in _names(self.known) if view not in self.views_]
         if unknown:
             raise ParameterError(f"known names {unknown[0]!r}; there are {list(self.views_)}")
 
     # -- profiles ------------------------------------------------------------
 
-    def enrol(self, X: Any, ids: Any = None, labels: Any = None, *, weights: Any = None) -> Profiles:
+    def enrol(
+        self, X: Any, ids: Any = None, labels: Any = None, *, weights: Any = None
+    ) -> Profiles:
         """Profiles of every expert, their evidence side by side; weights are for experts that know views."""
         check_is_fitted(self, "experts_")
         vectors = as_vectors(X)
         if vectors.shape[1] != self.width_:
-            raise DataError(f"X has {vectors.shape[1]} features, but this committee is expecting {self.width_}")
+            raise DataError(
+                f"X has {vectors.shape[1]} features, but this committee is expecting {self.width_}"
+            )
         parts: list[Profiles] = []
         for name, expert in self.experts_.items():
             options = {} if weights is None or views_of(expert) is None else {"weights": weights}
             parts.append(expert.enrol(self._see(name, vectors), ids, labels, **options))
         if any(len(part.y) != len(parts[0].y) for part in parts):
-            raise ParameterError("experts that know no views cannot enrol profiles with labels: leave labels out")
+            raise ParameterError(
+                "experts that know no views cannot enrol profiles with labels: leave labels out"
+            )
         richest = max(parts, key=lambda part: (len(part.labels), abs(part.weights - 1).max()))
         y = np.concatenate([part.y for part in parts], axis=1)
         return replace(richest, y=y, model=self._key(), kept={})
@@ -304,7 +378,9 @@ class Committee(MatrixScorer, BaseEstimator):
         for name, expert in self.experts_.items():
             scorer, views = scorer_of(expert), views_of(expert)
             width = scorer.width_in if views is None else sum(views.values())
-            own = replace(profiles, y=profiles.y[:, start : start + width], model=scorer._key(), kept={})
+            own = replace(
+                profiles, y=profiles.y[:, start : start + width], model=scorer._key(), kept={}
+            )
             yield name, own if views is not None else replace(own, labels={})
             start += width
 
@@ -319,41 +395,61 @@ class Committee(MatrixScorer, BaseEstimator):
         found: dict[str, NDArray[Any]] = {}
         for expert in self.experts_.values():
             own = {} if views_of(expert) is None else scorer_of(expert).classes_
-            found |= {view: classes for view, classes in own.items() if view in self.views_ and view not in found}
+            found |= {
+                view: classes
+                for view, classes in own.items()
+                if view in self.views_ and view not in found
+            }
         return found
 
     def _class_evidence(self, tests: Profiles, view: str) -> Array:
         if view not in self.classes_:
-            raise LabelError(f"the experts keep no classes of a view {view!r}; they do of {list(self.classes_)}")
+            raise LabelError(
+                f"the experts keep no classes of a view {view!r}; they do of {list(self.classes_)}"
+            )
         total = np.zeros((len(tests), len(self.classes_[view]) + 1))
         for name, part in self._parts(tests):
             if self.factors_[name].get(view) and views_of(self.experts_[name]) is not None:
-                total += self.factors_[name][view] * scorer_of(self.experts_[name])._class_evidence(part, view)
+                total += self.factors_[name][view] * scorer_of(self.experts_[name])._class_evidence(
+                    part, view
+                )
         return total
 
     # -- scoring ---------------------------------------------------------------
 
-    def llr(self, enrol: Any, test: Any, question: Question | None = None, **options: Any) -> NDArray[Any]:
+    def llr(
+        self, enrol: Any, test: Any, question: Question | None = None, **options: Any
+    ) -> NDArray[Any]:
         """Scores (profiles, tests), as `MultiviewPLDA.llr`."""
         return super().llr(*self._claimed(enrol, test, question, options), **options)
 
-    def llr_trials(self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any) -> Any:
+    def llr_trials(
+        self, enrol: Any, test: Any, pairs: Any, question: Question | None = None, **options: Any
+    ) -> Any:
         """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
         enrol, test, question = self._claimed(enrol, test, question, options)
         if question.recognised is None:
             return super().llr_trials(enrol, test, pairs, question, **options)
-        tests = test if isinstance(test, Profiles) else self.enrol(test)  # what is heard of tests goes with them
+        tests = (
+            test if isinstance(test, Profiles) else self.enrol(test)
+        )  # what is heard of tests goes with them
         pairs, found = check_pairs(pairs, len(enrol), len(tests)), []
         spoofs, question = question, replace(question, countermeasure=None, spoof_prior=None)
         step = max(1, SCATTER_ELEMENTS // tests.y.shape[1])
         for some in (pairs[start : start + step] for start in range(0, len(pairs), step)):
             rows = np.repeat(np.arange(len(some))[:, None], 2, axis=1)
             sides = enrol.take(some[:, 0]), tests.take(some[:, 1])
-            found.append(super().llr_trials(*sides, rows, question.for_tests(some[:, 1]), **options))
-        scores = np.concatenate(found) if found else np.empty(0, dtype=options.get("dtype", np.float32))
+            found.append(
+                super().llr_trials(*sides, rows, question.for_tests(some[:, 1]), **options)
+            )
+        scores = (
+            np.concatenate(found) if found else np.empty(0, dtype=options.get("dtype", np.float32))
+        )
         return spoofs.with_spoofs(scores, (len(enrol), len(tests)), pairs)
 
-    def identify(self, profiles: Any, test: Any, question: Question | None = None, **options: Any) -> Identification:
+    def identify(
+        self, profiles: Any, test: Any, question: Question | None = None, **options: Any
+    ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
         return super().identify(*self._claimed(profiles, test, question, options), **options)
 
@@ -369,19 +465,30 @@ class Committee(MatrixScorer, BaseEstimator):
                 enrolled_names(profiles, view, None)  # which says that labels are needed
         if not isinstance(question.known, Mapping):
             return profiles, test, question
-        labels = {view: enrolled_names(profiles, view, claims) for view, claims in question.known.items()}
+        labels = {
+            view: enrolled_names(profiles, view, claims) for view, claims in question.known.items()
+        }
         claimed = replace(profiles, labels=profiles.labels | labels, kept={})
         return claimed, test, replace(question, known=tuple(labels))
 
     def hypotheses(
-        self, enrol: Any, test: Any, question: Question | None = None, *, dtype: Any = np.float32, **asked: Any
+        self,
+        enrol: Any,
+        test: Any,
+        question: Question | None = None,
+        *,
+        dtype: Any = np.float32,
+        **asked: Any,
     ) -> dict[Hypothesis, NDArray[Any]]:
         """Posterior probability of every hypothesis, as `MultiviewPLDA.hypotheses`."""
         enrol, test, question = self._claimed(enrol, test, question, asked)
         profiles, tests = self._sides(enrol, test)
         weights = question.alternatives(self.views_, _labelled(profiles, tests, question))
         terms = self._terms(profiles, tests, question, list(weights))
-        return {h: np.asarray(share, dtype=dtype) for h, share in question.posteriors(terms, weights).items()}
+        return {
+            h: np.asarray(share, dtype=dtype)
+            for h, share in question.posteriors(terms, weights).items()
+        }
 
     def _views(self, question: Question) -> Any:
         return question
@@ -393,10 +500,14 @@ class Committee(MatrixScorer, BaseEstimator):
         both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
         return self._answer(enrol, test, views, both).astype(dtype)
 
-    def _answer(self, enrol: Profiles, test: Profiles, question: Question, pairs: IntArray | None) -> Array:
+    def _answer(
+        self, enrol: Profiles, test: Profiles, question: Question, pairs: IntArray | None
+    ) -> Array:
         ratio = question.ratio(self.views_, _labelled(enrol, test, question))
         terms = self._terms(enrol, test, question, list(dict.fromkeys(ratio.hypotheses)), pairs)
-        sides = ([terms[h] + w for h, w in side.items()] for side in (ratio.numerator, ratio.denominator))
+        sides = (
+            [terms[h] + w for h, w in side.items()] for side in (ratio.numerator, ratio.denominator)
+        )
         above, below = (np.asarray(log_sum(side)) for side in sides)
         return np.asarray(above - below)
 
@@ -439,11 +550,17 @@ class Committee(MatrixScorer, BaseEstimator):
         logs = heard_labels(view, said, self.classes_.get(view), test)[1]
         own = enrol.labels[view]
         if len(enrol.owner) > len(enrol) or (own.codes < 0).any():
-            raise ParameterError(f"a committee hears of profiles with one class each in view {view!r}, and its name")
+            raise ParameterError(
+                f"a committee hears of profiles with one class each in view {view!r}, and its name"
+            )
         claimed = own.names[own.codes].astype(object)
         known = view in question.known_views
         facts = Question(known=question.known_views or None)
-        alone = {name: np.zeros((len(test), len(self.classes_[view]) + 1)) for name in self.experts_} if known else {}
+        alone = (
+            {name: np.zeros((len(test), len(self.classes_[view]) + 1)) for name in self.experts_}
+            if known
+            else {}
+        )
         for name, part in self._parts(test) if known else ():
             if view in self._may(name) and views_of(self.experts_[name]) is not None:
                 alone[name] = scorer_of(self.experts_[name])._class_evidence(part, view)
@@ -458,22 +575,33 @@ class Committee(MatrixScorer, BaseEstimator):
             met += factor * (evidence[(view,)] + (others if pairs is None else others.diagonal()))
         inner = {h: tuple(v for v in h if v != view) for h in hypotheses}
         terms = {h: np.full(met.shape, -np.inf) for h in hypotheses}
-        left = len(names) - np.isin(claimed, np.asarray([n for n in names if n is not None], dtype=object))
+        left = len(names) - np.isin(
+            claimed, np.asarray([n for n in names if n is not None], dtype=object)
+        )
         for k, name in enumerate(names):
-            label = name if name is not None else _fresh_name(own.names, self.classes_.get(view), names)
+            label = (
+                name if name is not None else _fresh_name(own.names, self.classes_.get(view), names)
+            )
             cells = CellLabels(exact_names([label]), np.zeros(len(test.owner), dtype=np.int64))
             labelled = replace(test, labels={**test.labels, view: cells}, kept={})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", MvpldaWarning)  # a class that is new is meant to be
-                told = self._terms(enrol, labelled, facts, list(dict.fromkeys(inner.values())), pairs)
+                told = self._terms(
+                    enrol, labelled, facts, list(dict.fromkeys(inner.values())), pairs
+                )
             place = places.get(name, -1)
-            apart = sum(self.factors_[n].get(view, 0.0) * evidence[:, place] for n, evidence in alone.items())
+            apart = sum(
+                self.factors_[n].get(view, 0.0) * evidence[:, place]
+                for n, evidence in alone.items()
+            )
             same = claimed == label
             for h in hypotheses:
                 mine = same if view in h else ~same
                 weight = np.where(mine, 0.0 if view in h else -np.log(np.maximum(left, 1)), -np.inf)
                 weight = weight[:, None] if pairs is None else weight
-                terms[h] = np.logaddexp(terms[h], told[inner[h]] + (met if view in h else apart) + logs[:, k] + weight)
+                terms[h] = np.logaddexp(
+                    terms[h], told[inner[h]] + (met if view in h else apart) + logs[:, k] + weight
+                )
         return {h: np.maximum(term, 2 * RULED_OUT) for h, term in terms.items()}
 
     def _evidence(
@@ -498,14 +626,26 @@ class Committee(MatrixScorer, BaseEstimator):
             known = _known_to(question, own)
             said: dict[Hypothesis, Array] = {(): np.zeros(shape)}
 
-            def ask(same: Hypothesis, other: Hypothesis, own: Any = own, known: Any = known, **sides: Any) -> Array:
+            def ask(
+                same: Hypothesis,
+                other: Hypothesis,
+                own: Any = own,
+                known: Any = known,
+                **sides: Any,
+            ) -> Array:
                 """log N(same) - log N(other), where views that neither names are different."""
                 apart = {v: "different" for v in own if v not in same and v not in labelled}
-                return _ask(question=Question(same, apart, {same: 1.0, other: 1.0}, known), pairs=pairs, **sides)
+                return _ask(
+                    question=Question(same, apart, {same: 1.0, other: 1.0}, known),
+                    pairs=pairs,
+                    **sides,
+                )
 
             sides = {"scorer": scorer, "enrol": profiles, "test": tests[name]}
             if views is not None and known and not labelled:
-                said |= _quickly(scorer, profiles, tests[name], may, Question(known=known), hypotheses, pairs)
+                said |= _quickly(
+                    scorer, profiles, tests[name], may, Question(known=known), hypotheses, pairs
+                )
             for h in hypotheses:
                 shared = tuple(v for v in may if v in h)
                 if shared in said:
@@ -513,7 +653,11 @@ class Committee(MatrixScorer, BaseEstimator):
                 if views is None:
                     slope, intercept = self.lines_[name]
                     all_shared = shared == may
-                    score = _ask(question=Question(), pairs=pairs, **sides) if all_shared else np.zeros(shape)
+                    score = (
+                        _ask(question=Question(), pairs=pairs, **sides)
+                        if all_shared
+                        else np.zeros(shape)
+                    )
                     said[shared] = slope * score + intercept if all_shared else score
                 elif set(claimed) & set(may) <= set(shared):
                     said[shared] = ask(shared, (), **sides)
@@ -533,12 +677,22 @@ class Committee(MatrixScorer, BaseEstimator):
             name: put_part(arrays, f"expert/{i}", expert, Persistent)
             for i, (name, expert) in enumerate(self.experts_.items())
         }
-        spoken = None if self.speaks_of is None else {name: list(_names(v)) for name, v in self.speaks_of.items()}
+        spoken = (
+            None
+            if self.speaks_of is None
+            else {name: list(_names(v)) for name, v in self.speaks_of.items()}
+        )
         values = {
             "experts": experts,
-            "columns": None if self.columns is None else {name: list(c) for name, c in self.columns.items()},
+            "columns": None
+            if self.columns is None
+            else {name: list(c) for name, c in self.columns.items()},
             "speaks_of": spoken,
-            "settings": {"known": list(_names(self.known)), "enrolment": self.enrolment, "folds": self.folds},
+            "settings": {
+                "known": list(_names(self.known)),
+                "enrolment": self.enrolment,
+                "folds": self.folds,
+            },
             "views": list(self.views_),
             "width": self.width_,
             "factors": self.factors_,
@@ -557,14 +711,20 @@ class Committee(MatrixScorer, BaseEstimator):
             for i, (name, about) in enumerate(values["experts"].items())
         }
         columns = values["columns"] and {name: tuple(c) for name, c in values["columns"].items()}
-        committee = cls(experts, columns=columns, speaks_of=values["speaks_of"], **values["settings"])
+        committee = cls(
+            experts, columns=columns, speaks_of=values["speaks_of"], **values["settings"]
+        )
         committee._adopt(experts, int(values["width"]))
         committee.views_ = dict.fromkeys(values["views"], 0)
-        committee.factors_ = {n: {part: float(f) for part, f in values["factors"][n].items()} for n in experts}
+        committee.factors_ = {
+            n: {part: float(f) for part, f in values["factors"][n].items()} for n in experts
+        }
         committee.lines_ = {name: (float(a), float(b)) for name, (a, b) in values["lines"].items()}
         about, cost = values["calibrator"], values.get("cost")
         committee.cost_ = float("inf") if cost is None else float(cost)
-        committee.calibrator_ = None if about is None else get_part(arrays, "calibrator", about, Persistent)
+        committee.calibrator_ = (
+            None if about is None else get_part(arrays, "calibrator", about, Persistent)
+        )
         return committee
 
     def describe(self) -> dict[str, Any]:
@@ -595,7 +755,11 @@ def views_of(expert: Any) -> dict[str, int] | None:
 def _fresh_name(*taken: Any) -> Any:
     """A name that no class has, of their type."""
     used = [
-        name for names in taken if names is not None for name in np.asarray(names, dtype=object) if name is not None
+        name
+        for names in taken
+        if names is not None
+        for name in np.asarray(names, dtype=object)
+        if name is not None
     ]
     return "".join(sorted(map(str, used))) + "+" if isinstance(used[0], str) else max(used) + 1
 
@@ -611,7 +775,9 @@ def _known_to(question: Question, own: Sequence[str]) -> Any:
     return [view for view in question.known_views if view in own] or None
 
 
-def _ask(scorer: Any, enrol: Profiles, test: Profiles, pairs: IntArray | None, question: Question) -> Array:
+def _ask(
+    scorer: Any, enrol: Profiles, test: Profiles, pairs: IntArray | None, question: Question
+) -> Array:
     if pairs is None:
         return np.asarray(scorer.llr(enrol, test, question, dtype=np.float64))
     return np.asarray(scorer.llr_trials(enrol, test, pairs, question, dtype=np.float64))
@@ -670,10 +836,16 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         posterior[rows, truth] -= 1.0
         posterior *= mass[:, None]
         small = 1e-6 * theta  # keeps factors finite where all trials are told apart
-        return value + 0.5 * float(small @ theta), np.einsum("nhe,nh->e", said, posterior) / scale + small
+        return value + 0.5 * float(small @ theta), np.einsum(
+            "nhe,nh->e", said, posterior
+        ) / scale + small
 
-    bounds = [(0.0, None if told else 0.0) for told in size > 0]  # what says nothing of anything has no factor
-    found = minimize(cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500})  # (V11)
+    bounds = [
+        (0.0, None if told else 0.0) for told in size > 0
+    ]  # what says nothing of anything has no factor
+    found = minimize(
+        cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
+    )  # (V11)
     return np.asarray(found.x / scale), float(found.fun)
 
 
@@ -699,8 +871,12 @@ def _held_out(
 ) -> Iterator[tuple[NDArray[np.bool_], Trials]]:
     """Training rows and trials of every fold of people; none where these are too few."""
     views = tuple(committee.views_)
-    stated = {getattr(scorer_of(expert), "missing", None) for expert in committee.experts_.values()} - {None}
-    table = encode_labels({view: labels[view] for view in views}, views, missing=next(iter(stated), None))
+    stated = {
+        getattr(scorer_of(expert), "missing", None) for expert in committee.experts_.values()
+    } - {None}
+    table = encode_labels(
+        {view: labels[view] for view in views}, views, missing=next(iter(stated), None)
+    )
     codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)
     people = codes[:, 0] if groups is None else by_appearance(distinct(np.asarray(groups))[1])
     may_try = np.ones(len(X), dtype=bool) if eligible is None else np.array(eligible, dtype=bool)
@@ -751,7 +927,9 @@ def trials_among(
     equal = [np.equal.outer(codes[rows[first], k], codes[tests, k]) for k in range(len(views))]
     chosen, stands_for = [], []
     for h in possible_hypotheses(views, {}):
-        mask = np.logical_and.reduce([e if v in h else ~e for v, e in zip(views, equal, strict=True)])
+        mask = np.logical_and.reduce(
+            [e if v in h else ~e for v, e in zip(views, equal, strict=True)]
+        )
         there = np.flatnonzero(mask)
         chosen.append(np.sort(rng.permutation(there)[: most[1]]))
         stands_for.append(len(there) / max(1, len(chosen[-1])))

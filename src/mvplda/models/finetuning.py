@@ -90,8 +90,14 @@ class FineTuned:
     costs: dict[tuple[str, float], Array]
 
     def __str__(self) -> str:
-        moved = f"moved by {self.level} in {self.steps} steps" if self.steps else "calibrated only: moving does not pay"
-        return f"{moved}; held-out trials cost {self.start_cost:.4f} bits before, {self.cost:.4f} now"
+        moved = (
+            f"moved by {self.level} in {self.steps} steps"
+            if self.steps
+            else "calibrated only: moving does not pay"
+        )
+        return (
+            f"{moved}; held-out trials cost {self.start_cost:.4f} bits before, {self.cost:.4f} now"
+        )
 
 
 def fine_tune(
@@ -157,10 +163,24 @@ def fine_tune(
     need("torch")
     _check_search(levels, penalties, steps)
     tuning = _Tuning(
-        model, X, y, preprocessing, question, enrolment, calibrator, side, groups, refit, folds, device, random_state
+        model,
+        X,
+        y,
+        preprocessing,
+        question,
+        enrolment,
+        calibrator,
+        side,
+        groups,
+        refit,
+        folds,
+        device,
+        random_state,
     )
     checks = int(np.ceil(steps / CHECK))
-    progress = Progress("fine-tuning", len(levels) * len(penalties) * tuning.folds) if verbose else None
+    progress = (
+        Progress("fine-tuning", len(levels) * len(penalties) * tuning.folds) if verbose else None
+    )
     costs: dict[tuple[str, float], Array] = {}
     held: dict[tuple[str, float, int], list[Array]] = {}
     for level in levels:
@@ -168,12 +188,17 @@ def fine_tune(
             found = np.empty((tuning.folds, checks + 1))
             for f in range(tuning.folds):
                 others = [g for g in range(tuning.folds) if g != f]
-                for check, (movement, calibration) in enumerate(tuning.path(level, penalty, others, checks)):
+                for check, (movement, calibration) in enumerate(
+                    tuning.path(level, penalty, others, checks)
+                ):
                     scores = tuning.scores(movement, f)
                     found[f, check] = tuning.cost(calibration, scores, f)
                     held.setdefault((level, penalty, check), []).append(scores)
                 if progress is not None:
-                    progress.step(len(costs) * tuning.folds + f + 1, f"{level}, {penalty}: {found[f].min():.4f} bits")
+                    progress.step(
+                        len(costs) * tuning.folds + f + 1,
+                        f"{level}, {penalty}: {found[f].min():.4f} bits",
+                    )
             costs[level, float(penalty)] = found
     start = next(iter(costs.values()))[:, 0]
     best, least = None, float(start.mean())
@@ -192,7 +217,9 @@ def fine_tune(
     level, penalty, check = best
     movement = list(tuning.path(level, penalty, every, check))[-1][0]
     p = movement.apply(tuning.whole).on_host()
-    moved = type(model).from_parameters(p.mean, dict(zip(model.views_, p.loadings, strict=True)), p.noise)
+    moved = type(model).from_parameters(
+        p.mean, dict(zip(model.views_, p.loadings, strict=True)), p.noise
+    )
     moved.missing = model.missing
     moved._with_classes(tuning.statistics())
     taken = min(check * CHECK, steps)
@@ -249,7 +276,9 @@ class Movement:
     def __init__(self, level: str, views: int, width: int, device: Device) -> None:
         shapes = {"gain": (views + 1,), "shape": (views + 1,), "mean": (width,), "columns": (views + 1, width),
                   "full": (views + 1, width, width)}  # fmt: skip
-        self.numbers: dict[str, Tensor] = {name: on_device(np.zeros(shapes[name]), device) for name in LEVELS[level]}
+        self.numbers: dict[str, Tensor] = {
+            name: on_device(np.zeros(shapes[name]), device) for name in LEVELS[level]
+        }
 
     def apply(self, start: Start) -> Parameters[Tensor]:
         """The fit, moved (docs/math.md, D1 and D2)."""
@@ -290,7 +319,9 @@ def score_trials(p: Parameters[Tensor], ratio: Ratio, sums: Any, counts: Array, 
     sums, counts : (P, D) and (P,) of the vectors of every profile; tests : (T, D)
     """
     space = LatentSpace.of(p)
-    own = replace(ratio, views=dict(zip(ratio.views, p.ranks, strict=True)))  # fewer people may have lower ranks
+    own = replace(
+        ratio, views=dict(zip(ratio.views, p.ranks, strict=True))
+    )  # fewer people may have lower ranks
 
     def side(total: Any, n: Array) -> Side:
         y = total @ space.projection - on_device(n[:, None], total.device) * space.offset
@@ -324,34 +355,63 @@ class _Tuning:
         random_state: RandomState,
     ) -> None:
         if not isinstance(model, MultiviewPLDA):
-            raise ParameterError(f"fine_tune moves a MultiviewPLDA or PLDA; got {type(model).__name__}")
+            raise ParameterError(
+                f"fine_tune moves a MultiviewPLDA or PLDA; got {type(model).__name__}"
+            )
         check_is_fitted(model, "mean_")
         if refit and not len(model.log_likelihoods_):
             raise ParameterError(
                 "the parameters of this model were given, so that it cannot be fitted without the people of a fold: "
                 "say refit=False where X did not train it, or give one that was fitted"
             )
-        self.model, self.refit, self.device, self.preprocessing = model, refit, device, preprocessing
-        self.given = np.asarray(to_host(X)) if preprocessing is not None else self._checked(to_host(X))
-        self.X = self.given if preprocessing is None else self._checked(preprocessing.transform(self.given)).copy()
+        self.model, self.refit, self.device, self.preprocessing = (
+            model,
+            refit,
+            device,
+            preprocessing,
+        )
+        self.given = (
+            np.asarray(to_host(X)) if preprocessing is not None else self._checked(to_host(X))
+        )
+        self.X = (
+            self.given
+            if preprocessing is None
+            else self._checked(preprocessing.transform(self.given)).copy()
+        )
         self.views, self.base = dict(model.views_), base_columns(tuple(model.views_))
-        self.columns = {name: as_array(column) for name, column in label_columns(y, tuple(self.views)).items()}
+        self.columns = {
+            name: as_array(column) for name, column in label_columns(y, tuple(self.views)).items()
+        }
         table = encode_labels(self.columns, self.base, missing=model.missing)
         if len(table) != len(self.X):
-            raise LabelError(f"there are {len(self.X)} vectors and {len(table)} labels: give one label a vector")
+            raise LabelError(
+                f"there are {len(self.X)} vectors and {len(table)} labels: give one label a vector"
+            )
         asked = Question(**question) if isinstance(question, Mapping) else question or Question()
         others = [name for name in asked.parts() if name not in ("same", "given", "priors")]
         if others:
-            raise ParameterError(f"fine_tune asks with nothing known or heard: leave {others[0]} out of the question")
+            raise ParameterError(
+                f"fine_tune asks with nothing known or heard: leave {others[0]} out of the question"
+            )
         self.ratio = asked.ratio(self.views)
         self.enrolment = tuple(np.atleast_1d(enrolment).tolist())
         if not self.enrolment or not all(isinstance(n, int) and n >= 1 for n in self.enrolment):
-            raise ParameterError(f"enrolment is a whole number of at least 1, or several; got {enrolment!r}")
+            raise ParameterError(
+                f"enrolment is a whole number of at least 1, or several; got {enrolment!r}"
+            )
         self.codes = np.stack([table.codes[view] for view in self.base], axis=1)
-        named = np.logical_and.reduce([table.codes[view] < len(table.classes[view].names) for view in self.base])
+        named = np.logical_and.reduce(
+            [table.codes[view] < len(table.classes[view].names) for view in self.base]
+        )
         if groups is not None and np.shape(groups) != (len(self.X),):
-            raise DataError(f"there are {len(self.X)} vectors and groups of shape {np.shape(groups)}")
-        self.people = self.codes[:, 0] if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
+            raise DataError(
+                f"there are {len(self.X)} vectors and groups of shape {np.shape(groups)}"
+            )
+        self.people = (
+            self.codes[:, 0]
+            if groups is None
+            else np.unique(groups, return_inverse=True)[1].reshape(-1)
+        )
         self.prototype, self.side = _calibration(calibrator, side, len(self.X))
         self.rng = generator(random_state)
         self.rows = self._deal(folds, named)
@@ -406,21 +466,31 @@ class _Tuning:
         shuffled, counts = rng.permutation(rows), rng.permutation(self.enrolment).tolist()
         drawn = trials_among(shuffled, self.codes, self.base, counts, rng, MOST)
         if drawn is None:
-            raise DataError("no cell of classes has two vectors, so that there is no trial of the same classes")
+            raise DataError(
+                "no cell of classes has two vectors, so that there is no trial of the same classes"
+            )
         return _Held.of(self, drawn)
 
     def _missing_kinds(self) -> None:
         for f, trials in enumerate(self.trials):
             if not any(h in trials.kinds for h in self.ratio.numerator):
-                raise DataError(f"fold {f} of the people has no trial of {next(iter(self.ratio.numerator))}")
+                raise DataError(
+                    f"fold {f} of the people has no trial of {next(iter(self.ratio.numerator))}"
+                )
             if not any(h in trials.kinds for h in self.ratio.denominator):
-                raise DataError(f"fold {f} of the people has no trial but of {next(iter(self.ratio.numerator))}")
+                raise DataError(
+                    f"fold {f} of the people has no trial but of {next(iter(self.ratio.numerator))}"
+                )
 
     def statistics(self) -> SufficientStatistics:
         moment = self.model.parameters_.sigma.second_moment
         X = self.given if self.preprocessing is None else self.preprocessing.transform(self.given)
         return SufficientStatistics.from_arrays(
-            X, self.columns, views=tuple(self.views), second_moment=moment, missing=self.model.missing
+            X,
+            self.columns,
+            views=tuple(self.views),
+            second_moment=moment,
+            missing=self.model.missing,
         )
 
     def path(
@@ -440,7 +510,10 @@ class _Tuning:
                 for number in numbers:
                     number.requires_grad_(True)
                 optimiser.zero_grad()
-                loss = self.loss(movement, self.starts[f], batch, calibration) + penalty * movement.square()
+                loss = (
+                    self.loss(movement, self.starts[f], batch, calibration)
+                    + penalty * movement.square()
+                )
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 for number in numbers:
@@ -455,16 +528,24 @@ class _Tuning:
                 break
         return rng.permutation(np.concatenate(kept))[:BATCH_ROWS]
 
-    def loss(self, movement: Movement, start: Start, trials: _Held, calibration: LinearCalibrator) -> Tensor:
+    def loss(
+        self, movement: Movement, start: Start, trials: _Held, calibration: LinearCalibrator
+    ) -> Tensor:
         """Cross-entropy of the calibrated answers (D3), in nats."""
         scores = self._answers(movement, start, trials)
         slope, offset = (on_device(a, self.device) for a in trials.line(calibration))
-        signs, mass = (on_device(a, self.device) for a in (np.where(trials.same, 1.0, -1.0), trials.mass(calibration)))
+        signs, mass = (
+            on_device(a, self.device)
+            for a in (np.where(trials.same, 1.0, -1.0), trials.mass(calibration))
+        )
         margin = signs * (slope * scores + offset + log_odds(calibration.prior))
         return (mass * torch.nn.functional.softplus(-margin)).sum()  # (D3)
 
     def _answers(self, movement: Movement, start: Start, trials: _Held) -> Tensor:
-        sums, tests = on_device(trials.sums, self.device), on_device(self.X[trials.test], self.device)
+        sums, tests = (
+            on_device(trials.sums, self.device),
+            on_device(self.X[trials.test], self.device),
+        )
         matrix = score_trials(movement.apply(start), self.ratio, sums, trials.counts, tests)
         chosen: Tensor = matrix.reshape(-1)[on_device(trials.places, self.device)]
         return chosen
@@ -474,12 +555,16 @@ class _Tuning:
         with torch.no_grad():
             return to_host(self._answers(movement, self.starts[fold], self.trials[fold]))
 
-    def calibrate(self, scores: Sequence[Array], folds: Sequence[int], *, quiet: bool = True) -> LinearCalibrator:
+    def calibrate(
+        self, scores: Sequence[Array], folds: Sequence[int], *, quiet: bool = True
+    ) -> LinearCalibrator:
         """The calibration of least cost on the trials of some folds."""
         trials = [self.trials[f] for f in folds]
         found: LinearCalibrator = clone(self.prototype)
         columns, same, people = (
-            None if self.side is None else {n: np.concatenate([t.side[n] for t in trials]) for n in trials[0].side},
+            None
+            if self.side is None
+            else {n: np.concatenate([t.side[n] for t in trials]) for n in trials[0].side},
             np.concatenate([t.same for t in trials]),
             np.concatenate([t.people for t in trials]),
         )
@@ -494,7 +579,9 @@ class _Tuning:
         """Cross-entropy of a fold's trials, in bits at this prior, relative to knowing the prior alone."""
         trials = self.trials[fold]
         slope, offset = trials.line(calibration)
-        margin = np.where(trials.same, 1.0, -1.0) * (slope * scores + offset + log_odds(calibration.prior))
+        margin = np.where(trials.same, 1.0, -1.0) * (
+            slope * scores + offset + log_odds(calibration.prior)
+        )
         share = calibration.prior
         prior_alone = -(share * np.log(share) + (1 - share) * np.log1p(-share))
         return float(trials.mass(calibration) @ np.logaddexp(0.0, -margin) / prior_alone)
@@ -533,7 +620,9 @@ class _Held:
             places.append(some)
             weights.append(np.full(len(some), np.exp(log_weight) / len(some)))
             same.append(np.full(len(some), h in ratio.numerator))
-        every, weight, is_same = (np.concatenate(part) if part else np.empty(0) for part in (places, weights, same))
+        every, weight, is_same = (
+            np.concatenate(part) if part else np.empty(0) for part in (places, weights, same)
+        )
         rows, columns = np.divmod(every.astype(np.int64), len(drawn.test))
         for which in (True, False):
             own = is_same == which
@@ -541,7 +630,10 @@ class _Held:
         side: dict[str, Array] = {}
         for name, values in (tuning.side or {}).items():
             enrolled = np.add.reduceat(values[drawn.enrol], drawn.first) / counts
-            side |= {f"{name}, enrolled": enrolled[rows], f"{name}, test": values[drawn.test][columns]}
+            side |= {
+                f"{name}, enrolled": enrolled[rows],
+                f"{name}, test": values[drawn.test][columns],
+            }
         return cls(
             np.add.reduceat(tuning.X[drawn.enrol], drawn.first, axis=0),
             counts,
@@ -555,12 +647,16 @@ class _Held:
         )
 
     def mass(self, calibration: LinearCalibrator) -> Array:
-        return np.asarray(np.where(self.same, calibration.prior, 1 - calibration.prior) * self.weights)
+        return np.asarray(
+            np.where(self.same, calibration.prior, 1 - calibration.prior) * self.weights
+        )
 
     def line(self, calibration: LinearCalibrator) -> tuple[Array, Array]:
         """Slope and offset of every trial's calibration, which is linear in the score."""
         extra = {"side": self.side} if isinstance(calibration, QualityCalibrator) else {}
-        at = [calibration.transform(np.full(len(self.same), value), **extra) for value in (0.0, 1.0)]
+        at = [
+            calibration.transform(np.full(len(self.same), value), **extra) for value in (0.0, 1.0)
+        ]
         return at[1] - at[0], at[0]
 
 
@@ -568,17 +664,35 @@ def _calibration(
     calibrator: LinearCalibrator | None, side: Mapping[str, Any] | None, n: int
 ) -> tuple[LinearCalibrator, dict[str, Array] | None]:
     """A calibrator to be fitted, and the side information of every vector."""
-    prototype = calibrator if calibrator is not None else LinearCalibrator() if side is None else QualityCalibrator()
+    prototype = (
+        calibrator
+        if calibrator is not None
+        else LinearCalibrator()
+        if side is None
+        else QualityCalibrator()
+    )
     if type(prototype) not in (LinearCalibrator, QualityCalibrator):
-        raise ParameterError(f"calibrator is a LinearCalibrator or a QualityCalibrator; got {prototype!r}")
+        raise ParameterError(
+            f"calibrator is a LinearCalibrator or a QualityCalibrator; got {prototype!r}"
+        )
     if isinstance(prototype, QualityCalibrator) != (side is not None):
-        raise ParameterError("a QualityCalibrator needs side=, and side= is for a QualityCalibrator")
+        raise ParameterError(
+            "a QualityCalibrator needs side=, and side= is for a QualityCalibrator"
+        )
     if not 0 < prototype.prior < 1:
-        raise ParameterError(f"the prior of a calibrator lies between 0 and 1; got {prototype.prior}")
+        raise ParameterError(
+            f"the prior of a calibrator lies between 0 and 1; got {prototype.prior}"
+        )
     if side is None:
         return prototype, None
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in side.items()}
-    bad = [name for name, values in columns.items() if values.shape != (n,) or not np.isfinite(values).all()]
+    bad = [
+        name
+        for name, values in columns.items()
+        if values.shape != (n,) or not np.isfinite(values).all()
+    ]
     if bad or not columns:
-        raise DataError(f"side is {{name: {n} finite numbers, one a vector}}; {bad[0] if bad else 'nothing'!r} is not")
+        raise DataError(
+            f"side is {{name: {n} finite numbers, one a vector}}; {bad[0] if bad else 'nothing'!r} is not"
+        )
     return prototype, columns

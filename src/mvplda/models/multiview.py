@@ -30,7 +30,15 @@ from ..exceptions import (
     ParameterError,
     UnidentifiableViewWarning,
 )
-from ..inference.design import Design, Diagnostics, Method, choose_ranks, effective_rank, examine, step_operations
+from ..inference.design import (
+    Design,
+    Diagnostics,
+    Method,
+    choose_ranks,
+    effective_rank,
+    examine,
+    step_operations,
+)
 from ..inference.em import (
     Fit,
     Iteration,
@@ -218,10 +226,14 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             strengths = 1.0 if y is None else self.prior_strength
             if isinstance(strengths, str):
                 strengths = choose_strengths(to_host(X), table)
-            self.prior_strength_ = dict(zip((*views, "noise"), as_strengths(strengths, views), strict=True))
+            self.prior_strength_ = dict(
+                zip((*views, "noise"), as_strengths(strengths, views), strict=True)
+            )
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
-        statistics = SufficientStatistics.from_arrays(X, table, second_moment=self._second_moment(), weights=weights)
+        statistics = SufficientStatistics.from_arrays(
+            X, table, second_moment=self._second_moment(), weights=weights
+        )
         self._fit(statistics, self._ranks(views))
         if weights is not None:
             self.log_likelihoods_ += _weights_constant(statistics, weights)
@@ -244,7 +256,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "mean_")
         D = len(self.mean_)
-        if len(blocks) and (sum(blocks) != D or not all(isinstance(b, Integral) and b > 0 for b in blocks)):
+        if len(blocks) and (
+            sum(blocks) != D or not all(isinstance(b, Integral) and b > 0 for b in blocks)
+        ):
             raise ParameterError(f"blocks are widths that make {D} columns; got {list(blocks)}")
         if statistics is not None and statistics.dimension != D:
             raise DataError(f"the statistics have width {statistics.dimension}, the model {D}")
@@ -252,7 +266,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         strengths = as_strengths(strength, views)
         found = Components.of(self.parameters_)
         p = IsotropicPrior.about(found, strengths, blocks).draw(found).parameters()
-        model = MultiviewPLDA.from_parameters(p.mean, dict(zip(views, p.loadings, strict=True)), p.noise)
+        model = MultiviewPLDA.from_parameters(
+            p.mean, dict(zip(views, p.loadings, strict=True)), p.noise
+        )
         model.missing = self.missing
         model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
         return model if statistics is None else model._with_classes(statistics)
@@ -260,7 +276,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def _with_classes(self, statistics: SufficientStatistics) -> Self:
         """This model, whose parameters were given, with posteriors of the classes of training vectors."""
         views, p = tuple(self.views_), self.parameters_
-        design = Design.of(statistics.for_views(views, p.sigma.second_moment).on_host(), p.ranks, method=self._method())
+        design = Design.of(
+            statistics.for_views(views, p.sigma.second_moment).on_host(),
+            p.ranks,
+            method=self._method(),
+        )
         found = posterior(design, replace(p, mean=p.mean - statistics.origin))
         self._take(views, replace(found.parameters.on_host(), mean=p.mean))
         self._take_posterior(found, statistics)
@@ -299,7 +319,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         check_settings(self)
         if self.prior is not None and not hasattr(self, "prior_strength_"):
-            raise ParameterError("the strength of the prior is not known, as files of old do not hold it: use fit")
+            raise ParameterError(
+                "the strength of the prior is not known, as files of old do not hold it: use fit"
+            )
         return self._fit(statistics, self._ranks(tuple(self.views_)), earlier=self.parameters_)
 
     def _fit(
@@ -311,9 +333,13 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     ) -> Self:
         views = tuple(wanted)
         if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
-            raise ParameterError(f"algorithm='paper' is for one or two views without interaction; got {list(views)}")
+            raise ParameterError(
+                f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
+            )
         if self.algorithm == "paper" and self.loading_shrinkage > 0:
-            raise ParameterError("algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'")
+            raise ParameterError(
+                "algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'"
+            )
         statistics, mean_weight = statistics.balanced()
         if earlier is not None and mean_weight != 1:
             earlier = replace(earlier, noise=earlier.noise / mean_weight)
@@ -332,7 +358,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
         rank_tuple = tuple(ranks[v] for v in views)
-        design = Design.of(sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method())
+        design = Design.of(
+            sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method()
+        )
         if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
             sums = sums.on_host()
             design = replace(design, sums=sums)
@@ -340,7 +368,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         step: Callable[[Posterior], Parameters[Any]] | None = None
         log_prior: Callable[[Parameters[Any]], float] | None = None
         if self.prior is None:
-            start = (moment_start if self.init == "moments" else random_start)(sums, rank_tuple, noise_there, rng)
+            start = (moment_start if self.init == "moments" else random_start)(
+                sums, rank_tuple, noise_there, rng
+            )
         else:
             moments = moment_components(sums)
             prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
@@ -352,7 +382,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         if self.algorithm == "paper":
             cell = views[0] if len(views) == 1 else ":".join(views)
             step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
-        penalty = self.loading_shrinkage / (1 - self.loading_shrinkage)  # a class, as it is of the noise
+        penalty = self.loading_shrinkage / (
+            1 - self.loading_shrinkage
+        )  # a class, as it is of the noise
         with threads_for(step_operations(design, rank_tuple)):
             fit = fit_em(
                 design,
@@ -366,7 +398,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 callback=self._watch(statistics, design.plan.measure),
             )
         origin = statistics.origin
-        own = fit.parameters if mean_weight == 1 else replace(fit.parameters, noise=mean_weight * fit.parameters.noise)
+        own = (
+            fit.parameters
+            if mean_weight == 1
+            else replace(fit.parameters, noise=mean_weight * fit.parameters.noise)
+        )
         self._take(views, replace(own, mean=own.mean + origin))
         self.log_likelihoods_ = fit.log_likelihoods
         self.n_iter_ = len(fit.log_likelihoods) - 1
@@ -378,7 +414,12 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return self
 
     def _conclude(
-        self, found: Diagnostics, design: Design, fit: Fit, noise: NoiseModel, views: tuple[str, ...]
+        self,
+        found: Diagnostics,
+        design: Design,
+        fit: Fit,
+        noise: NoiseModel,
+        views: tuple[str, ...],
     ) -> Diagnostics:
         """Complete the diagnostics with what the fit showed, and warn."""
         messages = list(found.messages)
@@ -390,7 +431,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         sigma = fit.parameters.sigma
         floored = sigma.floored(noise.floor)
         if found.constant_columns:
-            columns = [*map(str, found.constant_columns[:5]), *(["..."] if len(found.constant_columns) > 5 else [])]
+            columns = [
+                *map(str, found.constant_columns[:5]),
+                *(["..."] if len(found.constant_columns) > 5 else []),
+            ]
             warn(
                 NoiseFlooredWarning,
                 f"{len(found.constant_columns)} column(s) of X are constant, or vary by no more than rounding "
@@ -408,7 +452,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             warn(
                 LikelihoodFellWarning,
                 f"the {design.plan.measure} fell in {len(fell)} of {self.n_iter_} iterations"
-                + (": the printed algorithm does not maximise it" if self.algorithm == "paper" else ""),
+                + (
+                    ": the printed algorithm does not maximise it"
+                    if self.algorithm == "paper"
+                    else ""
+                ),
             )
         if not fit.converged and self.max_iter > 0 and self.tol > 0:
             warn(
@@ -416,7 +464,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
                 f"EM stopped at max_iter={self.max_iter} before gaining less than tol={self.tol} nat a vector",
             )
         views_found = {
-            v: replace(found.views[v], effective_rank=effective_rank(np.linalg.norm(self.loadings_[v], axis=0)))
+            v: replace(
+                found.views[v],
+                effective_rank=effective_rank(np.linalg.norm(self.loadings_[v], axis=0)),
+            )
             for v in views
         }
         return replace(
@@ -438,7 +489,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         X = self._vectors(X, reset=False)
         table = encode_labels(y, tuple(self.views_), missing=self.missing)
         moment = self._second_moment()
-        statistics = SufficientStatistics.from_arrays(X, table, second_moment=moment, weights=weights)
+        statistics = SufficientStatistics.from_arrays(
+            X, table, second_moment=moment, weights=weights
+        )
         constant = 0.0 if weights is None else _weights_constant(statistics, weights)
         return self.log_likelihood_statistics(statistics) + constant
 
@@ -447,14 +500,18 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_is_fitted(self, "mean_")
         p = self.parameters_
         if statistics.dimension != len(p.mean):
-            raise DataError(f"the statistics have width {statistics.dimension}, the model {len(p.mean)}")
+            raise DataError(
+                f"the statistics have width {statistics.dimension}, the model {len(p.mean)}"
+            )
         statistics, mean_weight = statistics.balanced()
         p = p if mean_weight == 1 else replace(p, noise=p.noise / mean_weight)
         sums = statistics.for_views(tuple(self.views_), p.sigma.second_moment)
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
-        return posterior(design, replace(p, mean=p.mean - statistics.origin).on(design.sums.xp)).log_likelihood
+        return posterior(
+            design, replace(p, mean=p.mean - statistics.origin).on(design.sums.xp)
+        ).log_likelihood
 
     def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood a vector (nat): what a cross-validated search maximises."""
@@ -473,7 +530,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Names of the columns of `transform`: view and number."""
         check_is_fitted(self, "mean_")
-        return np.asarray([f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object)
+        return np.asarray(
+            [f"{v}{i}" for v, r in self.views_.items() for i in range(r)], dtype=object
+        )
 
     def sample(self, y: Any, random_state: RandomState = None) -> Array:
         """Draw vectors with these labels; every class is drawn anew from the model.
@@ -494,7 +553,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
-        arrays: Tensors = {"mean": self.mean_, "noise": self.noise_, "log_likelihoods": self.log_likelihoods_}
+        arrays: Tensors = {
+            "mean": self.mean_,
+            "noise": self.noise_,
+            "log_likelihoods": self.log_likelihoods_,
+        }
         arrays |= {f"loading/{view}": loading for view, loading in self.loadings_.items()}
         kept = [v for v in self.class_covariances_ if len(self.classes_[v]) <= KEPT_CLASSES]
         for view in kept:
@@ -512,7 +575,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         }
         if hasattr(self, "prior_strength_"):
             values["prior_strength"] = self.prior_strength_
-        return {name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()}, values
+        return {
+            name: np.ascontiguousarray(value, dtype=np.float64) for name, value in arrays.items()
+        }, values
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
@@ -525,17 +590,27 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             model.algorithm_used_ = values["algorithm_used"]
         model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
-        model.class_covariances_ = {view: arrays[f"class_covariances/{view}"] for view in model.classes_}
+        model.class_covariances_ = {
+            view: arrays[f"class_covariances/{view}"] for view in model.classes_
+        }
         model.n_features_in_ = int(values["dimension"])
         if "prior_strength" in values:
-            model.prior_strength_ = {name: float(strength) for name, strength in values["prior_strength"].items()}
+            model.prior_strength_ = {
+                name: float(strength) for name, strength in values["prior_strength"].items()
+            }
         return model
 
     def check_state(self) -> None:
         D = len(self.mean_)
-        bad = [view for view, loading in self.loadings_.items() if loading.shape != (D, self.views_[view])]
+        bad = [
+            view
+            for view, loading in self.loadings_.items()
+            if loading.shape != (D, self.views_[view])
+        ]
         if bad or self.noise_.shape not in ((D,), (D, D)):
-            raise DataError(f"the model's loadings or noise do not have its dimension {D}: {bad or 'noise'}")
+            raise DataError(
+                f"the model's loadings or noise do not have its dimension {D}: {bad or 'noise'}"
+            )
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -595,7 +670,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         }
 
     def _encode(self, y: Any) -> LabelTable:
-        return encode_labels(y, None if self.views is None else tuple(self.views), missing=self.missing)
+        return encode_labels(
+            y, None if self.views is None else tuple(self.views), missing=self.missing
+        )
 
     def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
         """The rank asked for of every view."""
@@ -615,12 +692,16 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         X = check_tensor(X)
         if reset:
             if len(X) < 2:
-                raise DataError(f"a fit needs at least 2 vectors; got a tensor of shape {tuple(X.shape)}")
+                raise DataError(
+                    f"a fit needs at least 2 vectors; got a tensor of shape {tuple(X.shape)}"
+                )
             self.n_features_in_ = X.shape[1]
             if hasattr(self, "feature_names_in_"):
                 del self.feature_names_in_
         elif X.shape[1] != self.n_features_in_:
-            raise DataError(f"X has {X.shape[1]} features, but this model is expecting {self.n_features_in_} features")
+            raise DataError(
+                f"X has {X.shape[1]} features, but this model is expecting {self.n_features_in_} features"
+            )
         return X
 
     def _watch(self, statistics: SufficientStatistics, what: str) -> Callable[[Iteration], object]:
@@ -629,10 +710,15 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         def watch(iteration: Iteration) -> None:
             if progress is not None:
                 mean = iteration.log_likelihood / statistics.n
-                progress.step(iteration.number, f"{what} {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}")
+                progress.step(
+                    iteration.number,
+                    f"{what} {mean:.4f} a vector, gain {iteration.gain_per_vector:.2e}",
+                )
             if self.callback is not None:
                 p = iteration.parameters
-                self.callback(replace(iteration, parameters=replace(p, mean=p.mean + statistics.origin)))
+                self.callback(
+                    replace(iteration, parameters=replace(p, mean=p.mean + statistics.origin))
+                )
 
         return watch
 
@@ -652,7 +738,11 @@ class _InOrder(dict[str, Any]):
 def _bound_gap(fit: Fit, n: int) -> float:
     """Nat a vector, about, by which the bound of a fit is below the log-likelihood."""
     system = fit.posterior.elimination
-    return system.estimate_gap(np.random.default_rng(0)) / n if isinstance(system, FactorisedElimination) else 0.0
+    return (
+        system.estimate_gap(np.random.default_rng(0)) / n
+        if isinstance(system, FactorisedElimination)
+        else 0.0
+    )
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -682,9 +772,13 @@ def check_settings(model: MultiviewPLDA) -> None:
         if ranked or getattr(model, "n_components", None) is not None:
             raise ParameterError("a prior makes loadings of full rank: leave every rank None")
         if isinstance(model.prior_strength, str) and model.prior_strength != "auto":
-            raise ParameterError(f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}")
+            raise ParameterError(
+                f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}"
+            )
         if model.noise_shrinkage or model.loading_shrinkage or model.algorithm == "paper":
-            raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
+            raise ParameterError(
+                "a prior goes with no other shrinkage, and not with algorithm='paper'"
+            )
     if not 0 <= model.noise_shrinkage < 1:
         raise ParameterError(f"noise_shrinkage lies in [0, 1); got {model.noise_shrinkage}")
     if not 0 <= model.loading_shrinkage < 1:
@@ -693,7 +787,11 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(
             f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {model.noise_floor}"
         )
-    if isinstance(model.max_iter, bool) or not isinstance(model.max_iter, Integral) or model.max_iter < 0:
+    if (
+        isinstance(model.max_iter, bool)
+        or not isinstance(model.max_iter, Integral)
+        or model.max_iter < 0
+    ):
         raise ParameterError(f"max_iter is a whole number, at least 0; got {model.max_iter!r}")
     if not model.tol >= 0:
         raise ParameterError(f"tol is at least 0; got {model.tol}")
@@ -741,7 +839,9 @@ class PLDA(MultiviewPLDA):
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
         if len(ranks) != 1:
-            raise LabelError(f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA")
+            raise LabelError(
+                f"PLDA has one view; got {len(ranks)}: {list(ranks)}. Use MultiviewPLDA"
+            )
         return cls(next(iter(ranks.values())), **settings)
 
     def _encode(self, y: Any) -> LabelTable:
@@ -749,5 +849,7 @@ class PLDA(MultiviewPLDA):
 
     def _ranks(self, views: tuple[str, ...]) -> dict[str, int | None]:
         if len(views) != 1:
-            raise LabelError(f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA")
+            raise LabelError(
+                f"PLDA has one view, the labels have {len(views)}: {list(views)}. Use MultiviewPLDA"
+            )
         return {views[0]: self.n_components}

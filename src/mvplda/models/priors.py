@@ -83,7 +83,9 @@ class IsotropicPrior:
     strengths: tuple[float, ...]
 
     @classmethod
-    def about(cls, components: Components, strengths: Sequence[float], blocks: Sequence[int] = ()) -> IsotropicPrior:
+    def about(
+        cls, components: Components, strengths: Sequence[float], blocks: Sequence[int] = ()
+    ) -> IsotropicPrior:
         """The prior that keeps the variance of every block of every component as it is."""
         ends = np.cumsum(blocks)[:-1].tolist()
         targets = []
@@ -96,7 +98,9 @@ class IsotropicPrior:
         """Every covariance drawn towards its target: the maximum of likelihood times prior."""
         drawn = [
             (1 - s) * covariance + like(s * np.diag(target), covariance)  # (M7)
-            for covariance, target, s in zip(components.covariances, self.targets, self.strengths, strict=True)
+            for covariance, target, s in zip(
+                components.covariances, self.targets, self.strengths, strict=True
+            )
         ]
         return Components(components.mean, tuple(drawn))
 
@@ -104,11 +108,17 @@ class IsotropicPrior:
         """Log prior density, up to a constant; `counts` are the classes of every view, and the vectors."""
         total = 0.0
         covariances = Components.of(parameters).covariances
-        for covariance, target, s, count in zip(covariances, self.targets, self.strengths, counts, strict=True):
+        for covariance, target, s, count in zip(
+            covariances, self.targets, self.strengths, counts, strict=True
+        ):
             if 0 < s < 1:  # at 0 there is no prior, at 1 nothing is left to choose
                 psi = noise_of(covariance)
                 weight = count * s / (1 - s)
-                total -= 0.5 * weight * (psi.log_determinant + psi.trace(like(np.diag(target), covariance)))  # (M8)
+                total -= (
+                    0.5
+                    * weight
+                    * (psi.log_determinant + psi.trace(like(np.diag(target), covariance)))
+                )  # (M8)
         return total
 
 
@@ -149,7 +159,9 @@ def moment_components(sums: Sums[AnyArray]) -> Components:
         raise DataError(f"a fit needs at least 2 vectors; got {n}")
     total = to_host(sums.total)
     grand = np.outer(total, total) / n
-    scatters = [_scatter_of_means(s, c) - grand for s, c in zip(sums.sums, sums.counts, strict=True)]
+    scatters = [
+        _scatter_of_means(s, c) - grand for s, c in zip(sums.sums, sums.counts, strict=True)
+    ]
     scatters.append(to_host(sums.scatter) - grand)
     if not np.trace(scatters[-1]) > 0:
         raise DataError("all vectors are the same: there is no variance to explain")
@@ -157,7 +169,11 @@ def moment_components(sums: Sums[AnyArray]) -> Components:
     alone = np.array([float((c**2).sum()) / n for c in sums.counts])
     for j in range(K):
         for l in range(K):
-            met = float(n) if j == l else float((sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum())
+            met = (
+                float(n)
+                if j == l
+                else float((sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum())
+            )
             M[j, l] = met - alone[l]  # (S3)
         M[j, K] = len(sums.counts[j]) - 1
     M[K, :K], M[K, K] = n - alone, n - 1
@@ -292,14 +308,20 @@ def _cost(folds: Sequence[_Fold], views: Sequence[str], strengths: tuple[float, 
     return sum(_calibrated_cost(np.concatenate(t), np.concatenate(o)) for t, o in pooled)
 
 
-def single_pairs(components: Components, views: Sequence[str], shared: Hypothesis, X: Array) -> Array:
+def single_pairs(
+    components: Components, views: Sequence[str], shared: Hypothesis, X: Array
+) -> Array:
     """log p(x, x' | shared) - log p(x) - log p(x') of all pairs of single vectors, (n, n).
 
     Both sides have one covariance, so that the sum and the difference of a pair are independent: two D x D
     factorisations a hypothesis, whatever the ranks.
     """
     total = np.sum(components.covariances, axis=0)
-    common = [c for view, c in zip(views, components.covariances, strict=False) if set(view.split(":")) <= set(shared)]
+    common = [
+        c
+        for view, c in zip(views, components.covariances, strict=False)
+        if set(view.split(":")) <= set(shared)
+    ]
     if not common:
         return np.zeros((len(X), len(X)))
     R = np.sum(common, axis=0)
@@ -307,7 +329,9 @@ def single_pairs(components: Components, views: Sequence[str], shared: Hypothesi
     Y = (X - components.mean).T
     plus, minus = of_sum.solve(Y), of_difference.solve(Y)
     own = -0.5 * np.einsum("dn,dn->n", Y, (plus + minus) / 2 - alone.solve(Y))
-    constant = -0.5 * (of_sum.log_determinant + of_difference.log_determinant - 2 * alone.log_determinant)
+    constant = -0.5 * (
+        of_sum.log_determinant + of_difference.log_determinant - 2 * alone.log_determinant
+    )
     return np.asarray(own[:, None] + own - 0.5 * Y.T @ (plus - minus) + constant)  # (V9)
 
 
@@ -315,7 +339,10 @@ def _calibrated_cost(targets: Array, others: Array) -> float:
     if len(targets) == 0 or len(others) == 0:
         return 0.0
     others = others[:: max(1, len(others) // 50_000)]
-    scores, truth = np.concatenate([targets, others]), np.repeat([True, False], [len(targets), len(others)])
+    scores, truth = (
+        np.concatenate([targets, others]),
+        np.repeat([True, False], [len(targets), len(others)]),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
         llrs = LinearCalibrator().fit(scores, truth).transform(scores)

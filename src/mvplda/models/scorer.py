@@ -37,14 +37,27 @@ class Scorer(Protocol):
 
     def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles: ...
 
-    def llr(self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any) -> Any: ...
+    def llr(
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
+    ) -> Any: ...
 
     def llr_trials(
-        self, enrol: SideLike, test: SideLike, pairs: ArrayLike, question: Question | None = None, **asked: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        pairs: ArrayLike,
+        question: Question | None = None,
+        **asked: Any,
     ) -> Any: ...
 
     def identify(
-        self, profiles: Profiles, test: SideLike, question: Question | None = None, *, top: int = 10, **asked: Any
+        self,
+        profiles: Profiles,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        top: int = 10,
+        **asked: Any,
     ) -> Identification: ...
 
     def save(self, path: PathLike) -> None: ...
@@ -112,7 +125,9 @@ class BaseScorer(Persistent):
         """
         tests = self._sides(test, test)[1]
         if view in tests.labels:
-            raise ParameterError(f"the tests have labels of view {view!r}: there is nothing to recognise")
+            raise ParameterError(
+                f"the tests have labels of view {view!r}: there is nothing to recognise"
+            )
         logs = self._class_evidence(tests, view)
         names = tuple(getattr(self, "classes_", {})[view].tolist())
         logs, names = (logs, (*names, None)) if new else (logs[:, :-1], names)
@@ -121,11 +136,15 @@ class BaseScorer(Persistent):
 
     def _class_evidence(self, tests: Profiles, view: str) -> Array:
         """(tests, classes + 1) log-likelihood as every training class, relative to that as a new one, the last."""
-        raise ParameterError(f"a {type(self).__name__} keeps no classes of a view, and recognises none")
+        raise ParameterError(
+            f"a {type(self).__name__} keeps no classes of a view, and recognises none"
+        )
 
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         check_is_fitted(self)
-        profiles, tests = (side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test))
+        profiles, tests = (
+            side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test)
+        )
         check_sides(profiles, self._key(), "enrolled")
         check_sides(tests, self._key(), "test")
         return profiles, tests
@@ -138,11 +157,15 @@ class MatrixScorer(BaseScorer):
         """The views that a question is about; other questions are refused."""
         raise NotImplementedError
 
-    def _matrix(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> NDArray[Any]:
+    def _matrix(
+        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
+    ) -> NDArray[Any]:
         """Scores of every profile and test."""
         raise NotImplementedError
 
-    def _pairs(self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike) -> NDArray[Any]:
+    def _pairs(
+        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
+    ) -> NDArray[Any]:
         """Scores of the first with the first, the second with the second, and so on."""
         raise NotImplementedError
 
@@ -179,7 +202,9 @@ class MatrixScorer(BaseScorer):
         step = max(1, SCATTER_ELEMENTS // profiles.y.shape[1])
         for start in range(0, len(pairs), step):
             some = slice(start, start + step)
-            result[some] = self._pairs(profiles.take(pairs[some, 0]), tests.take(pairs[some, 1]), views, dtype)
+            result[some] = self._pairs(
+                profiles.take(pairs[some, 0]), tests.take(pairs[some, 1]), views, dtype
+            )
         return np.asarray(question.with_spoofs(result, (len(profiles), len(tests)), pairs))
 
     def identify(
@@ -216,7 +241,9 @@ def check_pairs(pairs: ArrayLike, n_enrol: int, n_test: int) -> IntArray:
     if pairs.size == 0 and pairs.ndim <= 2:
         return np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
-        raise DataError(f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}")
+        raise DataError(
+            f"pairs are integers (n, 2): row of a profile, row of a test; got {pairs.dtype} {pairs.shape}"
+        )
     if pairs.min() < 0 or pairs[:, 0].max() >= n_enrol or pairs[:, 1].max() >= n_test:
         raise DataError(f"a pair names a row outside the {n_enrol} profiles and {n_test} tests")
     return np.asarray(pairs, dtype=np.int64)

@@ -114,11 +114,17 @@ class MultiviewPLDACV(BaseEstimator):
         columns = {name: as_array(column) for name, column in label_columns(y, views).items()}
         table = encode_labels(columns, views, missing=base.missing)
         if len(table) != len(X):
-            raise LabelError(f"there are {len(X)} vectors and {len(table)} labels: give one label a vector")
+            raise LabelError(
+                f"there are {len(X)} vectors and {len(table)} labels: give one label a vector"
+            )
         sizes = {name: len(table.classes[name]) for name in columns}
-        held_out = self.held_out if self.held_out is not None else max(sizes, key=lambda name: sizes[name])
+        held_out = (
+            self.held_out if self.held_out is not None else max(sizes, key=lambda name: sizes[name])
+        )
         if held_out not in sizes:
-            raise LabelError(f"held_out names no label column: {held_out!r}; there are {list(sizes)}")
+            raise LabelError(
+                f"held_out names no label column: {held_out!r}; there are {list(sizes)}"
+            )
         if not isinstance(self.cv, Integral) or not 2 <= self.cv <= sizes[held_out]:
             raise ParameterError(
                 f"cv is a whole number between 2 and the {sizes[held_out]} classes of {held_out!r}; got {self.cv!r}"
@@ -141,8 +147,14 @@ class MultiviewPLDACV(BaseEstimator):
         judges: list[Judge] = [_likelihood_of(s) for s in folds]
         if self.criterion == "cllr":
             chosen = np.random.default_rng(0)
-            some = [np.sort(chosen.permutation(np.flatnonzero(fold == f))[:HELD_OUT_VECTORS]) for f in range(self.cv)]
-            judges = [_cost_of(X[rows], {name: table.codes[name][rows] for name in columns}) for rows in some]
+            some = [
+                np.sort(chosen.permutation(np.flatnonzero(fold == f))[:HELD_OUT_VECTORS])
+                for f in range(self.cv)
+            ]
+            judges = [
+                _cost_of(X[rows], {name: table.codes[name][rows] for name in columns})
+                for rows in some
+            ]
         return self._choose(folds, judges)
 
     def fit_folds(self, folds: Sequence[SufficientStatistics]) -> Self:
@@ -159,7 +171,9 @@ class MultiviewPLDACV(BaseEstimator):
 
     def _choose(self, folds: Sequence[SufficientStatistics], judges: Sequence[Judge]) -> Self:
         views = folds[0].views if self.views is None else tuple(self.views)
-        trained = [reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))]
+        trained = [
+            reduce(add, (s for g, s in enumerate(folds) if g != f)) for f in range(len(folds))
+        ]
         axes = self._axes(trained, views)
         search = _Search(self, views, trained, judges, axes)
         best = search.climb()
@@ -178,8 +192,12 @@ class MultiviewPLDACV(BaseEstimator):
         return base
 
     def _checked(self) -> MultiviewPLDA:
-        if self.model is not None and (not isinstance(self.model, MultiviewPLDA) or isinstance(self.model, PLDA)):
-            raise ParameterError(f"model is a MultiviewPLDA with the other settings, or None; got {self.model!r}")
+        if self.model is not None and (
+            not isinstance(self.model, MultiviewPLDA) or isinstance(self.model, PLDA)
+        ):
+            raise ParameterError(
+                f"model is a MultiviewPLDA with the other settings, or None; got {self.model!r}"
+            )
         base = self._base()
         if base.prior is not None:
             raise ParameterError(
@@ -192,7 +210,9 @@ class MultiviewPLDACV(BaseEstimator):
             raise ParameterError("algorithm='paper' has no settings to choose: use MultiviewPLDA")
         return base
 
-    def _axes(self, trained: Sequence[SufficientStatistics], views: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
+    def _axes(
+        self, trained: Sequence[SufficientStatistics], views: tuple[str, ...]
+    ) -> dict[str, tuple[Any, ...]]:
         """The candidates of every setting, in rising order."""
         axes: dict[str, tuple[Any, ...]] = {"noise_shrinkage": _in_order(self.noise_shrinkages)}
         for view in views:
@@ -202,13 +222,17 @@ class MultiviewPLDACV(BaseEstimator):
                 ranks: Sequence[int] = (most,)
             elif isinstance(wish, str):
                 if wish != "auto":
-                    raise ParameterError(f"the rank of view {view!r} is a number, a sequence of them, or 'auto'")
+                    raise ParameterError(
+                        f"the rank of view {view!r} is a number, a sequence of them, or 'auto'"
+                    )
                 ranks = (*(r for r in LADDER if r < most), min(most, LADDER[-1]))
             else:
                 ranks = np.atleast_1d(wish).tolist()
             broken = [r for r in ranks if isinstance(r, bool) or not isinstance(r, Integral)]
             if broken:
-                raise ParameterError(f"the ranks of view {view!r} are whole numbers; got {broken[0]!r}")
+                raise ParameterError(
+                    f"the ranks of view {view!r} are whole numbers; got {broken[0]!r}"
+                )
             axes[view] = tuple(sorted({min(int(r), most) for r in ranks}))
         axes["loading_shrinkage"] = _in_order(self.loading_shrinkages)
         if not all(axes.values()):
@@ -222,7 +246,10 @@ def _in_order(candidates: float | Sequence[float]) -> tuple[float, ...]:
 
 def _likelihood_of(held_out: SufficientStatistics) -> Judge:
     """Log-likelihood a vector; folds weigh as their vectors."""
-    return lambda candidate: (candidate.log_likelihood_statistics(held_out) / held_out.n, held_out.n)
+    return lambda candidate: (
+        candidate.log_likelihood_statistics(held_out) / held_out.n,
+        held_out.n,
+    )
 
 
 def _cost_of(X: NDArray[Any], codes: dict[str, NDArray[np.int64]]) -> Judge:
@@ -231,7 +258,9 @@ def _cost_of(X: NDArray[Any], codes: dict[str, NDArray[np.int64]]) -> Judge:
     kinds = [mask & once for mask in trial_kinds(codes, codes).values()]
     present = [mask for mask in kinds[1:] if mask.any()]
     if not kinds[0].any() or not present:
-        raise ParameterError("criterion='cllr' needs pairs of the same and of different classes in every fold")
+        raise ParameterError(
+            "criterion='cllr' needs pairs of the same and of different classes in every fold"
+        )
 
     def judge(candidate: MultiviewPLDA) -> tuple[float, float]:
         scores = candidate.llr(X, X, dtype=np.float64)
@@ -242,7 +271,9 @@ def _cost_of(X: NDArray[Any], codes: dict[str, NDArray[np.int64]]) -> Judge:
     return judge
 
 
-def _try(candidate: MultiviewPLDA, training: SufficientStatistics, judge: Judge) -> tuple[float, float]:
+def _try(
+    candidate: MultiviewPLDA, training: SufficientStatistics, judge: Judge
+) -> tuple[float, float]:
     """What one candidate is worth on one fold."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
@@ -262,7 +293,13 @@ class _Search:
         judges: Sequence[Judge],
         axes: dict[str, tuple[Any, ...]],
     ) -> None:
-        self.asked, self.views, self.trained, self.judges, self.axes = asked, views, trained, judges, axes
+        self.asked, self.views, self.trained, self.judges, self.axes = (
+            asked,
+            views,
+            trained,
+            judges,
+            axes,
+        )
         self.results: list[dict[str, Any]] = []
         self._scores: dict[tuple[int, ...], float] = {}
         self._progress = Progress("candidates", 0) if asked.verbose else None
@@ -308,5 +345,7 @@ class _Search:
             self.results.append({**named, "fold_scores": values, "score": self._scores[point]})
             if self._progress is not None:
                 self._progress.total = len(self.results)
-                self._progress.step(len(self.results), f"{named}: {self.asked.criterion} {self._scores[point]:.4f}")
+                self._progress.step(
+                    len(self.results), f"{named}: {self.asked.criterion} {self._scores[point]:.4f}"
+                )
         return self._scores[point]

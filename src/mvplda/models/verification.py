@@ -73,10 +73,14 @@ class LatentModel(BaseScorer):
         state = self._state()
         if hasattr(X, "columns"):
             try:
-                validate_data(self, X, reset=False, skip_check_array=True)  # the features' names and their order
+                validate_data(
+                    self, X, reset=False, skip_check_array=True
+                )  # the features' names and their order
             except ValueError as error:
                 raise DataError(str(error)) from error
-        return make_profiles(X, ids, labels, method, state.space, self.views_, state.key, self.missing, weights)
+        return make_profiles(
+            X, ids, labels, method, state.space, self.views_, state.key, self.missing, weights
+        )
 
     def llr(
         self,
@@ -109,7 +113,9 @@ class LatentModel(BaseScorer):
         if tuple(result.shape) != shape:
             raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
         if "float" not in dtype_name(result):
-            raise DataError(f"out holds {dtype_name(result)}, which would cut the scores off: give a float array")
+            raise DataError(
+                f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
+            )
         fill(comparison, result, threads)
         if question.countermeasure is not None:
             result[:] = question.with_spoofs(result, shape)
@@ -175,11 +181,15 @@ class LatentModel(BaseScorer):
         question = make_question(question, asked)
         comparison = self._compare(profiles, test, question, "exact", dtype)
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
-        return Identification(comparison.enrol.profiles.ids[numbers], question.best_with_spoofs(scores))
+        return Identification(
+            comparison.enrol.profiles.ids[numbers], question.best_with_spoofs(scores)
+        )
 
     def _has_threshold(self) -> bool:
         if not hasattr(self, "threshold_"):
-            raise AttributeError("there is no threshold yet: call set_threshold or set_threshold_from_costs first")
+            raise AttributeError(
+                "there is no threshold yet: call set_threshold or set_threshold_from_costs first"
+            )
         return True
 
     # scikit-learn calls these of whatever has them with vectors (n, D). Only a model that was given a threshold is a
@@ -235,7 +245,9 @@ class LatentModel(BaseScorer):
         arrays = (p.mean, p.noise, *p.loadings)
         state = _STATES.get(self)
         if state is not None and len(state.arrays) == len(arrays):
-            if all(a is b and not a.flags.writeable for a, b in zip(arrays, state.arrays, strict=True)):
+            if all(
+                a is b and not a.flags.writeable for a, b in zip(arrays, state.arrays, strict=True)
+            ):
                 return state
         key = fingerprint({str(i): array for i, array in enumerate(arrays)}, {})
         if state is None or state.key != key:
@@ -249,11 +261,18 @@ class LatentModel(BaseScorer):
     def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
         profiles, tests = super()._sides(enrol, test)
         if is_torch(profiles.y) != is_torch(tests.y):
-            raise DataError("one side is a torch tensor and the other is not: give both as the same kind")
+            raise DataError(
+                "one side is a torch tensor and the other is not: give both as the same kind"
+            )
         return profiles, tests
 
     def _compare(
-        self, enrol: SideLike, test: SideLike, question: Question, scoring: Scoring, dtype: DTypeLike
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question,
+        scoring: Scoring,
+        dtype: DTypeLike,
     ) -> Comparison:
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
@@ -269,7 +288,13 @@ class LatentModel(BaseScorer):
         return self._put(ratio, profiles, tests, question, scoring, dtype)
 
     def _put(
-        self, ratio: Ratio, profiles: Profiles, tests: Profiles, question: Question, scoring: Scoring, dtype: DTypeLike
+        self,
+        ratio: Ratio,
+        profiles: Profiles,
+        tests: Profiles,
+        question: Question,
+        scoring: Scoring,
+        dtype: DTypeLike,
     ) -> Comparison:
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
@@ -283,8 +308,12 @@ class LatentModel(BaseScorer):
             listed = None
             if view in recognised:
                 if view not in namings:
-                    raise LabelError(f"recognised names no view of the model: {view!r}; it has {list(namings)}")
-                listed, heard[view] = heard_labels(view, recognised[view], self.classes_.get(view), tests)
+                    raise LabelError(
+                        f"recognised names no view of the model: {view!r}; it has {list(namings)}"
+                    )
+                listed, heard[view] = heard_labels(
+                    view, recognised[view], self.classes_.get(view), tests
+                )
             training = self._training(view) if view in known else None
             carried = enrolled_names(profiles, view, question.claims(view))
             role: Role = "plain" if view not in labelled else "claim" if view in asked else "fact"
@@ -296,7 +325,9 @@ class LatentModel(BaseScorer):
             namings[view] = Naming(role, found, columns)
             if training is not None:
                 posteriors[view] = self._posteriors(view)
-        return Comparison(ratio, enrol, test, self._state(), namings, posteriors, scoring, dtype, heard)
+        return Comparison(
+            ratio, enrol, test, self._state(), namings, posteriors, scoring, dtype, heard
+        )
 
     def _class_evidence(self, tests: Profiles, view: str) -> Array:
         names, known, gram = self._training(view), self._posteriors(view), self._state().space.gram
@@ -305,9 +336,12 @@ class LatentModel(BaseScorer):
             y, table = group.gather(tests.y), group.table
             for c in (-1, *range(len(names))):
                 reading = tuple(
-                    (c if v == view else -1,) * len(own) for v, own in zip(table.base, table.names, strict=True)
+                    (c if v == view else -1,) * len(own)
+                    for v, own in zip(table.base, table.names, strict=True)
                 )
-                as_class: Any = standardise(table, gram, y, reading, {view: known}, alone=True).log_evidence
+                as_class: Any = standardise(
+                    table, gram, y, reading, {view: known}, alone=True
+                ).log_evidence
                 logs[group.profiles, c] = to_host(as_class)
         return np.asarray(logs - logs[:, -1:])
 
@@ -325,7 +359,10 @@ class LatentModel(BaseScorer):
         if kept is None or any(new is not old for new, old in zip(of, kept[0], strict=True)):
             n = len(self.classes_[view])
             kept = of, KnownClasses.of(of[0][:n], of[1][:n])
-            state.posteriors[view], state.terms = kept, TermCache()  # terms know covariances by number alone
+            state.posteriors[view], state.terms = (
+                kept,
+                TermCache(),
+            )  # terms know covariances by number alone
         return kept[1]
 
 
@@ -335,4 +372,6 @@ _STATES: WeakKeyDictionary[Any, ScoringState] = WeakKeyDictionary()
 
 def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[str]:
     """Base views in which the classes of both sides have names."""
-    return [view for view in tests.labels if view in profiles.labels or view in question.known_views]
+    return [
+        view for view in tests.labels if view in profiles.labels or view in question.known_views
+    ]

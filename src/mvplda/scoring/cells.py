@@ -74,7 +74,9 @@ class CellTable:
         return np.stack(rows).astype(np.int64)
 
     def _parts(self, view: int, cell: int) -> tuple[int, ...]:
-        return tuple(self.classes[self.base.index(part)][cell] for part in parts_of(self.views[view][0]))
+        return tuple(
+            self.classes[self.base.index(part)][cell] for part in parts_of(self.views[view][0])
+        )
 
     def precision(self, gram: AnyArray) -> Any:
         """(width, width) N: the cells' evidence matrices, added where their latents stand."""
@@ -112,7 +114,9 @@ class Group:
         return Group(self.table, self.profiles[which], self.rows[which])
 
 
-def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[str, IntArray]) -> Iterator[Group]:
+def group_profiles(
+    profiles: Profiles, views: Mapping[str, int], names: Mapping[str, IntArray]
+) -> Iterator[Group]:
     """Groups of profiles with equal tables.
 
     names : {view: (R,) number of every cell's class name, the same on both sides of a comparison}, of the views
@@ -144,7 +148,9 @@ def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[
         rows = order[starts[numbers][:, None] + np.arange(length)]
         first = {v: _first_alike(codes[v][rows]) for v in base}
         key = [profiles.weights[rows], *(first[v] for v in base), *(names[v][rows] for v in names)]
-        _, lead, kind = np.unique(np.concatenate(key, axis=1), axis=0, return_index=True, return_inverse=True)
+        _, lead, kind = np.unique(
+            np.concatenate(key, axis=1), axis=0, return_index=True, return_inverse=True
+        )
         members, bounds = _sorted_groups(kind.reshape(-1), len(lead))
         for i, example in enumerate(lead):
             some = members[bounds[i] : bounds[i + 1]]
@@ -152,7 +158,9 @@ def group_profiles(profiles: Profiles, views: Mapping[str, int], names: Mapping[
             for v in base:
                 leaders, numbered = np.unique(first[v][example], return_inverse=True)
                 classes.append(tuple(int(c) for c in numbered.reshape(-1)))
-                called.append(tuple(int(names[v][rows[example, j]]) if v in names else -1 for j in leaders))
+                called.append(
+                    tuple(int(names[v][rows[example, j]]) if v in names else -1 for j in leaders)
+                )
             counts = tuple(float(w) for w in profiles.weights[rows[example]])
             table = CellTable(ranks, counts, tuple(classes), tuple(called))
             yield Group(table, numbers[some], rows[some])
@@ -194,7 +202,9 @@ class KnownClasses:
         alike = np.arange(len(means))
         leaders: list[int] = []
         for c, covariance in enumerate(covariances):
-            same = [i for i in leaders if np.abs(covariances[i] - covariance).max() <= 1e-12 * scale]
+            same = [
+                i for i in leaders if np.abs(covariances[i] - covariance).max() <= 1e-12 * scale
+            ]
             alike[c] = same[0] if same else c
             leaders += [] if same else [c]
         roots = np.linalg.cholesky(covariances[alike])
@@ -232,7 +242,11 @@ def standardise(
 ) -> Standardised:
     """Evidence of profiles whose classes are the training classes that `reading` names."""
     known = _known_blocks(table, reading, posteriors) if posteriors else {}
-    key = (table.weights, table.classes, tuple((where.start, k.alike[c]) for where, (k, c) in known.values()))
+    key = (
+        table.weights,
+        table.classes,
+        tuple((where.start, k.alike[c]) for where, (k, c) in known.values()),
+    )
     if not known and not alone:
         return Standardised(key, lambda: table.precision(gram), y, None)
     N = table.precision(gram)
@@ -244,7 +258,9 @@ def standardise(
     log_evidence = None
     if alone:
         W, log_root = log_evidence_matrix(N)
-        log_evidence = y @ like(along, y) + (constant + log_root) + ((y_new @ like(W, y)) * y_new).sum(1)
+        log_evidence = (
+            y @ like(along, y) + (constant + log_root) + ((y_new @ like(W, y)) * y_new).sum(1)
+        )
     return Standardised(key, lambda: N, y_new, log_evidence)
 
 
@@ -300,7 +316,13 @@ class Naming:
         """Of what the recogniser says: behind the classes come that of a class it does not list, and of any class."""
         if self.heard is None:
             return -1
-        return len(self.heard) + 1 if name < 0 else self.heard.index(name) if name in self.heard else len(self.heard)
+        return (
+            len(self.heard) + 1
+            if name < 0
+            else self.heard.index(name)
+            if name in self.heard
+            else len(self.heard)
+        )
 
 
 @dataclass(frozen=True)
@@ -324,11 +346,14 @@ class World:
 def enrolled_reading(table: CellTable, namings: Mapping[str, Naming]) -> Known:
     """Training class of every class of an enrolled profile."""
     return tuple(
-        tuple(namings[view].seen(name) for name in names) for view, names in zip(table.base, table.names, strict=True)
+        tuple(namings[view].seen(name) for name in names)
+        for view, names in zip(table.base, table.names, strict=True)
     )
 
 
-def worlds(hypothesis: Hypothesis, enrol: CellTable, test: CellTable, namings: Mapping[str, Naming]) -> list[World]:
+def worlds(
+    hypothesis: Hypothesis, enrol: CellTable, test: CellTable, namings: Mapping[str, Naming]
+) -> list[World]:
     """Everything that a hypothesis leaves possible; the weights add up to 1."""
     base = enrol.base
     options: list[Sequence[tuple[Match, ...]] | None] = []
@@ -348,7 +373,9 @@ def worlds(hypothesis: Hypothesis, enrol: CellTable, test: CellTable, namings: M
         for e in range(len(enrol.weights))
         for t in range(len(test.weights))
     )
-    _refuse_too_many(len(meetings) * float(np.prod([len(option) for option in options if option is not None])))
+    _refuse_too_many(
+        len(meetings) * float(np.prod([len(option) for option in options if option is not None]))
+    )
     found: Counter[tuple[tuple[Match, ...], ...]] = Counter()
     for meeting, times in meetings.items():
         chosen = list(options)
@@ -376,14 +403,21 @@ def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> 
     return tuple((at.get(name, -1), naming.seen(name), -1) for name in tested)
 
 
-def _otherwise(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> list[tuple[Match, ...]]:
+def _otherwise(
+    enrolled: Sequence[int], tested: Sequence[int], naming: Naming
+) -> list[tuple[Match, ...]]:
     """Not all labels of the test are true: one class is in truth another enrolled or known one, or none of them; or
     all are none of them."""
     truth = _by_name(enrolled, tested, naming)
     names = {name: e for e, name in enumerate(enrolled) if name >= 0}
     if naming.training is not None:
-        names |= {int(name): names.get(int(name), -1) for name in np.flatnonzero(naming.training >= 0)}
-    others = [FRESH, *((e, naming.seen(name), -1) for name, e in names.items() if name not in tested)]
+        names |= {
+            int(name): names.get(int(name), -1) for name in np.flatnonzero(naming.training >= 0)
+        }
+    others = [
+        FRESH,
+        *((e, naming.seen(name), -1) for name, e in names.items() if name not in tested),
+    ]
     claimed = [c for c, name in enumerate(tested) if name >= 0]
     found = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
     if len(claimed) > 1:
@@ -391,14 +425,22 @@ def _otherwise(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -
     return found or [truth]
 
 
-def _outside(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> list[tuple[Match, ...]]:
+def _outside(
+    enrolled: Sequence[int], tested: Sequence[int], naming: Naming
+) -> list[tuple[Match, ...]]:
     """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
     fresh = (FRESH,) * len(tested)
     if naming.heard is not None:
         left = [name for name in naming.heard if name < 0 or name not in enrolled]
-        heard: list[tuple[Match, ...]] = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
+        heard: list[tuple[Match, ...]] = [
+            ((-1, naming.seen(name), naming.heard.index(name)),) for name in left
+        ]
         return heard or [((-1, -1, len(naming.heard)),)]
-    if naming.training is None or len(tested) > 1 or all(naming.seen(name) < 0 for name in enrolled):
+    if (
+        naming.training is None
+        or len(tested) > 1
+        or all(naming.seen(name) < 0 for name in enrolled)
+    ):
         return [fresh]
     others = np.setdiff1d(np.flatnonzero(naming.training >= 0), enrolled)
     return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]
@@ -411,7 +453,9 @@ def shared_latents(enrol: CellTable, test: CellTable, world: World) -> tuple[Ind
     for (k, classes), where in test.blocks.items():
         parts = [test.base.index(part) for part in parts_of(test.views[k][0])]
         met = tuple(world.matches[i][c][0] for i, c in zip(parts, classes, strict=True))
-        there = enrol.blocks.get((k, met))  # an interaction is shared where all its parts are, and it was enrolled
+        there = enrol.blocks.get(
+            (k, met)
+        )  # an interaction is shared where all its parts are, and it was enrolled
         if min(met) >= 0 and there is not None:
             keep_e += range(there.start, there.stop)
             keep_t += range(where.start, where.stop)

@@ -23,7 +23,9 @@ WIDEST = 256
 @triton.jit
 def _load(pointer, lines, inside, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     inner = tl.arange(0, WIDTH)
-    return tl.load(pointer + lines[:, None] * WIDTH + inner[None, :], mask=inside[:, None], other=0.0)
+    return tl.load(
+        pointer + lines[:, None] * WIDTH + inner[None, :], mask=inside[:, None], other=0.0
+    )
 
 
 @triton.jit
@@ -67,7 +69,11 @@ def _joint_kernel(  # type: ignore[no-untyped-def]
             tl.store(out + place, value, mask=in_rows[:, None] & inside[None, :])
     if BEST_ONLY:
         lanes = strip * BN + tl.arange(0, BN)
-        tl.store(out + rows[:, None].to(tl.int64) * (n_strips * BN) + lanes[None, :], best, mask=in_rows[:, None])
+        tl.store(
+            out + rows[:, None].to(tl.int64) * (n_strips * BN) + lanes[None, :],
+            best,
+            mask=in_rows[:, None],
+        )
 
 
 def _split(x: Any, *, left: bool) -> tuple[Any, Any]:
@@ -108,7 +114,12 @@ class JointScorer:
     """
 
     def __init__(
-        self, terms: Terms, block: tuple[int, int] = (64, 32), strip: int = 4, warps: int = 4, stages: int = 2
+        self,
+        terms: Terms,
+        block: tuple[int, int] = (64, 32),
+        strip: int = 4,
+        warps: int = 4,
+        stages: int = 2,
     ) -> None:
         below = [f for f in terms.denominator if f.left is not None]
         self.parts = [_prepare(f) for f in (*terms.numerator, *below)]
@@ -145,7 +156,9 @@ class JointScorer:
         A lane is every BN-th column of a strip: see `lane_columns`.
         """
         out = torch.empty(
-            (self.shape[0], self.strips * self.block[1]), dtype=torch.float32, device=self.parts[0][0].device
+            (self.shape[0], self.strips * self.block[1]),
+            dtype=torch.float32,
+            device=self.parts[0][0].device,
         )
         self._launch(out, best_only=True)
         return out
@@ -165,7 +178,9 @@ def fits(terms: Terms) -> bool:
         len(terms.numerator) == 1
         and len(products) == 3
         and constants == [0.0]
-        and all(f.left.dtype == torch.float32 and 3 * (f.left.shape[1] - 2) <= WIDEST for f in products)
+        and all(
+            f.left.dtype == torch.float32 and 3 * (f.left.shape[1] - 2) <= WIDEST for f in products
+        )
     )
 
 
@@ -203,7 +218,9 @@ def best_rows(terms: Terms, top: int) -> tuple[Any, Any]:
                 return f.log_weight
             return torch.einsum("cw,crw->cr", f.left[start : start + step], f.right[rows])
 
-        value = log_sum([values(f) for f in terms.numerator]) - log_sum([values(f) for f in terms.denominator])
+        value = log_sum([values(f) for f in terms.numerator]) - log_sum(
+            [values(f) for f in terms.denominator]
+        )
         best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)
         numbers.append(rows.gather(1, best.indices))
         scores.append(best.values)

@@ -52,9 +52,13 @@ class LatentSpace:
         gram = (gram + gram.T) / 2
         if isinstance(gram, np.ndarray):
             size = np.sqrt(np.diag(gram))
-            gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0  # rounding, where the parameters are canonical
+            gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = (
+                0.0  # rounding, where the parameters are canonical
+            )
         wide = B.shape[1] > len(B)
-        return cls(LB, p.mean @ LB, gram, namespace(B).solve_lower(p.sigma.lower, B) if wide else None)
+        return cls(
+            LB, p.mean @ LB, gram, namespace(B).solve_lower(p.sigma.lower, B) if wide else None
+        )
 
     @cached_property
     def unfold(self) -> Any:
@@ -87,10 +91,14 @@ class PairTerm:
         if is_torch(self.left):
             return {}
         square = {
-            name: m for name in ("left", "right", "row", "column") if (m := getattr(self, name)).shape == (len(m),) * 2
+            name: m
+            for name in ("left", "right", "row", "column")
+            if (m := getattr(self, name)).shape == (len(m),) * 2
         }
         return {
-            name: np.diag(m).copy() for name, m in square.items() if np.count_nonzero(m) == np.count_nonzero(np.diag(m))
+            name: np.diag(m).copy()
+            for name, m in square.items()
+            if np.count_nonzero(m) == np.count_nonzero(np.diag(m))
         }
 
 
@@ -124,7 +132,9 @@ def pair_term(N_e: AnyArray, N_t: AnyArray, keep_e: Index, keep_t: Index) -> Pai
     """The term of sharing latents keep_e of one side, which are latents keep_t of the other, and no others."""
     if len(keep_e) == 0:
         (r_e, r_t) = (len(N_e), len(N_t))
-        return PairTerm(np.zeros((r_e, 0)), np.zeros((r_t, 0)), np.zeros((r_e, r_e)), np.zeros((r_t, r_t)), 0.0)
+        return PairTerm(
+            np.zeros((r_e, 0)), np.zeros((r_t, 0)), np.zeros((r_e, r_e)), np.zeros((r_t, r_t)), 0.0
+        )
     # What h does not share is integrated out side by side (V2). What is left adds up where both sides have the same
     # latents: log p(e, t) has W of the sum, log p(e) and log p(t) have their own, and the cross term is 2 y_e W y_t'.
     kept_e, M_e = reduce_evidence(N_e, keep_e)
@@ -134,7 +144,11 @@ def pair_term(N_e: AnyArray, N_t: AnyArray, keep_e: Index, keep_t: Index) -> Pai
     own_t, k_t = log_evidence_matrix(kept_t)
     root = namespace(N_e).cholesky(2 * joint)
     return PairTerm(  # (V3)
-        M_e @ root, M_t @ root, M_e @ (joint - own_e) @ M_e.T, M_t @ (joint - own_t) @ M_t.T, k_joint - k_e - k_t
+        M_e @ root,
+        M_t @ root,
+        M_e @ (joint - own_e) @ M_e.T,
+        M_t @ (joint - own_t) @ M_t.T,
+        k_joint - k_e - k_t,
     )
 
 
@@ -147,7 +161,9 @@ def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTe
     W, xp = space.whitened, namespace(space.whitened)
     A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, xp.eye(len(W))
     lower_e, lower_t = (xp.cholesky(A + one / n) for n in (n_e, n_t))
-    if is_torch(W):  # whose gradient does without singular vectors: p(e | t) against p(e), both of the mean of e
+    if is_torch(
+        W
+    ):  # whose gradient does without singular vectors: p(e | t) against p(e), both of the mean of e
         gain = xp.cho_solve(lower_t, R)
         joint = xp.cholesky(A + one / n_e - R @ gain)
         cross = xp.cho_solve(joint, gain.T) / (n_e * n_t)
@@ -172,7 +188,13 @@ def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Arra
     Returns N~, and maps with  y~ = y scale - offset,  log factor = y . shift + constant.
     """
     N_new = scale.T @ N @ scale
-    return (N_new + N_new.T) / 2, scale, scale.T @ (N @ shift), shift, -0.5 * float(shift @ N @ shift)  # (V6)
+    return (
+        (N_new + N_new.T) / 2,
+        scale,
+        scale.T @ (N @ shift),
+        shift,
+        -0.5 * float(shift @ N @ shift),
+    )  # (V6)
 
 
 @dataclass(frozen=True)
@@ -259,7 +281,9 @@ def project(X: ArrayLike, space: LatentSpace) -> Any:
     else:
         vectors = as_vectors(X)
         if vectors.shape[1] != width:
-            raise DataError(f"X has {vectors.shape[1]} features, but this model is expecting {width} features as input")
+            raise DataError(
+                f"X has {vectors.shape[1]} features, but this model is expecting {width} features as input"
+            )
         y = np.empty((len(vectors), space.projection.shape[1]))
         step = max(1, PROJECT_ELEMENTS // width)
         for start in range(0, len(vectors), step):

@@ -68,7 +68,9 @@ def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None
         work = np.full((4, BLOCK * BLOCK if shape == (1, 2) else 0), LOWEST, dtype=out.dtype)
         for strip, columns in enumerate(strips):
             if shape == (1, 2):
-                _two_against_one([left[rows] for left in lefts], turned[strip], work, out[rows, columns])
+                _two_against_one(
+                    [left[rows] for left in lefts], turned[strip], work, out[rows, columns]
+                )
             else:
                 out[rows, columns] = evaluate_block(terms, rows, columns)
 
@@ -79,7 +81,9 @@ def _shape_of(terms: Terms) -> tuple[int, int] | None:
     """Products above and below, where the only other hypothesis below has the term 0; else None."""
     above, below = _products(terms.numerator), _products(terms.denominator)
     others = [f.log_weight for f in terms.denominator if f.left is None]
-    return (len(above), len(below)) if len(above) == len(terms.numerator) and others == [0.0] else None
+    return (
+        (len(above), len(below)) if len(above) == len(terms.numerator) and others == [0.0] else None
+    )
 
 
 def _products(factors: tuple[Factors, ...]) -> list[Factors]:
@@ -96,10 +100,14 @@ def _two_against_one(
     a, b = work[:2, : out.size]
     for left, right, product in zip(lefts[1:], rights[1:], (a, b), strict=True):
         _multiply(left, right, product.reshape(out.shape))
-    negligible = -4.0 - np.finfo(out.dtype).nmant  # powers that do not change a number as large as 1
+    negligible = (
+        -4.0 - np.finfo(out.dtype).nmant
+    )  # powers that do not change a number as large as 1
     counts = a > negligible
     counts |= b > negligible
-    if 8 * np.count_nonzero(counts) < out.size:  # most pairs of a large matrix share nothing: their ratio is n
+    if (
+        8 * np.count_nonzero(counts) < out.size
+    ):  # most pairs of a large matrix share nothing: their ratio is n
         some = np.flatnonzero(counts)
         against = _log_of_sum(a.take(some), b.take(some), *work[2:, : len(some)])
         a.fill(0.0)
@@ -141,7 +149,11 @@ def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
     whole = len(left) // THIN_ROWS * THIN_ROWS if THIN_ROWS * right.size < SMALL_PRODUCT else 0
     if whole:
         stacked = (-1, THIN_ROWS)
-        np.matmul(left[:whole].reshape(*stacked, left.shape[1]), right, out=out[:whole].reshape(*stacked, out.shape[1]))
+        np.matmul(
+            left[:whole].reshape(*stacked, left.shape[1]),
+            right,
+            out=out[:whole].reshape(*stacked, out.shape[1]),
+        )
     np.matmul(left[whole:], right, out=out[whole:])
 
 
@@ -153,14 +165,30 @@ def evaluate_pairs(terms: Terms, trials: int) -> Callable[[Any, Any], Any]:
     owners: list[FloatArray | None] = [None] * len(factors)
     numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in (*lefts, *rights))
     on_host = all(isinstance(matrix, np.ndarray) for matrix in lefts)
-    if on_host and len(factors) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(m.shape[1] for m in lefts)):
+    if (
+        on_host
+        and len(factors) > 1
+        and numbers <= min(JOINED_NUMBERS, trials * sum(m.shape[1] for m in lefts))
+    ):
         # of a long list every trial takes one row of either side, in which all factors stand
-        owners = [np.repeat(np.eye(len(factors), dtype=lefts[0].dtype), [m.shape[1] for m in lefts], axis=0)]
+        owners = [
+            np.repeat(
+                np.eye(len(factors), dtype=lefts[0].dtype), [m.shape[1] for m in lefts], axis=0
+            )
+        ]
         lefts, rights = [np.hstack(lefts)], [np.hstack(rights)]
 
     def values(rows: Any, columns: Any) -> Any:
-        found = iter([v for sides in zip(lefts, rights, owners, strict=True) for v in _row_dots(*sides, rows, columns)])
-        for_same, against = ([f.log_weight if f.left is None else next(found) for f in side] for side in sides)
+        found = iter(
+            [
+                v
+                for sides in zip(lefts, rights, owners, strict=True)
+                for v in _row_dots(*sides, rows, columns)
+            ]
+        )
+        for_same, against = (
+            [f.log_weight if f.left is None else next(found) for f in side] for side in sides
+        )
         return log_sum(for_same) - log_sum(against)
 
     return values
@@ -175,7 +203,9 @@ def _row_dots(left: Any, right: Any, owner: FloatArray | None, rows: Any, column
     for start in range(0, len(rows), GATHERED):
         some = slice(start, start + GATHERED)
         a, b = space[:, : len(rows[some])]
-        left.take(rows[some], 0, out=a, mode="clip")  # the pairs are checked; to check them again takes a copy
+        left.take(
+            rows[some], 0, out=a, mode="clip"
+        )  # the pairs are checked; to check them again takes a copy
         right.take(columns[some], 0, out=b, mode="clip")
         if owner is None:
             np.einsum("ij,ij->i", a, b, out=found[0, some])
@@ -198,7 +228,10 @@ def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -
     """Write the LLR of every profile and test into `result`."""
     with one_blas_thread():
         for rows, columns, terms in comparison.parts():
-            if (len(rows), len(columns)) == tuple(result.shape) and terms.dtype in (None, dtype_name(result)):
+            if (len(rows), len(columns)) == tuple(result.shape) and terms.dtype in (
+                None,
+                dtype_name(result),
+            ):
                 fill_whole(terms, result, threads)
             else:
                 fill_part(terms, result, rows, columns, threads)
@@ -218,7 +251,9 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
                 some = slice(start, start + PAIR_CHUNK)
                 target = some if len(here) == len(pairs) else like(here[some], result)
                 scores = evaluate(like(rows[some], result), like(columns[some], result))
-                result[target] = scores if isinstance(scores, float) else cast(scores, dtype_name(result))
+                result[target] = (
+                    scores if isinstance(scores, float) else cast(scores, dtype_name(result))
+                )
     return result
 
 
@@ -236,7 +271,9 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArra
                 more = ((0, 0), (0, top - numbers.shape[1]))
                 numbers = np.pad(numbers, more, constant_values=-1)
                 scores = np.pad(scores, more, constant_values=-np.inf)
-            numbers[columns], scores[columns] = merge_best(numbers[columns], scores[columns], here, best, top)
+            numbers[columns], scores[columns] = merge_best(
+                numbers[columns], scores[columns], here, best, top
+            )
     return numbers, scores.astype(comparison.dtype)
 
 
@@ -251,12 +288,16 @@ def fill_whole(terms: Terms, result: AnyArray, threads: int | None) -> None:
     fill_matrix(terms, result, threads)
 
 
-def fill_part(terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None) -> None:
+def fill_part(
+    terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None
+) -> None:
     """Write some rows and columns of a matrix, a band at a time."""
     step = max(1, SCATTER_ELEMENTS // len(columns))
     for start in range(0, len(rows), step):
         some = slice(start, min(start + step, len(rows)))
-        band = empty((some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result)
+        band = empty(
+            (some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result
+        )
         fill_whole(_rows_of(terms, some), band, threads)
         where = like(rows[some][:, None], result), like(columns[None, :], result)
         result[where] = cast(band, dtype_name(result))
@@ -264,7 +305,9 @@ def fill_part(terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray,
 
 def _rows_of(terms: Terms, rows: slice) -> Terms:
     def cut(factors: tuple[Factors, ...]) -> tuple[Factors, ...]:
-        return tuple(f if f.left is None else Factors(f.left[rows], f.right, f.log_weight) for f in factors)
+        return tuple(
+            f if f.left is None else Factors(f.left[rows], f.right, f.log_weight) for f in factors
+        )
 
     return Terms(cut(terms.numerator), cut(terms.denominator))
 
@@ -278,7 +321,9 @@ def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, Fl
         some = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     values = np.take_along_axis(scores, some, axis=1)
     order = np.argsort(-values, axis=1, kind="stable")
-    return numbers[np.take_along_axis(some, order, axis=1)], np.take_along_axis(values, order, axis=1)
+    return numbers[np.take_along_axis(some, order, axis=1)], np.take_along_axis(
+        values, order, axis=1
+    )
 
 
 def _bands(
@@ -310,7 +355,11 @@ def _fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
 
 
 def best_in_bands(
-    matrix: Callable[[IntArray], FloatArray], n_profiles: int, n_tests: int, top: int, dtype: DTypeLike
+    matrix: Callable[[IntArray], FloatArray],
+    n_profiles: int,
+    n_tests: int,
+    top: int,
+    dtype: DTypeLike,
 ) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and scores of the best profiles of a matrix that is made some rows at a time."""
     numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
@@ -318,7 +367,9 @@ def best_in_bands(
     step = max(top, SCATTER_ELEMENTS // n_tests)
     for start in range(0, n_profiles, step):
         rows = np.arange(start, min(start + step, n_profiles))
-        numbers, scores = merge_best(numbers, scores, *best_of(matrix(rows), rows, min(top, len(rows))), top)
+        numbers, scores = merge_best(
+            numbers, scores, *best_of(matrix(rows), rows, min(top, len(rows))), top
+        )
     return numbers, scores
 
 

@@ -71,12 +71,20 @@ class Profiles(Persistent):
     def number(self, ids: Any) -> IntArray:
         """Positions of some ids."""
         wanted = _plain_ids([ids] if np.ndim(ids) == 0 else ids)
-        if len(wanted) and len(self) and (wanted.dtype.kind in "US") != (self.ids.dtype.kind in "US"):
-            raise LabelError(f"profiles are called like {self.ids[0].item()!r}; got {wanted[0].item()!r}")
+        if (
+            len(wanted)
+            and len(self)
+            and (wanted.dtype.kind in "US") != (self.ids.dtype.kind in "US")
+        ):
+            raise LabelError(
+                f"profiles are called like {self.ids[0].item()!r}; got {wanted[0].item()!r}"
+            )
         place = {name: number for number, name in reversed(list(enumerate(self.ids.tolist())))}
         found = [place.get(name, -1) for name in wanted.tolist()]
         if -1 in found:
-            raise LabelError(f"there is no profile {wanted[found.index(-1)].item()!r} among {len(self)}")
+            raise LabelError(
+                f"there is no profile {wanted[found.index(-1)].item()!r} among {len(self)}"
+            )
         return np.asarray(found, dtype=np.int64)
 
     def __getitem__(self, which: Any) -> Profiles:
@@ -93,7 +101,9 @@ class Profiles(Persistent):
         bounds = np.searchsorted(self.owner, np.arange(len(self) + 1))
         lengths = np.diff(bounds)[numbers]
         owner = np.repeat(np.arange(len(numbers)), lengths)
-        rows = np.arange(len(owner)) + np.repeat(bounds[numbers] - np.cumsum(lengths) + lengths, lengths)
+        rows = np.arange(len(owner)) + np.repeat(
+            bounds[numbers] - np.cumsum(lengths) + lengths, lengths
+        )
         return replace(
             self,
             ids=self.ids[numbers],
@@ -101,7 +111,10 @@ class Profiles(Persistent):
             y=self.y[like(rows, self.y)],
             weights=self.weights[rows],
             owner=owner,
-            labels={view: CellLabels(cells.names, cells.codes[rows]) for view, cells in self.labels.items()},
+            labels={
+                view: CellLabels(cells.names, cells.codes[rows])
+                for view, cells in self.labels.items()
+            },
             kept={},
         )
 
@@ -110,18 +123,26 @@ class Profiles(Persistent):
         arrays |= {f"labels/{view}": cells.codes for view, cells in self.labels.items()}
         names = {view: cells.names.tolist() for view, cells in self.labels.items()}
         plain = {
-            k: np.ascontiguousarray(v if isinstance(v, np.ndarray) else v.cpu().numpy()) for k, v in arrays.items()
+            k: np.ascontiguousarray(v if isinstance(v, np.ndarray) else v.cpu().numpy())
+            for k, v in arrays.items()
         }
         return plain, {"ids": self.ids.tolist(), "model": self.model, "labels": names}
 
     @classmethod
     def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
         labels = {
-            view: CellLabels(exact_names(names), arrays[f"labels/{view}"]) for view, names in values["labels"].items()
+            view: CellLabels(exact_names(names), arrays[f"labels/{view}"])
+            for view, names in values["labels"].items()
         }
         parts: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-        profiles = cls(ids=exact_names(values["ids"]), model=values["model"], labels=labels, **parts)
-        rows = {len(profiles.y), len(profiles.weights), *(len(cells.codes) for cells in labels.values())}
+        profiles = cls(
+            ids=exact_names(values["ids"]), model=values["model"], labels=labels, **parts
+        )
+        rows = {
+            len(profiles.y),
+            len(profiles.weights),
+            *(len(cells.codes) for cells in labels.values()),
+        }
         owner = profiles.owner
         fits = (
             profiles.y.ndim == 2
@@ -137,7 +158,12 @@ class Profiles(Persistent):
 
     def describe(self) -> dict[str, Any]:
         first = {"first id": str(self.ids[0])} if len(self) else {}
-        return {"profiles": len(self), "vectors": int(self.counts.sum()), **first, "model": self.model}
+        return {
+            "profiles": len(self),
+            "vectors": int(self.counts.sum()),
+            **first,
+            "model": self.model,
+        }
 
 
 SideLike = Profiles | ArrayLike
@@ -168,7 +194,15 @@ def make_profiles(
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
         first, cell, carried = _cells(owner, labels, views, len(names), missing)
-        return Profiles(names, counts, sum_rows(y, cell, len(first)), _totals(cell, each), owner[first], model, carried)
+        return Profiles(
+            names,
+            counts,
+            sum_rows(y, cell, len(first)),
+            _totals(cell, each),
+            owner[first],
+            model,
+            carried,
+        )
     total = y if ids is None else sum_rows(y, owner, len(names))
     amount = _totals(owner, each, len(names))
     if method == "average":
@@ -199,7 +233,9 @@ def number_ids(ids: Any, n: int) -> tuple[Names, IntArray]:
     """Ids in order of first appearance, and the number of every vector's id."""
     array = _plain_ids(ids)
     if array.shape != (n,):
-        raise LabelError(f"there are {n} vectors and ids of shape {array.shape}: give one id a vector")
+        raise LabelError(
+            f"there are {n} vectors and ids of shape {array.shape}: give one id a vector"
+        )
     names, first, inverse = np.unique(array, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
@@ -216,7 +252,9 @@ def _plain_ids(ids: Any) -> Names:
             raise LabelError(f"ids are all strings or all numbers; these are {kinds}")
         array = exact_names(array, "ids")
     if array.dtype.kind not in "USbiuf":
-        raise LabelError(f"ids are strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}")
+        raise LabelError(
+            f"ids are strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}"
+        )
     return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 
@@ -226,14 +264,18 @@ def _cells(
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels, None, missing=missing)
     if len(table) != len(owner):
-        raise LabelError(f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector")
+        raise LabelError(
+            f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector"
+        )
     base = base_columns(tuple(views))
     unknown = [v for v in table.views if v not in base]
     if unknown:
         raise LabelError(f"labels name no view of the model: {unknown[0]!r}; it has {sorted(base)}")
     sizes = [n_profiles, *(len(table.classes[v]) for v in table.views)]
     _, first, cell = np.unique(
-        row_keys([owner, *(table.codes[v] for v in table.views)], sizes), return_index=True, return_inverse=True
+        row_keys([owner, *(table.codes[v] for v in table.views)], sizes),
+        return_index=True,
+        return_inverse=True,
     )
     carried = {}
     for view in table.views:
@@ -244,7 +286,9 @@ def _cells(
 
 def check_sides(profiles: Profiles, model: str, which: str) -> None:
     if profiles.model != model:
-        raise DataError(f"the {which} profiles were made by another model: enrol them again with this one")
+        raise DataError(
+            f"the {which} profiles were made by another model: enrol them again with this one"
+        )
     if len(profiles) == 0:
         raise DataError(f"there are no {which} profiles")
 
@@ -259,21 +303,35 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
             )
         return profiles.labels[view]
     if view in profiles.labels:
-        raise ParameterError(f"the profiles have labels of view {view!r} already: say known=[{view!r}]")
+        raise ParameterError(
+            f"the profiles have labels of view {view!r} already: say known=[{view!r}]"
+        )
     array = as_array(claims)
     if array.shape != (len(profiles),):
-        raise LabelError(f"known[{view!r}] names one class a profile: {len(profiles)}; got shape {array.shape}")
-    absent = np.asarray([value is None for value in array]) if array.dtype == object else np.zeros(len(array), bool)
-    names, codes = np.unique(exact_names(array[~absent], f"classes of view {view!r}"), return_inverse=True)
+        raise LabelError(
+            f"known[{view!r}] names one class a profile: {len(profiles)}; got shape {array.shape}"
+        )
+    absent = (
+        np.asarray([value is None for value in array])
+        if array.dtype == object
+        else np.zeros(len(array), bool)
+    )
+    names, codes = np.unique(
+        exact_names(array[~absent], f"classes of view {view!r}"), return_inverse=True
+    )
     numbers = np.full(len(array), -1)
     numbers[~absent] = codes.reshape(-1)
     return CellLabels(names, numbers[profiles.owner])
 
 
-def heard_labels(view: str, said: Recognised, training: Names | None, tests: Profiles) -> tuple[CellLabels, Array]:
+def heard_labels(
+    view: str, said: Recognised, training: Names | None, tests: Profiles
+) -> tuple[CellLabels, Array]:
     """The classes that a recogniser tells of, as labels of its columns, and the logarithms of what it says."""
     if view in tests.labels:
-        raise ParameterError(f"the tests have labels of view {view!r}, and posteriors besides: give one of the two")
+        raise ParameterError(
+            f"the tests have labels of view {view!r}, and posteriors besides: give one of the two"
+        )
     names = said.named(view, training)
     logs = said.logs(view, len(names), len(tests))
     known = exact_names([name for name in names if name is not None], f"classes of view {view!r}")
@@ -293,13 +351,17 @@ def match_names(
     sources = [cells.names for cells in sides] + ([] if training is None else [training])
     _check_types(view, [names for names in sources if len(names)])
     every = np.unique(_joined(sources))
-    carried = np.unique(_joined([cells.names[np.unique(cells.codes[cells.codes >= 0])] for cells in sides]))
+    carried = np.unique(
+        _joined([cells.names[np.unique(cells.codes[cells.codes >= 0])] for cells in sides])
+    )
     found = None
     if training is not None:
         found = _places(training.astype(every.dtype), every)
         seen = np.isin(carried.astype(every.dtype), training.astype(every.dtype))
         if len(carried) == 0:
-            raise LabelError(f"known names view {view!r}, and no class of it: name one, or leave the view out")
+            raise LabelError(
+                f"known names view {view!r}, and no class of it: name one, or leave the view out"
+            )
         if not seen.any():
             raise LabelError(
                 f"none of the classes named in view {view!r} was seen in training: they are called like "
@@ -318,7 +380,9 @@ def match_names(
 
 
 def _numbers(cells: CellLabels, every: Names) -> IntArray:
-    place = np.append(np.searchsorted(every, cells.names.astype(every.dtype)), -1)  # a missing label has the code -1
+    place = np.append(
+        np.searchsorted(every, cells.names.astype(every.dtype)), -1
+    )  # a missing label has the code -1
     return np.asarray(place[cells.codes], dtype=np.int64)
 
 
@@ -340,7 +404,9 @@ def _check_types(view: str, sources: list[Names]) -> None:
         kinds["text" if kind == "U" else "numbers" if kind in "biuf" else names.dtype.name] = names
     if len(kinds) > 1:
         some = " and ".join(f"{what}, like {_some(names)}" for what, names in kinds.items())
-        raise LabelError(f"classes of view {view!r} are named by {some}: give all names as one type")
+        raise LabelError(
+            f"classes of view {view!r} are named by {some}: give all names as one type"
+        )
 
 
 def _some(names: Names) -> str:

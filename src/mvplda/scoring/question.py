@@ -66,23 +66,34 @@ class Question:
 
         if self.same is not None:
             keep("same", (self.same,) if isinstance(self.same, str) else tuple(self.same))
-        if self.priors is not None and not isinstance(self.priors, Mapping):  # pairs, as JSON holds them
+        if self.priors is not None and not isinstance(
+            self.priors, Mapping
+        ):  # pairs, as JSON holds them
             keep("priors", {tuple(views): weight for views, weight in self.priors})
         if self.known is not None and not isinstance(self.known, Mapping):
             keep("known", (self.known,) if isinstance(self.known, str) else tuple(self.known))
         soft = {view: Recognised.of(said) for view, said in (self.recognised or {}).items()}
         if isinstance(self.known, Mapping):
-            short = {view: Recognised.of(said) for view, said in self.known.items() if _are_posteriors(said)}
+            short = {
+                view: Recognised.of(said)
+                for view, said in self.known.items()
+                if _are_posteriors(said)
+            }
             if twice := [view for view in short if view in soft]:
                 raise ParameterError(
                     f"posteriors of view {twice[0]!r} stand in known and in recognised: give them once"
                 )
-            keep("known", {view: None if view in short else claims for view, claims in self.known.items()})
+            keep(
+                "known",
+                {view: None if view in short else claims for view, claims in self.known.items()},
+            )
             soft |= short
         keep("recognised", soft or None)
         if self.spoof_prior is not None:
             if self.countermeasure is None:
-                raise ParameterError("spoof_prior is a share of spoofs, of which a countermeasure= tells: give it too")
+                raise ParameterError(
+                    "spoof_prior is a share of spoofs, of which a countermeasure= tells: give it too"
+                )
             check_share(self.spoof_prior)
 
     @property
@@ -100,16 +111,26 @@ class Question:
     def to_dict(self) -> dict[str, Any]:
         """The question in plain values, as JSON can hold them; ``Question(**values)`` is the same question."""
         if isinstance(self.known, Mapping):
-            raise ParameterError("known= names the classes of certain profiles, which cannot be kept: name views only")
+            raise ParameterError(
+                "known= names the classes of certain profiles, which cannot be kept: name views only"
+            )
         for name in ("countermeasure", "recognised"):
             if getattr(self, name) is not None:
-                raise ParameterError(f"{name}= is of certain tests, and cannot be kept: leave it out")
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in self.parts().items()}
+                raise ParameterError(
+                    f"{name}= is of certain tests, and cannot be kept: leave it out"
+                )
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.parts().items()
+        }
         if self.given is not None:
             plain["given"] = dict(self.given)
         if isinstance(self.priors, Mapping):
             pairs = self.priors.items()
-            plain["priors"] = [[[key] if isinstance(key, str) else sorted(key), float(weight)] for key, weight in pairs]
+            plain["priors"] = [
+                [[key] if isinstance(key, str) else sorted(key), float(weight)]
+                for key, weight in pairs
+            ]
         return plain
 
     def __hash__(self) -> int:
@@ -143,24 +164,32 @@ class Question:
             if view in given:
                 raise ParameterError(f"view {view!r} is asked about and given at once")
         if not asked:
-            raise ParameterError("there is nothing to ask: every view is given, or labelled on both sides")
+            raise ParameterError(
+                "there is nothing to ask: every view is given, or labelled on both sides"
+            )
         free = [v for v in base if v not in facts]
         possible = possible_hypotheses(free, given)
         weights = hypothesis_weights(possible, free, self.priors, facts)
         numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
         denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
         return Ratio(
-            dict(views), _normalised(numerator, "the hypotheses that say same"), _normalised(denominator, "the others")
+            dict(views),
+            _normalised(numerator, "the hypotheses that say same"),
+            _normalised(denominator, "the others"),
         )
 
-    def alternatives(self, views: Mapping[str, int], labelled: Iterable[str] = ()) -> dict[Hypothesis, float]:
+    def alternatives(
+        self, views: Mapping[str, int], labelled: Iterable[str] = ()
+    ) -> dict[Hypothesis, float]:
         """Every hypothesis that is possible, with its weight: equal ones, where `priors` name none."""
         if self.same is not None:
             raise ParameterError("all hypotheses are asked for: leave same out")
         base = base_columns(tuple(views))
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, check_given(self.given, base, labelled))
-        weights = hypothesis_weights(possible, free, self.priors, labelled) or dict.fromkeys(possible, 1.0)
+        weights = hypothesis_weights(possible, free, self.priors, labelled) or dict.fromkeys(
+            possible, 1.0
+        )
         if not sum(weights.values()) > 0:
             raise ParameterError(f"priors give no weight to any hypothesis: {weights}")
         return {h: weights.get(h, 0.0) for h in possible}
@@ -185,25 +214,35 @@ class Question:
         if self.countermeasure is None:
             return llrs
         said = self.traces(shape)
-        return with_countermeasure(llrs, said if pairs is None else said[pairs[:, 0], pairs[:, 1]], self.spoof_share)
+        return with_countermeasure(
+            llrs, said if pairs is None else said[pairs[:, 0], pairs[:, 1]], self.spoof_share
+        )
 
     def best_with_spoofs(self, llrs: Any) -> Any:
         """LLRs of the best profiles of tests, (tests, top): their order is as it was."""
         if np.ndim(self.countermeasure) > 1:
-            raise DataError("countermeasure= is one number a test where the best profiles are asked for")
+            raise DataError(
+                "countermeasure= is one number a test where the best profiles are asked for"
+            )
         return self.with_spoofs(llrs.T, llrs.T.shape).T
 
-    def posteriors(self, logs: Mapping[Hypothesis, Any], weights: Mapping[Hypothesis, float]) -> dict[Hypothesis, Any]:
+    def posteriors(
+        self, logs: Mapping[Hypothesis, Any], weights: Mapping[Hypothesis, float]
+    ) -> dict[Hypothesis, Any]:
         """Posterior probability of every hypothesis, a spoof of the first among them where there is a countermeasure.
 
         logs : log-likelihoods, (profiles, tests), up to what all of them share
         """
-        parts = {h: log + (np.log(weights[h]) if weights[h] > 0 else -np.inf) for h, log in logs.items()}
+        parts = {
+            h: log + (np.log(weights[h]) if weights[h] > 0 else -np.inf) for h, log in logs.items()
+        }
         if self.countermeasure is not None:
             first, *others = weights
             rest = sum(weights[h] for h in others)
             if not rest > 0:
-                raise ParameterError("nothing but the first hypothesis has a prior: spoofs are a share of the others")
+                raise ParameterError(
+                    "nothing but the first hypothesis has a prior: spoofs are a share of the others"
+                )
             said = like(np.clip(self.traces(tuple(logs[first].shape)), -1e12, 1e12), logs[first])
             share = self.spoof_share
             scale, spoofs = (np.log(x) if x > 0 else -np.inf for x in (1 - share, share * rest))
@@ -216,7 +255,9 @@ class Question:
         """The question about some of the tests, by position."""
         if self.recognised is None:
             return self
-        return replace(self, recognised={view: said.take(numbers) for view, said in self.recognised.items()})
+        return replace(
+            self, recognised={view: said.take(numbers) for view, said in self.recognised.items()}
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +293,9 @@ class Recognised:
         if not isinstance(said, Mapping):
             return cls(said)
         columns = [np.asarray(column, dtype=np.float64) for column in said.values()]
-        if not columns or any(column.shape != columns[0].shape or column.ndim != 1 for column in columns):
+        if not columns or any(
+            column.shape != columns[0].shape or column.ndim != 1 for column in columns
+        ):
             raise DataError("posteriors by class are one number a test each: {class: (tests,)}")
         return cls(np.stack(columns, axis=1), tuple(said))
 
@@ -263,11 +306,15 @@ class Recognised:
         """The classes, by name; None is "none of these"."""
         if self.classes is None:
             if training is None:
-                raise LabelError(f"the model has no classes of view {view!r}: name those of the posteriors")
+                raise LabelError(
+                    f"the model has no classes of view {view!r}: name those of the posteriors"
+                )
             return tuple(np.asarray(training).tolist())
         names = tuple(np.asarray(self.classes, dtype=object).tolist())
         if len(set(names)) < len(names) or not names:
-            raise LabelError(f"posteriors of view {view!r} name each class once, and at least one; got {list(names)}")
+            raise LabelError(
+                f"posteriors of view {view!r} name each class once, and at least one; got {list(names)}"
+            )
         return names
 
     def logs(self, view: str, n_classes: int, n_tests: int) -> Array:
@@ -278,11 +325,17 @@ class Recognised:
                 f"posteriors of view {view!r} have a row a test and a column a class, {(n_tests, n_classes)}; got "
                 f"{said.shape}"
             )
-        prior = np.ones(n_classes) if self.prior is None else np.asarray(self.prior, dtype=np.float64)
+        prior = (
+            np.ones(n_classes) if self.prior is None else np.asarray(self.prior, dtype=np.float64)
+        )
         if prior.shape != (n_classes,) or not (np.isfinite(prior) & (prior > 0)).all():
-            raise DataError(f"the prior of a recogniser is a positive number a class, {(n_classes,)}; got {prior}")
+            raise DataError(
+                f"the prior of a recogniser is a positive number a class, {(n_classes,)}; got {prior}"
+            )
         if not (np.isfinite(said) & (said >= 0)).all() or not (said.sum(axis=1) > 0).all():
-            raise DataError(f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test")
+            raise DataError(
+                f"posteriors of view {view!r} are probabilities, at least 0 and not all 0 of a test"
+            )
         ratio = said / prior
         ratio /= ratio.max(axis=1, keepdims=True)
         every = np.column_stack([ratio, np.zeros(n_tests), ratio.mean(axis=1)])
@@ -297,12 +350,16 @@ def _are_posteriors(claims: Any) -> bool:
     return isinstance(claims, (Mapping, Recognised)) or np.ndim(claims) == 2
 
 
-def make_question(question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Question:
+def make_question(
+    question: Question | Mapping[str, Any] | None, asked: Mapping[str, Any]
+) -> Question:
     """The question that a call was given: as such, or by the keyword arguments that make one."""
     if question is None:
         return Question(**asked)
     if asked:
-        raise ParameterError(f"a question was given, and {', '.join(asked)} besides: put everything into the question")
+        raise ParameterError(
+            f"a question was given, and {', '.join(asked)} besides: put everything into the question"
+        )
     return question if isinstance(question, Question) else Question(**question)
 
 
@@ -326,11 +383,16 @@ class Ratio:
 def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[Hypothesis]:
     """All that agree with what is given, from everything shared to nothing."""
     patterns = product((True, False), repeat=len(base))
-    every = [tuple(view for view, same in zip(base, pattern, strict=True) if same) for pattern in patterns]
+    every = [
+        tuple(view for view, same in zip(base, pattern, strict=True) if same)
+        for pattern in patterns
+    ]
     return [h for h in every if all((v in h) == (what == "same") for v, what in given.items())]
 
 
-def check_given(given: Mapping[str, str] | None, base: Sequence[str], labelled: Iterable[str]) -> dict[str, str]:
+def check_given(
+    given: Mapping[str, str] | None, base: Sequence[str], labelled: Iterable[str]
+) -> dict[str, str]:
     """What is given of views, if it can be."""
     known = dict(given or {})
     for view, what in known.items():
@@ -340,7 +402,9 @@ def check_given(given: Mapping[str, str] | None, base: Sequence[str], labelled: 
                 f"the labels of both sides say already what is the same in view {view!r}: leave it out of given"
             )
         if what not in ("same", "different"):
-            raise ParameterError(f"given says 'same' or 'different' of a view; got {what!r} of {view!r}")
+            raise ParameterError(
+                f"given says 'same' or 'different' of a view; got {what!r} of {view!r}"
+            )
     return known
 
 
@@ -357,10 +421,14 @@ def hypothesis_weights(
     for key, weight in (priors or {}).items():
         told = sorted(({key} if isinstance(key, str) else set(key)) & set(facts))
         if told:
-            raise ParameterError(f"priors name view {told[0]!r}, of which the labels of both sides tell: leave it out")
+            raise ParameterError(
+                f"priors name view {told[0]!r}, of which the labels of both sides tell: leave it out"
+            )
         hypothesis = as_hypothesis(key, base)
         if hypothesis not in possible:
-            raise ParameterError(f"priors name {key!r}, which what is given rules out; possible: {list(possible)}")
+            raise ParameterError(
+                f"priors name {key!r}, which what is given rules out; possible: {list(possible)}"
+            )
         if not (np.isfinite(weight) and weight >= 0):
             raise ParameterError(f"a prior is a number of at least 0; got {weight!r} for {key!r}")
         weights[hypothesis] = float(weight)
@@ -372,7 +440,9 @@ def as_hypothesis(key: Any, base: Sequence[str]) -> Hypothesis:
     names = {key} if isinstance(key, str) else set(key)
     unknown = names - set(base)
     if unknown:
-        raise LabelError(f"a hypothesis is the tuple of the views that are the same, of {list(base)}; got {key!r}")
+        raise LabelError(
+            f"a hypothesis is the tuple of the views that are the same, of {list(base)}; got {key!r}"
+        )
     return tuple(view for view in base if view in names)
 
 

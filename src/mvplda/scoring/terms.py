@@ -30,7 +30,17 @@ from .cells import (
     standardise,
     worlds,
 )
-from .evidence import Factors, Index, LatentSpace, PairTerm, Terms, log_evidence_matrix, log_sum, pair_term, wide_term
+from .evidence import (
+    Factors,
+    Index,
+    LatentSpace,
+    PairTerm,
+    Terms,
+    log_evidence_matrix,
+    log_sum,
+    pair_term,
+    wide_term,
+)
 from .profiles import Profiles
 from .question import Hypothesis, Ratio
 
@@ -79,7 +89,9 @@ class TermCache:
 
 
 def _numbers_of(term: PairTerm) -> int:
-    return sum(int(np.prod(matrix.shape)) for matrix in (term.left, term.right, term.row, term.column))
+    return sum(
+        int(np.prod(matrix.shape)) for matrix in (term.left, term.right, term.row, term.column)
+    )
 
 
 @dataclass(frozen=True)
@@ -108,7 +120,9 @@ class ScoringState:
     arrays: tuple[Array, ...]
     space: LatentSpace
     terms: TermCache = field(default_factory=TermCache)
-    worlds: dict[tuple[Hypothesis, CellTable, CellTable], list[Linked]] = field(default_factory=dict)
+    worlds: dict[tuple[Hypothesis, CellTable, CellTable], list[Linked]] = field(
+        default_factory=dict
+    )
     posteriors: dict[str, tuple[tuple[Array, Array], KnownClasses]] = field(default_factory=dict)
 
 
@@ -141,10 +155,16 @@ class _Kind:
             return
         needed = readings | self._seen.keys()
         alone = len(needed) > 1
-        table, gram, posteriors = self.group.table, self.comparison.state.space.gram, self.comparison.posteriors
+        table, gram, posteriors = (
+            self.group.table,
+            self.comparison.state.space.gram,
+            self.comparison.posteriors,
+        )
         for reading in needed:
             if reading not in self._seen or (alone and self._seen[reading].log_evidence is None):
-                self._seen[reading] = standardise(table, gram, self.y, reading, posteriors, alone=alone)
+                self._seen[reading] = standardise(
+                    table, gram, self.y, reading, posteriors, alone=alone
+                )
         if alone:
             self._best = None
             for seen in self._seen.values():
@@ -172,7 +192,9 @@ class _Kind:
         parts = [] if self._best is None else [self._seen[world.reading].log_evidence - self._best]
         for view, column in zip(self.group.table.base, world.columns, strict=True):
             if column >= 0:
-                parts.append(like(self.comparison.heard[view][self.group.profiles, column], self.y))  # (V14)
+                parts.append(
+                    like(self.comparison.heard[view][self.group.profiles, column], self.y)
+                )  # (V14)
         return sum(parts[1:], parts[0]) if parts else None
 
     def half(self, key: TermKey, reading: Known, make: MakeHalf) -> _Half:
@@ -217,14 +239,20 @@ class _Half:
         return self._made[name]
 
 
-def _left(term: PairTerm, of: Callable[[], AnyArray], log_weight: float, dtype: str) -> tuple[AnyArray, AnyArray]:
+def _left(
+    term: PairTerm, of: Callable[[], AnyArray], log_weight: float, dtype: str
+) -> tuple[AnyArray, AnyArray]:
     """[E, row, 1], and the sizes of its rows."""
     y = of()
     cross = _times(y, term, "left")
-    return _with_own(cross, _own(term, "row", y, cross) + (term.constant + log_weight), dtype, row=True)
+    return _with_own(
+        cross, _own(term, "row", y, cross) + (term.constant + log_weight), dtype, row=True
+    )
 
 
-def _right(term: PairTerm, of: Callable[[], AnyArray], extra: AnyArray | None, dtype: str) -> tuple[AnyArray, AnyArray]:
+def _right(
+    term: PairTerm, of: Callable[[], AnyArray], extra: AnyArray | None, dtype: str
+) -> tuple[AnyArray, AnyArray]:
     """[T, 1, column], and the sizes of its rows."""
     y = of()
     cross = _times(y, term, "right")
@@ -235,10 +263,16 @@ def _right(term: PairTerm, of: Callable[[], AnyArray], extra: AnyArray | None, d
 def _own(term: PairTerm, name: str, y: AnyArray, cross: AnyArray) -> Any:
     """(n,) what a side says by itself."""
     weights = getattr(term, name)
-    return (cross * cross) @ like(weights, y) if weights.ndim == 1 else _row_products(_times(y, term, name), y)
+    return (
+        (cross * cross) @ like(weights, y)
+        if weights.ndim == 1
+        else _row_products(_times(y, term, name), y)
+    )
 
 
-def _with_own(cross: AnyArray, own: AnyArray, dtype: str, *, row: bool) -> tuple[AnyArray, AnyArray]:
+def _with_own(
+    cross: AnyArray, own: AnyArray, dtype: str, *, row: bool
+) -> tuple[AnyArray, AnyArray]:
     width = cross.shape[1]
     values = empty((len(cross), width + 2), dtype, cross)
     values[:, :width] = cross
@@ -293,7 +327,9 @@ class Comparison:
                 for side in enrolled:
                     yield side.group.profiles, chunk.profiles, self._terms(side, tested)
 
-    def parts_of_pairs(self, pairs: IntArray) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
+    def parts_of_pairs(
+        self, pairs: IntArray
+    ) -> Iterator[tuple[IntArray, IntArray, IntArray, Terms]]:
         """Of a list of trials: positions in the list, their rows and columns in the terms, and the terms."""
         groups = [list(self._groups(side)) for side in (self.enrol, self.test)]
         if len(groups[0]) == len(groups[1]) == 1:
@@ -316,7 +352,12 @@ class Comparison:
                 used, position = np.unique(at[here], return_inverse=True)
                 some.append(side[number].cut(used))
                 where.append(position.reshape(-1))
-            yield here, where[0], where[1], self._terms(self._enrolled(some[0]), _Kind(self, self.test, some[1]))
+            yield (
+                here,
+                where[0],
+                where[1],
+                self._terms(self._enrolled(some[0]), _Kind(self, self.test, some[1])),
+            )
 
     def _groups(self, side: Side) -> list[Group]:
         if side.names:
@@ -348,7 +389,9 @@ class Comparison:
         possible = {h: self._worlds(h, *tables) for h in ratio.hypotheses}
         test.as_classes({linked.world.reading for some in possible.values() for linked in some})
         # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
-        apart = [w + x.log_weight for h, w in ratio.denominator.items() for x in possible[h] if x.apart]
+        apart = [
+            w + x.log_weight for h, w in ratio.denominator.items() for x in possible[h] if x.apart
+        ]
         shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
         halves: list[tuple[_Half, _Half]] = []
 
@@ -367,8 +410,14 @@ class Comparison:
                         apart.append((weight, linked.world))
                         continue
                     term = self.state.terms.get(key, found)
-                    left = enrol.half((key, weight), own, partial(_left, term, partial(enrol.y_for, term, own), weight))
-                    make = partial(_right, term, partial(test.y_for, term, reading), test.extra(linked.world))
+                    left = enrol.half(
+                        (key, weight),
+                        own,
+                        partial(_left, term, partial(enrol.y_for, term, own), weight),
+                    )
+                    make = partial(
+                        _right, term, partial(test.y_for, term, reading), test.extra(linked.world)
+                    )
                     right = test.half((key, linked.world.columns), reading, make)
                     halves.append((left, right))  # (V7)
                     made.append((left, right))
@@ -391,7 +440,11 @@ class Comparison:
         return Terms(factors(sides[0]), factors(sides[1]))
 
     def _apart(
-        self, enrol: _Kind, test: _Kind, apart: list[tuple[float, World]], halves: list[tuple[_Half, _Half]]
+        self,
+        enrol: _Kind,
+        test: _Kind,
+        apart: list[tuple[float, World]],
+        halves: list[tuple[_Half, _Half]],
     ) -> tuple[_Half, _Half] | float:
         """Worlds in which the sides share nothing: one number, or one for every test."""
         if test.extra(apart[0][1]) is None:
@@ -425,21 +478,33 @@ class Comparison:
         """What a pair term is kept under, and how it is made; nothing where the sides share nothing."""
         if self.scoring == "paper" and len(h) == 1:
             scale = np.concatenate(
-                [np.full(rank, np.sqrt(2.0) if view in h else 1.0) for view, rank in self.ratio.views.items()]
+                [
+                    np.full(rank, np.sqrt(2.0) if view in h else 1.0)
+                    for view, rank in self.ratio.views.items()
+                ]
             )
             return (e.key, t.key, h), lambda: printed_term(e.N(), t.N(), scale)
         keep = linked.keep
         if linked.apart:
             return (), None
         space = self.state.space
-        if space.whitened is not None and all(len(side.key[0]) == 1 and not side.key[2] for side in (e, t)):
+        if space.whitened is not None and all(
+            len(side.key[0]) == 1 and not side.key[2] for side in (e, t)
+        ):
             counts = e.key[0][0], t.key[0][0]
             return (counts, keep[0].tobytes()), lambda: wide_term(space, *counts, keep[0])
-        return (e.key, t.key, keep[0].tobytes(), keep[1].tobytes()), lambda: pair_term(e.N(), t.N(), *keep)
+        return (e.key, t.key, keep[0].tobytes(), keep[1].tobytes()), lambda: pair_term(
+            e.N(), t.N(), *keep
+        )
 
-    def _safe_dtype(self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]) -> DTypeLike:
+    def _safe_dtype(
+        self, enrol: Group, test: Group, halves: list[tuple[_Half, _Half]]
+    ) -> DTypeLike:
         """The dtype asked for, or float64 where float32 would lose too much; what float64 loses is an error."""
-        for which, side, group, number in (("enrolled", self.enrol, enrol, 0), ("test", self.test, test, 1)):
+        for which, side, group, number in (
+            ("enrolled", self.enrol, enrol, 0),
+            ("test", self.test, test, 1),
+        ):
             for pair in halves:
                 if not pair[number].size <= FLOAT64_TERMS:
                     sizes = pair[number].sizes()

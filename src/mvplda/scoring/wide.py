@@ -42,16 +42,24 @@ def wide_evidence(
     (view, known), space = next(iter(comparison.posteriors.items())), comparison.state.space
     W: Array = space.whitened
     ends = np.cumsum([0, *comparison.ratio.views.values()])
-    parts = {v: W[:, a:b] for v, a, b in zip(comparison.ratio.views, ends[:-1], ends[1:], strict=True)}
+    parts = {
+        v: W[:, a:b] for v, a, b in zip(comparison.ratio.views, ends[:-1], ends[1:], strict=True)
+    }
     spread = {v: part @ part.T for v, part in parts.items()}
     rest = np.sum([s for v, s in spread.items() if v != view], axis=0)
-    means = np.vstack([known.means @ parts[view].T, np.zeros(len(W))])  # the last, number -1, is a new class
+    means = np.vstack(
+        [known.means @ parts[view].T, np.zeros(len(W))]
+    )  # the last, number -1, is a new class
     alike = np.append(known.alike, -1)
 
     @cache
     def of_class(c: int) -> Array:
         """Covariance of the known view's effect."""
-        return spread[view] if c < 0 else (parts[view] @ known.roots[c]) @ (parts[view] @ known.roots[c]).T
+        return (
+            spread[view]
+            if c < 0
+            else (parts[view] @ known.roots[c]) @ (parts[view] @ known.roots[c]).T
+        )
 
     def sides(side: Any) -> tuple[Array, Array]:
         return (side.y @ space.unfold) / side.weights[:, None], side.weights
@@ -77,10 +85,15 @@ def wide_evidence(
                 shared = [s for v, s in spread.items() if v != view and set(v.split(":")) <= set(h)]
                 R = np.sum(shared, axis=0) if shared else np.zeros_like(rest)
                 if view in h:
-                    total = t.alone(own)[at] + t.together(e, n_e, own, own, R + of_class(alike[own]), h, at, paired)
+                    total = t.alone(own)[at] + t.together(
+                        e, n_e, own, own, R + of_class(alike[own]), h, at, paired
+                    )
                     found[h][where] = total + np.log(1 + len(others)) - nothing
                 elif shared:
-                    terms = [t.alone(j)[at] + t.together(e, n_e, own, j, R, h, at, paired) for j in (-1, *others)]
+                    terms = [
+                        t.alone(j)[at] + t.together(e, n_e, own, j, R, h, at, paired)
+                        for j in (-1, *others)
+                    ]
                     found[h][where] = log_sum(terms) - nothing
     return found
 
@@ -89,14 +102,29 @@ class _Tests:
     """Whitened means of tests of one count, as every class that they may be of."""
 
     def __init__(
-        self, T: Array, n: float, rest: Array, of_class: Callable[[int], Array], means: Array, alike: IntArray
+        self,
+        T: Array,
+        n: float,
+        rest: Array,
+        of_class: Callable[[int], Array],
+        means: Array,
+        alike: IntArray,
     ) -> None:
-        self.T, self.n, self.rest, self.of_class, self.means, self.alike = T, n, rest, of_class, means, alike
+        self.T, self.n, self.rest, self.of_class, self.means, self.alike = (
+            T,
+            n,
+            rest,
+            of_class,
+            means,
+            alike,
+        )
         self._alone: dict[int, tuple[Any, Array, Array, float]] = {}
         self._joint: dict[Any, tuple[Array, Array, Array, Array, Array, Array, float]] = {}
 
     def _covariance(self, c: int, n: float) -> Array:
-        return np.asarray(self.rest + self.of_class(int(self.alike[c])) + np.eye(len(self.rest)) / n)
+        return np.asarray(
+            self.rest + self.of_class(int(self.alike[c])) + np.eye(len(self.rest)) / n
+        )
 
     def _form(self, matrix: Array, j: int, times: Array, own: Array) -> Array:
         """(t - m)' matrix (t - m), of times = T matrix and own = t' matrix t."""
@@ -115,11 +143,16 @@ class _Tests:
         inverse, times, own, constant = self._alone[key]
         return constant - 0.5 * self._form(inverse, j, times, own)
 
-    def together(self, e: Array, n_e: float, c: int, j: int, R: Array, h: Hypothesis, at: Any, paired: bool) -> Array:
+    def together(
+        self, e: Array, n_e: float, c: int, j: int, R: Array, h: Hypothesis, at: Any, paired: bool
+    ) -> Array:
         """What e, of class c, and the tests as class j say by having R in common; e is about its mean."""
         key = float(n_e), int(self.alike[c]), int(self.alike[j]), h
         if key not in self._joint:
-            alone_e, alone_t = self._covariance(c, n_e), cho_factor(self._covariance(j, self.n), lower=True)
+            alone_e, alone_t = (
+                self._covariance(c, n_e),
+                cho_factor(self._covariance(j, self.n), lower=True),
+            )
             gain = cho_solve(alone_t, R)
             joint = cho_factor(alone_e - R @ gain, lower=True)
             cross = cho_solve(joint, gain.T)  # (V12)

@@ -16,7 +16,12 @@ from ..extractors.sound import read_sound
 
 log = logging.getLogger("mvplda.serve")
 
-REASONS = {"short": "not_enough_speech", "quiet": "too_quiet", "tone": "no_speech", "noise": "no_speech"} | {
+REASONS = {
+    "short": "not_enough_speech",
+    "quiet": "too_quiet",
+    "tone": "no_speech",
+    "noise": "no_speech",
+} | {
     "clipped": "clipped",
     "noisy": "too_noisy",
 }
@@ -77,14 +82,18 @@ class Heard:
     countermeasure: float | None = None
 
 
-def hear(extractor: Any, data: bytes, limits: Limits, countermeasure: Countermeasure | None = None) -> Heard:
+def hear(
+    extractor: Any, data: bytes, limits: Limits, countermeasure: Countermeasure | None = None
+) -> Heard:
     """Decode, measure, and make a vector of what is good enough."""
     try:
         samples, rate = read_sound(data, extractor.rate, longest_s=limits.longest_s)
     except AudioError as error:
         long = "too long" in str(error)
         return Heard(None, reason="too_long" if long else "unreadable", detail=str(error))
-    settings = QualitySettings(speech_s=limits.speech_s, snr_db=limits.snr_db, clipped=limits.clipped)
+    settings = QualitySettings(
+        speech_s=limits.speech_s, snr_db=limits.snr_db, clipped=limits.clipped
+    )
     quality = measure(samples, rate, settings)
     said, digest = plain(quality), quality.digest
     reason = next((REASONS[name] for name in quality.warnings if name in REASONS), None)
@@ -98,11 +107,21 @@ def hear(extractor: Any, data: bytes, limits: Limits, countermeasure: Countermea
     if countermeasure is not None:
         try:
             spoof = float(countermeasure(samples, rate))
-        except (Exception, SystemExit):  # somebody else's code: whatever goes wrong in it, nobody is let in
+        except (
+            Exception,
+            SystemExit,
+        ):  # somebody else's code: whatever goes wrong in it, nobody is let in
             log.exception("countermeasure")
         if spoof is None or not np.isfinite(spoof):
             return Heard(None, said, "countermeasure_failed", digest, quality.speech_s)
-    return Heard(np.asarray(vector, dtype=np.float32), said, None, digest, quality.speech_s, countermeasure=spoof)
+    return Heard(
+        np.asarray(vector, dtype=np.float32),
+        said,
+        None,
+        digest,
+        quality.speech_s,
+        countermeasure=spoof,
+    )
 
 
 def around_speech(samples: NDArray[Any], rate: int, settings: QualitySettings) -> NDArray[Any]:

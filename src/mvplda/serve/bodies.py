@@ -29,7 +29,9 @@ class Consent(Body):
 class NewProfile(Body):
     userId: str | None = Field(None, max_length=200, examples=["ann"])
     phrase: str | None = Field(None, min_length=1, max_length=200, examples=["my voice is my key"])
-    consent: Consent = Field(examples=[{"given": True, "text": "My voice may be used to let me in."}])
+    consent: Consent = Field(
+        examples=[{"given": True, "text": "My voice may be used to let me in."}]
+    )
 
 
 class NewChallenge(Body):
@@ -56,23 +58,33 @@ class Enrolled(Sound):
 
 
 class Verified(Sound):
-    vectors: list[list[float]] | None = Field(None, max_length=3, description="Answers to a challenge, in its order")
+    vectors: list[list[float]] | None = Field(
+        None, max_length=3, description="Answers to a challenge, in its order"
+    )
     phrase: str | None = Field(None, min_length=1, max_length=200)
     challengeId: str | None = Field(None, max_length=64)
     far: float | None = Field(None, gt=0, lt=1)
     prior: float | None = Field(None, ge=1e-12, lt=1)
     missCost: float = Field(1.0, ge=1e-9, le=1e9)
     falseAlarmCost: float = Field(1.0, ge=1e-9, le=1e9)
-    countermeasureLlr: float | None = Field(None, ge=-50, le=50, description="Of a person against a machine")
+    countermeasureLlr: float | None = Field(
+        None, ge=-50, le=50, description="Of a person against a machine"
+    )
 
     def heard(self) -> list[list[float]]:
         return [*super().heard(), *(self.vectors or [])]
 
     def ask(self) -> Ask:
         if self.prior is None and self.model_fields_set & {"missCost", "falseAlarmCost"}:
-            raise Problem(422, "operating-point", "costs want a prior beside them: how often it is really the owner")
+            raise Problem(
+                422,
+                "operating-point",
+                "costs want a prior beside them: how often it is really the owner",
+            )
         costs = self.missCost, self.falseAlarmCost
-        return Ask(self.phrase, self.challengeId, self.far, self.prior, *costs, self.countermeasureLlr)
+        return Ask(
+            self.phrase, self.challengeId, self.far, self.prior, *costs, self.countermeasureLlr
+        )
 
 
 class Identified(Sound):
@@ -108,8 +120,14 @@ def first_fault(errors: Any) -> str:
 def sound_body(model: type[Sound], example: Mapping[str, Any]) -> dict[str, Any]:
     """What OpenAPI says of a call that brings sound: as the body itself, as a part of a form, or as a vector."""
     schema = model.model_json_schema()
-    fields = {name: field for name, field in schema["properties"].items() if not name.startswith("vector")}
-    audio = {"type": "string", "format": "binary", "description": "WAV, FLAC, Ogg, WebM/Opus; may be repeated"}
+    fields = {
+        name: field for name, field in schema["properties"].items() if not name.startswith("vector")
+    }
+    audio = {
+        "type": "string",
+        "format": "binary",
+        "description": "WAV, FLAC, Ogg, WebM/Opus; may be repeated",
+    }
     form = {"type": "object", "properties": {"audio": audio, **fields}, "required": ["audio"]}
     plain = {name: value for name, value in example.items() if not name.startswith("vector")}
     binary = {"schema": {"type": "string", "format": "binary"}, "example": "RIFF....WAVEfmt "}
@@ -172,8 +190,18 @@ VERDICT = {
 RANKED = {
     "resultId": "5e1f0c9f3a7d4b61a1b2c3d4e5f60718",
     "candidates": [
-        {"profileId": "0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70", "userId": "ann", "llr": 5.9, "probability": 0.97},
-        {"profileId": "7a1b2c3d4e5f60718293a4b5c6d7e8f9", "userId": "bob", "llr": -1.2, "probability": 0.0008},
+        {
+            "profileId": "0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70",
+            "userId": "ann",
+            "llr": 5.9,
+            "probability": 0.97,
+        },
+        {
+            "profileId": "7a1b2c3d4e5f60718293a4b5c6d7e8f9",
+            "userId": "bob",
+            "llr": -1.2,
+            "probability": 0.0008,
+        },
     ],
     "noneOfThem": 0.03,
     "profilesCount": 12,
@@ -202,7 +230,10 @@ def answered(status: int, description: str, example: Any = None) -> Responses:
 
 def problems(*statuses: int) -> Responses:
     content = {"application/problem+json": {"example": REFUSAL}}
-    return {status: {"description": TITLES.get(status, "Problem"), "content": content} for status in statuses}
+    return {
+        status: {"description": TITLES.get(status, "Problem"), "content": content}
+        for status in statuses
+    }
 
 
 TITLES = {

@@ -40,15 +40,21 @@ class Client:
         client.verify(ann, "now.wav", far=0.01)["decision"]
     """
 
-    def __init__(self, url: str = "http://127.0.0.1:8765", key: str | None = None, *, timeout: float = 30.0) -> None:
+    def __init__(
+        self, url: str = "http://127.0.0.1:8765", key: str | None = None, *, timeout: float = 30.0
+    ) -> None:
         self.url, self.timeout = url.rstrip("/"), timeout
         self._key = key if key is not None else os.environ.get("MVPLDA_API_KEY", "")
         if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
             raise ParameterError(f"a service is at http://... or https://...; got {url!r}")
         if not self._key.isascii() or not self._key.isprintable():
-            raise ParameterError("the API key has characters that no key has: look how it was copied")
+            raise ParameterError(
+                "the API key has characters that no key has: look how it was copied"
+            )
 
-    def create(self, user: str | None = None, phrase: str | None = None, *, consent: str) -> dict[str, Any]:
+    def create(
+        self, user: str | None = None, phrase: str | None = None, *, consent: str
+    ) -> dict[str, Any]:
         """Make a profile of a person who has agreed to the text of `consent`."""
         body = {"userId": user, "phrase": phrase, "consent": {"given": True, "text": consent}}
         return self._call("POST", "/v1/profiles", body)
@@ -61,18 +67,30 @@ class Client:
         return self._pages("/v1/profiles", {"userId": user})
 
     def enrol(
-        self, profile: str, sound: Sound | None = None, *, vector: Any = None, phrase: str | None = None
+        self,
+        profile: str,
+        sound: Sound | None = None,
+        *,
+        vector: Any = None,
+        phrase: str | None = None,
     ) -> dict[str, Any]:
         """Add a recording, or a vector of one; a refusal is a `ServiceError` with a reason."""
         return self._sound(_place(profile, "enrollments"), sound, vector, {"phrase": phrase})
 
     def verify(
-        self, profile: str, sound: Sound | Sequence[Sound] | None = None, *, vector: Any = None, **fields: Any
+        self,
+        profile: str,
+        sound: Sound | Sequence[Sound] | None = None,
+        *,
+        vector: Any = None,
+        **fields: Any,
     ) -> dict[str, Any]:
         """Decide; `fields` are phrase, challengeId, far, prior, missCost, falseAlarmCost, countermeasureLlr."""
         return self._sound(_place(profile, "verify"), sound, vector, fields)
 
-    def identify(self, sound: Sound | None = None, *, vector: Any = None, **fields: Any) -> dict[str, Any]:
+    def identify(
+        self, sound: Sound | None = None, *, vector: Any = None, **fields: Any
+    ) -> dict[str, Any]:
         """Rank all profiles, or `candidates`; `top` of them, and the probability of none."""
         return self._sound("/v1/identify", sound, vector, fields)
 
@@ -112,7 +130,9 @@ class Client:
     def _pages(self, path: str, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
         after: str | None = None
         while True:
-            query = {k: v for k, v in {**fields, "after": after, "top": 200}.items() if v is not None}
+            query = {
+                k: v for k, v in {**fields, "after": after, "top": 200}.items() if v is not None
+            }
             page = self._call("GET", f"{path}?{urllib.parse.urlencode(query)}")
             yield from page["items"]
             after = page["next"]
@@ -128,7 +148,10 @@ class Client:
             raise ServiceError(0, {"detail": "give sound or a vector"})
         several = [sound] if isinstance(sound, (str, bytes, os.PathLike)) else list(sound)
         mark = secrets.token_hex(16)
-        texts = {name: ",".join(v) if isinstance(v, (list, tuple)) else str(v) for name, v in fields.items()}
+        texts = {
+            name: ",".join(v) if isinstance(v, (list, tuple)) else str(v)
+            for name, v in fields.items()
+        }
         parts = [_part(mark, f'name="{name}"', text.encode()) for name, text in texts.items()]
         for one in several:
             name = "take.wav" if isinstance(one, bytes) else Path(one).name.replace('"', "")
@@ -148,7 +171,9 @@ class Client:
             headers["Content-Type"] = kind
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         if self._key:
-            request.add_unredirected_header("X-API-Key", self._key)  # not sent on to where a redirection points
+            request.add_unredirected_header(
+                "X-API-Key", self._key
+            )  # not sent on to where a redirection points
         try:
             with urllib.request.urlopen(request, timeout=self.timeout) as answer:
                 said = answer.read()
@@ -166,7 +191,9 @@ def _place(*parts: str) -> str:
 
 
 def _part(mark: str, about: str, data: bytes, kind: str | None = None) -> bytes:
-    head = f"--{mark}\r\nContent-Disposition: form-data; {about}\r\n" + (f"Content-Type: {kind}\r\n" if kind else "")
+    head = f"--{mark}\r\nContent-Disposition: form-data; {about}\r\n" + (
+        f"Content-Type: {kind}\r\n" if kind else ""
+    )
     return head.encode() + b"\r\n" + data + b"\r\n"
 
 

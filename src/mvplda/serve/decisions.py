@@ -20,7 +20,12 @@ from ..exceptions import ParameterError
 KINDS = ("TC", "TW", "IC", "IW")
 SPOOF = "spoof"
 """A fifth account: the owner's voice and phrase, but played or made by a machine."""
-REASONS: dict[str, str] = {"TW": "wrong_phrase", "IC": "wrong_speaker", "IW": "both", SPOOF: "suspected_replay"}
+REASONS: dict[str, str] = {
+    "TW": "wrong_phrase",
+    "IC": "wrong_speaker",
+    "IW": "both",
+    SPOOF: "suspected_replay",
+}
 EVEN: Mapping[str, float] = dict.fromkeys(REASONS, 1.0)
 """How often each account comes among what is to be turned away, where nobody says otherwise."""
 Verdict = Literal["accept", "reject", "inconclusive"]
@@ -89,7 +94,13 @@ class Point:
     measured: dict[str, Any] | None = None
 
     def verdict(self, llr: float) -> Verdict:
-        return "accept" if llr >= self.threshold else "reject" if llr <= self.reject else "inconclusive"
+        return (
+            "accept"
+            if llr >= self.threshold
+            else "reject"
+            if llr <= self.reject
+            else "inconclusive"
+        )
 
 
 @dataclass(frozen=True)
@@ -114,17 +125,32 @@ class Errors:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Errors:
-        thresholds, far, frr = (np.asarray(values[name], dtype=np.float64) for name in ("thresholds", "far", "frr"))
-        kinds = {kind: np.asarray(rates, dtype=np.float64) for kind, rates in values.get("byKind", {}).items()}
+        thresholds, far, frr = (
+            np.asarray(values[name], dtype=np.float64) for name in ("thresholds", "far", "frr")
+        )
+        kinds = {
+            kind: np.asarray(rates, dtype=np.float64)
+            for kind, rates in values.get("byKind", {}).items()
+        }
         counts = int(values["people"]), dict(values["trials"])
         return cls(thresholds, far, frr, kinds, *counts, values.get("points", ()))
 
     def at(self, threshold: float) -> dict[str, Any]:
         """What was measured at a threshold that no trial has chosen."""
-        row = int(np.clip(np.searchsorted(self.thresholds, threshold + 1e-9) - 1, 0, len(self.thresholds) - 1))
+        row = int(
+            np.clip(
+                np.searchsorted(self.thresholds, threshold + 1e-9) - 1, 0, len(self.thresholds) - 1
+            )
+        )
         (far, *far_ends), (frr, *frr_ends) = self.far[row].tolist(), self.frr[row].tolist()
         kinds = {kind: float(rates[row]) for kind, rates in self.by_kind.items()}
-        return {"far": far, "farInterval": far_ends, "frr": frr, "frrInterval": frr_ends, "farByKind": kinds}
+        return {
+            "far": far,
+            "farInterval": far_ends,
+            "frr": frr,
+            "frrInterval": frr_ends,
+            "farByKind": kinds,
+        }
 
 
 def choose_point(
@@ -143,7 +169,9 @@ def choose_point(
     most : the largest LLR that the model gives
     """
     if far is not None and prior is not None:
-        raise ParameterError("give the false acceptances that you can bear, or a prior and costs, not both")
+        raise ParameterError(
+            "give the false acceptances that you can bear, or a prior and costs, not both"
+        )
     if prior is not None:
         threshold = threshold_from_costs(prior, miss_cost, false_alarm_cost)
         return Point(threshold, threshold, prior, None if errors is None else errors.at(threshold))
@@ -151,14 +179,20 @@ def choose_point(
     if not 0 < wanted < 1:
         raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {wanted}")
     if errors is not None and errors.points:
-        best = max((p for p in errors.points if p["wantedFar"] <= wanted), key=lambda p: p["wantedFar"], default=None)
+        best = max(
+            (p for p in errors.points if p["wantedFar"] <= wanted),
+            key=lambda p: p["wantedFar"],
+            default=None,
+        )
         if best is None:
             least = min(p["wantedFar"] for p in errors.points)
             raise ParameterError(
                 f"this model cannot promise a share of false acceptances of {wanted:g}: it was measured on too few "
                 f"people for that. Ask for {least:g} or more, or give it a model of more people"
             )
-        measured = {name: value for name, value in best.items() if name not in ("wantedFar", "threshold")}
+        measured = {
+            name: value for name, value in best.items() if name not in ("wantedFar", "threshold")
+        }
         return Point(best["threshold"], min(0.0, best["threshold"]), measured=measured)
     threshold = -math.log(wanted)
     if threshold > most:
@@ -166,7 +200,9 @@ def choose_point(
             f"this model cannot promise a share of false acceptances of {wanted:g}: its data allow no LLR above "
             f"{most:.1f}. Ask for {math.exp(-most):.2g} or more, or give it a model of more people"
         )
-    return Point(threshold, min(0.0, threshold), measured=None if errors is None else errors.at(threshold))
+    return Point(
+        threshold, min(0.0, threshold), measured=None if errors is None else errors.at(threshold)
+    )
 
 
 def reason_of(found: Odds, verdict: Verdict) -> str | None:

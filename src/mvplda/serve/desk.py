@@ -29,7 +29,9 @@ DAY = 86400.0
 class Problem(Exception):
     """An answer that is no success: RFC 9457 has its shape."""
 
-    def __init__(self, status: int, kind: str, detail: str, *, wait: float | None = None, **more: Any) -> None:
+    def __init__(
+        self, status: int, kind: str, detail: str, *, wait: float | None = None, **more: Any
+    ) -> None:
         super().__init__(detail)
         self.status, self.kind, self.detail, self.wait, self.more = status, kind, detail, wait, more
 
@@ -65,8 +67,12 @@ class Rules:
     audio: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if set(self.weights) != set(EVEN) or not all(0 < weight < np.inf for weight in self.weights.values()):
-            raise ParameterError(f"weights are positive numbers of {', '.join(EVEN)}; got {dict(self.weights)}")
+        if set(self.weights) != set(EVEN) or not all(
+            0 < weight < np.inf for weight in self.weights.values()
+        ):
+            raise ParameterError(
+                f"weights are positive numbers of {', '.join(EVEN)}; got {dict(self.weights)}"
+            )
 
 
 class Desk:
@@ -89,10 +95,15 @@ class Desk:
     ) -> None:
         self.store, self.model, self.rules, self.clock = store, model, rules or Rules(), clock
         self.countermeasure, self.vault = countermeasure, Vault(master)
-        self.key_rates, self.profile_rates = Rates(self.rules.key_rate), Rates(self.rules.profile_rate)
+        self.key_rates, self.profile_rates = (
+            Rates(self.rules.key_rate),
+            Rates(self.rules.profile_rate),
+        )
         mark = master.derived("check").hex()
         if store.remember("master", mark) != mark:
-            raise ParameterError("the master key is another one than that which this database was made with")
+            raise ParameterError(
+                "the master key is another one than that which this database was made with"
+            )
 
     # -- what comes in ---------------------------------------------------------------
 
@@ -108,7 +119,9 @@ class Desk:
             array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0].astype(np.float32)
             model.checked(array[None])  # as it is kept: numbers that are too small are 0 there
         except (DataError, ValueError, TypeError, OverflowError) as error:
-            raise Problem(422, "vector", f"a vector is a list of {model.width} finite numbers: {error}") from error
+            raise Problem(
+                422, "vector", f"a vector is a list of {model.width} finite numbers: {error}"
+            ) from error
         # where sound is listened to for replays, what has none decides nothing
         return Heard(array, reason=None if self.countermeasure is None else "countermeasure_failed")
 
@@ -132,7 +145,9 @@ class Desk:
 
     # -- a profile -------------------------------------------------------------------
 
-    def _row(self, connection: Connection, name: str, etag: str | None = None, lock: bool = False) -> dict[str, Any]:
+    def _row(
+        self, connection: Connection, name: str, etag: str | None = None, lock: bool = False
+    ) -> dict[str, Any]:
         """A profile, if it is there, and as it was when a caller saw it."""
         query = sa.select(profiles).where(profiles.c.id == name)
         row = connection.execute(query.with_for_update() if lock else query).mappings().first()
@@ -142,7 +157,9 @@ class Desk:
             raise Problem(410, "deleted", f"the profile was deleted at {iso(row['updated'])}")
         now = f'"{row["version"]}"'
         if etag is not None and etag.strip() not in ("*", now):
-            raise Problem(409, "changed", f"the profile has changed since: its ETag is {now} now", etag=now)
+            raise Problem(
+                409, "changed", f"the profile has changed since: its ETag is {now} now", etag=now
+            )
         return dict(row)
 
     def _state(self, row: Mapping[str, Any]) -> str:
@@ -163,13 +180,18 @@ class Desk:
         """Profiles as the service tells of them."""
         counts: dict[str, dict[str, int]] = {row["id"]: {} for row in rows}
         columns = (templates.c.profile, templates.c.phrase, templates.c["count"])
-        for name, label, count in connection.execute(sa.select(*columns).where(templates.c.profile.in_(counts))):
+        for name, label, count in connection.execute(
+            sa.select(*columns).where(templates.c.profile.in_(counts))
+        ):
             counts[name][label] = count
         return [self._one_said(row, counts[row["id"]]) for row in rows]
 
     def _one_said(self, row: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, Any]:
         state, required = self._state(row), self.rules.required
-        left = {text: max(0, required - counts.get(label, 0)) for label, text in json.loads(row["phrases"]).items()}
+        left = {
+            text: max(0, required - counts.get(label, 0))
+            for label, text in json.loads(row["phrases"]).items()
+        }
         return {
             "profileId": row["id"],
             "userId": row["user_id"],
@@ -183,7 +205,9 @@ class Desk:
             "created": iso(row["created"]),
             "updated": iso(row["updated"]),
             "lastUsed": iso(row["last_used"]),
-            "expires": iso(self._expires(row)) if state in ("enrolling", "enrolled", "stale") else None,
+            "expires": iso(self._expires(row))
+            if state in ("enrolling", "enrolled", "stale")
+            else None,
             "etag": f'"{row["version"]}"',
         }
 
@@ -207,7 +231,13 @@ class Desk:
         result: str | None = None,
         detail: Mapping[str, Any] | None = None,
     ) -> None:
-        row = {"at": self.clock(), "caller": caller.name, "action": action, "profile": profile, "result_id": result}
+        row = {
+            "at": self.clock(),
+            "caller": caller.name,
+            "action": action,
+            "profile": profile,
+            "result_id": result,
+        }
         connection.execute(audit.insert().values(**row, detail=json.dumps(detail or {})))
 
 
@@ -224,7 +254,10 @@ def said_audit(row: Any) -> dict[str, Any]:
 
 def page(items: Sequence[dict[str, Any]], top: int, by: str) -> dict[str, Any]:
     """A page of a list; `next` is what `after` names for the next one."""
-    return {"items": list(items[:top]), "next": str(items[top - 1][by]) if len(items) > top else None}
+    return {
+        "items": list(items[:top]),
+        "next": str(items[top - 1][by]) if len(items) > top else None,
+    }
 
 
 def iso(at: float | None) -> str | None:

@@ -34,7 +34,9 @@ class Enrolment(Templates):
             row = self._row(connection, name, etag, lock=True)
             state = self._state(row)
             if state in ("opted_out", "expired"):
-                raise Problem(409, "state", f"the profile is {state}: nothing can be enrolled", state=state)
+                raise Problem(
+                    409, "state", f"the profile is {state}: nothing can be enrolled", state=state
+                )
             if state == "stale":
                 row = self._again(connection, row, key)
             if row["enrollments"] >= self.rules.most:
@@ -45,10 +47,16 @@ class Enrolment(Templates):
             if label is None:
                 raise Problem(422, "phrase", "say which phrase was said: the profile names none")
             cells, new = self._cells(connection, name, key), Cell(label, share, 1)
-            if self._is_copy(connection, name, key, heard) or (heard.countermeasure or 0.0) < self.rules.least_llr:
+            if (
+                self._is_copy(connection, name, key, heard)
+                or (heard.countermeasure or 0.0) < self.rules.least_llr
+            ):
                 raise self._refused("suspected_replay", heard)
             llrs = self._consistency(cells, new)
-            for which, reason in (("phraseLlr", "wrong_phrase"), ("consistencyLlr", "wrong_speaker")):
+            for which, reason in (
+                ("phraseLlr", "wrong_phrase"),
+                ("consistencyLlr", "wrong_speaker"),
+            ):
                 value = llrs[which]
                 if value is not None and value < self.rules.least_llr:
                     raise self._refused(reason, heard, **llrs)
@@ -56,17 +64,31 @@ class Enrolment(Templates):
             self._put_share(connection, name, number, key, new, vector, heard)
             after = [cell + new if cell.phrase == label else cell for cell in cells]
             after += [] if len({cell.phrase for cell in [*cells, new]}) == len(cells) else [new]
-            self._put_cell(connection, name, key, next(cell for cell in after if cell.phrase == label))
+            self._put_cell(
+                connection, name, key, next(cell for cell in after if cell.phrase == label)
+            )
             texts.setdefault(label, phrase or label)
             changes = {"phrases": json.dumps(texts), "next_number": number + 1, "last_used": now}
-            changes |= {**self._after(after), **self._made_with(), "speech_s": row["speech_s"] + heard.speech_s}
+            changes |= {
+                **self._after(after),
+                **self._made_with(),
+                "speech_s": row["speech_s"] + heard.speech_s,
+            }
             self._update(connection, row, **changes)
             self._mark(connection, name, heard)
-            self._note(connection, caller, "enrol", name, detail={"enrollmentId": number, "quality": heard.quality})
+            self._note(
+                connection,
+                caller,
+                "enrol",
+                name,
+                detail={"enrollmentId": number, "quality": heard.quality},
+            )
             (said,) = self._said(connection, row)
         return {"enrollmentId": number, **said, "quality": heard.quality, **llrs}
 
-    def remove_enrolment(self, name: str, number: int, caller: Caller, etag: str | None = None) -> dict[str, Any]:
+    def remove_enrolment(
+        self, name: str, number: int, caller: Caller, etag: str | None = None
+    ) -> dict[str, Any]:
         """Take one recording out of the sum, exactly."""
         key = self._data_key(name)
         with self.store.write() as connection:
@@ -75,14 +97,23 @@ class Enrolment(Templates):
             found = connection.execute(sa.select(enrollments).where(here)).mappings().first()
             if found is None:
                 raise Problem(404, "not-found", f"there is no enrolment {number} of this profile")
-            share = np.frombuffer(self.vault.open(key, bytes(found["share"]), f"{name} {number}"), dtype="<i8")
+            share = np.frombuffer(
+                self.vault.open(key, bytes(found["share"]), f"{name} {number}"), dtype="<i8"
+            )
             out = Cell(found["phrase"], -share, -1)
-            cells = [cell + out if cell.phrase == out.phrase else cell for cell in self._cells(connection, name, key)]
-            self._put_cell(connection, name, key, next(cell for cell in cells if cell.phrase == out.phrase))
+            cells = [
+                cell + out if cell.phrase == out.phrase else cell
+                for cell in self._cells(connection, name, key)
+            ]
+            self._put_cell(
+                connection, name, key, next(cell for cell in cells if cell.phrase == out.phrase)
+            )
             connection.execute(enrollments.delete().where(here))
             speech = max(0.0, row["speech_s"] - found["speech_s"])
             self._update(connection, row, **self._after(cells), speech_s=speech)
-            self._note(connection, caller, "remove-enrolment", name, detail={"enrollmentId": number})
+            self._note(
+                connection, caller, "remove-enrolment", name, detail={"enrollmentId": number}
+            )
             (said,) = self._said(connection, row)
         return said
 
@@ -93,13 +124,22 @@ class Enrolment(Templates):
             if row["state"] == "opted_out":
                 raise Problem(409, "state", "the profile has opted out", state="opted_out")
             self._wipe(connection, name)
-            self._update(connection, row, **self._after(()), **NOTHING, failures=0, locked_until=None)
+            self._update(
+                connection, row, **self._after(()), **NOTHING, failures=0, locked_until=None
+            )
             self._note(connection, caller, "reset", name)
             (said,) = self._said(connection, row)
         return said
 
     def _put_share(
-        self, connection: Connection, name: str, number: int, key: bytes, new: Cell, vector: Any, heard: Heard
+        self,
+        connection: Connection,
+        name: str,
+        number: int,
+        key: bytes,
+        new: Cell,
+        vector: Any,
+        heard: Heard,
     ) -> None:
         where, kept = f"{name} {number}", vector.astype("<f4").tobytes()
         connection.execute(
@@ -121,8 +161,17 @@ class Enrolment(Templates):
             return {"phraseLlr": None, "consistencyLlr": None}
         model, same = self._model(), [cell for cell in cells if cell.phrase == new.phrase]
         found = odds(model.evidence(same or cells, [new], bool(same)), model.doubt)
-        return {"phraseLlr": found.llr_phrase if same else None, "consistencyLlr": found.llr_speaker}
+        return {
+            "phraseLlr": found.llr_phrase if same else None,
+            "consistencyLlr": found.llr_speaker,
+        }
 
 
-NOTHING = {"speech_s": 0.0, "model": None, "model_version": None, "extractor": None, "last_used": None}
+NOTHING = {
+    "speech_s": 0.0,
+    "model": None,
+    "model_version": None,
+    "extractor": None,
+    "last_used": None,
+}
 """Of a profile that holds no recording."""

@@ -115,7 +115,10 @@ class Guard:
                 own["Cache-Control"] = "no-store" if scope["path"].startswith("/v1") else "no-cache"
                 if self.door.tls:
                     own["Strict-Transport-Security"] = "max-age=31536000"
-                message["headers"] = [*message["headers"], *((k.lower().encode(), v.encode()) for k, v in own.items())]
+                message["headers"] = [
+                    *message["headers"],
+                    *((k.lower().encode(), v.encode()) for k, v in own.items()),
+                ]
             await send(message)
 
         try:
@@ -131,10 +134,19 @@ class Guard:
         finally:
             route = getattr(scope.get("route"), "path", "other")
             took = time.perf_counter() - begun
-            method = scope["method"] if scope["method"] in METHODS else "other"  # what callers make up is not kept
-            self.metrics.count("mvplda_requests_total", route=route, method=method, status=str(status))
+            method = (
+                scope["method"] if scope["method"] in METHODS else "other"
+            )  # what callers make up is not kept
+            self.metrics.count(
+                "mvplda_requests_total", route=route, method=method, status=str(status)
+            )
             self.metrics.observe("mvplda_request_seconds", took, route=route)
-            said = {"requestId": request_id, "method": scope["method"], "route": route, "status": status}
+            said = {
+                "requestId": request_id,
+                "method": scope["method"],
+                "route": route,
+                "status": status,
+            }
             log.info("request", extra={**said, "ms": round(1000 * took, 1)})
 
     def _refused(self, scope: Scope) -> Problem | None:
@@ -145,9 +157,17 @@ class Guard:
         host = headers.get(b"host", "")
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         if self.door.open and name not in LOCAL | set(self.door.hosts):
-            return Problem(403, "host", "without keys, this service is reached by the machine's own address alone")
+            return Problem(
+                403,
+                "host",
+                "without keys, this service is reached by the machine's own address alone",
+            )
         origin = headers.get(b"origin")
-        if origin is not None and origin.partition("://")[2] != host and scope["method"] not in ("GET", "HEAD"):
+        if (
+            origin is not None
+            and origin.partition("://")[2] != host
+            and scope["method"] not in ("GET", "HEAD")
+        ):
             return Problem(403, "origin", "calls from other sites' pages are not taken")
         return None
 
@@ -171,7 +191,9 @@ def tell_errors(app: FastAPI) -> None:
 
 async def http(request: Request, error: Any) -> Response:
     detail = error.detail if isinstance(error.detail, str) else "this cannot be done"
-    found = error.problem if isinstance(error, TooLarge) else Problem(error.status_code, "http", detail)
+    found = (
+        error.problem if isinstance(error, TooLarge) else Problem(error.status_code, "http", detail)
+    )
     answer = problem(found, request.url.path)
     answer.headers.update(error.headers or {})
     return answer
@@ -179,21 +201,31 @@ async def http(request: Request, error: Any) -> Response:
 
 async def invalid(request: Request, error: Any) -> Response:
     broken = any(found.get("type") == "json_invalid" for found in error.errors())
-    return problem(Problem(400 if broken else 422, "fields", first_fault(error.errors())), request.url.path)
+    return problem(
+        Problem(400 if broken else 422, "fields", first_fault(error.errors())), request.url.path
+    )
 
 
 async def database(request: Request, error: Any) -> Response:
     if isinstance(error, DataError):
-        return problem(Problem(422, "fields", "a value has characters that cannot be stored"), request.url.path)
+        return problem(
+            Problem(422, "fields", "a value has characters that cannot be stored"), request.url.path
+        )
     text = str(getattr(error, "orig", error))
     log.error("database", extra={"error_text": text})
     if "full" in text or "No space" in text:
-        return problem(Problem(507, "storage", "there is no room left to write: nothing was changed"), request.url.path)
+        return problem(
+            Problem(507, "storage", "there is no room left to write: nothing was changed"),
+            request.url.path,
+        )
     return problem(
-        Problem(503, "database", "the database does not answer: nothing was changed", wait=2), request.url.path
+        Problem(503, "database", "the database does not answer: nothing was changed", wait=2),
+        request.url.path,
     )
 
 
 async def unexpected(request: Request, error: Exception) -> Response:
     log.error("unexpected", exc_info=error)
-    return problem(Problem(500, "unexpected", "something went wrong here, and is in the log"), request.url.path)
+    return problem(
+        Problem(500, "unexpected", "something went wrong here, and is in the log"), request.url.path
+    )

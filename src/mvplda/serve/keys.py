@@ -48,10 +48,14 @@ class Master:
         if text:
             return cls(decode_key(text, MASTER), "environment")
         if folder is None:
-            raise ParameterError(f"set {MASTER} to 32 bytes in base64: several hosts share a database, and so the key")
+            raise ParameterError(
+                f"set {MASTER} to 32 bytes in base64: several hosts share a database, and so the key"
+            )
         place = folder / "master.key"
         if not place.exists() and not make:
-            raise ParameterError(f"there is no master key: neither is {MASTER} set, nor is there a file {place}")
+            raise ParameterError(
+                f"there is no master key: neither is {MASTER} set, nor is there a file {place}"
+            )
         if not place.exists():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             made = base64.b64encode(secrets.token_bytes(KEY_BYTES))
@@ -115,7 +119,9 @@ class Vault:
 
     def mark(self, profile: str, digest: str) -> str:
         """A keyed hash: equal for equal sound of one profile, and nothing to whoever lacks the key."""
-        return hmac.new(self._marks, f"{profile} {digest}".encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self._marks, f"{profile} {digest}".encode(), hashlib.sha256).hexdigest()[
+            :32
+        ]
 
     @staticmethod
     def _seal(cipher: object, data: bytes, where: str) -> bytes:
@@ -147,7 +153,9 @@ def rotation(secret: bytes, dimension: int) -> Array:
     drawn = np.frombuffer(hashlib.shake_256(secret + b" rotation").digest(16 * pairs), dtype="<u8")
     uniform = (drawn.reshape(2, pairs) + 0.5) / 2.0**64
     angle, radius = 2 * np.pi * uniform[0], np.sqrt(-2 * np.log(uniform[1]))
-    normals = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: dimension * dimension]
+    normals = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[
+        : dimension * dimension
+    ]
     for normal in normals.reshape(dimension, dimension):
         turn -= np.outer(normal * (2 / (normal @ normal)), normal @ turn)
     return turn

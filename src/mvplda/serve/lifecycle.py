@@ -52,7 +52,12 @@ class Lifecycle(Templates):
         return said
 
     def list_profiles(self, top: int, after: str | None, user: str | None = None) -> dict[str, Any]:
-        query = sa.select(profiles).where(profiles.c.state != "deleted").order_by(profiles.c.id).limit(top + 1)
+        query = (
+            sa.select(profiles)
+            .where(profiles.c.state != "deleted")
+            .order_by(profiles.c.id)
+            .limit(top + 1)
+        )
         if after:
             query = query.where(profiles.c.id > after)
         if user is not None:
@@ -63,7 +68,9 @@ class Lifecycle(Templates):
 
     def count(self, state: str | None = None) -> int:
         """How many profiles there are, or of those, how many in a state."""
-        query = sa.select(sa.func.count()).select_from(profiles).where(profiles.c.state != "deleted")
+        query = (
+            sa.select(sa.func.count()).select_from(profiles).where(profiles.c.state != "deleted")
+        )
         if state == "stale":
             query = query.where(profiles.c.model != self._model().store_version)
         elif state is not None:
@@ -71,16 +78,31 @@ class Lifecycle(Templates):
         with self.store.read() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def leave(self, name: str, caller: Caller, state: str, etag: str | None = None) -> dict[str, Any]:
+    def leave(
+        self, name: str, caller: Caller, state: str, etag: str | None = None
+    ) -> dict[str, Any]:
         """Opt out or be deleted: at once, from any state, whether or not there is a model."""
         with self.store.write() as connection:
             row = self._row(connection, name, etag, lock=True)
-            self.store.destroy_key(name, connection)  # first: whatever happens then, nothing opens any more
+            self.store.destroy_key(
+                name, connection
+            )  # first: whatever happens then, nothing opens any more
             self._wipe(connection, name)
             connection.execute(challenges.delete().where(challenges.c.profile == name))
-            connection.execute(answers.delete().where(answers.c.request.contains(name) | answers.c.body.contains(name)))
+            connection.execute(
+                answers.delete().where(
+                    answers.c.request.contains(name) | answers.c.body.contains(name)
+                )
+            )
             gone = {"user_id": None, "consent": None} if state == "deleted" else {}
-            self._update(connection, row, **self._after(()) | {"state": state}, **NOTHING, phrases="{}", **gone)
+            self._update(
+                connection,
+                row,
+                **self._after(()) | {"state": state},
+                **NOTHING,
+                phrases="{}",
+                **gone,
+            )
             self._note(connection, caller, "delete" if state == "deleted" else "opt-out", name)
             (said,) = self._said(connection, row)
         self.store.settle_files()
@@ -90,7 +112,11 @@ class Lifecycle(Templates):
         """What is kept of a person, in words; vectors are said to be there, and are not shown."""
         with self.store.write() as connection:
             row = self._row(connection, name)
-            query = sa.select(enrollments).where(enrollments.c.profile == name).order_by(enrollments.c.number)
+            query = (
+                sa.select(enrollments)
+                .where(enrollments.c.profile == name)
+                .order_by(enrollments.c.number)
+            )
             listed = [
                 {
                     "enrollmentId": entry["number"],
@@ -110,4 +136,10 @@ class Lifecycle(Templates):
         if any(entry["vectorKept"] for entry in listed):
             kept += "The numbers of each recording are kept too, encrypted."
         consent = json.loads(row["consent"] or "null")
-        return {"profile": said, "consent": consent, "enrollments": listed, "record": record, "kept": kept}
+        return {
+            "profile": said,
+            "consent": consent,
+            "enrollments": listed,
+            "record": record,
+            "kept": kept,
+        }

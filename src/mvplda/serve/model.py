@@ -36,7 +36,9 @@ recordings, each of a phrase that was asked for."""
 
 def slug(text: str) -> str:
     """A phrase as a label: ``my-voice-is-my-key``; case, stress marks and stops do not count."""
-    return "-".join("".join(c if c.isalnum() else " " for c in text.casefold().replace("'", "")).split())
+    return "-".join(
+        "".join(c if c.isalnum() else " " for c in text.casefold().replace("'", "")).split()
+    )
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class Calibration:
         """(..., 4) log-likelihoods of TC, TW, IC and IW, that of IW being 0."""
         speaker, phrase = self.speaker * evidence[..., 1], self.phrase * evidence[..., 2]
         together = self.together * (evidence[..., 0] - evidence[..., 1] - evidence[..., 2])
-        found = np.stack([speaker + phrase + together, speaker, phrase, np.zeros_like(speaker)], axis=-1)
+        found = np.stack(
+            [speaker + phrase + together, speaker, phrase, np.zeros_like(speaker)], axis=-1
+        )
         return np.asarray(found + np.asarray(self.constants))
 
 
@@ -105,18 +109,28 @@ class ServiceModel:
         self.turn = rotation(self.secret, scorer.width_in)
         self.scorer = rotated(scorer, self.turn)
         try:
-            self.calibrations = {m: Calibration(**found) for m, found in self.about.get("calibration", {}).items()}
+            self.calibrations = {
+                m: Calibration(**found) for m, found in self.about.get("calibration", {}).items()
+            }
             dict(self.about.get("far", {}))
-            self.errors = {m: Errors.from_dict(found) for m, found in self.about.get("errors", {}).items()}
+            self.errors = {
+                m: Errors.from_dict(found) for m, found in self.about.get("errors", {}).items()
+            }
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise FileFormatError(f"what stands beside the model is not as docs/service.md says: {error!r}") from error
+            raise FileFormatError(
+                f"what stands beside the model is not as docs/service.md says: {error!r}"
+            ) from error
         self.doubt = float(self.about.get("doubt", 0.01))
         self.phrases = {slug(str(name)): str(name) for name in scorer.classes_.get(PHRASE, ())}
         self.texts = {label: label.replace("-", " ") for label in self.phrases}
-        self.known = PHRASE in scorer.class_covariances_ and set(self.phrases) == set(map(str, scorer.classes_[PHRASE]))
+        self.known = PHRASE in scorer.class_covariances_ and set(self.phrases) == set(
+            map(str, scorer.classes_[PHRASE])
+        )
         source = self.extractor_name
         state = fingerprint(*self.bundle.get_state())
-        mark = hashlib.sha256(f"{source} {state} {json.dumps(dict(self.about), sort_keys=True)}".encode()).hexdigest()
+        mark = hashlib.sha256(
+            f"{source} {state} {json.dumps(dict(self.about), sort_keys=True)}".encode()
+        ).hexdigest()
         self.version = f"{self.about.get('name', 'model')}-{mark[:12]}"
         self.store_version = hashlib.sha256(self.turn.tobytes() + state.encode()).hexdigest()[:12]
 
@@ -141,16 +155,30 @@ class ServiceModel:
     def checked(self, vectors: Any) -> Array:
         """(n, D) raw vectors, if they can be such."""
         X = np.asarray(vectors, dtype=np.float64)
-        if X.ndim != 2 or X.shape[1] != self.width or not np.isfinite(X).all() or not X.any(axis=1).all():
-            raise DataError(f"a vector has {self.width} finite numbers, not all of them 0; got shape {X.shape}")
+        if (
+            X.ndim != 2
+            or X.shape[1] != self.width
+            or not np.isfinite(X).all()
+            or not X.any(axis=1).all()
+        ):
+            raise DataError(
+                f"a vector has {self.width} finite numbers, not all of them 0; got shape {X.shape}"
+            )
         if np.abs(X).max() > 1e6:
-            raise DataError("a number of the vector is beyond a million: this is no vector of the extractor")
+            raise DataError(
+                "a number of the vector is beyond a million: this is no vector of the extractor"
+            )
         return X
 
-    def profiles(self, cells: Sequence[Sequence[Cell]], labelled: bool, ids: Sequence[str] | None = None) -> Profiles:
+    def profiles(
+        self, cells: Sequence[Sequence[Cell]], labelled: bool, ids: Sequence[str] | None = None
+    ) -> Profiles:
         """Profiles of stored sums; without labels, all cells of a profile are one."""
         if not labelled:
-            cells = [[Cell("", np.sum([c.total for c in own], axis=0), sum(c.count for c in own))] for own in cells]
+            cells = [
+                [Cell("", np.sum([c.total for c in own], axis=0), sum(c.count for c in own))]
+                for own in cells
+            ]
         flat = [cell for own in cells for cell in own]
         owner = np.repeat(np.arange(len(cells)), [len(own) for own in cells])
         counts = np.array([cell.count for cell in flat], dtype=np.float64)
@@ -163,7 +191,9 @@ class ServiceModel:
             place = np.lexsort((np.array([cell.phrase for cell in flat]), owner))
         weights = counts[place]
         own_counts = np.bincount(owner, weights=counts).astype(np.int64)
-        return replace(found, ids=names, y=found.y * weights[:, None], weights=weights, counts=own_counts)
+        return replace(
+            found, ids=names, y=found.y * weights[:, None], weights=weights, counts=own_counts
+        )
 
     def mode(self, enrolled: Sequence[Cell], wanted: Sequence[str] | None) -> Mode:
         """How a test is to be understood: by what was asked for, None being any of the enrolled phrases."""
@@ -177,11 +207,18 @@ class ServiceModel:
         claimed : the tests' phrases are what was asked for; else they say any of the enrolled ones, or another
         """
         mode = self.mode(enrolled, [cell.phrase for cell in tests] if claimed else None)
-        return self.calibrations.get(mode, Calibration())(self.raw_evidence(enrolled, [tests], claimed)[0])
+        return self.calibrations.get(mode, Calibration())(
+            self.raw_evidence(enrolled, [tests], claimed)[0]
+        )
 
-    def raw_evidence(self, enrolled: Sequence[Cell], tests: Sequence[Sequence[Cell]], claimed: bool) -> Array:
+    def raw_evidence(
+        self, enrolled: Sequence[Cell], tests: Sequence[Sequence[Cell]], claimed: bool
+    ) -> Array:
         """(n, 4) log-likelihoods as the model says them, of several tests that are understood alike."""
-        said, asked = {cell.phrase for cell in enrolled}, {cell.phrase for test in tests for cell in test}
+        said, asked = (
+            {cell.phrase for cell in enrolled},
+            {cell.phrase for test in tests for cell in test},
+        )
         # a profile of one phrase that claims it needs no names; names cost time
         labelled = claimed and (len(said) > 1 or not asked <= said or max(map(len, tests)) > 1)
         # a test that claims nothing says any one of several phrases, which stay apart
@@ -192,7 +229,9 @@ class ServiceModel:
     def voices(self, enrolled: Sequence[Sequence[Cell]], test: Cell) -> Array:
         """(P, 4) the evidence of one test against several profiles, whatever their words are called."""
         several = any(len(own) > 1 for own in enrolled)
-        raw = log_likelihoods(self.scorer, self.profiles(enrolled, several), self.profiles([[test]], False))
+        raw = log_likelihoods(
+            self.scorer, self.profiles(enrolled, several), self.profiles([[test]], False)
+        )
         return self.calibrations.get("enrolled", Calibration())(raw[:, :, 0].T)
 
     def describe(self) -> dict[str, Any]:
@@ -209,13 +248,19 @@ class ServiceModel:
             },
             "views": views,
             "calibration": {
-                "method": "factors of voice, words and both, by logistic regression" if self.calibrations else "none",
+                "method": "factors of voice, words and both, by logistic regression"
+                if self.calibrations
+                else "none",
                 "basis": self.about.get("basis"),
                 **{mode: vars(calibration) for mode, calibration in self.calibrations.items()},
             },
             "largestLlr": self.most,
             "operatingPoints": [] if own is None else list(own.points),
-            "challenges": {mode: list(found.points) for mode, found in self.errors.items() if mode != "enrolled"},
+            "challenges": {
+                mode: list(found.points)
+                for mode, found in self.errors.items()
+                if mode != "enrolled"
+            },
             "data": {
                 "name": "not said: the file beside the model has no word of it",
                 **self.about.get("data", {}),
@@ -245,16 +290,24 @@ def log_likelihoods(scorer: Any, enrol: Profiles, test: Profiles, *, known: bool
     asked: dict[str, Any] = {"known": [PHRASE]} if known else {}
     gaps = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownClassWarning)  # a phrase that training did not see is told of elsewhere
+        warnings.simplefilter(
+            "ignore", UnknownClassWarning
+        )  # a phrase that training did not see is told of elsewhere
         for other in ((SPEAKER,), (PHRASE,), ()):
             priors = {BOTH: 1.0, other: 1.0}
-            gaps.append(scorer.llr(enrol, test, same=BOTH, priors=priors, dtype=np.float64, **asked))
+            gaps.append(
+                scorer.llr(enrol, test, same=BOTH, priors=priors, dtype=np.float64, **asked)
+            )
     tw, ic, iw = map(np.asarray, gaps)
     return np.stack([iw, iw - tw, iw - ic, np.zeros_like(iw)])
 
 
 def load_model(
-    path: str | Path | None, extractors: Sequence[str] | None, secret: bytes = b"", *, threads: int = 1
+    path: str | Path | None,
+    extractors: Sequence[str] | None,
+    secret: bytes = b"",
+    *,
+    threads: int = 1,
 ) -> ServiceModel:
     """The model of a file with its extractors, or the best default whose extractors are here."""
     from ..extractors import load_extractor
@@ -277,7 +330,9 @@ def _bundle(path: Path) -> Bundle:
     if isinstance(found, MultiviewPLDA):
         return Bundle(None, found)
     if not isinstance(found, Bundle):
-        raise FileFormatError(f"{path} holds a {type(found).__name__}; the service needs a Bundle or a MultiviewPLDA")
+        raise FileFormatError(
+            f"{path} holds a {type(found).__name__}; the service needs a Bundle or a MultiviewPLDA"
+        )
     return found
 
 

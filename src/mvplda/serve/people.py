@@ -19,15 +19,22 @@ TAKES = 5
 """Three to enrol, and others to try; some are lost at the gate."""
 
 
-def enrol_people(service: Service, count: int, folder: Path, say: Callable[[str], Any]) -> list[str]:
+def enrol_people(
+    service: Service, count: int, folder: Path, say: Callable[[str], Any]
+) -> list[str]:
     """Make so many voices, enrol them, and leave recordings of theirs in a folder; those who are there already stay."""
     from ..speech.corpora import load_corpus
     from ..speech.features import read_audio
 
     caller = Caller("synthetic people", "admin")
-    names = [NAMES[k % len(NAMES)] + (f" {k // len(NAMES) + 1}" if k >= len(NAMES) else "") for k in range(count)]
+    names = [
+        NAMES[k % len(NAMES)] + (f" {k // len(NAMES) + 1}" if k >= len(NAMES) else "")
+        for k in range(count)
+    ]
     users = [f"{name} (synthetic)" for name in names]
-    missing = [k for k, user in enumerate(users) if not service.list_profiles(1, None, user)["items"]]
+    missing = [
+        k for k, user in enumerate(users) if not service.list_profiles(1, None, user)["items"]
+    ]
     if not missing:
         return []
     options: dict[str, Any] = {
@@ -44,13 +51,23 @@ def enrol_people(service: Service, count: int, folder: Path, say: Callable[[str]
     made = []
     for k in missing:
         own = np.flatnonzero(speakers == np.unique(speakers)[k])
-        profile = service.create(users[k], PHRASES[0], {"given": True, "text": CONSENT}, caller)["profileId"]
+        profile = service.create(users[k], PHRASES[0], {"given": True, "text": CONSENT}, caller)[
+            "profileId"
+        ]
         enrolled = 0
         for row in own.tolist():
-            samples, text = read_audio(corpus.clips[row], 16000), str(phrases[row]).replace("-", " ")
+            samples, text = (
+                read_audio(corpus.clips[row], 16000),
+                str(phrases[row]).replace("-", " "),
+            )
             place = folder / names[k] / f"{text}, take {int(corpus.sessions[row]) + 1}.wav"
             place.parent.mkdir(parents=True, exist_ok=True)
-            write(place, 0.5 * samples / max(float(np.abs(samples).max()), 1e-9), 16000, subtype="PCM_16")
+            write(
+                place,
+                0.5 * samples / max(float(np.abs(samples).max()), 1e-9),
+                16000,
+                subtype="PCM_16",
+            )
             if text == PHRASES[0] and enrolled < service.rules.required:
                 try:
                     service.enrol(profile, service.hear(place.read_bytes()), PHRASES[0], caller)

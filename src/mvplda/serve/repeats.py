@@ -22,7 +22,9 @@ class Repeats:
     def __init__(self, desk: Desk, do: Do) -> None:
         self.store, self.clock, self.do = desk.store, desk.clock, do
 
-    async def once(self, request: Request, caller: Caller, work: Callable[[], Awaitable[Response]]) -> Response:
+    async def once(
+        self, request: Request, caller: Caller, work: Callable[[], Awaitable[Response]]
+    ) -> Response:
         """Do it, or answer what was answered when the same Idempotency-Key came before."""
         name = request.headers.get("idempotency-key")
         if not name:
@@ -39,8 +41,14 @@ class Repeats:
         except BaseException:
             await self.do(self._forget, caller.name, name)
             raise
-        headers = {k: v for k, v in answer.headers.items() if k in ("content-type", "etag", "location")}
-        said = {"status": answer.status_code, "body": bytes(answer.body).decode(), "headers": json.dumps(headers)}
+        headers = {
+            k: v for k, v in answer.headers.items() if k in ("content-type", "etag", "location")
+        }
+        said = {
+            "status": answer.status_code,
+            "body": bytes(answer.body).decode(),
+            "headers": json.dumps(headers),
+        }
         await self.do(self._settle, caller.name, name, said)
         return answer
 
@@ -48,16 +56,22 @@ class Repeats:
         now = self.clock()
         with self.store.write() as connection:
             connection.execute(answers.delete().where(answers.c.at < now - DAY))
-            row = connection.execute(sa.select(answers).where(_here(caller, name))).mappings().first()
+            row = (
+                connection.execute(sa.select(answers).where(_here(caller, name))).mappings().first()
+            )
             if row is not None and row["request"] != mark:
-                raise Problem(422, "idempotency-key", "this Idempotency-Key came before, with another request")
+                raise Problem(
+                    422, "idempotency-key", "this Idempotency-Key came before, with another request"
+                )
             if row is not None and row["status"] is None and row["at"] > now - 60:
                 raise Problem(409, "in-progress", "the same request is being worked on", wait=1)
             if row is not None and row["status"] is not None:
                 return dict(row)
             if row is not None:
                 connection.execute(answers.delete().where(_here(caller, name)))
-            connection.execute(answers.insert().values(caller=caller, name=name, request=mark, at=now))
+            connection.execute(
+                answers.insert().values(caller=caller, name=name, request=mark, at=now)
+            )
         return None
 
     def _settle(self, caller: str, name: str, said: Mapping[str, Any]) -> None:

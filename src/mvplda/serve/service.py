@@ -27,21 +27,43 @@ class Service(Lifecycle, Enrolment, Verification, Identification):
         for label, text in ({} if self.model is None else self.model.texts).items():
             found.setdefault(label, {"text": text, "locale": "en"})
         known = self._known()
-        items = [{"id": i, **found[i], "known": i in known} for i in sorted(found) if not after or i > after]
+        items = [
+            {"id": i, **found[i], "known": i in known}
+            for i in sorted(found)
+            if not after or i > after
+        ]
         return page(items[: top + 1], top, "id")
 
-    def put_phrase(self, name: str, text: str, locale: str | None, caller: Caller) -> tuple[dict[str, Any], bool]:
+    def put_phrase(
+        self, name: str, text: str, locale: str | None, caller: Caller
+    ) -> tuple[dict[str, Any], bool]:
         label = self._label(text)
         if label != name:
-            raise Problem(422, "phrase", f"the id of this phrase is {label!r}, made of its words; got {name!r}")
+            raise Problem(
+                422,
+                "phrase",
+                f"the id of this phrase is {label!r}, made of its words; got {name!r}",
+            )
         with self.store.write() as connection:
-            there = connection.execute(sa.select(phrases.c.id).where(phrases.c.id == name)).first() is not None
+            there = (
+                connection.execute(sa.select(phrases.c.id).where(phrases.c.id == name)).first()
+                is not None
+            )
             if there:
-                connection.execute(phrases.update().where(phrases.c.id == name).values(text=text, locale=locale))
+                connection.execute(
+                    phrases.update().where(phrases.c.id == name).values(text=text, locale=locale)
+                )
             else:
-                connection.execute(phrases.insert().values(id=name, text=text, locale=locale, created=self.clock()))
+                connection.execute(
+                    phrases.insert().values(id=name, text=text, locale=locale, created=self.clock())
+                )
             self._note(connection, caller, "put-phrase", detail={"phrase": name})
-        return {"id": name, "text": text, "locale": locale, "known": name in self._known()}, not there
+        return {
+            "id": name,
+            "text": text,
+            "locale": locale,
+            "known": name in self._known(),
+        }, not there
 
     def delete_phrase(self, name: str, caller: Caller) -> None:
         with self.store.write() as connection:
@@ -50,11 +72,20 @@ class Service(Lifecycle, Enrolment, Verification, Identification):
             self._note(connection, caller, "delete-phrase", detail={"phrase": name})
 
     def list_audit(
-        self, top: int, after: str | None, profile: str | None, result: str | None, action: str | None
+        self,
+        top: int,
+        after: str | None,
+        profile: str | None,
+        result: str | None,
+        action: str | None,
     ) -> dict[str, Any]:
         """The record, newest first."""
         query = sa.select(audit).order_by(audit.c.id.desc()).limit(top + 1)
-        for column, wanted in ((audit.c.profile, profile), (audit.c.result_id, result), (audit.c.action, action)):
+        for column, wanted in (
+            (audit.c.profile, profile),
+            (audit.c.result_id, result),
+            (audit.c.action, action),
+        ):
             if wanted is not None:
                 query = query.where(column == wanted)
         if after:
@@ -62,5 +93,8 @@ class Service(Lifecycle, Enrolment, Verification, Identification):
                 raise Problem(422, "after", "after is the `next` of the page before")
             query = query.where(audit.c.id < int(after))
         with self.store.read() as connection:
-            items = [{**said_audit(row), "id": str(row["id"])} for row in connection.execute(query).mappings()]
+            items = [
+                {**said_audit(row), "id": str(row["id"])}
+                for row in connection.execute(query).mappings()
+            ]
         return page(items, top, "id")

@@ -79,15 +79,22 @@ def open_countermeasure(place: str | None) -> Countermeasure | None:
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ParameterError(f"a countermeasure is package.module:function; {place!r} is none: {error}") from error
+        raise ParameterError(
+            f"a countermeasure is package.module:function; {place!r} is none: {error}"
+        ) from error
     if not callable(found):
-        raise ParameterError(f"a countermeasure is a function of samples and rate; {place} is a {type(found).__name__}")
+        raise ParameterError(
+            f"a countermeasure is a function of samples and rate; {place} is a {type(found).__name__}"
+        )
     return cast("Countermeasure", found)
 
 
 def open_service(setup: Setup, make: bool = True) -> Service:
     """All of it; a master key is made last of all, and only for a database that has none yet, if it may be."""
-    model, listens = load_model(setup.model, setup.extractors or None), open_countermeasure(setup.countermeasure)
+    model, listens = (
+        load_model(setup.model, setup.extractors or None),
+        open_countermeasure(setup.countermeasure),
+    )
     store = open_store(setup)
     master = open_master(setup, make and store.remember("master") is None)
     model = replace(model, secret=master.derived("rotation"))
@@ -95,7 +102,13 @@ def open_service(setup: Setup, make: bool = True) -> Service:
 
 
 def run(
-    service: Service, setup: Setup, door: Door, host: str, port: int, workers: int = 1, browse: str | None = None
+    service: Service,
+    setup: Setup,
+    door: Door,
+    host: str,
+    port: int,
+    workers: int = 1,
+    browse: str | None = None,
 ) -> None:
     """Serve until told to stop; requests that have begun are finished first."""
     import uvicorn
@@ -117,7 +130,11 @@ def run(
         uvicorn.run(create_app(service, door), **options)
         return
     service.store.close()
-    plain = {**asdict(setup), "folder": str(setup.folder), "model": setup.model and str(setup.model)}
+    plain = {
+        **asdict(setup),
+        "folder": str(setup.folder),
+        "model": setup.model and str(setup.model),
+    }
     os.environ[SETUP] = json.dumps({"setup": plain, "door": asdict(door)})
     if "timeout_worker_healthcheck" in inspect.signature(uvicorn.run).parameters:
         options["timeout_worker_healthcheck"] = 60  # one that is busy with its model is not dead
@@ -158,7 +175,10 @@ def say_what_is_in_order(setup: Setup, say: Callable[[str], Any]) -> int:
             say(f"WRONG    {what}: {' '.join(str(error).split())}")
 
     def new() -> bool:
-        return open_store(setup).remember("master") is None and not (setup.folder / "master.key").exists()
+        return (
+            open_store(setup).remember("master") is None
+            and not (setup.folder / "master.key").exists()
+        )
 
     def master() -> str:
         outside = "better from outside: MVPLDA_MASTER_KEY"
@@ -174,13 +194,19 @@ def say_what_is_in_order(setup: Setup, say: Callable[[str], Any]) -> int:
         store = open_store(setup)
         store.ping()
         names = store.key_names()
-        apart = "apart" if store.key_engine is not store.engine else "in the same database, and so in its back-ups"
+        apart = (
+            "apart"
+            if store.key_engine is not store.engine
+            else "in the same database, and so in its back-ups"
+        )
         return f"{store.engine.dialect.name}, tables of version {SCHEMA}, {len(names)} API keys; data keys are {apart}"
 
     def model() -> str:
         found = load_model(setup.model, setup.extractors or None)
         notice = found.about.get("notice")
-        return f"{found.version} with {found.extractor_name or 'no extractor'}" + (f". {notice}" if notice else "")
+        return f"{found.version} with {found.extractor_name or 'no extractor'}" + (
+            f". {notice}" if notice else ""
+        )
 
     def together() -> str:
         if MASTER not in os.environ and new():
@@ -188,6 +214,11 @@ def say_what_is_in_order(setup: Setup, say: Callable[[str], Any]) -> int:
         service = open_service(setup, make=False)
         return f"{service.count()} profiles, {service.count('stale')} of them stale"
 
-    for what, at in (("master key", master), ("database", database), ("model", model), ("service", together)):
+    for what, at in (
+        ("master key", master),
+        ("database", database),
+        ("model", model),
+        ("service", together),
+    ):
         look(what, at)
     return int(wrong)

@@ -31,13 +31,17 @@ BUSY_S = 20
 tables = sa.MetaData()
 key_tables = sa.MetaData()
 
-meta = sa.Table("meta", tables, Column("name", Text, primary_key=True), Column("value", Text, nullable=False))
+meta = sa.Table(
+    "meta", tables, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
+)
 profiles = sa.Table(
     "profiles",
     tables,
     Column("id", Text, primary_key=True),
     Column("user_id", Text),
-    Column("state", Text, nullable=False),  # created, enrolling, enrolled, opted_out, deleted; the others follow
+    Column(
+        "state", Text, nullable=False
+    ),  # created, enrolling, enrolled, opted_out, deleted; the others follow
     Column("phrases", Text, nullable=False),  # JSON: {label: text}
     Column("consent", Text),
     Column("version", Integer, nullable=False),
@@ -175,7 +179,9 @@ class Store:
                 connection.exec_driver_sql("SELECT pg_advisory_xact_lock(7215843)")
             found = None
             if sa.inspect(connection).has_table(meta.name):
-                found = connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar()
+                found = connection.execute(
+                    sa.select(meta.c.value).where(meta.c.name == "schema")
+                ).scalar()
             before = SCHEMA if found is None else int(found)
             if before > SCHEMA:
                 raise FileFormatError(
@@ -227,23 +233,33 @@ class Store:
         row = {"hash": key_hash(key), "name": name, "role": role, "created": time.time()}
         with self.write() as connection:
             connection.execute(api_keys.delete().where(api_keys.c.name == name))
-            same = connection.execute(sa.select(api_keys.c.name).where(api_keys.c.hash == row["hash"])).scalar()
+            same = connection.execute(
+                sa.select(api_keys.c.name).where(api_keys.c.hash == row["hash"])
+            ).scalar()
             if same is not None:
-                raise ParameterError(f"the API key of {name!r} is that of {same!r} already: each has one of its own")
+                raise ParameterError(
+                    f"the API key of {name!r} is that of {same!r} already: each has one of its own"
+                )
             connection.execute(api_keys.insert().values(**row))
         return key
 
     def drop_api_key(self, name: str) -> bool:
         with self.write() as connection:
-            return bool(connection.execute(api_keys.delete().where(api_keys.c.name == name)).rowcount)
+            return bool(
+                connection.execute(api_keys.delete().where(api_keys.c.name == name)).rowcount
+            )
 
     def key_names(self) -> list[str]:
         with self.read() as connection:
-            return list(connection.execute(sa.select(api_keys.c.name).order_by(api_keys.c.name)).scalars())
+            return list(
+                connection.execute(sa.select(api_keys.c.name).order_by(api_keys.c.name)).scalars()
+            )
 
     def find_caller(self, key: str) -> Caller | None:
         with self.read() as connection:
-            query = sa.select(api_keys.c.name, api_keys.c.role).where(api_keys.c.hash == key_hash(key))
+            query = sa.select(api_keys.c.name, api_keys.c.role).where(
+                api_keys.c.hash == key_hash(key)
+            )
             row = connection.execute(query).first()
         return None if row is None else Caller(row[0], row[1])
 
@@ -255,7 +271,9 @@ class Store:
 
     def get_key(self, profile: str) -> bytes | None:
         with self.key_engine.connect() as connection:
-            row = connection.execute(sa.select(data_keys.c.wrapped).where(data_keys.c.profile == profile)).first()
+            row = connection.execute(
+                sa.select(data_keys.c.wrapped).where(data_keys.c.profile == profile)
+            ).first()
         return None if row is None else bytes(row[0])
 
     def destroy_key(self, profile: str, connection: Connection | None = None) -> None:
@@ -273,7 +291,11 @@ class Store:
         query = query if names is None else query.where(among(data_keys.c.profile, names))
         wanted = None if names is None else set(names)
         with self.key_engine.connect() as connection:
-            return {name: bytes(key) for name, key in connection.execute(query) if wanted is None or name in wanted}
+            return {
+                name: bytes(key)
+                for name, key in connection.execute(query)
+                if wanted is None or name in wanted
+            }
 
     def settle_files(self) -> None:
         """Bring SQLite's files up to date, for the log of changes still has what was erased.
@@ -283,7 +305,11 @@ class Store:
         for engine in {self.engine, self.key_engine}:
             if engine.dialect.name == "sqlite":
                 with _WRITERS[engine], closing(engine.raw_connection()) as connection:
-                    for pragma in ("busy_timeout=200", "wal_checkpoint(TRUNCATE)", f"busy_timeout={1000 * BUSY_S}"):
+                    for pragma in (
+                        "busy_timeout=200",
+                        "wal_checkpoint(TRUNCATE)",
+                        f"busy_timeout={1000 * BUSY_S}",
+                    ):
                         connection.cursor().execute(f"PRAGMA {pragma}").fetchall()
 
     # -- back-up -------------------------------------------------------------
@@ -293,15 +319,24 @@ class Store:
         from ..persistence import atomic_write
 
         count = 0
-        with atomic_write(path) as (place,), place.open("wb") as file, self.engine.connect() as connection:
+        with (
+            atomic_write(path) as (place,),
+            place.open("wb") as file,
+            self.engine.connect() as connection,
+        ):
             os.chmod(place, 0o600)
-            file.write((json.dumps({"mvplda": "backup", "schema": SCHEMA, "at": time.time()}) + "\n").encode())
+            file.write(
+                (
+                    json.dumps({"mvplda": "backup", "schema": SCHEMA, "at": time.time()}) + "\n"
+                ).encode()
+            )
             for table in tables.sorted_tables:
                 if table is answers:  # of use for a day, and full of names
                     continue
                 for row in connection.execute(table.select()).mappings():
                     plain = {
-                        k: {"hex": bytes(v).hex()} if isinstance(v, (bytes, memoryview)) else v for k, v in row.items()
+                        k: {"hex": bytes(v).hex()} if isinstance(v, (bytes, memoryview)) else v
+                        for k, v in row.items()
                     }
                     file.write((json.dumps([table.name, plain]) + "\n").encode())
                     count += 1
@@ -330,22 +365,44 @@ class Store:
             gone: set[str] = set()
             for line in file:
                 name, row = json.loads(line)
-                if (name, row.get("name")) == ("meta", "schema"):  # the tables are of this version, not of the copy's
+                if (name, row.get("name")) == (
+                    "meta",
+                    "schema",
+                ):  # the tables are of this version, not of the copy's
                     row["value"] = str(SCHEMA)
-                row = {k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()}
-                if (name, row.get("name")) == ("meta", "master") and master not in (None, row["value"]):
+                row = {
+                    k: bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for k, v in row.items()
+                }
+                if (name, row.get("name")) == ("meta", "master") and master not in (
+                    None,
+                    row["value"],
+                ):
                     raise ParameterError(
                         "the back-up is of a service with another master key: bring that one along, from wherever it is"
                     )
-                if name == "profiles" and row["id"] not in keys and row["state"] not in ("opted_out", "deleted"):
+                if (
+                    name == "profiles"
+                    and row["id"] not in keys
+                    and row["state"] not in ("opted_out", "deleted")
+                ):
                     gone.add(row["id"])
-                    row |= {"state": "deleted", "user_id": None, "phrases": "{}", "consent": None, "enrollments": 0}
-                if name == "answers" or (name in ("templates", "enrollments", "marks") and row["profile"] in gone):
+                    row |= {
+                        "state": "deleted",
+                        "user_id": None,
+                        "phrases": "{}",
+                        "consent": None,
+                        "enrollments": 0,
+                    }
+                if name == "answers" or (
+                    name in ("templates", "enrollments", "marks") and row["profile"] in gone
+                ):
                     continue
                 connection.execute(tables.tables[name].insert().values(**row))
                 count += 1
             if self.engine.dialect.name == "postgresql":
-                connection.exec_driver_sql("SELECT setval('audit_id_seq', (SELECT coalesce(max(id), 1) FROM audit))")
+                connection.exec_driver_sql(
+                    "SELECT setval('audit_id_seq', (SELECT coalesce(max(id), 1) FROM audit))"
+                )
         return count, len(gone)
 
 
@@ -355,19 +412,32 @@ def connect(url: str, pool: int) -> Engine:
         url = "postgresql+psycopg://" + url.partition("://")[2]
     kind = url.partition(":")[0].partition("+")[0]
     if kind not in ("sqlite", "postgresql"):
-        raise ParameterError(f"a database is sqlite:///FILE or postgresql://...; got one of {kind!r}")
+        raise ParameterError(
+            f"a database is sqlite:///FILE or postgresql://...; got one of {kind!r}"
+        )
     if kind == "postgresql":
         need("psycopg")
-        return sa.create_engine(url, pool_size=pool, max_overflow=pool, pool_pre_ping=True, pool_timeout=10)
-    engine = sa.create_engine(url, pool_size=pool, max_overflow=pool, connect_args={"timeout": BUSY_S})
+        return sa.create_engine(
+            url, pool_size=pool, max_overflow=pool, pool_pre_ping=True, pool_timeout=10
+        )
+    engine = sa.create_engine(
+        url, pool_size=pool, max_overflow=pool, connect_args={"timeout": BUSY_S}
+    )
     if engine.url.database and not engine.url.database.startswith((":", "file:")):
         # made before SQLite makes it, for its owner alone; the files beside it take after it
         os.close(os.open(engine.url.database, os.O_RDWR | os.O_CREAT, 0o600))
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: Any) -> None:
-        connection.isolation_level = None  # transactions are begun below, and not by the driver's guess
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+        connection.isolation_level = (
+            None  # transactions are begun below, and not by the driver's guess
+        )
+        for pragma in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "secure_delete=ON",
+        ):
             connection.execute(f"PRAGMA {pragma}").close()
 
     @sa.event.listens_for(engine, "begin")

@@ -31,12 +31,16 @@ class Templates(Desk):
         if wrapped is None:
             with self.store.read() as connection:
                 state = self._row(connection, name)["state"]
-            raise Problem(409, "state", f"the profile is {state}: nothing is kept of it", state=state)
+            raise Problem(
+                409, "state", f"the profile is {state}: nothing is kept of it", state=state
+            )
         return self.vault.unwrap(wrapped, name)
 
     def _cells(self, connection: Connection, name: str, key: bytes) -> list[Cell]:
         found = []
-        for row in connection.execute(sa.select(templates).where(templates.c.profile == name)).mappings():
+        for row in connection.execute(
+            sa.select(templates).where(templates.c.profile == name)
+        ).mappings():
             data = self.vault.open(key, bytes(row["total"]), f"{name} {row['phrase']}")
             found.append(Cell(row["phrase"], np.frombuffer(data, "<i8"), row["count"]))
         return found
@@ -45,7 +49,9 @@ class Templates(Desk):
         here = (templates.c.profile == name) & (templates.c.phrase == cell.phrase)
         connection.execute(templates.delete().where(here))
         if cell.count:
-            total = self.vault.seal(key, cell.total.astype("<i8").tobytes(), f"{name} {cell.phrase}")
+            total = self.vault.seal(
+                key, cell.total.astype("<i8").tobytes(), f"{name} {cell.phrase}"
+            )
             row = {"profile": name, "phrase": cell.phrase, "count": cell.count, "total": total}
             connection.execute(templates.insert().values(**row))
 
@@ -57,22 +63,32 @@ class Templates(Desk):
         """What a changed sum makes of the profile."""
         counts = [cell.count for cell in cells]
         most = max(counts, default=0)
-        state = "created" if not most else "enrolled" if most >= self.rules.required else "enrolling"
+        state = (
+            "created" if not most else "enrolled" if most >= self.rules.required else "enrolling"
+        )
         return {"state": state, "enrollments": sum(counts)}
 
     def _kept(self, connection: Connection, name: str) -> Sequence[Any]:
         """Recordings of a profile whose vectors make it anew with the model of today; empty where one is missing."""
-        query = sa.select(enrollments).where(enrollments.c.profile == name).order_by(enrollments.c.number)
+        query = (
+            sa.select(enrollments)
+            .where(enrollments.c.profile == name)
+            .order_by(enrollments.c.number)
+        )
         rows = connection.execute(query).mappings().all()
         source = self._model().extractor_name
-        return [] if any(row["vector"] is None or row["extractor"] != source for row in rows) else rows
+        return (
+            [] if any(row["vector"] is None or row["extractor"] != source for row in rows) else rows
+        )
 
     def _again(self, connection: Connection, row: dict[str, Any], key: bytes) -> dict[str, Any]:
         """Enrol kept vectors once more, with the model of today."""
         model, name = self._model(), row["id"]
         kept = self._kept(connection, name)
         if not kept:
-            said = "the extractor or the model has changed since: reset the profile, and enrol again"
+            said = (
+                "the extractor or the model has changed since: reset the profile, and enrol again"
+            )
             raise Problem(409, "model-changed", said, state="stale")
         sums: dict[str, Cell] = {}
         for entry in kept:
@@ -92,7 +108,11 @@ class Templates(Desk):
 
     def _made_with(self) -> dict[str, Any]:
         model = self._model()
-        return {"model": model.store_version, "model_version": model.version, "extractor": model.extractor_name}
+        return {
+            "model": model.store_version,
+            "model_version": model.version,
+            "extractor": model.extractor_name,
+        }
 
     # -- sound that comes again ------------------------------------------------------
 
@@ -100,11 +120,17 @@ class Templates(Desk):
         if not heard.digest:
             return False
         mark, vector = self.vault.mark(name, heard.digest), self._vector(heard)
-        if connection.execute(sa.select(marks.c.at).where(marks.c.profile == name, marks.c.mark == mark)).first():
+        if connection.execute(
+            sa.select(marks.c.at).where(marks.c.profile == name, marks.c.mark == mark)
+        ).first():
             return True
-        query = sa.select(enrollments.c.number, enrollments.c.vector).where(enrollments.c.profile == name)
+        query = sa.select(enrollments.c.number, enrollments.c.vector).where(
+            enrollments.c.profile == name
+        )
         for number, sealed in connection.execute(query.where(enrollments.c.vector.is_not(None))):
-            other = np.frombuffer(self.vault.open(key, bytes(sealed), f"{name} {number}"), dtype="<f4")
+            other = np.frombuffer(
+                self.vault.open(key, bytes(sealed), f"{name} {number}"), dtype="<f4"
+            )
             if len(other) == len(vector) and cosine(other, vector) > NEAR:
                 return True
         return False

@@ -53,11 +53,17 @@ class Verification(Templates):
                 if self._state(row) == "stale":
                     row = self._again(connection, row, key)
                 # a phrase counts from as many takes on as were wanted
-                cells = [cell for cell in self._cells(connection, name, key) if cell.count >= self.rules.required]
+                cells = [
+                    cell
+                    for cell in self._cells(connection, name, key)
+                    if cell.count >= self.rules.required
+                ]
                 own = {cell.phrase for cell in cells} | self._known()
                 if any(self._is_copy(connection, name, key, one) for one in heard):
                     reason = "suspected_replay"
-                elif not cells or not set(wanted or ()) <= own:  # none: more takes are wanted than once were
+                elif (
+                    not cells or not set(wanted or ()) <= own
+                ):  # none: more takes are wanted than once were
                     reason = "not_enrolled"
             # the most suspicious of what the caller says, and of what was heard here: the lowest
             llrs = (ask.countermeasure, *(one.countermeasure for one in heard))
@@ -78,7 +84,10 @@ class Verification(Templates):
                 self._mark(connection, name, one)
             kept = {k: v for k, v in said.items() if k not in ("resultId", "quality")}
             self._note(connection, caller, "verify", name, result, kept)
-        log.info("verify", extra={"resultId": result, "decision": decision, "reason": reason, "profile": name})
+        log.info(
+            "verify",
+            extra={"resultId": result, "decision": decision, "reason": reason, "profile": name},
+        )
         return said
 
     def challenge(self, name: str, count: int, caller: Caller) -> dict[str, Any]:
@@ -90,31 +99,52 @@ class Verification(Templates):
                 row = self._again(connection, row, self._data_key(name))
             state = self._state(row)
             if state != "enrolled":
-                raise Problem(409, "state", f"the profile is {state}: only enrolled ones are challenged", state=state)
+                raise Problem(
+                    409,
+                    "state",
+                    f"the profile is {state}: only enrolled ones are challenged",
+                    state=state,
+                )
             enough = (templates.c.profile == name) & (templates.c["count"] >= self.rules.required)
             ready = set(connection.execute(sa.select(templates.c.phrase).where(enough)).scalars())
-            texts = {label: text for label, text in json.loads(row["phrases"]).items() if label in ready}
+            texts = {
+                label: text for label, text in json.loads(row["phrases"]).items() if label in ready
+            }
             if self.model is not None and self.model.known:
                 texts = {**self.model.texts, **texts}
-            own = sa.select(challenges.c.id, challenges.c.phrases).where(challenges.c.profile == name)
+            own = sa.select(challenges.c.id, challenges.c.phrases).where(
+                challenges.c.profile == name
+            )
             drawn = connection.execute(own.order_by(challenges.c.created.desc())).first()
-            said = connection.execute(own.where(challenges.c.used > 0).order_by(challenges.c.used.desc())).first()
+            said = connection.execute(
+                own.where(challenges.c.used > 0).order_by(challenges.c.used.desc())
+            ).first()
             # what was accepted last is not asked for, however often one asks; what was drawn last, if others remain
-            fresh = [label for label in texts if said is None or label not in json.loads(said.phrases)]
-            rest = [label for label in fresh if drawn is None or label not in json.loads(drawn.phrases)]
+            fresh = [
+                label for label in texts if said is None or label not in json.loads(said.phrases)
+            ]
+            rest = [
+                label for label in fresh if drawn is None or label not in json.loads(drawn.phrases)
+            ]
             fresh = rest if len(rest) >= count or said is None else fresh
             if len(texts) < 2 or len(fresh) < count:
-                few = (
-                    f"there are {len(texts)} phrases to choose from, too few for {count} that differ from the last ones"
-                )
+                few = f"there are {len(texts)} phrases to choose from, too few for {count} that differ from the last ones"  # noqa: E501
                 raise Problem(409, "too-few-phrases", f"{few}: enrol more phrases")
             chosen = secrets.SystemRandom().sample(sorted(fresh), count)
             made, expires = secrets.token_hex(16), now + self.rules.challenge_s
             old = challenges.c.expires < now - DAY
-            others = (challenges.c.profile == name) & (challenges.c.id != (said.id if said is not None else ""))
+            others = (challenges.c.profile == name) & (
+                challenges.c.id != (said.id if said is not None else "")
+            )
             never = challenges.c.used.is_(None) | (challenges.c.used < 0)
             connection.execute(challenges.delete().where(old & (never | others)))
-            new = {"id": made, "profile": name, "phrases": json.dumps(chosen), "created": now, "expires": expires}
+            new = {
+                "id": made,
+                "profile": name,
+                "phrases": json.dumps(chosen),
+                "created": now,
+                "expires": expires,
+            }
             connection.execute(challenges.insert().values(**new, used=None))
             self._note(connection, caller, "challenge", name)
         asked = [texts[label] for label in chosen]
@@ -123,8 +153,17 @@ class Verification(Templates):
     def line(self) -> dict[str, Any]:
         """Where the line is drawn, where a call says nothing about it."""
         point = self._point(Ask(), spoof=None if self.countermeasure is None else 0.0)
-        line = {"threshold": point.threshold, "rejectThreshold": point.reject, "far": self.far(), "prior": point.prior}
-        return {**line, "weights": dict(self.rules.weights), "countermeasure": self.countermeasure is not None}
+        line = {
+            "threshold": point.threshold,
+            "rejectThreshold": point.reject,
+            "far": self.far(),
+            "prior": point.prior,
+        }
+        return {
+            **line,
+            "weights": dict(self.rules.weights),
+            "countermeasure": self.countermeasure is not None,
+        }
 
     def far(self, mode: Mode = "enrolled") -> float:
         """The share of false acceptances that is wanted where a call says nothing."""
@@ -139,27 +178,43 @@ class Verification(Templates):
             said = f"after {row['failures']} rejections the profile is locked for a while"
             raise Problem(429, "locked", said, wait=until - self.clock())
 
-    def _wanted(self, connection: Connection, row: Mapping[str, Any], ask: Ask, count: int) -> list[str] | None:
+    def _wanted(
+        self, connection: Connection, row: Mapping[str, Any], ask: Ask, count: int
+    ) -> list[str] | None:
         """Labels of the phrases that were asked for; None: any of the enrolled ones. A challenge is used up by this."""
         wanted: list[str] | None = None if ask.phrase is None else [self._label(ask.phrase)]
         if ask.challenge is not None:
-            found = connection.execute(sa.select(challenges).where(challenges.c.id == ask.challenge)).mappings().first()
+            found = (
+                connection.execute(sa.select(challenges).where(challenges.c.id == ask.challenge))
+                .mappings()
+                .first()
+            )
             if found is None or found["profile"] != row["id"]:
                 raise Problem(404, "not-found", "there is no such challenge of this profile")
             here = (challenges.c.id == ask.challenge) & challenges.c.used.is_(None)
-            if not connection.execute(challenges.update().where(here).values(used=-self.clock())).rowcount:
-                raise Problem(409, "challenge-used", "the challenge was answered already: ask for another")
+            if not connection.execute(
+                challenges.update().where(here).values(used=-self.clock())
+            ).rowcount:
+                raise Problem(
+                    409, "challenge-used", "the challenge was answered already: ask for another"
+                )
             if found["expires"] < self.clock():
                 raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
             wanted = json.loads(found["phrases"])
         if wanted is None and count > 1:
-            raise Problem(422, "recordings", "several recordings are answers to a challenge of as many phrases")
+            raise Problem(
+                422,
+                "recordings",
+                "several recordings are answers to a challenge of as many phrases",
+            )
         if wanted is not None and count != len(wanted):
             asked = f"{len(wanted)} phrases were asked for: send as many recordings, in their order; got {count}"
             raise Problem(422, "recordings", asked)
         return wanted
 
-    def _obstacle(self, connection: Connection, row: Mapping[str, Any], heard: Sequence[Heard]) -> str | None:
+    def _obstacle(
+        self, connection: Connection, row: Mapping[str, Any], heard: Sequence[Heard]
+    ) -> str | None:
         """Why nothing can be decided, whatever was said."""
         state = self._state(row)
         if state in ("opted_out", "expired"):
@@ -173,10 +228,20 @@ class Verification(Templates):
     def _point(self, ask: Ask, mode: Mode = "enrolled", spoof: float | None = None) -> Point:
         model, far = self.model, ask.far
         # errors were measured without spoofs, and with other kinds of impostors as many of each
-        measured = model is not None and spoof is None and len({self.rules.weights[kind] for kind in KINDS[1:]}) == 1
+        measured = (
+            model is not None
+            and spoof is None
+            and len({self.rules.weights[kind] for kind in KINDS[1:]}) == 1
+        )
         # a mode that was not measured has the line of enrolled phrases, and no figures
-        errors = None if model is None or not measured else model.errors.get(mode, model.errors.get("enrolled"))
-        if far is None and ask.prior is None:  # a wish: where it cannot be shown, the least that can
+        errors = (
+            None
+            if model is None or not measured
+            else model.errors.get(mode, model.errors.get("enrolled"))
+        )
+        if (
+            far is None and ask.prior is None
+        ):  # a wish: where it cannot be shown, the least that can
             points = () if errors is None else errors.points
             far = max([self.far(mode), *sorted(point["wantedFar"] for point in points)[:1]])
         try:
@@ -235,7 +300,9 @@ class Verification(Templates):
             "notice": self._model().about.get("notice"),
         }
 
-    def _settle(self, connection: Connection, row: Mapping[str, Any], decision: str, ask: Ask, now: float) -> None:
+    def _settle(
+        self, connection: Connection, row: Mapping[str, Any], decision: str, ask: Ask, now: float
+    ) -> None:
         """What a decision leaves behind: failures in a row and a lock, or a profile that was used."""
         changes: dict[str, Any] = {}
         if decision == "reject":
@@ -246,6 +313,10 @@ class Verification(Templates):
         elif decision == "accept":
             changes = {"failures": 0, "locked_until": None, "last_used": now}
             if ask.challenge is not None:
-                connection.execute(challenges.update().where(challenges.c.id == ask.challenge).values(used=now))
+                connection.execute(
+                    challenges.update().where(challenges.c.id == ask.challenge).values(used=now)
+                )
         if changes:
-            connection.execute(profiles.update().where(profiles.c.id == row["id"]).values(**changes))
+            connection.execute(
+                profiles.update().where(profiles.c.id == row["id"]).values(**changes)
+            )

@@ -38,7 +38,11 @@ class Metrics:
         with self._lock:
             for name in sorted({name for name, _ in self._counts}):
                 lines.append(f"# TYPE {name} counter")
-                lines += [f"{n}{_braces(found)} {value:g}" for (n, found), value in self._counts.items() if n == name]
+                lines += [
+                    f"{n}{_braces(found)} {value:g}"
+                    for (n, found), value in self._counts.items()
+                    if n == name
+                ]
             for name in sorted({name for name, _ in self._times}):
                 lines.append(f"# TYPE {name} histogram")
                 for (n, found), cells in self._times.items():
@@ -70,7 +74,12 @@ def _braces(*parts: str) -> str:
 class JsonLines(logging.Formatter):
     """A line of JSON a record; what a call gives as extra stands beside the message."""
 
-    PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+    PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {
+        "message",
+        "asctime",
+        "taskName",
+        "color_message",
+    }
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {

@@ -13,7 +13,18 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 
@@ -72,7 +83,9 @@ class Settings:
         known = cls._declared()
         unknown = sorted(set(values) - set(known))
         if unknown:
-            raise ParameterError(f"{cls.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}")
+            raise ParameterError(
+                f"{cls.__name__} has no setting {unknown[0]!r}; it has {', '.join(known)}"
+            )
         if start is None:
             return cls(**values)
         merged = {
@@ -117,7 +130,9 @@ def section(name: str) -> Iterator[None]:
         yield
     except ParameterError as error:
         text = str(error)
-        raise ParameterError(f"[{name}.{text[1:]}" if text.startswith("[") else f"[{name}] {text}") from error
+        raise ParameterError(
+            f"[{name}.{text[1:]}" if text.startswith("[") else f"[{name}] {text}"
+        ) from error
 
 
 @cache
@@ -155,9 +170,14 @@ def _checked(name: str, value: Any, hint: Any) -> Any:
         raise ParameterError(f"{name} is {word}; got {value!r}")
     if get_origin(hint) is tuple:
         inner = [part for part in get_args(hint) if part is not Ellipsis]
-        return tuple(_checked(f"{name}.{i}", item, inner[min(i, len(inner) - 1)]) for i, item in enumerate(value))
+        return tuple(
+            _checked(f"{name}.{i}", item, inner[min(i, len(inner) - 1)])
+            for i, item in enumerate(value)
+        )
     if get_origin(hint) in _TABLES:
-        return {key: _checked(f"{name}.{key}", item, get_args(hint)[1]) for key, item in value.items()}
+        return {
+            key: _checked(f"{name}.{key}", item, get_args(hint)[1]) for key, item in value.items()
+        }
     return hint(value) if hint in (bool, int, float) else value
 
 
@@ -167,7 +187,11 @@ _TABLES = (Mapping, dict)
 def _fits(value: Any, hint: Any) -> tuple[bool, str]:
     """Whether a value is of a type, and the type in words."""
     logical = isinstance(value, (bool, np.bool_))
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not logical and math.isfinite(value)
+    number = (
+        isinstance(value, (int, float, np.integer, np.floating))
+        and not logical
+        and math.isfinite(value)
+    )
     if hint is bool:
         return logical, "true or false"
     if hint is int:

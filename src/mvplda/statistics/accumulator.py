@@ -19,7 +19,15 @@ from scipy.linalg.blas import dsyrk
 from .._typing import A, A_co, AnyArray, Array, IntArray, Names
 from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import ViewClasses, base_columns, check_view_names, distinct, encode_labels, parts_of, row_keys
+from ..labels import (
+    ViewClasses,
+    base_columns,
+    check_view_names,
+    distinct,
+    encode_labels,
+    parts_of,
+    row_keys,
+)
 
 SecondMoment = Literal["full", "diagonal"]
 OnError = Literal["raise", "skip"]
@@ -108,7 +116,9 @@ class Accumulator(Protocol):
     origin: Array | None
     n: int
 
-    def add(self, X: ArrayLike, codes: Mapping[str, Any], *, on_error: OnError = "raise") -> IntArray:
+    def add(
+        self, X: ArrayLike, codes: Mapping[str, Any], *, on_error: OnError = "raise"
+    ) -> IntArray:
         """Add vectors (n, D) with the class numbers of every view, each (n,).
 
         Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
@@ -134,7 +144,9 @@ def check_origin(origin: Any, dimension: int) -> Array:
 
 
 def not_finite(row: int) -> DataError:
-    return DataError(f"Input X contains NaN or infinity, first in row {row}: remove such vectors or repair them")
+    return DataError(
+        f"Input X contains NaN or infinity, first in row {row}: remove such vectors or repair them"
+    )
 
 
 def too_large(first: int, n: int, dtype: object) -> DataError:
@@ -208,13 +220,17 @@ class HostAccumulator:
         vectors = as_vectors(X)
         n, dimension = vectors.shape
         if dimension != self.dimension:
-            raise DataError(f"the vectors have width {dimension}; those before have {self.dimension}")
+            raise DataError(
+                f"the vectors have width {dimension}; those before have {self.dimension}"
+            )
         for view in self.views:
             if len(codes[view]) != n:
                 raise LabelError(f"there are {n} vectors and {len(codes[view])} labels of {view!r}")
         rows = max(256, BLOCK_BYTES // (vectors.itemsize * dimension))
         shift = self._shift(vectors[:rows])
-        if self._space.dtype != shift.dtype or len(self._space) < min(rows, n):  # kept: new pages take time
+        if self._space.dtype != shift.dtype or len(self._space) < min(
+            rows, n
+        ):  # kept: new pages take time
             self._space = np.empty((min(rows, n), dimension), dtype=shift.dtype)
         bad: list[IntArray] = []
         for start in range(0, n, rows):
@@ -243,7 +259,9 @@ class HostAccumulator:
         if len(left_out) < n:
             kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
             for (k, l), pairs in self._pairs.items():
-                pairs.add(kept[k], kept[l], None if weights is None else np.delete(weights, left_out))
+                pairs.add(
+                    kept[k], kept[l], None if weights is None else np.delete(weights, left_out)
+                )
         self._rows += n
         return left_out
 
@@ -266,7 +284,11 @@ class HostAccumulator:
         return np.asarray(block.T @ block)
 
     def _add_block(
-        self, block: Names, squares: Names, numbers: Sequence[IntArray], weights: Array | None = None
+        self,
+        block: Names,
+        squares: Names,
+        numbers: Sequence[IntArray],
+        weights: Array | None = None,
     ) -> None:
         self._scatter += squares
         for sums, number in zip(self._classes, numbers, strict=True):
@@ -275,8 +297,13 @@ class HostAccumulator:
 
     def result(self) -> Sums:
         counts, sums = zip(*((found.counts, found.sums) for found in self._classes), strict=True)
-        pairs = {(k, l): met.table((len(counts[k]), len(counts[l]))) for (k, l), met in self._pairs.items()}
-        scatter = self._scatter if self.second_moment == "diagonal" else _both_triangles(self._scatter)
+        pairs = {
+            (k, l): met.table((len(counts[k]), len(counts[l])))
+            for (k, l), met in self._pairs.items()
+        }
+        scatter = (
+            self._scatter if self.second_moment == "diagonal" else _both_triangles(self._scatter)
+        )
         found = Sums(self.n, sums[0].sum(axis=0), scatter, counts, sums, pairs)
         self._begin()
         return found
@@ -300,7 +327,9 @@ class _ClassSums:
             which, codes, _ = distinct(codes)
         if size > len(self.counts):
             room = max(size, len(self.counts) + len(self.counts) // 4)
-            self.counts.resize(room, refcheck=False)  # large arrays grow where they are, without a copy
+            self.counts.resize(
+                room, refcheck=False
+            )  # large arrays grow where they are, without a copy
             self.sums.resize((room, self.sums.shape[1]), refcheck=False)
         counts = np.bincount(codes, weights)
         each = np.ones(n, dtype=block.dtype) if weights is None else weights
@@ -320,7 +349,9 @@ class _Pairs:
     def add(self, a: IntArray, b: IntArray, weights: Array | None = None) -> None:
         rows, columns = int(a.max()) + 1, int(b.max()) + 1
         keys = a * columns + b
-        if rows * columns <= 8 * len(a):  # of a small table every place is counted, which is faster than sorting
+        if rows * columns <= 8 * len(
+            a
+        ):  # of a small table every place is counted, which is faster than sorting
             every = np.bincount(keys)
             cells = np.flatnonzero(every)
             numbers = every[cells] if weights is None else np.bincount(keys, weights)[cells]
@@ -341,7 +372,10 @@ class _Pairs:
         order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
         keys = keys[order]
         first = np.flatnonzero(np.diff(keys, prepend=-1))
-        self.keys, self.numbers = [keys[first]], [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
+        self.keys, self.numbers = (
+            [keys[first]],
+            [np.add.reduceat(np.concatenate(self.numbers)[order], first)],
+        )
         self.pending, self.settled = 0, len(first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
@@ -382,7 +416,9 @@ class GrowingClasses:
         codes = {column: self._names[column].number(labels[column]) for column in self.columns}
         for view, cells in self._cells.items():
             parts = parts_of(view)
-            codes[view] = cells.number([codes[p] for p in parts], [len(self._names[p]) for p in parts])
+            codes[view] = cells.number(
+                [codes[p] for p in parts], [len(self._names[p]) for p in parts]
+            )
         return codes
 
     def sorted(self) -> tuple[dict[str, ViewClasses], dict[str, IntArray]]:
@@ -395,7 +431,9 @@ class GrowingClasses:
             ranks[column] = np.empty_like(order[column])
             ranks[column][order[column]] = np.arange(len(order[column]))
         for view, cells in self._cells.items():
-            table = np.stack([ranks[p][cells.column(i)] for i, p in enumerate(parts_of(view))], axis=1)
+            table = np.stack(
+                [ranks[p][cells.column(i)] for i, p in enumerate(parts_of(view))], axis=1
+            )
             order[view] = np.lexsort(table.T[::-1])
             classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, table[order[view]])
         return classes, order
@@ -403,7 +441,9 @@ class GrowingClasses:
 
 def kind_of(names: Names) -> str:
     """What the names of classes are, in a word."""
-    return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(names.dtype.kind, "numbers")
+    return {"U": "text", "S": "bytes", "M": "dates", "m": "durations"}.get(
+        names.dtype.kind, "numbers"
+    )
 
 
 class _Names:
@@ -441,7 +481,9 @@ class _Names:
         """Number the names at some places, the new ones after all that are known."""
         self.kinds.add(kind_of(names))
         if len(self.kinds) > 1:
-            raise LabelError(f"labels of {self.column!r} are {' and '.join(sorted(self.kinds))}: give them one type")
+            raise LabelError(
+                f"labels of {self.column!r} are {' and '.join(sorted(self.kinds))}: give them one type"
+            )
         values = names[fresh].tolist()
         new = [i for i, value in enumerate(values) if value not in self.known]
         for i in new:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 # Time: linear in the classes and cells of all parts, but for a merge of their sorted names.
 
 
-def merge(parts: Sequence[SufficientStatistics], names: Sequence[str] | None = None) -> SufficientStatistics:
+def merge(
+    parts: Sequence[SufficientStatistics], names: Sequence[str] | None = None
+) -> SufficientStatistics:
     """The statistics of all vectors behind the parts; about the origin of the first.
 
     Parameters
@@ -55,22 +57,35 @@ def merge(parts: Sequence[SufficientStatistics], names: Sequence[str] | None = N
     for a, b in first.cooccurrence:
         tables = [part.together(a, b).tocoo() for part in parts]
         rows = np.concatenate([p[a][table.row] for p, table in zip(numbers, tables, strict=True)])
-        columns = np.concatenate([p[b][table.col] for p, table in zip(numbers, tables, strict=True)])
+        columns = np.concatenate(
+            [p[b][table.col] for p, table in zip(numbers, tables, strict=True)]
+        )
         data = np.concatenate([table.data for table in tables])
         shape = (len(classes[a]), len(classes[b]))
         pairs[a, b] = sparse.coo_array((data, (rows, columns)), shape=shape).tocsr()
     return replace(
-        first, n=n, total=total, scatter=scatter, classes=classes, counts=counts, sums=sums, cooccurrence=pairs
+        first,
+        n=n,
+        total=total,
+        scatter=scatter,
+        classes=classes,
+        counts=counts,
+        sums=sums,
+        cooccurrence=pairs,
     )
 
 
 def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -> None:
     if a.dimension != b.dimension:
-        raise DataError(f"statistics of width {a.dimension} and {b.dimension} cannot be added ({which})")
+        raise DataError(
+            f"statistics of width {a.dimension} and {b.dimension} cannot be added ({which})"
+        )
     if set(a.views) != set(b.views):
         raise LabelError(f"statistics of views {a.views} and {b.views} cannot be added ({which})")
     if a.second_moment != b.second_moment:
-        raise ParameterError(f"statistics with full and with diagonal second moments cannot be added ({which})")
+        raise ParameterError(
+            f"statistics with full and with diagonal second moments cannot be added ({which})"
+        )
 
 
 def _merge_classes(
@@ -94,11 +109,15 @@ def _merge_classes(
             continue
         columns = parts_of(view)
         cells = [
-            np.stack([place[c][_cells(part.classes, view)[:, i]] for i, c in enumerate(columns)], axis=1)
+            np.stack(
+                [place[c][_cells(part.classes, view)[:, i]] for i, c in enumerate(columns)], axis=1
+            )
             for part, place in zip(parts, numbers, strict=True)
         ]
         rows = np.concatenate(cells)
-        keys = row_keys([rows[:, i] for i in range(len(columns))], [len(classes[c]) for c in columns])
+        keys = row_keys(
+            [rows[:, i] for i in range(len(columns))], [len(classes[c]) for c in columns]
+        )
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, rows[first])
         ends = np.cumsum([len(c) for c in cells])[:-1]
@@ -124,7 +143,9 @@ def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
 
 
 def _check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> None:
-    kinds = [(kind_of(names), name) for names, name in zip(lists, called, strict=True) if len(names)]
+    kinds = [
+        (kind_of(names), name) for names, name in zip(lists, called, strict=True) if len(names)
+    ]
     for kind, name in kinds[1:]:
         if kind != kinds[0][0]:
             raise LabelError(
@@ -161,7 +182,9 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
     _check_alike(whole, part, "the whole and the part to subtract")
     part = part.about(whole.origin)
     if part.n >= whole.n:
-        raise DataError(f"{part.n} vectors cannot be taken out of {whole.n}: at least one must be left")
+        raise DataError(
+            f"{part.n} vectors cannot be taken out of {whole.n}: at least one must be left"
+        )
     numbers = _places(whole, part)
     counts: dict[str, Array] = {}
     sums: dict[str, Array] = {}
@@ -177,25 +200,33 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
         left = np.abs(sums[view][gone]) > CLOSE * spread * whole.counts[view][gone][:, None]
         if left.any():
             which = class_name(whole, view, int(np.flatnonzero(gone)[left.any(axis=1).argmax()]))
-            raise DataError(f"the vectors to subtract of {which} are not those that were added: their sums differ")
+            raise DataError(
+                f"the vectors to subtract of {which} are not those that were added: their sums differ"
+            )
         kept[view] = np.flatnonzero(~gone)
     pairs = {}
     for a, b in whole.cooccurrence:
         theirs = part.together(a, b).tocoo()
         places = (numbers[a][theirs.row], numbers[b][theirs.col])
         table = whole.cooccurrence[a, b]
-        difference = (table - sparse.coo_array((theirs.data, places), shape=table.shape).tocsr()).tocsr()
+        difference = (
+            table - sparse.coo_array((theirs.data, places), shape=table.shape).tocsr()
+        ).tocsr()
         if difference.nnz and difference.data.min() < 0:
             worst = difference.tocoo()
             at = int(worst.data.argmin())
             which = f"{class_name(whole, a, int(worst.row[at]))} and {class_name(whole, b, int(worst.col[at]))}"
-            raise DataError(f"{-worst.data[at]:.0f} vector(s) too many are to be subtracted of {which} together")
+            raise DataError(
+                f"{-worst.data[at]:.0f} vector(s) too many are to be subtracted of {which} together"
+            )
         difference = difference[kept[a]][:, kept[b]].tocsr()
         difference.eliminate_zeros()
         pairs[a, b] = difference
     scatter = whole.scatter - part.scatter
     if (diagonal_of(scatter) < -CLOSE * whole.n * spread**2).any():
-        raise DataError("the vectors to subtract are not among those that were added: their squares are larger")
+        raise DataError(
+            "the vectors to subtract are not among those that were added: their squares are larger"
+        )
     return replace(
         whole,
         n=whole.n - part.n,
@@ -230,7 +261,11 @@ def _places(whole: SufficientStatistics, part: SufficientStatistics) -> dict[str
     numbers: dict[str, IntArray] = {}
     for column in base_columns(whole.views):
         mine, theirs = whole.classes[column], part.classes[column]
-        named = np.searchsorted(mine.names, theirs.names) if len(mine.names) else np.zeros(len(theirs.names), np.int64)
+        named = (
+            np.searchsorted(mine.names, theirs.names)
+            if len(mine.names)
+            else np.zeros(len(theirs.names), np.int64)
+        )
         if len(theirs.names) and len(mine.names) and kind_of(mine.names) != kind_of(theirs.names):
             raise LabelError(
                 f"classes of view {column!r} are {kind_of(mine.names)}, those to subtract are {kind_of(theirs.names)}"
@@ -255,9 +290,13 @@ def _cell_places(
 ) -> IntArray:
     columns = parts_of(view)
     mine = _cells(whole.classes, view)
-    theirs = np.stack([numbers[c][_cells(part.classes, view)[:, i]] for i, c in enumerate(columns)], axis=1)
+    theirs = np.stack(
+        [numbers[c][_cells(part.classes, view)[:, i]] for i, c in enumerate(columns)], axis=1
+    )
     both = np.concatenate([mine, theirs])
-    keys = row_keys([both[:, i] for i in range(len(columns))], [len(whole.classes[c]) for c in columns])
+    keys = row_keys(
+        [both[:, i] for i in range(len(columns))], [len(whole.classes[c]) for c in columns]
+    )
     order = np.argsort(keys[: len(mine)])
     ordered = keys[: len(mine)][order]
     found = np.minimum(np.searchsorted(ordered, keys[len(mine) :]), len(mine) - 1)
@@ -266,7 +305,9 @@ def _cell_places(
         first = int((~known).argmax())
         cell = zip(columns, theirs[first], strict=True)
         which = " with ".join(class_name(whole, column, int(c)) for column, c in cell)
-        raise LabelError(f"{int((~known).sum())} class(es) of {view!r} to subtract are not there, the first is {which}")
+        raise LabelError(
+            f"{int((~known).sum())} class(es) of {view!r} to subtract are not there, the first is {which}"
+        )
     return order[found]
 
 
@@ -289,7 +330,9 @@ def _same_vectors(whole: SufficientStatistics, part: SufficientStatistics, colum
         distance = np.where(free, np.einsum("nd,nd->n", pool - row, pool - row), np.inf)
         nearest = int(distance.argmin()) if len(distance) else -1
         if nearest < 0 or distance[nearest] > reach:
-            raise LabelError(f"a vector to subtract that has no label of {column!r} is not among those added")
+            raise LabelError(
+                f"a vector to subtract that has no label of {column!r} is not among those added"
+            )
         free[nearest] = False
         found.append(first + nearest)
     return np.array(found, dtype=np.int64)
@@ -315,6 +358,8 @@ def remaining_classes(
     for view in views:
         if ":" in view:
             cells_left = _cells(known, view)[kept[view]]
-            cells_new = np.stack([ranks[c][cells_left[:, i]] for i, c in enumerate(parts_of(view))], axis=1)
+            cells_new = np.stack(
+                [ranks[c][cells_left[:, i]] for i, c in enumerate(parts_of(view))], axis=1
+            )
             classes[view] = replace(known[view], cells=cells_new)
     return classes

@@ -21,7 +21,16 @@ from .._typing import AnyArray, Device, IntArray
 from ..backend import as_device, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import check_view_names
-from .accumulator import OnError, SecondMoment, Sums, amid, check_origin, check_second_moment, not_finite, too_large
+from .accumulator import (
+    OnError,
+    SecondMoment,
+    Sums,
+    amid,
+    check_origin,
+    check_second_moment,
+    not_finite,
+    too_large,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +123,9 @@ class DeviceAccumulator:
         self._rows += n
         return bad
 
-    def _add_block(self, x: Tensor, numbers: Mapping[str, Tensor], moments: Tensor, few: Mapping[str, Tensor]) -> None:
+    def _add_block(
+        self, x: Tensor, numbers: Mapping[str, Tensor], moments: Tensor, few: Mapping[str, Tensor]
+    ) -> None:
         self._moments += moments
         for view, sums in self._sums.items():
             if view in few:
@@ -132,11 +143,17 @@ class DeviceAccumulator:
         tables = {pair: pairs.table() for pair, pairs in self._pairs.items()}
         counts = {k: to_host(found).astype(np.float64) for k, found in self._counts.items()}
         for (k, l), table in tables.items():
-            counts[k], counts[l] = (np.asarray(table.sum(axis=axis), dtype=np.float64) for axis in (1, 0))
-        scatter = (self._moments + self._moments.mT) / 2 if self._moments.ndim == 2 else self._moments
+            counts[k], counts[l] = (
+                np.asarray(table.sum(axis=axis), dtype=np.float64) for axis in (1, 0)
+            )
+        scatter = (
+            (self._moments + self._moments.mT) / 2 if self._moments.ndim == 2 else self._moments
+        )
         sums = tuple(self._sums[view] for view in self.views)
         n, self.n, self._rows = self.n, 0, 0
-        return Sums(n, sums[0].sum(dim=0), scatter, tuple(counts[k] for k in range(len(sums))), sums, tables)
+        return Sums(
+            n, sums[0].sum(dim=0), scatter, tuple(counts[k] for k in range(len(sums))), sums, tables
+        )
 
     def _begin(self, x: Tensor) -> None:
         if self._device is None:
@@ -158,35 +175,57 @@ class DeviceAccumulator:
             for k in range(len(sizes))
             for l in range(k + 1, len(sizes))
         }
-        met = {view for pair in self._pairs for view in pair}  # how often they meet says how many there are
-        self._counts = {k: torch.zeros(size, **there).long() for k, size in enumerate(sizes) if k not in met}
+        met = {
+            view for pair in self._pairs for view in pair
+        }  # how often they meet says how many there are
+        self._counts = {
+            k: torch.zeros(size, **there).long() for k, size in enumerate(sizes) if k not in met
+        }
 
     def _shift(self, x: Tensor) -> Tensor:
         return self._origin.to(x.dtype)
 
     def _numbers(self, view: str, codes: Mapping[str, Any], n: int) -> Tensor:
         if view not in codes:
-            raise LabelError(f"there are no class numbers of view {view!r}, only of {sorted(codes)}")
+            raise LabelError(
+                f"there are no class numbers of view {view!r}, only of {sorted(codes)}"
+            )
         given = codes[view]
-        numbers = (given if is_torch(given) else torch.as_tensor(np.asarray(given))).to(self._device)
+        numbers = (given if is_torch(given) else torch.as_tensor(np.asarray(given))).to(
+            self._device
+        )
         if numbers.ndim != 1 or len(numbers) != n:
-            raise LabelError(f"there are {n} vectors; class numbers of {view!r} have shape {tuple(numbers.shape)}")
+            raise LabelError(
+                f"there are {n} vectors; class numbers of {view!r} have shape {tuple(numbers.shape)}"
+            )
         if numbers.is_floating_point() or numbers.dtype == torch.bool:
             raise LabelError(f"class numbers of {view!r} are whole numbers; got {numbers.dtype}")
         low, high = (int(value) for value in torch.aminmax(numbers))
         if low < 0 or high >= self.sizes[view]:
-            raise LabelError(f"class numbers of {view!r} lie in 0 .. {self.sizes[view] - 1}; got {low} .. {high}")
+            raise LabelError(
+                f"class numbers of {view!r} lie in 0 .. {self.sizes[view] - 1}; got {low} .. {high}"
+            )
         return numbers.long()
 
-    def _products(self, x: Tensor, numbers: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def _products(
+        self, x: Tensor, numbers: Mapping[str, Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Second moments, and sums of views with few classes: products of centred rows."""
         step = max(ROWS, WORK_BYTES // (self.dimension * 4) // ROWS * ROWS)
-        few = {v: torch.zeros_like(self._sums[v]) for v, size in self.sizes.items() if size <= FEW_CLASSES}
+        few = {
+            v: torch.zeros_like(self._sums[v])
+            for v, size in self.sizes.items()
+            if size <= FEW_CLASSES
+        }
         moments = torch.zeros_like(self._moments)
         for start in range(0, len(x), step):
             part = x[start : start + step]
             centred = part - self._shift(part)
-            moments += sum_of_products(centred, centred) if self.second_moment == "full" else sum_of_squares(centred)
+            moments += (
+                sum_of_products(centred, centred)
+                if self.second_moment == "full"
+                else sum_of_squares(centred)
+            )
             for view, sums in few.items():
                 classes = torch.arange(self.sizes[view], device=self._device)
                 one_hot = (numbers[view][start : start + step, None] == classes).to(part.dtype)
@@ -237,7 +276,9 @@ def add_class_sums(sums: Tensor, codes: Tensor, x: Tensor, shift: Tensor) -> Non
             starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
             add_segments(sums, some, shift, order, starts, classes)
         else:
-            sums[classes] += torch.segment_reduce((some[order] - shift).double(), "sum", lengths=lengths, axis=0)
+            sums[classes] += torch.segment_reduce(
+                (some[order] - shift).double(), "sum", lengths=lengths, axis=0
+            )
 
 
 @cache
@@ -249,7 +290,9 @@ def check_tensor(X: Tensor) -> Tensor:
     """Vectors as a float32 or float64 tensor (n, D), detached."""
     assert is_torch(X)
     if X.ndim != 2:
-        raise DataError(f"vectors are a tensor (n, D); got shape {tuple(X.shape)}. Reshape your data to two dimensions")
+        raise DataError(
+            f"vectors are a tensor (n, D); got shape {tuple(X.shape)}. Reshape your data to two dimensions"
+        )
     if X.shape[0] == 0 or X.shape[1] == 0:
         raise DataError(f"there is nothing in vectors of shape {tuple(X.shape)}")
     if X.is_complex():
@@ -271,7 +314,9 @@ class Pairs:
 
     def __init__(self, shape: tuple[int, int], device: Device) -> None:
         self.shape, cells = shape, shape[0] * shape[1]
-        self.dense = torch.zeros(cells, dtype=torch.int64, device=device) if cells <= DENSE_PAIRS else None
+        self.dense = (
+            torch.zeros(cells, dtype=torch.int64, device=device) if cells <= DENSE_PAIRS else None
+        )
         self.keys: list[Tensor] = []
         self.numbers: list[Tensor] = []
         self.settled = 0
@@ -300,4 +345,6 @@ class Pairs:
             keys, numbers = self.keys[0], self.numbers[0]
         rows, columns = to_host(keys // self.shape[1]), to_host(keys % self.shape[1])
         ends = np.searchsorted(rows, np.arange(self.shape[0] + 1))  # the keys are sorted
-        return sparse.csr_array((to_host(numbers).astype(np.float64), columns, ends), shape=self.shape)
+        return sparse.csr_array(
+            (to_host(numbers).astype(np.float64), columns, ends), shape=self.shape
+        )

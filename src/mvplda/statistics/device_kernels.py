@@ -24,7 +24,9 @@ def _segment_kernel(x, shift, order, starts, classes, sums, stride, D, WIDTH: tl
     first, last = tl.load(starts + segment), tl.load(starts + segment + 1)
     for i in range(first, last):
         row = tl.load(order + i)
-        total += (tl.load(x + row * stride + columns, mask=inside, other=0.0) - centre).to(tl.float64)
+        total += (tl.load(x + row * stride + columns, mask=inside, other=0.0) - centre).to(
+            tl.float64
+        )
     place = sums + tl.load(classes + segment) * D + columns
     tl.store(place, tl.load(place, mask=inside, other=0.0) + total, mask=inside)
 

@@ -90,10 +90,16 @@ class SufficientStatistics:
         >>> whole.n, whole.counts["speaker"]
         (6, array([2., 2., 2.]))
         """
-        table = labels if isinstance(labels, LabelTable) else encode_labels(labels, views, missing=missing)
+        table = (
+            labels
+            if isinstance(labels, LabelTable)
+            else encode_labels(labels, views, missing=missing)
+        )
         sizes = {view: len(table.classes[view]) for view in table.views}
         make: Callable[..., Accumulator] = HostAccumulator
-        each: dict[str, Any] = {} if weights is None else {"weights": check_weights(weights, len(table))}
+        each: dict[str, Any] = (
+            {} if weights is None else {"weights": check_weights(weights, len(table))}
+        )
         if is_torch(X):
             if weights is not None:
                 raise ParameterError("weights= is for arrays on the host, not for torch tensors")
@@ -104,7 +110,9 @@ class SufficientStatistics:
         else:
             vectors = as_vectors(X)
         if len(table) != len(vectors):
-            raise LabelError(f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector")
+            raise LabelError(
+                f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector"
+            )
         sums = make(vectors.shape[1], sizes, second_moment=second_moment, origin=origin)
         sums.add(vectors, table.codes, **each)
         return cls.of(sums, table.classes)
@@ -131,15 +139,24 @@ class SufficientStatistics:
         views, found, origin = accumulator.views, accumulator.result(), accumulator.origin
         assert origin is not None
         sizes = {view: len(n) for view, n in zip(views, found.counts, strict=True)}
-        places = {view: np.arange(size) for view, size in sizes.items()} if order is None else dict(order)
+        places = (
+            {view: np.arange(size) for view, size in sizes.items()}
+            if order is None
+            else dict(order)
+        )
         named = _classes_of(views, classes, {view: len(places[view]) for view in views})
         kept = {v: np.flatnonzero(n[places[v]]) for v, n in zip(views, found.counts, strict=True)}
         if any(len(kept[view]) < len(places[view]) for view in views):
             named = remaining_classes(views, named, kept)
-        rows = {v: None if order is None and len(kept[v]) == sizes[v] else places[v][kept[v]] for v in views}
+        rows = {
+            v: None if order is None and len(kept[v]) == sizes[v] else places[v][kept[v]]
+            for v in views
+        }
         sums = {}
         tensors = list(found.sums)
-        found = replace(found, sums=())  # so that only one view's sums are held twice while they are sorted
+        found = replace(
+            found, sums=()
+        )  # so that only one view's sums are held twice while they are sorted
         for view in views:
             own = tensors.pop(0)
             chosen = rows[view]
@@ -152,7 +169,10 @@ class SufficientStatistics:
             to_host(found.total),
             to_host(found.scatter),
             named,
-            {v: n if (some := rows[v]) is None else n[some] for v, n in zip(views, found.counts, strict=True)},
+            {
+                v: n if (some := rows[v]) is None else n[some]
+                for v, n in zip(views, found.counts, strict=True)
+            },
             {v: to_host(own) for v, own in sums.items()} if found.xp is NUMPY else DeviceSums(sums),
             {
                 (views[k], views[l]): _rearranged(table, rows[views[k]], rows[views[l]])
@@ -195,15 +215,27 @@ class SufficientStatistics:
         mean = self.weight / self.n
         if abs(mean - 1) < 1e-12:
             return self, 1.0
-        divided = {v: c / mean for v, c in self.counts.items()}, {v: s / mean for v, s in self.sums.items()}
+        divided = (
+            {v: c / mean for v, c in self.counts.items()},
+            {v: s / mean for v, s in self.sums.items()},
+        )
         pairs = {pair: sparse.csr_array(table / mean) for pair, table in self.cooccurrence.items()}
         total, scatter = self.total / mean, self.scatter / mean
-        return replace(self, total=total, scatter=scatter, counts=divided[0], sums=divided[1], cooccurrence=pairs), mean
+        return replace(
+            self,
+            total=total,
+            scatter=scatter,
+            counts=divided[0],
+            sums=divided[1],
+            cooccurrence=pairs,
+        ), mean
 
     @property
     def variance(self) -> Array:
         """(D,) variance of every column."""
-        return np.maximum(diagonal_of(self.scatter) / self.weight - (self.total / self.weight) ** 2, 0.0)
+        return np.maximum(
+            diagonal_of(self.scatter) / self.weight - (self.total / self.weight) ** 2, 0.0
+        )
 
     @property
     def constant_columns(self) -> IntArray:
@@ -249,14 +281,18 @@ class SufficientStatistics:
             cross = np.outer(shift, self.total)
             scatter = self.scatter + cross + cross.T + self.weight * np.outer(shift, shift)
         sums = {v: self.sums[v] + self.counts[v][:, None] * shift for v in self.views}
-        return replace(self, origin=origin, total=self.total + self.weight * shift, scatter=scatter, sums=sums)
+        return replace(
+            self, origin=origin, total=self.total + self.weight * shift, scatter=scatter, sums=sums
+        )
 
     @property
     def device(self) -> Any:
         """Where the class sums are: a torch device, or None for the host."""
         return self.sums.device if isinstance(self.sums, DeviceSums) else None
 
-    def for_views(self, views: Sequence[str], second_moment: SecondMoment, device: Device = None) -> Sums[AnyArray]:
+    def for_views(
+        self, views: Sequence[str], second_moment: SecondMoment, device: Device = None
+    ) -> Sums[AnyArray]:
         """What EM needs for these views, in this order.
 
         On a torch device they are float64 tensors. Where `device` is None: on the device of the statistics, as
@@ -271,10 +307,19 @@ class SufficientStatistics:
         if second_moment == "full" and self.second_moment == "diagonal":
             raise ParameterError("full noise needs statistics gathered with second_moment='full'")
         scatter = self.scatter if second_moment == "full" else diagonal_of(self.scatter)
-        pairs = {(k, l): self.together(views[k], views[l]) for k in range(len(views)) for l in range(k + 1, len(views))}
-        counts, where = tuple(self.counts[v] for v in views), self.device if device is None else device
+        pairs = {
+            (k, l): self.together(views[k], views[l])
+            for k in range(len(views))
+            for l in range(k + 1, len(views))
+        }
+        counts, where = (
+            tuple(self.counts[v] for v in views),
+            self.device if device is None else device,
+        )
         if where is None:
-            return Sums(self.n, self.total, scatter, counts, tuple(self.sums[v] for v in views), pairs)
+            return Sums(
+                self.n, self.total, scatter, counts, tuple(self.sums[v] for v in views), pairs
+            )
         there = self.sums.tensors if isinstance(self.sums, DeviceSums) else self.sums
         return Sums(
             self.n,
@@ -319,9 +364,13 @@ def check_weights(weights: ArrayLike, n: int) -> Array:
     """Positive numbers, one a vector."""
     each = np.asarray(weights, dtype=np.float64)
     if each.shape != (n,):
-        raise DataError(f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector")
+        raise DataError(
+            f"there are {n} vectors and weights of shape {each.shape}: give one weight a vector"
+        )
     if not (np.isfinite(each) & (each > 0)).all():
-        raise DataError("weights are positive numbers: the noise of a vector is divided by its weight")
+        raise DataError(
+            "weights are positive numbers: the noise of a vector is divided by its weight"
+        )
     return each
 
 
@@ -334,13 +383,19 @@ def _classes_of(
             classes[name] = ViewClasses(np.arange(sizes[name]))
     for view, size in sizes.items():
         if view not in classes or any(part not in classes for part in parts_of(view)):
-            raise LabelError(f"what the classes of {view!r} are is not known: give classes= with its cells and parts")
+            raise LabelError(
+                f"what the classes of {view!r} are is not known: give classes= with its cells and parts"
+            )
         if len(classes[view]) != size:
-            raise LabelError(f"view {view!r} has {size} classes; classes= names {len(classes[view])}")
+            raise LabelError(
+                f"view {view!r} has {size} classes; classes= names {len(classes[view])}"
+            )
     return classes
 
 
-def _rearranged(table: sparse.csr_array, rows: IntArray | None, columns: IntArray | None) -> sparse.csr_array:
+def _rearranged(
+    table: sparse.csr_array, rows: IntArray | None, columns: IntArray | None
+) -> sparse.csr_array:
     table = table if rows is None else table[rows]
     if columns is not None:
         table = table[:, columns]
@@ -410,7 +465,9 @@ def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
         if names.dtype.kind == "U":
             texts = names.tolist()
             stored = {
-                "text": np.frombuffer("".join(texts).encode("utf-8", "surrogatepass"), dtype=np.uint8),
+                "text": np.frombuffer(
+                    "".join(texts).encode("utf-8", "surrogatepass"), dtype=np.uint8
+                ),
                 "lengths": np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)),
             }
         elif names.dtype.kind in "SMm":
@@ -426,21 +483,33 @@ def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
             tensors[f"cells/{view}"] = cells
     for i, table in enumerate(s.cooccurrence.values()):
         tensors |= {f"pair/{i}/{key}": getattr(table, key) for key in ("indptr", "indices", "data")}
-    about = {"views": list(s.views), "n": s.n, "classes": classes, "pairs": [list(pair) for pair in s.cooccurrence]}
+    about = {
+        "views": list(s.views),
+        "n": s.n,
+        "classes": classes,
+        "pairs": [list(pair) for pair in s.cooccurrence],
+    }
     return {name: np.ascontiguousarray(value) for name, value in tensors.items()}, about
 
 
 def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics:
     views = tuple(about["views"])
-    classes = {c: ViewClasses(_names(tensors, c, d["dtype"]), d["anonymous"]) for c, d in about["classes"].items()}
+    classes = {
+        c: ViewClasses(_names(tensors, c, d["dtype"]), d["anonymous"])
+        for c, d in about["classes"].items()
+    }
     for view in views:
         if ":" in view:
             classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, tensors[f"cells/{view}"])
     counts = {view: tensors[f"counts/{view}"] for view in views}
     pairs = {}
     for i, (a, b) in enumerate(about["pairs"]):
-        data, indices, indptr = (tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
-        pairs[a, b] = sparse.csr_array((data, indices, indptr), shape=(len(counts[a]), len(counts[b])))
+        data, indices, indptr = (
+            tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr")
+        )
+        pairs[a, b] = sparse.csr_array(
+            (data, indices, indptr), shape=(len(counts[a]), len(counts[b]))
+        )
     return SufficientStatistics(
         views,
         int(about["n"]),

@@ -68,12 +68,16 @@ class Corpus:
             raise DataError(f"{self.name}: there are no utterances")
         if len(np.unique(self.ids)) != n:
             names, counts = np.unique(self.ids, return_counts=True)
-            raise DataError(f"{self.name}: the utterance {names[counts > 1][0]!r} is there {counts.max()} times")
+            raise DataError(
+                f"{self.name}: the utterance {names[counts > 1][0]!r} is there {counts.max()} times"
+            )
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
         for view, classes in self.labels.items():
             if len(classes) != n:
-                raise LabelError(f"{self.name}: {n} utterances but {len(classes)} labels in view {view!r}")
+                raise LabelError(
+                    f"{self.name}: {n} utterances but {len(classes)} labels in view {view!r}"
+                )
         for what, values in (("places of sound", self.clips), ("sessions", self.sessions)):
             if values is not None and len(values) != n:
                 raise DataError(f"{self.name}: {n} utterances but {len(values)} {what}")
@@ -84,10 +88,14 @@ class Corpus:
         enrolled = self.enrolled
         for what, rows in (("train", protocol.train), ("enrol", enrolled), ("test", protocol.test)):
             if len(rows) and not (rows.min() >= 0 and rows.max() < n):
-                raise DataError(f"{self.name}: the protocol's {what} rows go beyond the {n} utterances")
+                raise DataError(
+                    f"{self.name}: the protocol's {what} rows go beyond the {n} utterances"
+                )
         empty = [model for model, rows in protocol.enrol.items() if len(rows) == 0]
         if empty:
-            raise DataError(f"{self.name}: {len(empty)} enrolment(s) have no utterances: {named(empty)}")
+            raise DataError(
+                f"{self.name}: {len(empty)} enrolment(s) have no utterances: {named(empty)}"
+            )
         if protocol.groups is not None and len(protocol.groups) != n:
             raise LabelError(f"{self.name}: {n} utterances but {len(protocol.groups)} groups")
         used = np.union1d(enrolled, protocol.test)
@@ -98,9 +106,13 @@ class Corpus:
             # A list of trials may test with what makes another model: each trial says what it means.
             if len(both) and not (what.startswith("enrolled") and protocol.trials is not None):
                 first = self.ids[both[0]]
-                raise DataError(f"{self.name}: {len(both)} utterance(s) are {what}, the first is {first!r}")
+                raise DataError(
+                    f"{self.name}: {len(both)} utterance(s) are {what}, the first is {first!r}"
+                )
         if protocol.trials is not None:
-            _check_trials(self.name, protocol.trials, list(protocol.enrol), self.ids[protocol.test].tolist())
+            _check_trials(
+                self.name, protocol.trials, list(protocol.enrol), self.ids[protocol.test].tolist()
+            )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -117,7 +129,9 @@ class Corpus:
     @property
     def enrolled(self) -> IntArray:
         """The utterances of all enrolments, one enrolment after the other."""
-        return np.concatenate([np.zeros(0, np.int64), *self.protocol.enrol.values()]).astype(np.int64)
+        return np.concatenate([np.zeros(0, np.int64), *self.protocol.enrol.values()]).astype(
+            np.int64
+        )
 
     @property
     def _first(self) -> IntArray:
@@ -133,7 +147,9 @@ class Corpus:
         first, rows = self._first, self.enrolled
         repeated = np.repeat(first, [len(members) for members in self.protocol.enrol.values()])
         return {
-            view: classes[first] for view, classes in self.labels.items() if (classes[rows] == classes[repeated]).all()
+            view: classes[first]
+            for view, classes in self.labels.items()
+            if (classes[rows] == classes[repeated]).all()
         }
 
     def trial_mask(self) -> NDArray[np.bool_] | None:
@@ -164,12 +180,17 @@ class Corpus:
             cell = _cells(columns, len(self))
             if listed is None:  # pairs in the same cell, without making the pairs
                 alike = int(
-                    np.bincount(cell[first], minlength=len(self)) @ np.bincount(cell[test], minlength=len(self))
+                    np.bincount(cell[first], minlength=len(self))
+                    @ np.bincount(cell[test], minlength=len(self))
                 )
             else:
                 alike = int(((cell[first][:, None] == cell[test]) & listed).sum())
             # Those that agree in more views came before: what is left agrees in just these.
-            wider = (n for other, n in exact.items() if all(o or not p for o, p in zip(other, pattern, strict=True)))
+            wider = (
+                n
+                for other, n in exact.items()
+                if all(o or not p for o, p in zip(other, pattern, strict=True))
+            )
             exact[pattern] = alike - sum(wider)
         return {name: exact[pattern] for pattern, name in patterns(views).items()} if views else {}
 
@@ -189,7 +210,9 @@ class Corpus:
         keep[chosen if len(chosen) else chosen.astype(np.int64)] = True
         for view, classes in (where or {}).items():
             if view not in self.labels:
-                raise LabelError(f"{self.name} has no view {view!r}; it has {', '.join(self.views)}")
+                raise LabelError(
+                    f"{self.name} has no view {view!r}; it has {', '.join(self.views)}"
+                )
             keep &= np.isin(self.labels[view], np.atleast_1d(np.asarray(classes)))
         kept = np.flatnonzero(keep)
         place = np.full(len(self), -1, dtype=np.int64)
@@ -220,17 +243,26 @@ class Corpus:
         """What is in the corpus and its protocol, in a few lines."""
         protocol = self.protocol
         evaluation = np.union1d(self.enrolled, protocol.test)
-        classes = ", ".join(f"{len(np.unique(values))} of {view}" for view, values in self.labels.items())
+        classes = ", ".join(
+            f"{len(np.unique(values))} of {view}" for view, values in self.labels.items()
+        )
         lines = [f"{self.name}: {len(self)} utterances; classes: {classes}"]
         for what, rows in (("training", protocol.train), ("evaluation", evaluation)):
-            parts = ", ".join(f"{len(np.unique(values[rows]))} of {view}" for view, values in self.labels.items())
+            parts = ", ".join(
+                f"{len(np.unique(values[rows]))} of {view}" for view, values in self.labels.items()
+            )
             lines.append(f"{what}: {len(rows)} utterances; {parts}")
-        groups = "" if protocol.groups is None else f" in {len(np.unique(protocol.groups[evaluation]))} groups"
+        groups = (
+            ""
+            if protocol.groups is None
+            else f" in {len(np.unique(protocol.groups[evaluation]))} groups"
+        )
         lines.append(f"{len(protocol.enrol)} enrolments, {len(protocol.test)} tests{groups}")
         counts = self.trial_counts()
         listed = " (listed)" if protocol.trials is not None else ""
         lines.append(
-            f"{sum(counts.values())} trials{listed}: " + ", ".join(f"{kind} {n}" for kind, n in counts.items())
+            f"{sum(counts.values())} trials{listed}: "
+            + ", ".join(f"{kind} {n}" for kind, n in counts.items())
         )
         return "\n".join(lines)
 
@@ -248,7 +280,9 @@ def _check_trials(name: str, trials: Trials, models: list[str], tests: list[str]
     for what, wanted, there in (("enrolment", trials.enrol, models), ("test", trials.test, tests)):
         missing = sorted(set(wanted.used) - set(there))
         if missing:
-            raise DataError(f"{name}: the trials name {len(missing)} {what}(s) that are not there: {named(missing)}")
+            raise DataError(
+                f"{name}: the trials name {len(missing)} {what}(s) that are not there: {named(missing)}"
+            )
 
 
 UNSAFE = re.compile(f"[{BLANKS}\0\ud800-\udfff]")
@@ -285,7 +319,9 @@ class Entry(NamedTuple):
     def options(self) -> list[str]:
         """Names of the function's options; those that it hands on are the protocol's."""
         own = list(inspect.signature(self.load).parameters.values())[1:]
-        shared = any(option.kind is option.VAR_KEYWORD for option in own) * list(ProtocolOptions.__annotations__)
+        shared = any(option.kind is option.VAR_KEYWORD for option in own) * list(
+            ProtocolOptions.__annotations__
+        )
         return [option.name for option in own if option.kind is not option.VAR_KEYWORD] + shared
 
 
@@ -319,7 +355,9 @@ def load_corpus(name: str, root: PathLike, **options: Any) -> Corpus:
         raise ParameterError(f"there is no data set {name!r}; there are {', '.join(CORPORA)}")
     odd = [option for option in options if option not in entry.options]
     if odd:
-        raise ParameterError(f"{name} has no option {', '.join(odd)}; it has {', '.join(entry.options)}")
+        raise ParameterError(
+            f"{name} has no option {', '.join(odd)}; it has {', '.join(entry.options)}"
+        )
     return entry.load(root, **options)
 
 
@@ -361,9 +399,15 @@ def enrolments(
     """
     ids, rows = np.asarray(ids), np.asarray(rows, dtype=np.int64)
     if per_model < 1:
-        raise ParameterError(f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}")
-    cells = cells_of(labels, rows[np.argsort(session_order(sessions, len(ids))[rows], kind="stable")], views)
-    enrol = {name: members[:per_model] for name, members in cells.items() if len(members) > per_model}
+        raise ParameterError(
+            f"per_model is the number of utterances of an enrolment, at least 1; got {per_model}"
+        )
+    cells = cells_of(
+        labels, rows[np.argsort(session_order(sessions, len(ids))[rows], kind="stable")], views
+    )
+    enrol = {
+        name: members[:per_model] for name, members in cells.items() if len(members) > per_model
+    }
     left_out = [name for name in cells if name not in enrol]
     if not enrol:
         raise DataError(
@@ -371,17 +415,26 @@ def enrolments(
             f"enrolment with {per_model} and one test need: {named(left_out)}. Lower per_model, or give more sessions"
         )
     if left_out:
-        log.warning("%d cell(s) have fewer than %d utterances: %s", len(left_out), per_model + 1, named(left_out))
+        log.warning(
+            "%d cell(s) have fewer than %d utterances: %s",
+            len(left_out),
+            per_model + 1,
+            named(left_out),
+        )
     test = np.sort(np.concatenate([cells[name][per_model:] for name in enrol]))
     return Enrolments(enrol, test, tuple(left_out))
 
 
-def cells_of(labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]) -> dict[str, IntArray]:
+def cells_of(
+    labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]
+) -> dict[str, IntArray]:
     """The rows of every cell of some views, in the order given, by the names of its classes joined."""
     columns = []
     for view in views:
         if view not in labels:
-            raise LabelError(f"there is no view {view!r} to enrol by; there are {', '.join(labels)}")
+            raise LabelError(
+                f"there is no view {view!r} to enrol by; there are {', '.join(labels)}"
+            )
         columns.append(np.asarray(labels[view]).astype(np.str_)[rows])
     if not columns or len(rows) == 0:
         raise DataError(f"enrolments need views and utterances; got {len(columns)} and {len(rows)}")
@@ -390,8 +443,13 @@ def cells_of(labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]) ->
     order = np.argsort(cell.reshape(-1), kind="stable")
     bounds = np.searchsorted(cell.reshape(-1)[order], np.arange(cells.shape[1] + 1))
     joiner = _joiner(columns)
-    names = safe_ids([joiner.join(str(column[order[start]]) for column in columns) for start in bounds[:-1]])
-    return {name: rows[order[start:stop]] for name, (start, stop) in zip(names, pairwise(bounds), strict=True)}
+    names = safe_ids(
+        [joiner.join(str(column[order[start]]) for column in columns) for start in bounds[:-1]]
+    )
+    return {
+        name: rows[order[start:stop]]
+        for name, (start, stop) in zip(names, pairwise(bounds), strict=True)
+    }
 
 
 def session_order(sessions: Any, number: int) -> IntArray:
@@ -403,11 +461,17 @@ def session_order(sessions: Any, number: int) -> IntArray:
         raise LabelError(f"{len(array)} sessions for {number} utterances; expected as many")
     if array.dtype.kind not in "iuf":
         texts = array.astype(np.str_)
-        array = texts.astype(np.int64) if all(text.isascii() and text.isdecimal() for text in texts) else texts
+        array = (
+            texts.astype(np.int64)
+            if all(text.isascii() and text.isdecimal() for text in texts)
+            else texts
+        )
     return np.unique(array, return_inverse=True)[1].astype(np.int64)
 
 
-def split_classes(classes: Any, training: int | float, random_state: int = 0) -> tuple[StringArray, StringArray]:
+def split_classes(
+    classes: Any, training: int | float, random_state: int = 0
+) -> tuple[StringArray, StringArray]:
     """Classes to train on and classes to evaluate on, none in both, each sorted.
 
     Parameters
@@ -427,7 +491,9 @@ def split_classes(classes: Any, training: int | float, random_state: int = 0) ->
     elif isinstance(training, float) and 0 < training < 1:
         number = min(max(round(training * len(names)), 1), len(names) - 1)
     else:
-        raise ParameterError(f"training is a number of classes or a share between 0 and 1; got {training!r}")
+        raise ParameterError(
+            f"training is a number of classes or a share between 0 and 1; got {training!r}"
+        )
     if not 0 < number < len(names):
         raise DataError(
             f"{number} of {len(names)} classes to train on leaves none on one side: training and evaluation "

@@ -33,12 +33,21 @@ ID = ("id", "utterance", "utt", "uttid")
 TABLES_SESSION = ("session", "repetition", "round")
 SPLIT = ("split", "set", "subset", "part")
 START, LENGTH, CHANNEL = ("start", "offset"), ("length", "samples"), ("channel",)
-_COLUMNS = {"id": ID, "session": TABLES_SESSION, "split": SPLIT, "start": START, "length": LENGTH, "channel": CHANNEL}
+_COLUMNS = {
+    "id": ID,
+    "session": TABLES_SESSION,
+    "split": SPLIT,
+    "start": START,
+    "length": LENGTH,
+    "channel": CHANNEL,
+}
 
 log = logging.getLogger(__name__)
 
 
-@register_corpus("folder", root="a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels")
+@register_corpus(
+    "folder", root="a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels"
+)
 def folder(
     root: str | os.PathLike[str],
     pattern: str | None = None,
@@ -84,7 +93,9 @@ def folder(
         )
     labels = {view: found.fields[view] for view in views}
     ids = without_suffix(found.paths)
-    return build_corpus(name or root.name, ids, labels, found.clips, found.fields.get(SESSION), **protocol)
+    return build_corpus(
+        name or root.name, ids, labels, found.clips, found.fields.get(SESSION), **protocol
+    )
 
 
 @dataclass(frozen=True)
@@ -112,7 +123,11 @@ class Found:
 
     def take(self, rows: object) -> Found:
         """Some of the files."""
-        return Found(self.root, self.paths[rows], {name: values[rows] for name, values in self.fields.items()})  # type: ignore[call-overload]
+        return Found(
+            self.root,
+            self.paths[rows],
+            {name: values[rows] for name, values in self.fields.items()},
+        )  # type: ignore[call-overload]
 
 
 def sound_files(root: Path, suffixes: Sequence[str] = SOUND) -> list[str]:
@@ -124,7 +139,11 @@ def sound_files(root: Path, suffixes: Sequence[str] = SOUND) -> list[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         inner = Path(folder).relative_to(root).as_posix()
         start = "" if inner == "." else inner + "/"
-        found += [start + name for name in files if name.lower().endswith(tuple(suffixes)) and name[0] != "."]
+        found += [
+            start + name
+            for name in files
+            if name.lower().endswith(tuple(suffixes)) and name[0] != "."
+        ]
     return sorted(found)
 
 
@@ -141,7 +160,9 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     """
     fields = FIELD.findall(pattern)
     if not fields:
-        raise ParameterError(f"a pattern names fields, such as {{speaker}}/{{phrase}}_{{session}}.wav; got {pattern!r}")
+        raise ParameterError(
+            f"a pattern names fields, such as {{speaker}}/{{phrase}}_{{session}}.wav; got {pattern!r}"
+        )
     text, seen, place = "", set(), 0
     for match in FIELD.finditer(pattern):
         name = match[1]
@@ -181,7 +202,9 @@ def match_files(
     shown = pattern if isinstance(pattern, str) else pattern.pattern
     files = sound_files(root, suffixes)
     if not files:
-        raise DataError(f"{what}: there are no sound files ({', '.join(suffixes)}) under {root}; expected {shown}")
+        raise DataError(
+            f"{what}: there are no sound files ({', '.join(suffixes)}) under {root}; expected {shown}"
+        )
     matches = [(path, expression.fullmatch(path)) for path in files]
     odd = [path for path, match in matches if match is None]
     fitting = [(path, match) for path, match in matches if match is not None]
@@ -189,11 +212,23 @@ def match_files(
         raise DataError(
             f"{what}: {len(odd)} of {len(files)} names under {root} do not fit {shown}: {named(odd)}. Change the "
             "pattern (-s 'corpus.pattern=\"{speaker}/{phrase}_{session}.wav\"')"
-            + (", move them, or pass over them (-s corpus.on_error=skip)" if fitting else " or move them")
+            + (
+                ", move them, or pass over them (-s corpus.on_error=skip)"
+                if fitting
+                else " or move them"
+            )
         )
     if odd:
-        log.warning("%s: passed over %d of %d names that do not fit: %s", what, len(odd), len(files), named(odd))
-    fields = {name: np.array([match[name] for _, match in fitting]) for name in expression.groupindex}
+        log.warning(
+            "%s: passed over %d of %d names that do not fit: %s",
+            what,
+            len(odd),
+            len(files),
+            named(odd),
+        )
+    fields = {
+        name: np.array([match[name] for _, match in fitting]) for name in expression.groupindex
+    }
     return Found(root, np.array([path for path, _ in fitting]), fields)
 
 
@@ -260,7 +295,11 @@ def read_table(
     header, columns = _read(path)
     place = column_of(header, PATH)
     if place is None:
-        fail(path, f"expected a column called {' or '.join(PATH)}; the header has {', '.join(header)}", 1)
+        fail(
+            path,
+            f"expected a column called {' or '.join(PATH)}; the header has {', '.join(header)}",
+            1,
+        )
     found = {key: column_of(header, names) for key, names in _COLUMNS.items()}
     if views is None:
         taken = {place, *found.values()}
@@ -268,12 +307,19 @@ def read_table(
     places = {view: column_of(header, (plain(view),)) for view in views}
     missing = [view for view, k in places.items() if k is None]
     if missing or not views:
-        fail(path, f"expected a column a view: {', '.join(missing) or 'speaker, ...'}; got {', '.join(header)}", 1)
+        fail(
+            path,
+            f"expected a column a view: {', '.join(missing) or 'speaker, ...'}; got {', '.join(header)}",
+            1,
+        )
     labels = {view: _text(columns[k]) for view, k in places.items() if k is not None}
     for view, classes in labels.items():
         blank = np.flatnonzero(classes == "")
         if len(blank):
-            fail(path, f"{len(blank)} label(s) of view {view!r} are blank, the first is that of row {blank[0] + 1}")
+            fail(
+                path,
+                f"{len(blank)} label(s) of view {view!r} are blank, the first is that of row {blank[0] + 1}",
+            )
     chosen = {key: None if k is None else _text(columns[k]) for key, k in found.items()}
     paths = _text(columns[place])
     clips = _clips(path, Path(base) if base is not None else path.parent, paths, chosen)
@@ -282,9 +328,13 @@ def read_table(
 
 
 def _read(path: Path) -> tuple[list[str], list[Any]]:
-    format = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}.get(path.suffix.lower())
+    format = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}.get(
+        path.suffix.lower()
+    )
     if format is None:
-        raise DataError(f"{path}: a table of utterances is a .csv, .tsv, .txt (tabs) or .parquet file")
+        raise DataError(
+            f"{path}: a table of utterances is a .csv, .tsv, .txt (tabs) or .parquet file"
+        )
     return read_columns(path, format)
 
 
@@ -297,16 +347,22 @@ def _ids(paths: StringArray, start: StringArray | None) -> StringArray:
     names = without_suffix(paths)
     if start is None or len(np.unique(names)) == len(names):
         return names
-    return np.array([f"{name}@{begin}" for name, begin in zip(names.tolist(), start.tolist(), strict=True)])
+    return np.array(
+        [f"{name}@{begin}" for name, begin in zip(names.tolist(), start.tolist(), strict=True)]
+    )
 
 
-def _clips(table: Path, root: Path, paths: StringArray, chosen: dict[str, StringArray | None]) -> tuple[Clip, ...]:
+def _clips(
+    table: Path, root: Path, paths: StringArray, chosen: dict[str, StringArray | None]
+) -> tuple[Clip, ...]:
     files = {name: root / name for name in np.unique(paths).tolist()}
     gone = [str(file) for file in files.values() if not os.path.isfile(file)]
     if gone:
         raise DataError(f"{table}: {len(gone)} of {len(files)} files are not there: {named(gone)}")
     n = len(paths)
-    start, length, channel = (_whole(table, key, chosen[key], n) for key in ("start", "length", "channel"))
+    start, length, channel = (
+        _whole(table, key, chosen[key], n) for key in ("start", "length", "channel")
+    )
     rows = zip(paths.tolist(), start, length, channel, strict=True)
     return tuple(Clip(files[name], begin or 0, size, side) for name, begin, size, side in rows)
 
@@ -317,7 +373,9 @@ def _whole(table: Path, key: str, values: StringArray | None, number: int) -> li
         return [None] * number
     for k, text in enumerate(values.tolist()):
         if text and not (text.isascii() and text.isdecimal()):
-            raise LabelError(f"{table}, row {k + 1}: {text!r} is the {key}; expected a whole number from 0")
+            raise LabelError(
+                f"{table}, row {k + 1}: {text!r} is the {key}; expected a whole number from 0"
+            )
     return [int(text) if text else None for text in values.tolist()]
 
 
@@ -325,7 +383,8 @@ def _whole(table: Path, key: str, values: StringArray | None, number: int) -> li
 
 
 @register_corpus(
-    "vectors", root="vectors from elsewhere (scp, npz, parquet ...), their labels given by -l, or columns beside them"
+    "vectors",
+    root="vectors from elsewhere (scp, npz, parquet ...), their labels given by -l, or columns beside them",
 )
 def corpus_of_vectors(
     ids: Any,
@@ -357,9 +416,13 @@ def corpus_of_vectors(
         labels = labels_beside(ids, ("speaker", "phrase")) if labels is None else labels
         if "speaker" not in labels and set(labels) <= {"phrase"}:
             there = f"; {os.fspath(ids)} has {', '.join(held)}" if held else ""
-            raise LabelError(f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}")
+            raise LabelError(
+                f"vectors need labels: -l speaker=FILE, or =COLUMN, and -l phrase=FILE{there}"
+            )
         places = (*labels.values(), session, split)
-        beside = columns_beside(ids, [place for place in places if isinstance(place, str) and place in held])
+        beside = columns_beside(
+            ids, [place for place in places if isinstance(place, str) and place in held]
+        )
         labels = {view: _beside(place, beside) for view, place in labels.items()}
         session, split = _beside(session, beside), _beside(split, beside)
         ids = read_vectors(ids).ids
@@ -372,7 +435,9 @@ def corpus_of_vectors(
         if trials is not None:
             raise LabelError("trials need models: which utterances make which enrolment")
         split = None if split is None else _column("split", split, names)
-        return build_corpus(name, names, columns, None, sessions, split=split, source=source, **protocol)
+        return build_corpus(
+            name, names, columns, None, sessions, split=split, source=source, **protocol
+        )
     if isinstance(models, (str, os.PathLike)):
         models = read_groups(models)
     if isinstance(trials, (str, os.PathLike)):
@@ -380,9 +445,19 @@ def corpus_of_vectors(
     train, training = None, protocol.get("training")
     if training is not None:
         if isinstance(training, (int, float)):
-            raise ParameterError("with models, training names the classes to train on; got a number")
+            raise ParameterError(
+                "with models, training names the classes to train on; got a number"
+            )
         train = np.flatnonzero(np.isin(next(iter(columns.values())), [str(c) for c in training]))
-    return Corpus(name, names, columns, None, listed_protocol(names, models, trials, train=train), source, sessions)
+    return Corpus(
+        name,
+        names,
+        columns,
+        None,
+        listed_protocol(names, models, trials, train=train),
+        source,
+        sessions,
+    )
 
 
 def _beside(place: Any, columns: Mapping[str, Any]) -> Any:
@@ -394,7 +469,9 @@ def _column(view: str, values: Any, names: StringArray) -> StringArray:
         found = read_map(values)
         unknown = [name for name in names.tolist() if name not in found]
         if unknown:
-            raise LabelError(f"{os.fspath(values)}: {len(unknown)} id(s) have no {view}: {named(unknown)}")
+            raise LabelError(
+                f"{os.fspath(values)}: {len(unknown)} id(s) have no {view}: {named(unknown)}"
+            )
         return np.array([found[name] for name in names.tolist()], dtype=np.str_)
     column = np.array([str(value) for value in values], dtype=np.str_)
     if gaps := sum(value is None for value in values):

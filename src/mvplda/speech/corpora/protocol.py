@@ -64,14 +64,20 @@ def build_corpus(
         if sessions < 1:
             raise ParameterError(f"the number of sessions to use is at least 1; got {sessions}")
         rows = np.argsort(session_order(session, len(ids)), kind="stable")
-        kept = np.sort(np.concatenate([cell[:sessions] for cell in cells_of(labels, rows, tuple(labels)).values()]))
+        kept = np.sort(
+            np.concatenate(
+                [cell[:sessions] for cell in cells_of(labels, rows, tuple(labels)).values()]
+            )
+        )
         ids, labels = ids[kept], {view: classes[kept] for view, classes in labels.items()}
         clips = None if clips is None else tuple(clips[row] for row in kept)
         session = None if session is None else session[kept]
         split = None if split is None else np.asarray(split)[kept]
     count, first = repeated(ids.tolist())
     if count:
-        raise DataError(f"{name}: {count} utterance(s) have the id of another, the first is {first!r}")
+        raise DataError(
+            f"{name}: {count} utterance(s) have the id of another, the first is {first!r}"
+        )
     try:
         made = make_protocol(ids, labels, session, split=split, **protocol)
     except (DataError, LabelError) as error:
@@ -107,7 +113,9 @@ def make_protocol(
         training = SHARE
     view, classes = next(iter(labels.items()))
     if isinstance(training, str):
-        raise ParameterError(f"training is a number of speakers, a share, or a list of their names; got {training!r}")
+        raise ParameterError(
+            f"training is a number of speakers, a share, or a list of their names; got {training!r}"
+        )
     if isinstance(training, (int, float, np.integer)):
         names = split_classes(classes, training, random_state)[0]
     else:
@@ -115,10 +123,14 @@ def make_protocol(
     missing = np.setdiff1d(names, classes)
     chosen = np.isin(classes, names)
     if len(missing):
-        raise LabelError(f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing.tolist())}")
+        raise LabelError(
+            f"no utterance is of {len(missing)} {view}(s) to train on: {named(missing.tolist())}"
+        )
     if chosen.all() or not chosen.any():
         side = "evaluation" if chosen.all() else "training"
-        raise DataError(f"all {len(np.unique(classes))} {view}(s) are on one side, which leaves none for {side}")
+        raise DataError(
+            f"all {len(np.unique(classes))} {view}(s) are on one side, which leaves none for {side}"
+        )
     found = enrolments(ids, labels, sessions, np.flatnonzero(~chosen), tuple(labels), per_model)
     return Protocol(np.flatnonzero(chosen), found.enrol, found.test)
 
@@ -156,7 +168,10 @@ def listed_protocol(
         )
     if missing:
         models, trials = _without(set(missing), models, trials)
-    enrol = {str(model): np.array([place[str(name)] for name in members]) for model, members in models.items()}
+    enrol = {
+        str(model): np.array([place[str(name)] for name in members])
+        for model, members in models.items()
+    }
     rest = np.ones(len(ids), dtype=bool)
     rest[np.concatenate([np.zeros(0, np.int64), *enrol.values()])] = False
     if trials is not None:
@@ -179,7 +194,10 @@ def _without(
     missing: set[str], models: Mapping[str, Sequence[str]], trials: Trials | None
 ) -> tuple[dict[str, list[str]], Trials | None]:
     """The lists without utterances that are not there."""
-    left = {model: [str(name) for name in members if str(name) not in missing] for model, members in models.items()}
+    left = {
+        model: [str(name) for name in members if str(name) not in missing]
+        for model, members in models.items()
+    }
     kept = {model: members for model, members in left.items() if members}
     lost = 0
     if trials is not None:
@@ -203,18 +221,28 @@ def _split_protocol(
     split: StringArray,
     per_model: int,
 ) -> Protocol:
-    known = {name: SPLITS.get(name.strip().lower(), name and "?") for name in np.unique(split).tolist()}
+    known = {
+        name: SPLITS.get(name.strip().lower(), name and "?") for name in np.unique(split).tolist()
+    }
     odd = [name for name, part in known.items() if part == "?"]
     if odd:
-        raise LabelError(f"the split of an utterance is train, enrol, test or evaluation; got {named(odd)}")
+        raise LabelError(
+            f"the split of an utterance is train, enrol, test or evaluation; got {named(odd)}"
+        )
     parts = np.array([known[name] for name in split.tolist()])
-    rows = {part: np.flatnonzero(parts == part) for part in ("train", "enrol", "test", "evaluation")}
+    rows = {
+        part: np.flatnonzero(parts == part) for part in ("train", "enrol", "test", "evaluation")
+    }
     if len(rows["evaluation"]):
         if len(rows["enrol"]) or len(rows["test"]):
-            raise LabelError("the splits hold evaluation beside enrol or test: evaluation is enrolled and tested with")
+            raise LabelError(
+                "the splits hold evaluation beside enrol or test: evaluation is enrolled and tested with"
+            )
         found = enrolments(ids, labels, sessions, rows["evaluation"], tuple(labels), per_model)
         return Protocol(rows["train"], found.enrol, found.test)
     empty = [part for part in ("train", "enrol", "test") if not len(rows[part])]
     if empty:
-        raise DataError(f"no utterance has the split {' or '.join(empty)}; a protocol needs train, enrol and test")
+        raise DataError(
+            f"no utterance has the split {' or '.join(empty)}; a protocol needs train, enrol and test"
+        )
     return Protocol(rows["train"], cells_of(labels, rows["enrol"], tuple(labels)), rows["test"])

@@ -16,7 +16,21 @@ from .folder import INDEX, folder_with, match_files, read_table, without_suffix
 from .protocol import build_corpus
 
 VECTORS = "audiomnist_jvectors.npz"
-_TRAINED = (3, 5, 6, 8, 9, *range(11, 13), *range(14, 20), 21, 23, *range(26, 37), 38, *range(41, 45), 46)
+_TRAINED = (
+    3,
+    5,
+    6,
+    8,
+    9,
+    *range(11, 13),
+    *range(14, 20),
+    21,
+    23,
+    *range(26, 37),
+    38,
+    *range(41, 45),
+    46,
+)
 TRAINING_SPEAKERS = tuple(f"{number:02d}" for number in (*_TRAINED, *range(50, 54), 55, 57, 59, 60))
 """The forty of AudioMNIST to train on: the first 40 of ``numpy.random.RandomState(0).permutation`` of 1 to 60."""
 EVALUATION_SPEAKERS = ("theo", "yweweler")
@@ -25,7 +39,9 @@ shares its speakers between training and test, which says nothing about speakers
 EIGHT_DIGITS = re.compile(rb"(?<!\d)(\d{8})(?!\d)")
 
 
-@register_corpus("audiomnist", root="the downloaded repository, or a packed folder with an index.csv")
+@register_corpus(
+    "audiomnist", root="the downloaded repository, or a packed folder with an index.csv"
+)
 def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
     """AudioMNIST: sixty speakers, ten English digits, fifty repetitions (Becker et al., 2018; MIT licence).
 
@@ -46,19 +62,36 @@ def audiomnist(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corpus:
         if session is None:
             raise DataError(f"{root / INDEX} has no column session, which says what is enrolled")
     else:
-        found = match_files(_digits(root), "{speaker}/{phrase}_{speaker}_{session}.wav", what="audiomnist")
+        found = match_files(
+            _digits(root), "{speaker}/{phrase}_{speaker}_{session}.wav", what="audiomnist"
+        )
         labels, session, clips = found.speaker_and_phrase, found.fields["session"], found.clips
-    ids = np.array([f"{p}_{s}_{k}" for s, p, k in zip(labels["speaker"], labels["phrase"], session, strict=True)])
+    ids = np.array(
+        [
+            f"{p}_{s}_{k}"
+            for s, p, k in zip(labels["speaker"], labels["phrase"], session, strict=True)
+        ]
+    )
     if protocol.get("training") is None:
         there = set(labels["speaker"].tolist())
         protocol["training"] = [name for name in _trained(root) if name in there]
-    return build_corpus("audiomnist", ids, labels, clips, session, source="AudioMNIST, Becker et al., 2018", **protocol)
+    return build_corpus(
+        "audiomnist",
+        ids,
+        labels,
+        clips,
+        session,
+        source="AudioMNIST, Becker et al., 2018",
+        **protocol,
+    )
 
 
 def _digits(root: Path) -> Path:
     """The folder of the speakers' folders: the root's ``data``, or the root itself."""
     for folder in (root / "data", root):
-        if folder.is_dir() and any(child.is_dir() and child.name.isdecimal() for child in folder.iterdir()):
+        if folder.is_dir() and any(
+            child.is_dir() and child.name.isdecimal() for child in folder.iterdir()
+        ):
             return folder
     raise DataError(
         f"AudioMNIST is not there: looked for {root / INDEX}, {root / 'data' / '01'} and {root / '01'}. Download the "
@@ -99,7 +132,13 @@ def free_spoken_digits(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> C
         "Free Spoken Digit Dataset, Jackson et al.",
     )
     return build_corpus(
-        "free-spoken-digits", ids, labels, found.clips, found.fields["session"], source=source, **protocol
+        "free-spoken-digits",
+        ids,
+        labels,
+        found.clips,
+        found.fields["session"],
+        source=source,
+        **protocol,
     )
 
 
@@ -118,7 +157,9 @@ def arabic_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corp
     """
     how = "Download the repository arabic-speech-commands-dataset and give its folder"
     folder = folder_with(root, ("dataset", "."), "Arabic Speech Commands", how)
-    found = match_files(folder, "{phrase}/{speaker}_NO_{session}.wav", what="arabic-commands", on_error="skip")
+    found = match_files(
+        folder, "{phrase}/{speaker}_NO_{session}.wav", what="arabic-commands", on_error="skip"
+    )
     lists = speaker_lists(Path(root)) if protocol.get("training") is None else {}
     if lists:
         speakers = np.unique(found.fields["speaker"]).tolist()
@@ -129,7 +170,13 @@ def arabic_commands(root: PathLike, **protocol: Unpack[ProtocolOptions]) -> Corp
     ids, session = without_suffix(found.paths), found.fields["session"]
     source = "Arabic Speech Commands, Ghandoura, Hjabo and Al Dakkak, 2021"
     return build_corpus(
-        "arabic-commands", ids, found.speaker_and_phrase, found.clips, session, source=source, **protocol
+        "arabic-commands",
+        ids,
+        found.speaker_and_phrase,
+        found.clips,
+        session,
+        source=source,
+        **protocol,
     )
 
 
@@ -137,12 +184,19 @@ def speaker_lists(root: Path) -> dict[str, set[str]]:
     """The speakers that the lists of the repository name; empty where there is no list of tests."""
     lists: dict[str, set[str]] = {}
     for part in ("train", "val", "test"):
-        file = next((file for suffix in (".csv", ".txt") if (file := root / (part + suffix)).is_file()), None)
+        file = next(
+            (file for suffix in (".csv", ".txt") if (file := root / (part + suffix)).is_file()),
+            None,
+        )
         if file is None:
             continue
-        lists[part] = {match.decode() for line in read_lines(file) for match in EIGHT_DIGITS.findall(line)}
+        lists[part] = {
+            match.decode() for line in read_lines(file) for match in EIGHT_DIGITS.findall(line)
+        }
         if not lists[part]:
-            fail(file, "no line names a speaker, such as 00000001 or dataset/left/00000001_NO_01.wav")
+            fail(
+                file, "no line names a speaker, such as 00000001 or dataset/left/00000001_NO_01.wav"
+            )
     if "test" not in lists:
         return {}
     for part in ("train", "val"):

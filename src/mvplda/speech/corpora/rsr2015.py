@@ -89,18 +89,24 @@ def rsr2015(
         )
     lists = _key_files(base, keys, gender, SUBSETS[subset])
     if lists is None:
-        protocol = _by_session(ids, labels, _numbers(session, "session"), np.flatnonzero(train), rows, genders)
+        protocol = _by_session(
+            ids, labels, _numbers(session, "session"), np.flatnonzero(train), rows, genders
+        )
     else:
         models: dict[str, tuple[str, ...]] = {}
         for file in lists[0]:
             models.update(read_rsr2015_enrolment(file).models)
         parts = [read_trials(file, "rsr2015") for file in lists[1]]
         columns = ("enrol", "test", "kind")
-        enrol, test, kind = (np.concatenate([getattr(part, column) for part in parts]) for column in columns)
+        enrol, test, kind = (
+            np.concatenate([getattr(part, column) for part in parts]) for column in columns
+        )
         trials = Trials(enrol, test, kind)
         if phrases < PHRASES:
             models, trials = _of_phrases(models, trials, phrases)
-        protocol = listed_protocol(ids, models, trials, train=np.flatnonzero(train), groups=genders, on_error=on_error)
+        protocol = listed_protocol(
+            ids, models, trials, train=np.flatnonzero(train), groups=genders, on_error=on_error
+        )
     return Corpus("rsr2015", ids, labels, found.clips, protocol, SOURCE, session)
 
 
@@ -112,14 +118,18 @@ def _folders(root: Path) -> tuple[Path, Path]:
                 if any((base / name / gender).is_dir() for gender in EVALUATION):
                     return base, base / name
     looked = ", ".join(str(root / name / "male") for name in SOUND_FOLDERS)
-    raise DataError(f"RSR2015 is not there: looked for the folders {looked}, and one level down. {HOW}")
+    raise DataError(
+        f"RSR2015 is not there: looked for the folders {looked}, and one level down. {HOW}"
+    )
 
 
 def _one_format(found: Found) -> Found:
     """One file an utterance."""
     stems = np.array([path.rpartition(".")[0] for path in found.paths.tolist()])
     suffixes = ["." + path.rpartition(".")[2].lower() for path in found.paths.tolist()]
-    rank = np.array([FORMATS.index(suffix) if suffix in FORMATS else len(FORMATS) for suffix in suffixes])
+    rank = np.array(
+        [FORMATS.index(suffix) if suffix in FORMATS else len(FORMATS) for suffix in suffixes]
+    )
     order = np.lexsort([rank, stems])
     first = np.ones(len(order), dtype=bool)
     first[1:] = stems[order][1:] != stems[order][:-1]
@@ -149,7 +159,9 @@ def _by_session(
     counts = enrolments(ids, labels, order, rows, per_model=len(ENROL_SESSIONS))
     odd = [name for name, members in counts.enrol.items() if not enrolling[members].all()]
     if odd:
-        log.warning("rsr2015: %d enrolment(s) lack a session of 1, 4 and 7: %s", len(odd), named(odd))
+        log.warning(
+            "rsr2015: %d enrolment(s) lack a session of 1, 4 and 7: %s", len(odd), named(odd)
+        )
     return Protocol(train, counts.enrol, counts.test, genders)
 
 
@@ -157,7 +169,9 @@ def _of_phrases(
     models: dict[str, tuple[str, ...]], trials: Trials, phrases: int
 ) -> tuple[dict[str, tuple[str, ...]], Trials]:
     """The enrolments and trials of the first phrases; models and utterances end in the phrase's number."""
-    models = {name: members for name, members in models.items() if int(name.rpartition("_")[2]) <= phrases}
+    models = {
+        name: members for name, members in models.items() if int(name.rpartition("_")[2]) <= phrases
+    }
     used = [name for name in trials.test.used if int(name.rpartition("_")[2]) <= phrases]
     return models, trials[trials.enrol.isin(models) & trials.test.isin(used)]
 
@@ -169,7 +183,9 @@ def _sets(
     if training is not None:
         missing = sorted(set(map(str, training)) - set(speakers.tolist()))
         if missing:
-            raise LabelError(f"rsr2015: no utterance is of the speaker(s) to train on: {named(missing)}")
+            raise LabelError(
+                f"rsr2015: no utterance is of the speaker(s) to train on: {named(missing)}"
+            )
         train = np.isin(speakers, [str(name) for name in training])
         return train, ~train
     number = _numbers(np.array([name[1:] for name in speakers.tolist()]), "speaker")
@@ -186,7 +202,9 @@ def _sets(
 def _numbers(texts: StringArray, what: str) -> IntArray:
     odd = [text for text in np.unique(texts).tolist() if not (text.isascii() and text.isdecimal())]
     if odd:
-        raise LabelError(f"rsr2015: a {what} is called by a number, such as m051_01_003; got {named(odd)}")
+        raise LabelError(
+            f"rsr2015: a {what} is called by a number, such as m051_01_003; got {named(odd)}"
+        )
     return texts.astype(np.int64)
 
 
@@ -215,5 +233,8 @@ def _key_files(
             f"rsr2015: {len(missing)} of {len(lists)} lists are not there: {named(missing)}. Put them there, judge one "
             "gender with gender=, or leave all lists with keys=False"
         )
-    trn, ndx = ([file for (k, _), found in lists.items() if k == kind for file in found] for kind in ("trn", "ndx"))
+    trn, ndx = (
+        [file for (k, _), found in lists.items() if k == kind for file in found]
+        for kind in ("trn", "ndx")
+    )
     return trn, ndx

@@ -62,7 +62,9 @@ PHRASES = (
 log = logging.getLogger(__name__)
 
 
-@register_corpus("synthetic", root="where the speech is written; made by espeak-ng if it is not there")
+@register_corpus(
+    "synthetic", root="where the speech is written; made by espeak-ng if it is not there"
+)
 def synthetic(
     root: str | os.PathLike[str],
     *,
@@ -101,7 +103,11 @@ def synthetic(
         _make(root, settings, workers, verbose)
     listed = read_table(root / INDEX, views=("speaker", "phrase"))
     found = listed.ids, listed.labels, listed.clips, listed.sessions
-    protocol: dict[str, Any] = {"training": training, "random_state": random_state, "per_model": per_model}
+    protocol: dict[str, Any] = {
+        "training": training,
+        "random_state": random_state,
+        "per_model": per_model,
+    }
     return build_corpus("synthetic", *found, source=SOURCE, **protocol)
 
 
@@ -109,16 +115,24 @@ def _settings(
     speakers: int, phrases: int | Sequence[str], sessions: int, random_state: int, rate: int
 ) -> dict[str, Any]:
     if isinstance(phrases, str):
-        raise ParameterError(f"phrases is a number or a sequence of phrases; got the text {phrases!r}")
+        raise ParameterError(
+            f"phrases is a number or a sequence of phrases; got the text {phrases!r}"
+        )
     if isinstance(phrases, (int, np.integer)):
         if not 1 <= phrases <= len(PHRASES):
-            raise ParameterError(f"there are {len(PHRASES)} phrases; got {phrases}: give phrases of your own")
+            raise ParameterError(
+                f"there are {len(PHRASES)} phrases; got {phrases}: give phrases of your own"
+            )
         texts = list(PHRASES[:phrases])
     else:
         texts = [" ".join(str(text).split()) for text in phrases]
     if not texts or not all(texts) or len(set(map(slug, texts))) < len(texts):
         raise ParameterError(f"phrases are texts that differ, and none is blank; got {texts}")
-    for name, value, least in (("speakers", speakers, 2), ("sessions", sessions, 1), ("rate", rate, 8000)):
+    for name, value, least in (
+        ("speakers", speakers, 2),
+        ("sessions", sessions, 1),
+        ("rate", rate, 8000),
+    ):
         if value < least:
             raise ParameterError(f"{name} is at least {least}; got {value}")
     if random_state < 0:
@@ -143,7 +157,9 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bo
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
-        raise DataError(f"{root} is not an empty folder, and holds no {MANIFEST}: choose another for synthetic speech")
+        raise DataError(
+            f"{root} is not an empty folder, and holds no {MANIFEST}: choose another for synthetic speech"
+        )
     root.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=root.parent, prefix=root.name + ".", suffix=".part"))
     try:
@@ -156,8 +172,14 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bo
         columns |= {"phrase": [labels[p] for p in phrase], "session": session}
         write_table(scratch / INDEX, columns, "csv")
         about = [speaker for part in made for speaker in part["speakers"]]
-        write_table(scratch / SPEAKERS, {key: [entry[key] for entry in about] for key in about[0]}, "csv")
-        manifest = {"settings": settings, "espeak": made[0]["espeak"], "fingerprint": fingerprint(scratch)}
+        write_table(
+            scratch / SPEAKERS, {key: [entry[key] for entry in about] for key in about[0]}, "csv"
+        )
+        manifest = {
+            "settings": settings,
+            "espeak": made[0]["espeak"],
+            "fingerprint": fingerprint(scratch),
+        }
         (scratch / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         scratch.chmod(0o755)
         if root.exists():
@@ -168,9 +190,14 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bo
         raise
 
 
-def _run_all(folder: Path, settings: dict[str, Any], workers: int | None, verbose: bool) -> list[dict[str, Any]]:
+def _run_all(
+    folder: Path, settings: dict[str, Any], workers: int | None, verbose: bool
+) -> list[dict[str, Any]]:
     numbers = range(settings["speakers"])
-    jobs = [{**settings, "folder": str(folder), "numbers": list(numbers[k : k + BLOCK])} for k in numbers[::BLOCK]]
+    jobs = [
+        {**settings, "folder": str(folder), "numbers": list(numbers[k : k + BLOCK])}
+        for k in numbers[::BLOCK]
+    ]
     shown = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
     made = []
     for part in ordered_map(_run, jobs, engine="threads", workers=workers):
@@ -189,7 +216,9 @@ def _run(job: dict[str, Any]) -> dict[str, Any]:
     program = "import json, sys; from mvplda.speech.corpora.synthetic import say_all; "
     program += "json.dump(say_all(json.load(sys.stdin)), sys.stdout)"
     command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True, env=environment, check=False)
+    ended = subprocess.run(
+        command, input=json.dumps(job), capture_output=True, text=True, env=environment, check=False
+    )
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no message"])[-1]
         raise DataError(f"synthetic speech was not made: {reason}")
@@ -203,12 +232,22 @@ def _check(root: Path, settings: dict[str, Any]) -> None:
         manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
         there, mark = manifest["settings"], manifest["fingerprint"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{root / MANIFEST} is damaged: delete the folder to make the corpus again") from error
-    other = [f"{key} {there.get(key)!r}, not {settings[key]!r}" for key in settings if there.get(key) != settings[key]]
+        raise DataError(
+            f"{root / MANIFEST} is damaged: delete the folder to make the corpus again"
+        ) from error
+    other = [
+        f"{key} {there.get(key)!r}, not {settings[key]!r}"
+        for key in settings
+        if there.get(key) != settings[key]
+    ]
     if other:
-        raise DataError(f"{root} holds synthetic speech of other settings ({'; '.join(other)}): choose another folder")
+        raise DataError(
+            f"{root} holds synthetic speech of other settings ({'; '.join(other)}): choose another folder"
+        )
     if mark != fingerprint(root):
-        raise DataError(f"{root} is damaged, its files do not match its fingerprint: delete it to make it again")
+        raise DataError(
+            f"{root} is damaged, its files do not match its fingerprint: delete it to make it again"
+        )
     log.info("synthetic speech in %s is used as it is", root)
 
 
@@ -257,14 +296,22 @@ def say_all(job: dict[str, Any]) -> dict[str, Any]:
             for session in range(job["sessions"]):
                 clips += _session(espeak, speaker, number, session, job)
             file = f"{speaker.name}.flac"
-            soundfile.write(str(Path(job["folder"]) / file), np.concatenate(clips), job["rate"], subtype="PCM_16")
+            soundfile.write(
+                str(Path(job["folder"]) / file),
+                np.concatenate(clips),
+                job["rate"],
+                subtype="PCM_16",
+            )
             start = 0
             labels = [(k, s) for s in range(job["sessions"]) for k in range(len(job["phrases"]))]
             for clip, (phrase, session) in zip(clips, labels, strict=True):
                 rows.append([file, start, len(clip), speaker.name, phrase, session])
                 start += len(clip)
         version = espeak.version
-    about = [{key: value for key, value in asdict(speaker).items() if key != "variant"} for speaker in speakers]
+    about = [
+        {key: value for key, value in asdict(speaker).items() if key != "variant"}
+        for speaker in speakers
+    ]
     return {"rows": rows, "speakers": about, "espeak": version}
 
 
@@ -277,7 +324,9 @@ def _session(
     rate = speaker.rate * rng.uniform(0.88, 1.14)
     pitch, expression = 50 + rng.normal(0, 5), speaker.expression + rng.normal(0, 8)
     snr, peak = rng.uniform(*SNR_DB), rng.uniform(0.05, 0.8)
-    noise = Recipe((Noise(snr_db=(snr - 1, snr + 1), kinds=("pink",) if rng.random() < 0.5 else ("white",)),))
+    noise = Recipe(
+        (Noise(snr_db=(snr - 1, snr + 1), kinds=("pink",) if rng.random() < 0.5 else ("white",)),)
+    )
     clips = []
     for phrase, text in enumerate(job["phrases"]):
         own = np.random.default_rng([*key, phrase])
@@ -302,7 +351,9 @@ def _trimmed(samples: NDArray[np.float64]) -> NDArray[np.float64]:
     return samples[loud[0] : loud[-1] + 1]
 
 
-def _padded(samples: NDArray[np.float64], rng: np.random.Generator, rate: int) -> NDArray[np.float64]:
+def _padded(
+    samples: NDArray[np.float64], rng: np.random.Generator, rate: int
+) -> NDArray[np.float64]:
     before, after = (round(rate * rng.uniform(*PAD_S)) for _ in range(2))
     return np.pad(samples, (before, after))
 
@@ -315,7 +366,9 @@ PARAMETERS = {"rate": 1, "volume": 2, "pitch": 3, "range": 4}
 ENGLISH = ("phontab", "phonindex", "phondata", "intonations", "en_dict")
 VARIANTS = "voices/!v"
 
-_Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
+)
 
 
 class Espeak:
@@ -346,7 +399,9 @@ class Espeak:
         ]
         self._library.espeak_Info.restype = ctypes.c_char_p
         self._library.espeak_ng_SetRandSeed.argtypes = [ctypes.c_long]
-        self.sample_rate = int(self._library.espeak_Initialize(SYNCHRONOUS, 0, os.fsencode(path), 0))
+        self.sample_rate = int(
+            self._library.espeak_Initialize(SYNCHRONOUS, 0, os.fsencode(path), 0)
+        )
         if self.sample_rate <= 0:
             raise DataError(f"espeak-ng does not start with the data in {path}")
         self._parts: list[bytes] = []
@@ -372,7 +427,9 @@ class Espeak:
         """Set rate, volume, pitch or range."""
         for name, value in values.items():
             if name not in PARAMETERS:
-                raise ParameterError(f"espeak-ng has the parameters {', '.join(PARAMETERS)}; got {name!r}")
+                raise ParameterError(
+                    f"espeak-ng has the parameters {', '.join(PARAMETERS)}; got {name!r}"
+                )
             self._library.espeak_SetParameter(PARAMETERS[name], round(value), 0)
 
     def say(self, text: str) -> NDArray[np.float64]:
@@ -400,7 +457,9 @@ def english_data(folder: Path, variants: Mapping[str, str]) -> None:
     for name in ENGLISH:
         shutil.copyfile(source / name, folder / name)
     shutil.copytree(
-        source / "lang" / "gmw", folder / "lang" / "gmw", ignore=lambda _, names: {n for n in names if n[:2] != "en"}
+        source / "lang" / "gmw",
+        folder / "lang" / "gmw",
+        ignore=lambda _, names: {n for n in names if n[:2] != "en"},
     )
     (folder / VARIANTS).mkdir(parents=True)
     for name, text in variants.items():
@@ -410,11 +469,35 @@ def english_data(folder: Path, variants: Mapping[str, str]) -> None:
 def shipped_variants() -> dict[str, str]:
     """The variants that come with espeak-ng, by name: the text of their files."""
     folder = Path(need("espeakng_loader").get_data_path()) / VARIANTS
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(folder.iterdir()) if file.is_file()}
+    return {
+        file.name: file.read_text(encoding="utf-8")
+        for file in sorted(folder.iterdir())
+        if file.is_file()
+    }
 
 
-ACCENTS = ("en", "en-us", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-us-nyc")
-UNLIKE_PEOPLE = ("robo", "whisper", "klatt", "demonic", "croak", "fast", "storm", "tweaky", "anxious", "announcer")
+ACCENTS = (
+    "en",
+    "en-us",
+    "en-gb-scotland",
+    "en-gb-x-rp",
+    "en-029",
+    "en-gb-x-gbclan",
+    "en-gb-x-gbcwmd",
+    "en-us-nyc",
+)
+UNLIKE_PEOPLE = (
+    "robo",
+    "whisper",
+    "klatt",
+    "demonic",
+    "croak",
+    "fast",
+    "storm",
+    "tweaky",
+    "anxious",
+    "announcer",
+)
 """Robots, whispers and effects are told from people at once, and other speech engines too."""
 FORMANTS = range(9)
 KEPT = ("flutter", "roughness", "breath", "voicing", "consonants", "tone")
@@ -442,7 +525,11 @@ class Speaker:
 def people() -> dict[str, str]:
     """The shipped variants that sound like people."""
     variants = shipped_variants()
-    return {name: text for name, text in variants.items() if not any(word in name.lower() for word in UNLIKE_PEOPLE)}
+    return {
+        name: text
+        for name, text in variants.items()
+        if not any(word in name.lower() for word in UNLIKE_PEOPLE)
+    }
 
 
 def draw_speaker(number: int, seed: int, bases: dict[str, str]) -> Speaker:

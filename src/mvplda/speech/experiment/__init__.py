@@ -12,5 +12,8 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = import_late(
     __name__,
-    {"configuration": ("Configuration", "read_configuration", "write_configuration"), "run": ("run_experiment",)},
+    {
+        "configuration": ("Configuration", "read_configuration", "write_configuration"),
+        "run": ("run_experiment",),
+    },
 )

@@ -34,7 +34,9 @@ class EvaluationSettings(Settings):
 
     systems: tuple[str, ...] = ()
     costs: tuple[str, ...] = ("default",)
-    resamples: Annotated[int, Rule(lambda n: n == 0 or n >= 2, "are 0, for no intervals, or at least 2")] = 200
+    resamples: Annotated[
+        int, Rule(lambda n: n == 0 or n >= 2, "are 0, for no intervals, or at least 2")
+    ] = 200
 
     def check(self) -> None:
         systems_named(self.systems)  # here, not after hours of training
@@ -62,7 +64,9 @@ class Configuration:
     @classmethod
     def around(cls, network: NetworkSettings) -> Configuration:
         """A network with the features and the training that suit it."""
-        return cls(network=network, features=network.usual_features(), training=network.usual_training())
+        return cls(
+            network=network, features=network.usual_features(), training=network.usual_training()
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; what is None is left out, or "none" where that is not usual for the network."""
@@ -72,7 +76,10 @@ class Configuration:
         corpus = json.loads(json.dumps(dict(self.corpus), default=lambda value: value.item()))
         return {
             "corpus": corpus,
-            **{name: _written(values, getattr(usual, name).to_dict()) for name, values in plain.items()},
+            **{
+                name: _written(values, getattr(usual, name).to_dict())
+                for name, values in plain.items()
+            },
         }
 
     @classmethod
@@ -80,18 +87,26 @@ class Configuration:
         """The configuration of `to_dict`; what is left out has its default, the training's that of its network."""
         unknown = sorted(set(values) - set(SECTIONS))
         if unknown:
-            raise ParameterError(f"a configuration has no section {unknown[0]!r}; it has {', '.join(SECTIONS)}")
-        flat = sorted(name for name, values_of in values.items() if not isinstance(values_of, Mapping))
+            raise ParameterError(
+                f"a configuration has no section {unknown[0]!r}; it has {', '.join(SECTIONS)}"
+            )
+        flat = sorted(
+            name for name, values_of in values.items() if not isinstance(values_of, Mapping)
+        )
         if flat:
             raise ParameterError(f"{flat[0]} is a section of settings; got {values[flat[0]]!r}")
         with section("network"):
             network = NetworkSettings.from_dict({"kind": "modern", **values.get("network", {})})
         start = cls.around(network)
         found: dict[str, Any] = {}
-        for name in (name for name in SECTIONS if name in values and name not in ("corpus", "network")):
+        for name in (
+            name for name in SECTIONS if name in values and name not in ("corpus", "network")
+        ):
             with section(name):
                 usual = getattr(start, name)
-                found[name] = type(usual).from_dict(values[name], None if name == "features" else usual)
+                found[name] = type(usual).from_dict(
+                    values[name], None if name == "features" else usual
+                )
         if "corpus" in values:
             found["corpus"] = {"name": "folder", **values["corpus"]}
         return replace(start, **found)
@@ -112,12 +127,16 @@ class Configuration:
         if kind != self.network.kind:  # what suited the one does not suit the other
             with section("network"):
                 start = self.around(NetworkSettings.from_dict({"kind": kind}))
-            start = replace(self, network=start.network, training=start.training, features=start.features)
+            start = replace(
+                self, network=start.network, training=start.training, features=start.features
+            )
         plain = start.to_dict()
         for path, value in changes.items():
             *outer, name = path.split(".")
             if not outer:
-                raise ParameterError(f"a change is of section.name, such as training.epochs; got {path!r}")
+                raise ParameterError(
+                    f"a change is of section.name, such as training.epochs; got {path!r}"
+                )
             place = plain
             for part in outer:
                 place = place.setdefault(part, {})
@@ -142,7 +161,10 @@ def _written(values: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, A
 
 
 def read_configuration(
-    path: str | Path | None, over: Mapping[str, Mapping[str, Any]] | None = None, *, corpus: str | None = None
+    path: str | Path | None,
+    over: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    corpus: str | None = None,
 ) -> Configuration:
     """A configuration from a TOML file, or from a JSON file by its suffix.
 
@@ -170,7 +192,9 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text.decode())
     except ValueError as error:
-        raise FileFormatError(f"{path} is no {'JSON' if path.suffix == '.json' else 'TOML'}: {error}") from error
+        raise FileFormatError(
+            f"{path} is no {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
+        ) from error
     if not isinstance(values, dict):
         raise FileFormatError(f"{path} holds no sections: expected {', '.join(SECTIONS)}")
     return values
@@ -179,7 +203,9 @@ def _read(path: Path) -> dict[str, Any]:
 def recipes() -> list[str]:
     """Names of the recipes that come with the package."""
     folder = resources.files(__package__) / "recipes"
-    return sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml"))
+    return sorted(
+        item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")
+    )
 
 
 def read_recipe(name: str, corpus: Mapping[str, Any]) -> Configuration:
@@ -197,4 +223,6 @@ def write_configuration(path: str | Path, configuration: Configuration) -> None:
 
 def to_toml(values: Mapping[str, Any]) -> str:
     """Sections of plain values as TOML."""
-    return "\n".join("\n".join([f"[{name}]", *toml_pairs(section), ""]) for name, section in values.items())
+    return "\n".join(
+        "\n".join([f"[{name}]", *toml_pairs(section), ""]) for name, section in values.items()
+    )

@@ -49,8 +49,14 @@ class Variants(Settings):
 
     voices: Annotated[
         tuple[float, ...],
-        Rule(lambda speeds: all(0.5 <= v <= 2 and v != 1 for v in speeds), "are speeds from 0.5 to 2 other than 1"),
-        Rule(lambda speeds: len(set(speeds)) == len(speeds), "make other speakers each, so none stands twice"),
+        Rule(
+            lambda speeds: all(0.5 <= v <= 2 and v != 1 for v in speeds),
+            "are speeds from 0.5 to 2 other than 1",
+        ),
+        Rule(
+            lambda speeds: len(set(speeds)) == len(speeds),
+            "make other speakers each, so none stands twice",
+        ),
     ] = ()
     copies: Whole = 0
     recipe: Recipe = field(default_factory=lambda: OTHER_RECORDINGS)
@@ -120,7 +126,12 @@ def extract_corpus_features(
     if corpus.clips is None:
         raise DataError(f"{corpus.name} has no sound: give its vectors instead")
     clips = corpus.clips
-    options: dict[str, Any] = {"cache": cache, "workers": workers, "verbose": verbose, "dtype": np.float32}
+    options: dict[str, Any] = {
+        "cache": cache,
+        "workers": workers,
+        "verbose": verbose,
+        "dtype": np.float32,
+    }
     say(f"features of {len(corpus)} utterances")
     found = extract_features(corpus.ids, clips, settings, on_error=on_error, **options)
     number = {name: row for row, name in enumerate(corpus.ids.tolist())}
@@ -132,11 +143,18 @@ def extract_corpus_features(
         for copy in range(variants.copies + 1):
             if voice == 1.0 and copy == 0:
                 continue
-            steps = (() if voice == 1.0 else (Speed(factor=(voice, voice)),)) + (variants.recipe.steps if copy else ())
+            steps = (() if voice == 1.0 else (Speed(factor=(voice, voice)),)) + (
+                variants.recipe.steps if copy else ()
+            )
             changed = Augmentation(Recipe(steps), random_state=copy, babble=babble if copy else ())
             say(f"features of {len(train)} training utterances, voice {voice:g}, copy {copy}")
             part = extract_features(
-                corpus.ids[train], [clips[row] for row in train], settings, on_error="skip", augment=changed, **options
+                corpus.ids[train],
+                [clips[row] for row in train],
+                settings,
+                on_error="skip",
+                augment=changed,
+                **options,
             ).features
             own = np.array([number[name] for name in part.ids.tolist()], dtype=np.int64)
             labels = corpus.labels_at(own)
@@ -144,7 +162,9 @@ def extract_corpus_features(
             if voice != 1.0:
                 labels[first] = np.char.add(labels[first].astype(np.str_), f"@{voice:g}")
             names = np.char.add(part.ids.astype(np.str_), f"@{voice:g}#{copy}")
-            parts.append(Part(FeatureSet(names, part.frames, part.offsets), labels, voice, copy, own))
+            parts.append(
+                Part(FeatureSet(names, part.frames, part.offsets), labels, voice, copy, own)
+            )
     return Material(found.features, rows, tuple(parts), found.skipped)
 
 
@@ -174,14 +194,19 @@ def train_extractor(
     out = np.isin(people, held)
 
     def own(chosen: IntArray) -> FeatureSet:
-        return material.everything.take(np.array([place[row] for row in chosen.tolist()], dtype=np.int64))
+        return material.everything.take(
+            np.array([place[row] for row in chosen.tolist()], dtype=np.int64)
+        )
 
     sets, labels = [own(rows[~out])], [corpus.labels_at(rows[~out])]
     for part in material.variants:
         stays = np.flatnonzero(~np.isin(corpus.labels[speaker][part.rows].astype(np.str_), held))
         sets.append(part.features.take(stays))
         labels.append({view: values[stays] for view, values in part.labels.items()})
-    together = {view: np.concatenate([part[view].astype(np.str_) for part in labels]) for view in corpus.views}
+    together = {
+        view: np.concatenate([part[view].astype(np.str_) for part in labels])
+        for view in corpus.views
+    }
     held_out = (own(rows[out]), corpus.labels_at(rows[out])) if out.any() else None
     features = FeatureSet.concatenate(sets)
     say(
@@ -199,7 +224,9 @@ def train_extractor(
     )
 
 
-def other_voices(corpus: Corpus, rows: IntArray, extractor: Any, voices: Sequence[float], workers: int = 1) -> Extra:
+def other_voices(
+    corpus: Corpus, rows: IntArray, extractor: Any, voices: Sequence[float], workers: int = 1
+) -> Extra:
     """Vectors that an extractor from elsewhere makes of utterances at other speeds: each is one more speaker."""
     from ..features.reading import read_audio
 
@@ -231,7 +258,11 @@ def extract_everything(
     corpus: Corpus, material: Material, extractor: Any, variants: Variants, *, device: str = "auto"
 ) -> Vectors:
     """Vectors of all utterances, and of the variants that the back-end is to see."""
-    vectors = VectorSet(material.everything.ids, extractor.extract(material.everything, device=device), extractor.name)
+    vectors = VectorSet(
+        material.everything.ids,
+        extractor.extract(material.everything, device=device),
+        extractor.name,
+    )
     chosen = [
         part
         for part in material.variants
@@ -241,9 +272,12 @@ def extract_everything(
     if chosen:
         features = FeatureSet.concatenate([part.features for part in chosen])
         labels = {
-            view: np.concatenate([part.labels[view].astype(np.str_) for part in chosen]) for view in chosen[0].labels
+            view: np.concatenate([part.labels[view].astype(np.str_) for part in chosen])
+            for view in chosen[0].labels
         }
-        people = np.concatenate([corpus.labels[corpus.views[0]][part.rows].astype(np.str_) for part in chosen])
+        people = np.concatenate(
+            [corpus.labels[corpus.views[0]][part.rows].astype(np.str_) for part in chosen]
+        )
         own = VectorSet(features.ids, extractor.extract(features, device=device), extractor.name)
         extra = Extra(own, labels, people)
     return Vectors(vectors, extra, extractor, material.skipped)

@@ -69,7 +69,10 @@ class LanguageResult:
     def tables(self) -> str:
         """Markdown: a table a kind of trials, systems by shares, EER in percent."""
         shares = list(next(iter(self.errors.values())))
-        head = ["EER, %", *(f"{share} two" if share != ALL else "all speak all" for share in shares)]
+        head = [
+            "EER, %",
+            *(f"{share} two" if share != ALL else "all speak all" for share in shares),
+        ]
         lines = []
         for kind in ("same", "other", "any"):
             rows = [head]
@@ -84,20 +87,26 @@ class LanguageResult:
         rows = [["joint, prior, over ...", *shares]]
         for baseline in next(iter(self.tests.values())):
             cells = [
-                f"{ratio:.2f} [{low:.2f}, {high:.2f}]" for ratio, low, high in (self.tests[s][baseline] for s in shares)
+                f"{ratio:.2f} [{low:.2f}, {high:.2f}]"
+                for ratio, low, high in (self.tests[s][baseline] for s in shares)
             ]
             rows.append([baseline, *cells])
         lines += ["**Ratio of EER, all trials, first draw**", "", *markdown_rows(rows), ""]
         note = f"EER: mean over draws of who is heard in what, with the mean of 95 % intervals over {self.speaker}s."
         return "\n".join(
-            [*lines, f"{note} Systems with * are told the {self.condition}, or whether it is the same.", ""]
+            [
+                *lines,
+                f"{note} Systems with * are told the {self.condition}, or whether it is the same.",
+                "",
+            ]
         )
 
     def title(self, kind: str) -> str:
         """Which trials they are, in words."""
-        return {"same": f"Trials within one {self.condition}", "other": f"Trials across two {self.condition}s"}.get(
-            kind, "All trials"
-        )
+        return {
+            "same": f"Trials within one {self.condition}",
+            "other": f"Trials across two {self.condition}s",
+        }.get(kind, "All trials")
 
 
 def assigned(labels: Labels, share: float | str, random_state: int) -> Mask:
@@ -139,23 +148,35 @@ def systems(task: Task, *, drawn: Any = None) -> dict[str, NDArray[Any]]:
     def chain(axes: int | None = None) -> Any:
         if drawn is not None:  # Gaussian as they are
             return Pipeline([("centre", Centring())])
-        return unit_chain() if axes is None else standard_chain(min(axes, task.train.shape[1], len(task.train) - 1))
+        return (
+            unit_chain()
+            if axes is None
+            else standard_chain(min(axes, task.train.shape[1], len(task.train) - 1))
+        )
 
     def ask(bundle: Any, **question: Any) -> NDArray[Any]:
         return score(bundle, task, same=speaker, **question)
 
     def tell(bundle: Any, **question: Any) -> NDArray[Any]:
         """Of every trial it is known whether the condition is the same."""
-        answers = [ask(bundle, given={condition: what}, **question) for what in ("same", "different")]
+        answers = [
+            ask(bundle, given={condition: what}, **question) for what in ("same", "different")
+        ]
         return np.where(told, *answers)
 
     directions = Pipeline(
-        [("centre", Centring()), ("lda", LDA(view=speaker, shrinkage=0.1)), ("length", LengthNormalisation())]
+        [
+            ("centre", Centring()),
+            ("lda", LDA(view=speaker, shrinkage=0.1)),
+            ("length", LengthNormalisation()),
+        ]
     )
     two = dict.fromkeys((speaker, condition))
     plain = Bundle(chain(), CosineScorer(centre=False))
     plda = Bundle(chain(), PLDA(**PRIOR))
-    likely = Bundle(chain(AXES), MultiviewPLDA(two, **LIKELIHOOD)).fit(task.train, task.train_labels)
+    likely = Bundle(chain(AXES), MultiviewPLDA(two, **LIKELIHOOD)).fit(
+        task.train, task.train_labels
+    )
     joint = Bundle(chain(), MultiviewPLDA(two, **PRIOR)).fit(task.train, task.train_labels)
     best = make_committee({"all": task.train.shape[1]}, task.views, labels=task.train_labels)
     best.fit(task.train, task.train_labels)
@@ -165,12 +186,16 @@ def systems(task: Task, *, drawn: Any = None) -> dict[str, NDArray[Any]]:
         f"LDA of {speaker}, cosine": score(
             Bundle(directions, CosineScorer(centre=False)).fit(task.train, task.train_labels), task
         ),
-        f"PLDA of {speaker}": score(Bundle(chain(AXES), PLDA(**LIKELIHOOD)).fit(task.train, who), task),
+        f"PLDA of {speaker}": score(
+            Bundle(chain(AXES), PLDA(**LIKELIHOOD)).fit(task.train, who), task
+        ),
         f"PLDA of {speaker}, centred by {condition}*": score(
             Bundle(chain(AXES), PLDA(**LIKELIHOOD)).fit(centred.train, who), centred
         ),
         f"PLDA of {speaker}, prior": score(plda.fit(task.train, who), task),
-        f"PLDA of {speaker}, prior, centred by {condition}*": score(plda.fit(centred.train, who), centred),
+        f"PLDA of {speaker}, prior, centred by {condition}*": score(
+            plda.fit(centred.train, who), centred
+        ),
         "joint": ask(likely),
         f"joint, {condition} same or not told*": tell(likely),
         "joint, prior": ask(joint),
@@ -231,17 +256,23 @@ class Draw:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MvpldaWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
-            scores = systems(replace(task, train=task.train[kept], train_labels=labels), drawn=drawn)
+            scores = systems(
+                replace(task, train=task.train[kept], train_labels=labels), drawn=drawn
+            )
             for system, values in scores.items():
                 errors[system], ends[system] = {}, {}
                 for kind, split in asked.items():
                     errors[system][kind] = float(eer(values[split["TC"]], values[split["IC"]]))
                     end = speaker_intervals(values, split, *people, far=()).of("Total", "eer")
-                    ends[system][kind] = (0.0, 1.0) if end is None else (float(end.low), float(end.high))
+                    ends[system][kind] = (
+                        (0.0, 1.0) if end is None else (float(end.low), float(end.high))
+                    )
             for other in BASELINES if self.number == 0 else ():
                 other = other.format(speaker, condition)
                 pair = scores["joint, prior"], scores[other]
-                result = compare_systems(*pair, asked["any"], *people, n_resamples=resamples, random_state=0, far=())
+                result = compare_systems(
+                    *pair, asked["any"], *people, n_resamples=resamples, random_state=0, far=()
+                )
                 test = result.tests["Total"]["eer"]
                 tests[other] = (test.ratio, test.ratio_low, test.ratio_high)
         return errors, ends, tests
@@ -265,7 +296,9 @@ def study_languages(
     columns: list[float | str] = [*shares, ALL]
     every = [Draw(share, number) for share in columns for number in range(draws)]
     work = partial(Draw.judged, task=task, drawn=drawn, resamples=resamples)
-    done = ordered_map(work, every, engine="serial" if workers == 1 else "processes", workers=workers)
+    done = ordered_map(
+        work, every, engine="serial" if workers == 1 else "processes", workers=workers
+    )
     for draw, (found, intervals, compared) in zip(every, done, strict=True):
         for system, by_kind in found.items():
             for kind, error in by_kind.items():
@@ -274,11 +307,14 @@ def study_languages(
                 place = ends.setdefault(system, {}).setdefault(draw.name, {})
                 place.setdefault(kind, []).append(intervals[system][kind])
         tests |= {draw.name: compared} if compared else {}
-        shown = ", ".join(f"{system} {100 * by_kind['any']:.2f}" for system, by_kind in found.items())
+        shown = ", ".join(
+            f"{system} {100 * by_kind['any']:.2f}" for system, by_kind in found.items()
+        )
         say(f"{draw.name}, draw {draw.number + 1} of {draws}: {shown}")
     means = {
         system: {
-            share: {k: tuple(np.mean(v, axis=0).tolist()) for k, v in kinds.items()} for share, kinds in rows.items()
+            share: {k: tuple(np.mean(v, axis=0).tolist()) for k, v in kinds.items()}
+            for share, kinds in rows.items()
         }
         for system, rows in ends.items()
     }
@@ -286,7 +322,9 @@ def study_languages(
     result = LanguageResult(speaker, condition, errors, means, tests)
     output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / "languages.md", result.tables().encode())
-    write_atomically(output / "languages.json", (json.dumps(vars(result), indent=1) + "\n").encode())
+    write_atomically(
+        output / "languages.json", (json.dumps(vars(result), indent=1) + "\n").encode()
+    )
     say("\n" + result.tables())
     with pictures_where_possible():
         say(f"wrote {draw_languages(result, output / 'languages.png')}")
@@ -302,9 +340,25 @@ def draw_languages(result: LanguageResult, path: Path) -> Path:
         for place, system in enumerate(shown):
             values = [100 * np.mean(result.errors[system][share][kind]) for share in shares]
             colour = SYSTEM_COLOURS[place % len(SYSTEM_COLOURS)]
-            axes.plot(shares, values, "o--" if system.endswith("*") else "o-", color=colour, label=system, ms=4)
-        axes.set(xlabel=f"training {result.speaker}s heard in two {result.condition}s", ylabel="EER, %", ylim=(0, None))
+            axes.plot(
+                shares,
+                values,
+                "o--" if system.endswith("*") else "o-",
+                color=colour,
+                label=system,
+                ms=4,
+            )
+        axes.set(
+            xlabel=f"training {result.speaker}s heard in two {result.condition}s",
+            ylabel="EER, %",
+            ylim=(0, None),
+        )
         axes.set_title(result.title(kind).lower())
         axes.grid(alpha=0.25)
-    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
+    fig.legend(
+        *panels[0].get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=4,
+        fontsize="small",
+    )
     return save_figure(fig, path)

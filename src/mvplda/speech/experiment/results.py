@@ -65,7 +65,9 @@ class SystemResult:
         for heading, metric, kind in self.evaluation.summary():
             around = self.intervals if form and only in (None, heading) else None
             known = self.llr or not metric.needs_llr
-            found.append(self.evaluation.cell(metric, kind, around, form) if known else metric.unknown)
+            found.append(
+                self.evaluation.cell(metric, kind, around, form) if known else metric.unknown
+            )
         return found
 
 
@@ -95,18 +97,28 @@ class Results:
 
     def eers(self) -> dict[str, dict[str, float]]:
         """EER by title of the system and kind of trial."""
-        return {s.title.strip(): {k: s.evaluation[k]["eer"] for k in self.kinds} for s in self.systems}
+        return {
+            s.title.strip(): {k: s.evaluation[k]["eer"] for k in self.kinds} for s in self.systems
+        }
 
     # -- as text -------------------------------------------------------------
 
     def table(self) -> str:
         """The paper's table, for a terminal."""
-        lines = [self._row("EER, %", self._columns), *(self.line(system) for system in self.systems)]
+        lines = [
+            self._row("EER, %", self._columns),
+            *(self.line(system) for system in self.systems),
+        ]
         counts = ", ".join(
-            f"{kind} {row.n_nontargets}" for kind, row in self.systems[0].evaluation.rows.items() if kind != "Total"
+            f"{kind} {row.n_nontargets}"
+            for kind, row in self.systems[0].evaluation.rows.items()
+            if kind != "Total"
         )
         first = self.systems[0].evaluation["Total"]
-        lines += ["", f"{first.n_targets} target trials; non-targets: {counts}. What is not EER is of Total."]
+        lines += [
+            "",
+            f"{first.n_targets} target trials; non-targets: {counts}. What is not EER is of Total.",
+        ]
         return "\n".join(lines)
 
     def line(self, system: SystemResult) -> str:
@@ -121,7 +133,9 @@ class Results:
     def _row(self, name: str, cells: list[str]) -> str:
         """Widths cannot wait for the last system: lines are shown one by one."""
         columns = zip(cells, self._columns, strict=True)
-        return f"{name:{NAME_WIDTH}}" + "".join(f"  {cell:>{max(6, len(heading))}}" for cell, heading in columns)
+        return f"{name:{NAME_WIDTH}}" + "".join(
+            f"  {cell:>{max(6, len(heading))}}" for cell, heading in columns
+        )
 
     def finding(self, chosen: str) -> str:
         """The result in a sentence or two: what the chosen system reaches, and how much better that is."""
@@ -143,7 +157,10 @@ class Results:
             name = f"{self[ours].title.strip()} / {self[theirs].title.strip()}"
             rows.append([name, *(_ratio(tests["eer"]) for tests in found.tests.values())])
         level = f"{100 * first.level:g}"
-        return f"EER as a share of another system's, {level} % intervals over speakers; + fewer, - more", rows
+        return (
+            f"EER as a share of another system's, {level} % intervals over speakers; + fewer, - more",
+            rows,
+        )
 
     def claim(self) -> str:
         """One system's errors as shares of another's, with intervals, one row a pair."""
@@ -154,7 +171,9 @@ class Results:
 
     def intervals_table(self) -> str:
         """EER with intervals, one row a system."""
-        rows = [[system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]] for system in self.systems]
+        rows = [
+            [system.title, *system.cells(" [{}, {}]")[: len(self.kinds)]] for system in self.systems
+        ]
         return "\n".join(aligned([["EER, %", *self.kinds], *rows]))
 
     def by_group(self) -> dict[str, list[list[str]]]:
@@ -171,7 +190,10 @@ class Results:
 
     def markdown(self) -> str:
         """The table for a README."""
-        rows = [[system.title.strip(), *system.cells(" [{}, {}]", only="Total")] for system in self.systems]
+        rows = [
+            [system.title.strip(), *system.cells(" [{}, {}]", only="Total")]
+            for system in self.systems
+        ]
         return "\n".join(markdown_rows([["system", *self._columns[:-1]], *rows])) + "\n"
 
     # -- as data -------------------------------------------------------------
@@ -190,12 +212,17 @@ class Results:
                     "seconds": round(s.seconds, 2),
                     **s.evaluation.to_dict(),
                     **({} if s.intervals is None else {"intervals": s.intervals.to_dict()}),
-                    **({"groups": {g: e.to_dict() for g, e in s.groups.items()}} if s.groups else {}),
+                    **(
+                        {"groups": {g: e.to_dict() for g, e in s.groups.items()}}
+                        if s.groups
+                        else {}
+                    ),
                 }
                 for s in self.systems
             },
             "comparisons": [
-                {"of": ours, "with": theirs, **found.to_dict()} for (ours, theirs), found in self.comparisons.items()
+                {"of": ours, "with": theirs, **found.to_dict()}
+                for (ours, theirs), found in self.comparisons.items()
             ],
         }
 
@@ -213,7 +240,13 @@ class Results:
     def save(self, folder: Path) -> list[Path]:
         """table.txt, table.md, table.csv and results.json."""
         folder.mkdir(parents=True, exist_ok=True)
-        parts = (self.summary, self.table(), self.intervals_table(), self.groups_table(), self.claim())
+        parts = (
+            self.summary,
+            self.table(),
+            self.intervals_table(),
+            self.groups_table(),
+            self.claim(),
+        )
         text = "\n\n".join(part for part in parts if part)
         found = {
             "table.txt": text + "\n",
@@ -284,7 +317,9 @@ def _closely(result: SystemResult, scored: SystemScores, task: Task) -> Report:
     kinds = {kind: mask for kind, mask in task.kinds.items() if mask.any()}
     scores = {kind: scored.scores[mask] for kind, mask in kinds.items()}
     fitted = scored.model.scorer
-    model = scorer_of(next(iter(getattr(fitted, "experts_", {"": fitted}).values())))  # of a committee, the first
+    model = scorer_of(
+        next(iter(getattr(fitted, "experts_", {"": fitted}).values()))
+    )  # of a committee, the first
     single: dict[str, dict[str, NDArray[Any]]] = {}
     if set(task.views) <= set(getattr(fitted, "views_", ())) and len(task.views) == 2:
         profiles = scored.model.enrol(task.enrol, task.enrol_ids)
@@ -343,7 +378,9 @@ def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: 
         if kind != target:
             others |= mask
     first = [BEST, *(name for pair in results.comparisons for name in pair)]
-    shown = sorted(results.systems, key=lambda s: (s.name not in first, s.evaluation["Total"]["eer"]))[:HIGHLIGHTED]
+    shown = sorted(
+        results.systems, key=lambda s: (s.name not in first, s.evaluation["Total"]["eer"])
+    )[:HIGHLIGHTED]
     for system in results.systems:
         scores = scored[system.name].scores
         curve = ScoreCurve(scores[kinds[target]], {"Total": scores[others]})
@@ -351,9 +388,17 @@ def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: 
         if place is None:
             draw.det_curve(axes, curve, "#BBBBBB", "", 0.8)
         else:
-            draw.det_curve(axes, curve, draw.PALETTE[place], system.title.strip(), 2.4 if system.name == BEST else 1.4)
+            draw.det_curve(
+                axes,
+                curve,
+                draw.PALETTE[place],
+                system.title.strip(),
+                2.4 if system.name == BEST else 1.4,
+            )
     draw.det_axes(axes)
-    draw.legend_below(axes, 1, title="in grey: the others" if len(shown) < len(results.systems) else None)
+    draw.legend_below(
+        axes, 1, title="in grey: the others" if len(shown) < len(results.systems) else None
+    )
 
 
 def _claim(results: Results) -> str:
@@ -361,9 +406,7 @@ def _claim(results: Results) -> str:
         return ""
     head, rows = results.claims()
     said = f"<p>{html.escape(head)}.</p>"
-    return (
-        f"<h2>One against another</h2>{said}{html_table(rows[0], [[html.escape(c) for c in row] for row in rows[1:]])}"
-    )
+    return f"<h2>One against another</h2>{said}{html_table(rows[0], [[html.escape(c) for c in row] for row in rows[1:]])}"  # noqa: E501
 
 
 def _groups(results: Results) -> str:
@@ -378,6 +421,12 @@ def _table(results: Results, chosen: str) -> str:
     rows = []
     for system in results.systems:
         note = f'<small class="interval">{html.escape(system.note)}</small>' if system.note else ""
-        rows.append([html.escape(system.title.strip()) + note, *system.cells(INTERVAL), f"{system.seconds:.1f}"])
+        rows.append(
+            [
+                html.escape(system.title.strip()) + note,
+                *system.cells(INTERVAL),
+                f"{system.seconds:.1f}",
+            ]
+        )
     best = [system.name for system in results.systems].index(chosen)
     return html_table(["EER, %", *results._columns], rows, best)

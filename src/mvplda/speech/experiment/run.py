@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from ...exceptions import DataError, ParameterError
 from ...io.vectors import VectorSet, read_vectors, write_vectors
-from ...metrics import Comparison, Evaluation, Intervals, compare_systems, evaluate, speaker_intervals
+from ...metrics import (
+    Comparison,
+    Evaluation,
+    Intervals,
+    compare_systems,
+    evaluate,
+    speaker_intervals,
+)
 from ..corpora.corpus import Corpus
 from ..features.frames import FeatureSettings
 from .configuration import Configuration, write_configuration
@@ -27,7 +34,15 @@ from .extraction import (
     train_extractor,
 )
 from .results import Results, SystemResult, write_experiment_page
-from .systems import BEST, COMPARED, BackendSettings, System, SystemScores, run_system, systems_named
+from .systems import (
+    BEST,
+    COMPARED,
+    BackendSettings,
+    System,
+    SystemScores,
+    run_system,
+    systems_named,
+)
 from .task import Task, compared_views
 
 Say = Callable[[str], None]
@@ -72,7 +87,9 @@ def run_experiment(
     write_configuration(output / "configuration.toml", configuration)
     say(corpus.summary() + "\n")
     compared_views(corpus)  # before a network is trained
-    found = _vectors(corpus, configuration, output, vectors, extractor, cache, workers, on_error, verbose, say)
+    found = _vectors(
+        corpus, configuration, output, vectors, extractor, cache, workers, on_error, verbose, say
+    )
     notes = [f"{name}: {reason}" for name, reason in found.skipped]
     if notes:
         say(f"{len(notes)} utterance(s) could not be used:")
@@ -81,7 +98,9 @@ def run_experiment(
         if len(notes) > NAMED:
             say(f"  and {len(notes) - NAMED} more, all in results.json")
         missing = {name for name, _ in found.skipped}
-        corpus = corpus.select([row for row, name in enumerate(corpus.ids.tolist()) if name not in missing])
+        corpus = corpus.select(
+            [row for row, name in enumerate(corpus.ids.tolist()) if name not in missing]
+        )
     known = None if found.extractor is None else found.extractor.classes.get(corpus.views[0])
     task = Task.of(corpus, found.everything, found.extra, met=known, blocks=found.blocks)
     title = f"{corpus.name}, {_described(found)}"
@@ -108,7 +127,9 @@ def run_experiment(
         say("\n" + claim)
     if report:
         history = () if found.extractor is None else found.extractor.history
-        write_experiment_page(results, scored, task, output / "report.html", source=corpus.source, history=history)
+        write_experiment_page(
+            results, scored, task, output / "report.html", source=corpus.source, history=history
+        )
     say(f"\n{time.perf_counter() - started:.0f} s; everything is in {output}")
     return results
 
@@ -138,13 +159,28 @@ def _vectors(
             return Vectors(read[0], None, None)
         # as extractors side by side have them: of unit length each, so that none outweighs another
         each = [np.asarray(part.X[part.rows(corpus.ids)], dtype=np.float32) for part in read]
-        X = np.concatenate([x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in each], axis=1)
+        X = np.concatenate(
+            [x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12) for x in each], axis=1
+        )
         told = [part.extractor or Path(file).stem for part, file in zip(read, files, strict=True)]
-        names = [name if told.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(told, 1)]
+        names = [
+            name if told.count(name) == 1 else f"{name} ({i})" for i, name in enumerate(told, 1)
+        ]
         widths = {name: int(part.X.shape[1]) for name, part in zip(names, read, strict=True)}
         return Vectors(VectorSet(corpus.ids, X, "+".join(names)), None, None, (), widths)
-    options: dict[str, Any] = {"cache": cache, "workers": workers, "on_error": on_error, "verbose": verbose}
-    wanted = [] if extractor is None else [extractor] if isinstance(extractor, (str, Path)) else list(extractor)
+    options: dict[str, Any] = {
+        "cache": cache,
+        "workers": workers,
+        "on_error": on_error,
+        "verbose": verbose,
+    }
+    wanted = (
+        []
+        if extractor is None
+        else [extractor]
+        if isinstance(extractor, (str, Path))
+        else list(extractor)
+    )
     own = [name for name in wanted if str(name) == TRAIN or str(name).endswith(".safetensors")]
     found = None
     if TRAIN in map(str, wanted) or not wanted:
@@ -154,7 +190,9 @@ def _vectors(
     if len(wanted) > 1 or (not own and wanted):
         trained = None if found is None else found.extractor
         places = [output / EXTRACTOR_FILE if str(name) == TRAIN else name for name in wanted]
-        found = _from_elsewhere(corpus, places, trained, configuration.variants, workers, on_error, verbose, say)
+        found = _from_elsewhere(
+            corpus, places, trained, configuration.variants, workers, on_error, verbose, say
+        )
     assert found is not None
     write_vectors(output / "vectors.npz", found.everything)
     return found
@@ -173,12 +211,20 @@ def _of_our_own(
 
     if extractor is not None:
         trained = Extractor.load(extractor)
-        variants = configuration.variants if configuration.variants.backend != "speakers" else Variants()
+        variants = (
+            configuration.variants if configuration.variants.backend != "speakers" else Variants()
+        )
         material = extract_corpus_features(
-            corpus, FeatureSettings.from_dict(trained.feature_settings), variants, say=say, **options
+            corpus,
+            FeatureSettings.from_dict(trained.feature_settings),
+            variants,
+            say=say,
+            **options,
         )
     else:
-        material = extract_corpus_features(corpus, configuration.features, configuration.variants, say=say, **options)
+        material = extract_corpus_features(
+            corpus, configuration.features, configuration.variants, say=say, **options
+        )
         trained = train_extractor(
             corpus,
             material,
@@ -189,7 +235,9 @@ def _of_our_own(
             say=say,
         )
         trained.save(output / EXTRACTOR_FILE)
-    return extract_everything(corpus, material, trained, configuration.variants, device=configuration.training.device)
+    return extract_everything(
+        corpus, material, trained, configuration.variants, device=configuration.training.device
+    )
 
 
 def _from_elsewhere(
@@ -210,7 +258,10 @@ def _from_elsewhere(
     extractor = load_extractor(list(places))
     say(f"vectors of {len(corpus)} utterances: {extractor.name}")
     made = extractor.extract_all(
-        list(corpus.clips), on_error=on_error, progress=verbose, workers=workers or os.cpu_count() or 1
+        list(corpus.clips),
+        on_error=on_error,
+        progress=verbose,
+        workers=workers or os.cpu_count() or 1,
     )
     left = set(range(len(corpus))) - set(made.rows)
     names = corpus.ids[sorted(left)].tolist()
@@ -220,9 +271,15 @@ def _from_elsewhere(
     extra = None
     if variants.backend != "speakers" and variants.voices:
         train = np.intersect1d(corpus.protocol.train, made.rows)
-        say(f"vectors of {len(train)} training utterances at the speeds {', '.join(map(str, variants.voices))}")
-        extra = other_voices(corpus, train, extractor, variants.voices, workers or os.cpu_count() or 1)
-    return Vectors(VectorSet(corpus.ids[made.rows], made.X, extractor.name), extra, trained, skipped, blocks)
+        say(
+            f"vectors of {len(train)} training utterances at the speeds {', '.join(map(str, variants.voices))}"
+        )
+        extra = other_voices(
+            corpus, train, extractor, variants.voices, workers or os.cpu_count() or 1
+        )
+    return Vectors(
+        VectorSet(corpus.ids[made.rows], made.X, extractor.name), extra, trained, skipped, blocks
+    )
 
 
 def _covering(vectors: VectorSet, corpus: Corpus) -> VectorSet:
@@ -286,14 +343,20 @@ def run_systems(
                 resampled = None
                 say(f"no intervals: {error}")
         heading = system.heading(settings, task.views)
-        done.append(SystemResult(system.name, heading, result, intervals, seconds, found.note, system.llr, groups))
+        done.append(
+            SystemResult(
+                system.name, heading, result, intervals, seconds, found.note, system.llr, groups
+            )
+        )
         scored[system.name] = found
         partial = Results(title, summary, tuple(done), {}, {})
         if len(done) == 1:
             say(partial.table().splitlines()[0])
         say(partial.line(done[-1]))
     comparisons = {
-        (ours, theirs): resampled.compare(scored[ours].scores, scored[theirs].scores, costs, resamples)
+        (ours, theirs): resampled.compare(
+            scored[ours].scores, scored[theirs].scores, costs, resamples
+        )
         for ours, theirs in COMPARED
         if resampled is not None and {ours, theirs} <= set(scored)
     }
@@ -319,8 +382,12 @@ class _BootstrapTrials:
     def of(cls, task: Task) -> _BootstrapTrials:
         rng = np.random.default_rng(0)
         every = [np.flatnonzero(mask) for mask in task.kinds.values()]
-        places = [p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in every]
-        shares = [len(p) / len(some) if len(some) else 1.0 for p, some in zip(every, places, strict=True)]
+        places = [
+            p if len(p) <= MOST_TRIALS else rng.choice(p, MOST_TRIALS, replace=False) for p in every
+        ]
+        shares = [
+            len(p) / len(some) if len(some) else 1.0 for p, some in zip(every, places, strict=True)
+        ]
         where = np.concatenate(places)
         number = np.repeat(np.arange(len(places)), [len(p) for p in places])
         sides = [labels[task.views[0]] for labels in (task.model_labels, task.test_labels)]
@@ -328,21 +395,35 @@ class _BootstrapTrials:
         models, tests = codes[: len(sides[0])], codes[len(sides[0]) :]
         row, column = np.divmod(where, len(tests))
         kinds = {kind: number == i for i, kind in enumerate(task.kinds)}
-        return cls(where, kinds, dict(zip(task.kinds, shares, strict=True)), (models[row], tests[column]))
+        return cls(
+            where, kinds, dict(zip(task.kinds, shares, strict=True)), (models[row], tests[column])
+        )
 
     def intervals(self, scores: NDArray[Any], costs: tuple[str, ...]) -> Intervals:
         own = scores.reshape(-1)[self.where]
         return speaker_intervals(own, self.kinds, *self.people, costs, weights=self.weights)
 
-    def compare(self, ours: NDArray[Any], theirs: NDArray[Any], costs: tuple[str, ...], resamples: int) -> Comparison:
+    def compare(
+        self, ours: NDArray[Any], theirs: NDArray[Any], costs: tuple[str, ...], resamples: int
+    ) -> Comparison:
         a, b = (scores.reshape(-1)[self.where] for scores in (ours, theirs))
         return compare_systems(
-            a, b, self.kinds, *self.people, costs, weights=self.weights, n_resamples=resamples, random_state=0
+            a,
+            b,
+            self.kinds,
+            *self.people,
+            costs,
+            weights=self.weights,
+            n_resamples=resamples,
+            random_state=0,
         )
 
 
 def _by_group(
-    scores: NDArray[Any], kinds: Mapping[str, NDArray[np.bool_]], groups: NDArray[Any] | None, costs: tuple[str, ...]
+    scores: NDArray[Any],
+    kinds: Mapping[str, NDArray[np.bool_]],
+    groups: NDArray[Any] | None,
+    costs: tuple[str, ...],
 ) -> dict[str, Evaluation]:
     """Every group's own evaluation; groups without targets or without others have none."""
     found = {}

@@ -59,7 +59,13 @@ class NuisanceResult:
 
     def table_of_both(self) -> str:
         """Systems by what is different in the non-targets, EER in percent: words that follow the views."""
-        names = dict(zip(NONTARGETS, ("both other", f"other {self.verify}", f"other {self.ignore}"), strict=False))
+        names = dict(
+            zip(
+                NONTARGETS,
+                ("both other", f"other {self.verify}", f"other {self.ignore}"),
+                strict=False,
+            )
+        )
         rows = [
             [system, *(f"{100 * errors[kind]:.2f}" for kind in (*names, "Total"))]
             for system, errors in self.both.items()
@@ -71,7 +77,10 @@ class NuisanceResult:
     def table(self) -> str:
         """Systems by number of kept classes, EER in percent."""
         kept = list(next(iter(self.errors.values())))
-        rows = [[name, *(f"{100 * errors[k]:.2f}" for k in kept)] for name, errors in self.errors.items()]
+        rows = [
+            [name, *(f"{100 * errors[k]:.2f}" for k in kept)]
+            for name, errors in self.errors.items()
+        ]
         note = (
             f"columns: in how many classes of {self.ignore} a training class of {self.verify} was seen; trials: "
             f"same {self.verify} or not, targets across classes of {self.ignore}, on unseen classes of {self.verify}"
@@ -133,7 +142,9 @@ def study_nuisance(
     most = max(len(np.unique(labels[ignore][labels[verify] == c])) for c in classes)
     keep = sorted({min(k, most) for k in keep or (most, max(most // 2, 1), 2, 1)}, reverse=True)
     if keep[-1] < 1:
-        raise ParameterError(f"a training class is seen with at least one class of {ignore!r}; got {keep[-1]}")
+        raise ParameterError(
+            f"a training class is seen with at least one class of {ignore!r}; got {keep[-1]}"
+        )
     parts = np.array_split(np.random.default_rng(random_state).permutation(classes), folds)
     found: dict[str, dict[int, list[float]]] = {}
     shares: dict[str, float] = {}
@@ -143,7 +154,17 @@ def study_nuisance(
             unseen = np.isin(labels[verify], part)
             train = ~unseen & thinned(labels, verify, ignore, kept, random_state)
             models, scores, both = _systems(
-                X, labels, train, unseen, verify, ignore, components, shrinkage, rank, random_state, kept == keep[0]
+                X,
+                labels,
+                train,
+                unseen,
+                verify,
+                ignore,
+                components,
+                shrinkage,
+                rank,
+                random_state,
+                kept == keep[0],
             )
             shares = shares or dict(models.explained_variance_ratio_)
             for system, kinds in both.items():
@@ -151,9 +172,13 @@ def study_nuisance(
                     together.setdefault(system, {}).setdefault(kind, []).append(error)
             for system, error in scores.items():
                 found.setdefault(system, {}).setdefault(kept, []).append(error)
-            say(f"{ignore} kept {kept}, fold {number + 1} of {folds}: {len(np.flatnonzero(train))} training vectors")
+            say(
+                f"{ignore} kept {kept}, fold {number + 1} of {folds}: {len(np.flatnonzero(train))} training vectors"
+            )
     errors = {name: {k: float(np.mean(v)) for k, v in rows.items()} for name, rows in found.items()}
-    means = {name: {k: float(np.mean(v)) for k, v in rows.items()} for name, rows in together.items()}
+    means = {
+        name: {k: float(np.mean(v)) for k, v in rows.items()} for name, rows in together.items()
+    }
     return NuisanceResult(verify, ignore, errors, shares, means)
 
 
@@ -188,7 +213,9 @@ def _systems(
         warnings.simplefilter("ignore", ConvergenceWarning)
         plain = PLDA(ranks[verify], **common).fit(Y, own[verify])
         views = MultiviewPLDA(ranks, **common).fit(Y, own)
-        full = MultiviewPLDA({**ranks, cell: min(2 * rank, cells - 1, Y.shape[1])}, **common).fit(Y, own)
+        full = MultiviewPLDA({**ranks, cell: min(2 * rank, cells - 1, Y.shape[1])}, **common).fit(
+            Y, own
+        )
         pairs = MultiviewPLDA({cell: min(2 * rank, cells - 1, Y.shape[1])}, **common).fit(Y, own)
     first, second = np.triu_indices(len(tests), 1)
     sides = [{view: labels[view][tests][side] for view in asked} for side in (first, second)]
@@ -220,14 +247,20 @@ def _systems(
         "multi-view, interaction": full.llr(Z, Z, **ask),
         f"  the same, {ignore} known": full.llr(Z, Z, **ask, **claimed),
     }
-    return full, alone, {name: eer_by_kind(of_pairs(scores), kinds) for name, scores in together.items()}
+    return (
+        full,
+        alone,
+        {name: eer_by_kind(of_pairs(scores), kinds) for name, scores in together.items()},
+    )
 
 
 def draw_errors(axes: Any, result: NuisanceResult) -> None:
     """EER over the number of ignored classes that a training class was seen with."""
     for i, (name, errors) in enumerate(result.errors.items()):
         kept = sorted(errors)
-        axes.plot(kept, [100 * errors[k] for k in kept], "o-", label=name, color=PALETTE[i % len(PALETTE)])
+        axes.plot(
+            kept, [100 * errors[k] for k in kept], "o-", label=name, color=PALETTE[i % len(PALETTE)]
+        )
     axes.set_xscale("log")
     kept = sorted(next(iter(result.errors.values())))
     axes.set_xticks(kept, [str(k) for k in kept])
@@ -321,14 +354,25 @@ def study_faces(
         say=say,
     )
     reduction = Reduction(min(components, X.shape[1], len(X) - 1)).fit(X)
-    views = {"person": 15, "pose": 3, "expression": 3, "eyes": 1, "person:pose": 30, "person:eyes": 10}
+    views = {
+        "person": 15,
+        "pose": 3,
+        "expression": 3,
+        "eyes": 1,
+        "person:pose": 30,
+        "person:eyes": 10,
+    }
     model = MultiviewPLDA(views, noise="full", noise_shrinkage=0.05, tol=1e-2)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MvpldaWarning)  # fewer classes than the original's cap the ranks
+        warnings.simplefilter(
+            "ignore", MvpldaWarning
+        )  # fewer classes than the original's cap the ranks
         model.fit(reduction.transform(X), labels)
     output.mkdir(parents=True, exist_ok=True)
     text = "\n\n".join([result.table(), result.table_of_both(), "variance explained: "])
-    text += ", ".join(f"{view} {share:.1%}" for view, share in model.explained_variance_ratio_.items())
+    text += ", ".join(
+        f"{view} {share:.1%}" for view, share in model.explained_variance_ratio_.items()
+    )
     text += f"\nimages: {SOURCE}\n"
     (output / "faces.txt").write_text(text, encoding="utf-8")
     say("\n" + text)
@@ -338,7 +382,11 @@ def study_faces(
 
 
 def _draw(
-    model: MultiviewPLDA, reduction: Reduction, shape: tuple[int, ...], result: NuisanceResult, path: Path
+    model: MultiviewPLDA,
+    reduction: Reduction,
+    shape: tuple[int, ...],
+    result: NuisanceResult,
+    path: Path,
 ) -> Path:
     fig, (left, middle, right) = figure(15, 4.6, 3)
     variance_bars(left, model.explained_variance_ratio_)
@@ -349,7 +397,10 @@ def _draw(
         strongest = np.linalg.svd(loading, full_matrices=False)
         direction = strongest[0][:, 0] * strongest[1][0]
         centre = model.mean_
-        faces = [(centre + step * direction) @ reduction.matrix_.T + reduction.mean_ for step in (-2, -1, 0, 1, 2)]
+        faces = [
+            (centre + step * direction) @ reduction.matrix_.T + reduction.mean_
+            for step in (-2, -1, 0, 1, 2)
+        ]
         rows.append(np.hstack([face.reshape(shape) for face in faces]))
     middle.imshow(np.clip(np.vstack(rows), 0, 255), cmap="gray", vmin=0, vmax=255)
     height, width = shape

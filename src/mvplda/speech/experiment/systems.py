@@ -57,7 +57,9 @@ class BackendSettings(Settings):
     speaker_rank: Count = 40
     cell_rank: Count = 120
     components: Count = 150
-    shrinkages: Annotated[tuple[Annotated[float, between(0, 1)], ...], Rule(bool, "has at least one share")] = (
+    shrinkages: Annotated[
+        tuple[Annotated[float, between(0, 1)], ...], Rule(bool, "has at least one share")
+    ] = (
         0.05,
         0.0,
         0.02,
@@ -106,7 +108,9 @@ class System:
     vectors: Literal["", "reduced", "raw"] = ""
     usual: bool = True
 
-    def heading(self, settings: BackendSettings, views: Sequence[str] = ("speaker", "phrase")) -> str:
+    def heading(
+        self, settings: BackendSettings, views: Sequence[str] = ("speaker", "phrase")
+    ) -> str:
         """The title with the names of the views, and which vectors the paper's systems see."""
         title = self.title.format(*views)
         vectors = "raw" if self.vectors and settings.reduce is None else self.vectors
@@ -121,7 +125,9 @@ class System:
         found: list[Committee] = []
         for some in (task,) if task.as_recorded.all() else (task.without_variants, task):
             scorer = clone(bundle.scorer)
-            found.append(scorer.fit(some.train, some.train_labels, groups=some.people, trials=some.fair))
+            found.append(
+                scorer.fit(some.train, some.train_labels, groups=some.people, trials=some.fair)
+            )
         bundle.scorer = min(found, key=lambda scorer: scorer.cost_)  # of those who were held out
         bundle.calibrator = bundle.scorer.calibrator_
         return bundle
@@ -134,7 +140,9 @@ def _components(task: Task, wanted: int) -> int:
 def _full_components(task: Task, settings: BackendSettings) -> int:
     """Components for a full noise: no more than half of what varies within cells can tell."""
     within = len(task.train) - task.classes[task.cell]
-    return max(min(_components(task, settings.components), within // 2), min(2, int(task.train.shape[1])))
+    return max(
+        min(_components(task, settings.components), within // 2), min(2, int(task.train.shape[1]))
+    )
 
 
 def _plain_chain(task: Task, wanted: int | None) -> Any:
@@ -155,7 +163,11 @@ def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
 
 
 def _paper(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    common: dict[str, Any] = {"max_iter": settings.paper_iterations, "tol": 0, "random_state": settings.random_state}
+    common: dict[str, Any] = {
+        "max_iter": settings.paper_iterations,
+        "tol": 0,
+        "random_state": settings.random_state,
+    }
     return Bundle(_plain_chain(task, settings.reduce), MultiviewPLDA(views, **common, **options))
 
 
@@ -176,14 +188,18 @@ def plda_by_speaker(task: Task, settings: BackendSettings, shrinkage: float) -> 
 
 
 def _one_view(task: Task, settings: BackendSettings, view: str) -> Bundle:
-    return _paper(task, settings, {view: min(len(task.views) * settings.paper_rank, task.classes[view] - 1)})
+    return _paper(
+        task, settings, {view: min(len(task.views) * settings.paper_rank, task.classes[view] - 1)}
+    )
 
 
 def cascade(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
     components = _full_components(task, settings)
     ranks = _ranks(task, settings, components)
     ranks.pop(task.cell)
-    return Bundle(_plain_chain(task, components), CascadeScorer(ranks, {"noise": "full", "max_iter": 20}))
+    return Bundle(
+        _plain_chain(task, components), CascadeScorer(ranks, {"noise": "full", "max_iter": 20})
+    )
 
 
 def as_printed(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
@@ -218,7 +234,9 @@ def without_interaction(task: Task, settings: BackendSettings, shrinkage: float)
     return _whitened(settings, components, {view: ranks[view] for view in task.views}, shrinkage)
 
 
-def _whitened(settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float) -> Bundle:
+def _whitened(
+    settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float
+) -> Bundle:
     options: dict[str, Any] = {
         "noise": "full",
         "noise_shrinkage": shrinkage,
@@ -231,7 +249,10 @@ def _whitened(settings: BackendSettings, components: int, views: dict[str, int],
 def committee(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
     """Two experts an extractor, weighed and calibrated by held-out speakers, for the question that will be asked."""
     blocks = task.blocks or {"vectors": int(task.train.shape[1])}
-    options: dict[str, Any] = {"known": list(claims(task).get("known", {})), "enrolment": task.per_model}
+    options: dict[str, Any] = {
+        "known": list(claims(task).get("known", {})),
+        "enrolment": task.per_model,
+    }
     options |= {"labels": task.train_labels, "dim": _full_components(task, settings)}
     return Bundle(None, make_committee(blocks, task.views, **options))
 
@@ -254,7 +275,13 @@ def _as_its_appendix_asks(task: Task) -> dict[str, Any]:
 
 PLDA_CELL = System("plda-cell", "PLDA by cell", plda_by_cell, method="average", vectors="reduced")
 PRINTED = System(
-    "jplda-printed", "jPLDA as printed", as_printed, _as_the_paper_asks, "average", two_views=True, vectors="reduced"
+    "jplda-printed",
+    "jPLDA as printed",
+    as_printed,
+    _as_the_paper_asks,
+    "average",
+    two_views=True,
+    vectors="reduced",
 )
 ALONE = System(
     "jplda-alone",
@@ -292,7 +319,14 @@ SYSTEMS = {
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
         System("jplda-known", "  the same, {1} known", with_interaction, claims),
         System("plda-tuned", "PLDA by cell, tuned", whitened_by_cell, tuned=True),
-        System("jplda-tuned", "jPLDA, interaction, {1} known, tuned", whitened, claims, tuned=True, usual=False),
+        System(
+            "jplda-tuned",
+            "jPLDA, interaction, {1} known, tuned",
+            whitened,
+            claims,
+            tuned=True,
+            usual=False,
+        ),
         System("best", "best", committee, claims),
     )
 }
@@ -317,7 +351,11 @@ COMPARED = (
     ("jplda-tuned", BASELINE),
     ("jplda-tuned", "plda-tuned"),
     ("jplda-interaction", "jplda-exact"),
-    *((f"{system.name}{vectors}", f"{BASELINE}{vectors}") for vectors in ("", "-raw") for system in (PRINTED, EXACT)),
+    *(
+        (f"{system.name}{vectors}", f"{BASELINE}{vectors}")
+        for vectors in ("", "-raw")
+        for system in (PRINTED, EXACT)
+    ),
     (BASELINE, "cosine"),
     (f"{BASELINE}-raw", "cosine-plain"),
 )
@@ -337,8 +375,14 @@ def systems_named(names: tuple[str, ...], settings: BackendSettings | None = Non
         )
     chosen = {own for name in names for own in GROUPS.get(name, (name,))}
     if settings is not None and settings.reduce is None:
-        chosen -= {name for name in chosen if SYSTEMS[name].vectors == "raw" and name.removesuffix("-raw") in chosen}
-    return [system for name, system in SYSTEMS.items() if (name in chosen if names else system.usual)]
+        chosen -= {
+            name
+            for name in chosen
+            if SYSTEMS[name].vectors == "raw" and name.removesuffix("-raw") in chosen
+        }
+    return [
+        system for name, system in SYSTEMS.items() if (name in chosen if names else system.usual)
+    ]
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> SystemScores:
@@ -357,16 +401,24 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> SystemS
             if isinstance(bundle.scorer, Committee):
                 note = f"{len(bundle.scorer.experts_)} experts"
             if bundle.calibrator is not None:
-                scores = bundle.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
+                scores = bundle.calibrator.transform(scores.ravel().astype(np.float64)).reshape(
+                    scores.shape
+                )
                 note += f", calibrated on {bundle.calibrator.n_speakers_} speakers"
             return SystemScores(scores, bundle, note)
         tuned = tune(
-            task, settings.shrinkages, partial(_refit, system, settings), system.question, settings.random_state
+            task,
+            settings.shrinkages,
+            partial(_refit, system, settings),
+            system.question,
+            settings.random_state,
         )
         scores = score(tuned.bundle, task, **question)
         note = f"{_ranks_of(tuned.bundle)}, shrinkage {tuned.shrinkage:g}"
         if tuned.calibrator is not None:
-            scores = tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(scores.shape)
+            scores = tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(
+                scores.shape
+            )
             note += f", calibrated on {tuned.calibrator.n_speakers_} speakers"
         return SystemScores(scores, tuned.bundle, note)
 
@@ -377,7 +429,11 @@ def _refit(system: System, settings: BackendSettings, task: Task, shrinkage: flo
 
 def _ranks_of(bundle: Bundle) -> str:
     ranks = getattr(bundle.scorer, "views_", None) or getattr(bundle.scorer, "views", {})
-    return f"rank{'s' if len(ranks) > 1 else ''} {' + '.join(map(str, ranks.values()))}" if ranks else ""
+    return (
+        f"rank{'s' if len(ranks) > 1 else ''} {' + '.join(map(str, ranks.values()))}"
+        if ranks
+        else ""
+    )
 
 
 # Settings and calibration from speakers that the extractor has not met.
@@ -440,11 +496,15 @@ def tune(
     return Tuned(bundle, chosen, calibrator, {share: cost for share, (cost, *_) in found.items()})
 
 
-def _calibrate(bundle: Bundle, task: Task, question: dict[str, Any]) -> tuple[float, LinearCalibrator]:
+def _calibrate(
+    bundle: Bundle, task: Task, question: dict[str, Any]
+) -> tuple[float, LinearCalibrator]:
     """What a bundle's scores of a task cost once they are calibrated on it, and the calibrator."""
     targets, profiles = task.targets, bundle.enrol(task.enrol, task.enrol_ids)
     bundle.calibrator = LinearCalibrator()
-    bundle.fit_calibrator(profiles, task.test, targets, speakers=task.model_labels[task.views[0]], **question)
+    bundle.fit_calibrator(
+        profiles, task.test, targets, speakers=task.model_labels[task.views[0]], **question
+    )
     llrs = bundle.calibrated(profiles, task.test, **question)
     return float(cllr(llrs[targets], llrs[~targets])), bundle.calibrator
 
@@ -455,7 +515,9 @@ def development_task(task: Task, random_state: int = 0) -> Task | None:
     people = task.train_labels[speaker].astype(np.str_) if task.people is None else task.people
     names = np.unique(people)
     unseen = names[:0] if task.unseen is None else np.unique(people[task.unseen])
-    if 2 <= len(unseen) <= len(names) - 3:  # an extractor from elsewhere has met nobody: then a share is held out
+    if (
+        2 <= len(unseen) <= len(names) - 3
+    ):  # an extractor from elsewhere has met nobody: then a share is held out
         held = unseen
     elif len(names) >= 6:
         held = held_out_classes(names, SHARE, random_state)
@@ -466,7 +528,11 @@ def development_task(task: Task, random_state: int = 0) -> Task | None:
     if len(np.unique(people[~out])) < 3:
         return None
     per_model = task.per_model
-    cells = [rows for rows in cells_of(task.train_labels, own, task.views).values() if len(rows) > per_model]
+    cells = [
+        rows
+        for rows in cells_of(task.train_labels, own, task.views).values()
+        if len(rows) > per_model
+    ]
     test = np.sort(np.concatenate([own[:0], *(rows[per_model:] for rows in cells)]))
     if len(np.unique(people[test])) < 2:
         return None

@@ -98,7 +98,9 @@ class Task:
         recorded = None if extra is None else np.arange(len(train) + len(extra.people)) < len(train)
         if extra is not None:
             train = np.concatenate([train, extra.vectors.X])
-            train_labels = {view: np.concatenate([train_labels[view], extra.labels[view]]) for view in views}
+            train_labels = {
+                view: np.concatenate([train_labels[view], extra.labels[view]]) for view in views
+            }
             people = np.concatenate([people, extra.people])
         members = [len(part) for part in protocol.enrol.values()]
         first = np.array([part[0] for part in protocol.enrol.values()])

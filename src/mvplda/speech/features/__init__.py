@@ -6,7 +6,15 @@ corpus. The packages that this needs (``mvplda[audio]``) are imported where they
 
 from .augmentation import Channel, Gain, Noise, Recipe, Room, Speed, augment
 from .extract import Augmentation, Extracted, extract_features
-from .frames import ActivitySettings, FeatureSettings, features, frame_bounds, speech_frames, stack, stacked_index
+from .frames import (
+    ActivitySettings,
+    FeatureSettings,
+    features,
+    frame_bounds,
+    speech_frames,
+    stack,
+    stacked_index,
+)
 from .reading import Clip, SoundReader, read_audio
 from .store import FeatureCache, FeatureSet
 

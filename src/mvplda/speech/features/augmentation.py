@@ -19,7 +19,9 @@ from ...exceptions import DataError, ParameterError
 from ..settings import Count, Rule, Settings, Tagged, between
 
 Wave = NDArray[np.float64]
-Range = Annotated[tuple[float, float], Rule(lambda ends: ends[0] <= ends[1], "is a range (low, high)")]
+Range = Annotated[
+    tuple[float, float], Rule(lambda ends: ends[0] <= ends[1], "is a range (low, high)")
+]
 Above = Annotated[Range, Rule(lambda ends: ends[0] > 0, "is a range above 0")]
 NoiseKind = Literal["white", "pink", "babble"]
 
@@ -60,7 +62,9 @@ class Speed(Step):
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         factor = rng.uniform(*self.factor)
-        return np.asarray(need("soxr").resample(samples, around.rate * factor, around.rate, quality="HQ"))
+        return np.asarray(
+            need("soxr").resample(samples, around.rate * factor, around.rate, quality="HQ")
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,9 @@ class Room(Step):
     kind: ClassVar[str] = "room"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
-        response = room_response(rng.uniform(*self.t60_s), rng.uniform(*self.direct_db), around.rate, rng)
+        response = room_response(
+            rng.uniform(*self.t60_s), rng.uniform(*self.direct_db), around.rate, rng
+        )
         size = _fast_size(len(samples) + len(response) - 1)
         spectrum = np.fft.rfft(samples, size) * np.fft.rfft(response, size)
         return np.fft.irfft(spectrum, size)[: len(samples)]
@@ -187,7 +193,9 @@ def augment(
     """
     wave: Wave = np.asarray(samples, dtype=np.float64)
     if wave.ndim != 1 or not len(wave):
-        raise DataError(f"samples of one channel have one axis and some length; got shape {wave.shape}")
+        raise DataError(
+            f"samples of one channel have one axis and some length; got shape {wave.shape}"
+        )
     around = Around(rate, others)
     for step in recipe.steps:
         if rng.random() < step.probability:
@@ -205,7 +213,9 @@ def coloured_noise(length: int, exponent: float, rng: np.random.Generator) -> Wa
     return np.fft.irfft(np.fft.rfft(rng.standard_normal(size)) * shape, size)[:length]
 
 
-def babble(length: int, voices: int, others: Sequence[FloatArray], rng: np.random.Generator) -> Wave:
+def babble(
+    length: int, voices: int, others: Sequence[FloatArray], rng: np.random.Generator
+) -> Wave:
     """Other utterances at once, each from a random place, round and round, at the same power."""
     loud = [np.asarray(other, dtype=np.float64) for other in others if np.any(other)]
     if not loud:

@@ -213,14 +213,22 @@ def _jobs(rows: list[int], names: list[str], places: list[Clip]) -> Iterator[Job
     order = sorted(rows, key=lambda row: (places[row].path, places[row].start, row))
     for start in range(0, len(order), JOB):
         part = order[start : start + JOB]
-        yield Job(tuple(part), tuple(names[row] for row in part), tuple(places[row] for row in part))
+        yield Job(
+            tuple(part), tuple(names[row] for row in part), tuple(places[row] for row in part)
+        )
 
 
 class _Report:
     """Progress that speaks once a second at most, or ten times where the line is rewritten."""
 
     def __init__(self, verbose: bool | Progress, total: int) -> None:
-        self.line = verbose if isinstance(verbose, Progress) else Progress("features", total) if verbose else None
+        self.line = (
+            verbose
+            if isinstance(verbose, Progress)
+            else Progress("features", total)
+            if verbose
+            else None
+        )
         self.total, self.done, self.last = total, 0, -np.inf
 
     def add(self, count: int, text: str = "") -> None:
@@ -277,10 +285,14 @@ def finished_jobs(
         return [result for part in parts for result in alone(part)]
 
     def alone(job: Job) -> list[Result]:
-        return next(ordered_map(work, [job], engine="processes", workers=1, retries=0, on_lost=halves))
+        return next(
+            ordered_map(work, [job], engine="processes", workers=1, retries=0, on_lost=halves)
+        )
 
     engine: Literal["serial", "processes"] = "processes" if workers > 1 else "serial"
-    return ordered_map(work, jobs, engine=engine, workers=max(workers, 1), retries=1, on_lost=halves)
+    return ordered_map(
+        work, jobs, engine=engine, workers=max(workers, 1), retries=1, on_lost=halves
+    )
 
 
 def do(job: Job, settings: FeatureSettings, augment: Augmentation | None) -> list[Result]:
@@ -308,7 +320,11 @@ def do(job: Job, settings: FeatureSettings, augment: Augmentation | None) -> lis
 
 
 def _result(
-    samples: NDArray[np.float32], name: str, clip: Clip, settings: FeatureSettings, change: Augmentation | None
+    samples: NDArray[np.float32],
+    name: str,
+    clip: Clip,
+    settings: FeatureSettings,
+    change: Augmentation | None,
 ) -> Result:
     try:
         if change is not None:

@@ -38,7 +38,9 @@ class ActivitySettings(Settings):
     threshold: float = 5.5
     mean_scale: float = 0.5
     context: Whole = 2
-    proportion: Annotated[float, Rule(lambda value: 0 < value <= 1, "is a share above 0, at most 1")] = 0.5
+    proportion: Annotated[
+        float, Rule(lambda value: 0 < value <= 1, "is a share above 0, at most 1")
+    ] = 0.5
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,9 @@ class FeatureSettings(Settings):
             ("cepstra", 1, self.bins if self.kind == "mfcc" else 1024),
         ):
             if not least <= getattr(self, name) <= most:
-                raise ParameterError(f"{name} lies between {least} and {most}; got {getattr(self, name)}")
+                raise ParameterError(
+                    f"{name} lies between {least} and {most}; got {getattr(self, name)}"
+                )
         if not 0 <= self.low_hz < self.top_hz <= self.rate / 2:
             raise ParameterError(
                 f"low_hz < high_hz <= half the rate ({self.rate / 2:g}); got {self.low_hz:g} and {self.top_hz:g}"
@@ -151,7 +155,11 @@ class FeatureSettings(Settings):
 
     def frames_of(self, samples: int) -> int:
         """Frames of an utterance of so many samples; a frame lies wholly inside it."""
-        return 0 if samples < self.frame_length else 1 + (samples - self.frame_length) // self.frame_shift
+        return (
+            0
+            if samples < self.frame_length
+            else 1 + (samples - self.frame_length) // self.frame_shift
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON or TOML; what is None is left out."""
@@ -303,7 +311,9 @@ def with_deltas(static: NDArray[Any], order: int = 2, window: int = 2) -> Frames
         taps_now = np.convolve(taps_now, taps)
         reach = len(taps_now) // 2
         padded = np.pad(wide, ((reach, reach), (0, 0)), mode="edge")
-        columns.append(sum(tap * padded[k : k + len(wide)] for k, tap in enumerate(taps_now) if tap))  # type: ignore[arg-type]
+        columns.append(
+            sum(tap * padded[k : k + len(wide)] for k, tap in enumerate(taps_now) if tap)
+        )  # type: ignore[arg-type]
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
@@ -374,12 +384,16 @@ def log_energy(samples: NDArray[np.float32], settings: FeatureSettings) -> NDArr
     """(T,) log of the sum of squares of every frame, its mean taken away."""
     if len(samples) < settings.frame_length:
         return np.empty(0)
-    windows = np.lib.stride_tricks.sliding_window_view(samples, settings.frame_length)[:: settings.frame_shift]
+    windows = np.lib.stride_tricks.sliding_window_view(samples, settings.frame_length)[
+        :: settings.frame_shift
+    ]
     centred = windows - windows.mean(axis=1, keepdims=True, dtype=np.float64)
     return np.asarray(np.log(np.maximum(np.einsum("ij,ij->i", centred, centred), FLOOR)))
 
 
-def speech_frames(energies: NDArray[np.float64], settings: ActivitySettings | None = None) -> NDArray[np.bool_]:
+def speech_frames(
+    energies: NDArray[np.float64], settings: ActivitySettings | None = None
+) -> NDArray[np.bool_]:
     """Which of an utterance's frames are speech, by their log energies.
 
     Nothing is speech where all is about equally loud and near the floor: the result may be

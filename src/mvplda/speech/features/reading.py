@@ -30,7 +30,9 @@ FEW_BITS = {"PCM_U8": 8, "PCM_S8": 8, "DPCM_8": 8}
 LEAST_BITS = 4
 """With fewer of its bits in use, what is in a file is no longer the voice."""
 
-_RATES = re.compile(r"^\s*Block Align\s*: (\d+).*?^\s*Bytes/sec\s*: (\d+)", re.MULTILINE | re.DOTALL)
+_RATES = re.compile(
+    r"^\s*Block Align\s*: (\d+).*?^\s*Bytes/sec\s*: (\d+)", re.MULTILINE | re.DOTALL
+)
 _PLAIN = re.compile("PCM|FLOAT|DOUBLE|[AU]LAW")
 _OGG_CUT = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.MULTILINE)
 _CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
@@ -92,14 +94,19 @@ class SoundReader:
     """
 
     def __init__(
-        self, source: str | os.PathLike[str] | bytes, rate: int = 16000, longest_s: float | None = None
+        self,
+        source: str | os.PathLike[str] | bytes,
+        rate: int = 16000,
+        longest_s: float | None = None,
     ) -> None:
         if rate < 1:
             raise ParameterError(f"a rate is a number of samples a second; got {rate}")
         self.path, self.rate = sound_name(source), rate
         self._source, self._file = source, _open(source)
         channels = int(self._file.channels)
-        if longest_s is not None and self.frames > longest_s * min(self.file_rate, 192_000 / channels):
+        if longest_s is not None and self.frames > longest_s * min(
+            self.file_rate, 192_000 / channels
+        ):
             self.close()
             self._fail(
                 f"is too long: {self.frames / self.file_rate:.0f} s of {channels} channel(s) at {self.file_rate} Hz, "
@@ -125,13 +132,19 @@ class SoundReader:
     def close(self) -> None:
         self._file.close()
 
-    def read(self, start: int = 0, length: int | None = None, channel: int | None = None) -> Samples:
+    def read(
+        self, start: int = 0, length: int | None = None, channel: int | None = None
+    ) -> Samples:
         """A stretch in samples of the file's own rate, to the end if the length is None."""
         file = self._file
         if channel is not None and not 0 <= channel < file.channels:
-            self._fail(f"has {file.channels} channel(s), there is no channel {channel} (they count from 0)")
+            self._fail(
+                f"has {file.channels} channel(s), there is no channel {channel} (they count from 0)"
+            )
         if start < 0 or (length is not None and length < 1):
-            self._fail(f"a stretch starts at 0 or later and has samples; got start {start} and length {length}")
+            self._fail(
+                f"a stretch starts at 0 or later and has samples; got start {start} and length {length}"
+            )
         self._check_rates()
         cut = self._cut()
         end = file.frames if length is None else start + length
@@ -147,7 +160,9 @@ class SoundReader:
             self._fail(f"has {wrong}")
         bits = FEW_BITS.get(file.subtype, 0)
         if bits and 0 < np.abs(samples).max() < 2.0 ** (LEAST_BITS - bits):
-            self._fail(f"is all but silent: of its {bits} bits a sample, fewer than {LEAST_BITS} are in use")
+            self._fail(
+                f"is all but silent: of its {bits} bits a sample, fewer than {LEAST_BITS} are in use"
+            )
         mono = samples.mean(axis=1) if channel is None else samples[:, channel]
         if not mono.any() and (channel is not None or not samples.any()):
             self._fail("is silent: all samples are zero")
@@ -164,15 +179,21 @@ class SoundReader:
         except (RuntimeError, OSError) as error:
             self._fail(f"is damaged: {error}", error)
         except (MemoryError, ValueError) as error:
-            self._fail(f"promises more than memory holds, {count} samples, and may be damaged", error)
+            self._fail(
+                f"promises more than memory holds, {count} samples, and may be damaged", error
+            )
         if len(samples) != count:
-            self._fail(f"is damaged or truncated: {count} samples were to be read at {start}, {len(samples)} came")
+            self._fail(
+                f"is damaged or truncated: {count} samples were to be read at {start}, {len(samples)} came"
+            )
         return samples
 
     def _resampled(self, samples: Samples) -> Samples:
         if self._file.samplerate == self.rate:
             return samples
-        resampled: Samples = need("soxr").resample(samples, self._file.samplerate, self.rate, quality="HQ")
+        resampled: Samples = need("soxr").resample(
+            samples, self._file.samplerate, self.rate, quality="HQ"
+        )
         if not len(resampled):
             self._fail(f"is too short: {len(samples)} samples give none at {self.rate} a second")
         return resampled
@@ -194,7 +215,11 @@ class SoundReader:
             return f"its header promises {found[1]} bytes of sound, {found[2]} are there"
         if _OGG_CUT.search(text):
             return "the last page of the stream is not whole, or not the last"
-        promised = sphere_header(self._source).get("sample_count", "") if self._file.format == "NIST" else ""
+        promised = (
+            sphere_header(self._source).get("sample_count", "")
+            if self._file.format == "NIST"
+            else ""
+        )
         if promised.isdigit() and int(promised) > self._file.frames:
             return f"its header promises {promised} samples, {self._file.frames} are there"
         return ""
@@ -250,8 +275,14 @@ def _open(source: str | os.PathLike[str] | bytes) -> Any:
                 f"such as with sph2pipe -f wav {path.name} {path.stem}.wav"
             )
         # names need not be UTF-8
-        return soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else os.fsencode(path))
+        return soundfile.SoundFile(
+            io.BytesIO(source) if isinstance(source, bytes) else os.fsencode(path)
+        )
     except (RuntimeError, OSError) as error:
-        raise AudioError(f"{path} is damaged or not a sound file: {getattr(error, 'error_string', error)}") from error
+        raise AudioError(
+            f"{path} is damaged or not a sound file: {getattr(error, 'error_string', error)}"
+        ) from error
     except TypeError as error:  # soundfile takes the suffix .raw to mean samples without a header
-        raise AudioError(f"{path} has no header that tells its rate and format: convert it to WAV or FLAC") from error
+        raise AudioError(
+            f"{path} has no header that tells its rate and format: convert it to WAV or FLAC"
+        ) from error

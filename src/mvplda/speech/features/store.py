@@ -135,8 +135,15 @@ class FeatureSet:
         """Read what `save` wrote; damaged and foreign files give a `FileFormatError`."""
         tensors, about = unpack(path, FORMAT, "features")
         try:
-            settings = None if about["settings"] is None else FeatureSettings.from_dict(about["settings"])
-            return cls(np.asarray(about["ids"], dtype=np.str_), tensors["frames"], tensors["offsets"], settings)
+            settings = (
+                None if about["settings"] is None else FeatureSettings.from_dict(about["settings"])
+            )
+            return cls(
+                np.asarray(about["ids"], dtype=np.str_),
+                tensors["frames"],
+                tensors["offsets"],
+                settings,
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{path} lacks parts of features: {error}") from error
 
@@ -209,8 +216,16 @@ class FeatureCache:
                 here = wanted.intersection(_keys_of(read_metadata(path)))
                 if here:
                     tensors, about = unpack(path, CACHE_FORMAT, "shard")
-                    shard = FeatureSet(np.array(about["keys"]), tensors["frames"], tensors["offsets"])
-                    found.update({key: part for key, part in zip(about["keys"], shard, strict=True) if key in here})
+                    shard = FeatureSet(
+                        np.array(about["keys"]), tensors["frames"], tensors["offsets"]
+                    )
+                    found.update(
+                        {
+                            key: part
+                            for key, part in zip(about["keys"], shard, strict=True)
+                            if key in here
+                        }
+                    )
             except FileNotFoundError:  # another process removed it
                 continue
             except FileFormatError as error:
@@ -227,13 +242,17 @@ class FeatureCache:
         folder.mkdir(parents=True, exist_ok=True)
         shard = FeatureSet.from_utterances(keys, (frames[key].astype(np.float32) for key in keys))
         tensors = {"frames": np.ascontiguousarray(shard.frames), "offsets": shard.offsets}
-        write_atomically(folder / f"{_digest(keys)}.safetensors", pack(CACHE_FORMAT, "shard", tensors, {"keys": keys}))
+        write_atomically(
+            folder / f"{_digest(keys)}.safetensors",
+            pack(CACHE_FORMAT, "shard", tensors, {"keys": keys}),
+        )
 
     def _read_hashes(self) -> dict[str, list[Any]]:
         try:
             values = json.loads((self.folder / "hashes.json").read_text(encoding="utf-8"))
             return {
-                str(name): [int(size), int(changed), str(digest)] for name, (size, changed, digest) in values.items()
+                str(name): [int(size), int(changed), str(digest)]
+                for name, (size, changed, digest) in values.items()
             }
         except (OSError, ValueError, TypeError, AttributeError):
             return {}  # it only saves time

@@ -77,7 +77,9 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError as error:
         raise ParameterError(f"device is auto, cpu or cuda; got {name!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ParameterError(f"device is {name!r}, but torch {torch.__version__} sees no GPU: use auto or cpu")
+        raise ParameterError(
+            f"device is {name!r}, but torch {torch.__version__} sees no GPU: use auto or cpu"
+        )
     return device
 
 
@@ -101,7 +103,9 @@ def check_features(features: FeatureSet, width: int | None = None) -> None:
         )
     empty = np.flatnonzero(features.lengths < 1)
     if len(empty):
-        raise DataError(f"{len(empty)} utterance(s) have no frames, the first is {str(features.ids[empty[0]])!r}")
+        raise DataError(
+            f"{len(empty)} utterance(s) have no frames, the first is {str(features.ids[empty[0]])!r}"
+        )
     finite = np.isfinite(features.frames).all(axis=1)
     if not finite.all():
         bad = int(np.searchsorted(features.offsets, np.flatnonzero(~finite)[0], side="right")) - 1
@@ -118,24 +122,36 @@ def number_classes(labels: Labels, n: int) -> tuple[IntArray, dict[str, list[str
     table = encode_labels(labels, tuple(labels))
     codes, classes = [], {}
     for view in table.views:
-        names = table.classes[view].names if table.classes[view].cells is None else table.classes[view].cells
+        names = (
+            table.classes[view].names
+            if table.classes[view].cells is None
+            else table.classes[view].cells
+        )
         assert names is not None
         if len(names) < 2:
-            raise LabelError(f"view {view!r} has {len(names)} class(es): a network learns from at least 2")
+            raise LabelError(
+                f"view {view!r} has {len(names)} class(es): a network learns from at least 2"
+            )
         codes.append(np.where(table.codes[view] < len(names), table.codes[view], -1))
         classes[view] = [str(name) for name in names]
     return np.stack(codes, axis=1).astype(np.int64), classes
 
 
-def hold_out_rows(labels: Labels, view: str, share: float, random_state: int) -> tuple[IntArray, IntArray]:
+def hold_out_rows(
+    labels: Labels, view: str, share: float, random_state: int
+) -> tuple[IntArray, IntArray]:
     """Rows of the classes that stay, and rows of a share of the classes, at least 2, that are held out."""
     if view not in labels:
-        raise LabelError(f"there is no view {view!r} to hold classes out of; there are {list(labels)}")
+        raise LabelError(
+            f"there is no view {view!r} to hold classes out of; there are {list(labels)}"
+        )
     column = np.array([str(value) for value in labels[view]])
     number = len(np.unique(column))
     count = max(2, round(share * number))
     if number - count < 2:
-        raise ParameterError(f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2")
+        raise ParameterError(
+            f"view {view!r} has {number} classes: holding {count} out leaves fewer than 2"
+        )
     out = np.isin(column, held_out_classes(column, share, random_state))
     return np.flatnonzero(~out), np.flatnonzero(out)
 
@@ -156,7 +172,9 @@ def frame_statistics(features: FeatureSet) -> tuple[NDArray[np.float32], NDArray
     return mean.astype(np.float32), deviation.astype(np.float32)
 
 
-def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: tuple[int, int]) -> Tensor:
+def stacked_positions(
+    first: Tensor, last: Tensor, centre: Tensor, context: tuple[int, int]
+) -> Tensor:
     """(..., before + 1 + after) positions of the frames about each centre, edges repeated.
 
     ``first`` and ``last`` are the positions of the utterance's own ends.
@@ -167,7 +185,9 @@ def stacked_positions(first: Tensor, last: Tensor, centre: Tensor, context: tupl
     return torch.minimum(torch.maximum(wanted, first[..., None]), last[..., None])
 
 
-def standardised(features: FeatureSet, shift: Tensor, deviation: Tensor, device: torch.device) -> Tensor:
+def standardised(
+    features: FeatureSet, shift: Tensor, deviation: Tensor, device: torch.device
+) -> Tensor:
     """(total, D) float32 frames of the set, on the device where half of its free memory holds them."""
     frames = torch.from_numpy(np.ascontiguousarray(features.frames, dtype=np.float32))
     frames = (frames - shift.cpu()) / deviation.cpu()
@@ -190,7 +210,9 @@ class FrameBatches:
         augmentation: FrameAugmentation,
     ) -> None:
         if augmentation != FrameAugmentation(noise=augmentation.noise):
-            raise ParameterError("the paper's network sees single frames: of the augmentations it can have noise only")
+            raise ParameterError(
+                "the paper's network sees single frames: of the augmentations it can have noise only"
+            )
         self.frames, self.batch, self.context, self.device = frames, batch, context, device
         self.noise = augmentation.noise
         where = frames.device
@@ -248,12 +270,19 @@ class UtteranceBatches:
                 f"the modern network normalises over at least 2 utterances a step; there are {len(features)}, "
                 f"batch is {batch}"
             )
-        self.frames, self.batch, self.device, self.augmentation = frames, batch, device, augmentation
+        self.frames, self.batch, self.device, self.augmentation = (
+            frames,
+            batch,
+            device,
+            augmentation,
+        )
         self.first, self.lengths = np.asarray(features.offsets[:-1]), features.lengths
         self.codes = torch.from_numpy(codes).to(device)
 
     def __len__(self) -> int:
-        return min(-(-len(self.lengths) // self.batch), len(self.lengths) // 2)  # none of a single utterance
+        return min(
+            -(-len(self.lengths) // self.batch), len(self.lengths) // 2
+        )  # none of a single utterance
 
     def epoch(self, rng: np.random.Generator) -> Iterator[tuple[Inputs, Tensor]]:
         for rows in self.orders(rng):
@@ -288,7 +317,9 @@ class UtteranceBatches:
         x = self.frames[index]
         if change.stretch:
             right = np.minimum(left + 1, (self.lengths[rows] - 1)[:, None])
-            between = torch.from_numpy((position - left).astype(np.float32)).to(x.device)[:, :, None]
+            between = torch.from_numpy((position - left).astype(np.float32)).to(x.device)[
+                :, :, None
+            ]
             further = self.frames[torch.from_numpy(self.first[rows][:, None] + right).to(x.device)]
             x = x + between * (further - x)
         x = self.masked(x.to(self.device), cropped, rng)
@@ -318,7 +349,9 @@ class UtteranceBatches:
         return x
 
 
-def _spans(size: int, span: IntArray, room: IntArray, rng: np.random.Generator) -> NDArray[np.bool_]:
+def _spans(
+    size: int, span: IntArray, room: IntArray, rng: np.random.Generator
+) -> NDArray[np.bool_]:
     """(B, size) True in one stretch of the given span for each row, somewhere within its room."""
     start = np.floor(rng.random(len(span)) * (room - span + 1))[:, None]
     along = np.arange(size)[None, :]

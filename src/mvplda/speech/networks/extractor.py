@@ -28,7 +28,12 @@ BATCH_FRAMES = 16384
 
 @torch.no_grad()
 def extract_vectors(
-    body: Body, features: FeatureSet, device: torch.device, batch_frames: int = BATCH_FRAMES, *, verbose: bool = False
+    body: Body,
+    features: FeatureSet,
+    device: torch.device,
+    batch_frames: int = BATCH_FRAMES,
+    *,
+    verbose: bool = False,
 ) -> NDArray[np.float32]:
     """(n, dimension) vectors, utterances of similar length together; products in full float32."""
     body.eval()
@@ -36,7 +41,9 @@ def extract_vectors(
     order = np.argsort(features.lengths, kind="stable")[::-1]
     line = Progress("vectors", len(order)) if verbose else None
     start = 0
-    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+    with torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+    ):
         while start < len(order):
             longest = int(features.lengths[order[start]])
             rows = order[start : start + max(1, batch_frames // longest)]
@@ -44,7 +51,9 @@ def extract_vectors(
             for i, row in enumerate(rows):
                 frames[i, : features.lengths[row]] = features[int(row)]
             lengths = torch.from_numpy(features.lengths[rows].astype(np.int64))
-            vectors[rows] = body(torch.from_numpy(frames).to(device), lengths.to(device)).float().cpu().numpy()
+            vectors[rows] = (
+                body(torch.from_numpy(frames).to(device), lengths.to(device)).float().cpu().numpy()
+            )
             start += len(rows)
             if line is not None:
                 line.step(start)
@@ -96,7 +105,10 @@ class Extractor:
     def fingerprint(self) -> str:
         """SHA-256 of all that makes the vectors: weights and settings, not how long the training took."""
         tensors, about = self._parts()
-        return fingerprint(tensors, {name: about[name] for name in ("network", "width", "feature_settings", "classes")})
+        return fingerprint(
+            tensors,
+            {name: about[name] for name in ("network", "width", "feature_settings", "classes")},
+        )
 
     @property
     def name(self) -> str:
@@ -170,7 +182,10 @@ class Extractor:
 
     def _parts(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         state: dict[str, Tensor] = self.body.state_dict()
-        tensors = {name: np.ascontiguousarray(value.detach().cpu().numpy()) for name, value in state.items()}
+        tensors = {
+            name: np.ascontiguousarray(value.detach().cpu().numpy())
+            for name, value in state.items()
+        }
         about = {
             "network": self.network.to_dict(),
             "width": self.width,
@@ -210,14 +225,21 @@ def export_onnx(extractor: Extractor, path: str | os.PathLike[str], *, opset: in
     shapes = {"frames": {0: free[0], 1: free[1]}, "lengths": {0: free[0]}}
     data = graph_of(body, {"frames": frames, "lengths": lengths}, "vectors", shapes, opset)
     session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    worst = max(_difference(extractor, session, *_example(extractor, *shape)) for shape in ((1, 1), (3, 40), (5, 7)))
+    worst = max(
+        _difference(extractor, session, *_example(extractor, *shape))
+        for shape in ((1, 1), (3, 40), (5, 7))
+    )
     if not worst < TOLERANCE:
-        raise NumericalError(f"the exported graph differs from torch by {worst:.2g} of the largest value: not written")
+        raise NumericalError(
+            f"the exported graph differs from torch by {worst:.2g} of the largest value: not written"
+        )
     write_atomically(path, data)
     return worst
 
 
-def graph_of(network: Any, inputs: Mapping[str, Tensor], output: str, shapes: Any, opset: int = 18) -> bytes:
+def graph_of(
+    network: Any, inputs: Mapping[str, Tensor], output: str, shapes: Any, opset: int = 18
+) -> bytes:
     """A network as an ONNX graph, from inputs to try it on; nothing in it tells of the machine that made it."""
     with warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
@@ -233,7 +255,10 @@ def graph_of(network: Any, inputs: Mapping[str, Tensor], output: str, shapes: An
         )
     assert program is not None
     model = program.model_proto
-    for part in (*model.graph.node, *(node for function in model.functions for node in function.node)):
+    for part in (
+        *model.graph.node,
+        *(node for function in model.functions for node in function.node),
+    ):
         del part.metadata_props[:]  # lines of Python, with the paths of their files
     return bytes(model.SerializeToString())
 
@@ -245,7 +270,9 @@ def _example(extractor: Extractor, batch: int, longest: int) -> tuple[torch.Tens
     return frames, lengths
 
 
-def _difference(extractor: Extractor, session: Any, frames: torch.Tensor, lengths: torch.Tensor) -> float:
+def _difference(
+    extractor: Extractor, session: Any, frames: torch.Tensor, lengths: torch.Tensor
+) -> float:
     got = session.run(None, {"frames": frames.numpy(), "lengths": lengths.numpy()})[0]
     with torch.no_grad():
         expected = extractor.body(frames, lengths).numpy()
@@ -256,7 +283,9 @@ class _quiet:
     """The exporter's own log, kept off standard error."""
 
     def __enter__(self) -> None:
-        self.loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
+        self.loggers = [
+            logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")
+        ]
         self.levels = [logger.level for logger in self.loggers]
         for logger in self.loggers:
             logger.setLevel(logging.ERROR)

@@ -17,7 +17,9 @@ class Convolution(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int) -> None:
         super().__init__()
         around = dilation * (kernel // 2)
-        self.convolution = nn.Conv1d(inputs, outputs, kernel, padding=around, dilation=dilation, bias=False)
+        self.convolution = nn.Conv1d(
+            inputs, outputs, kernel, padding=around, dilation=dilation, bias=False
+        )
         self.norm = MaskedBatchNorm(outputs)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -50,12 +52,15 @@ class ModernBody(Body):
 
     def __init__(self, settings: ModernNetwork, width: int) -> None:
         both = settings.output == "embedding+pooled"
-        super().__init__(width, settings.embedding + (2 * settings.pooled if both else 0), settings.embedding)
+        super().__init__(
+            width, settings.embedding + (2 * settings.pooled if both else 0), settings.embedding
+        )
         self.settings = settings
         self.entry = Convolution(width, settings.channels, 5, 1)
         residual = settings.block == "residual"
         self.blocks = nn.ModuleList(
-            Block(settings.channels, settings.kernel, dilation, residual) for dilation in settings.dilations
+            Block(settings.channels, settings.kernel, dilation, residual)
+            for dilation in settings.dilations
         )
         self.exit = Convolution(settings.channels, settings.pooled, 1, 1)
         self.pool = AttentiveStatistics(settings.pooled, settings.attention)
@@ -67,7 +72,11 @@ class ModernBody(Body):
     def pooled(self, frames: Tensor, lengths: Tensor | None) -> Tensor:
         """(B, 2 pooled) statistics of standardised frames; without lengths every frame is valid."""
         x = frames.transpose(1, 2)
-        mask = None if lengths is None else valid_frames(lengths, frames.shape[1])[:, None, :].to(x.dtype)
+        mask = (
+            None
+            if lengths is None
+            else valid_frames(lengths, frames.shape[1])[:, None, :].to(x.dtype)
+        )
         x = blank(torch.relu(self.entry(blank(x, mask), mask)), mask)
         for block in self.blocks:
             x = block(x, mask)
@@ -76,7 +85,9 @@ class ModernBody(Body):
         return pooled
 
     def project_pooled(self, pooled: Tensor) -> Tensor:
-        embedding: Tensor = self.embedding_norm(self.project(self.dropout(pooled))[:, :, None])[:, :, 0]
+        embedding: Tensor = self.embedding_norm(self.project(self.dropout(pooled))[:, :, None])[
+            :, :, 0
+        ]
         return embedding
 
     def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -166,7 +177,9 @@ def angular_margin_logits(cosines: Tensor, codes: Tensor, margin: float, scale: 
     own = cosines.gather(1, index)
     sine = torch.sqrt((1 - own * own).clamp(min=1e-7))
     rotated = own * math.cos(margin) - sine * math.sin(margin)
-    rotated = torch.where(own > math.cos(math.pi - margin), rotated, own - margin * math.sin(margin))
+    rotated = torch.where(
+        own > math.cos(math.pi - margin), rotated, own - margin * math.sin(margin)
+    )
     return scale * cosines.scatter(1, index, rotated)
 
 
@@ -192,7 +205,9 @@ class Heads(nn.Module):
         margins, weights = margins or {}, weights or {}
         for name in (*weights, *margins):
             if name not in classes:
-                raise ParameterError(f"the network's settings name a view {name!r}; the labels have {list(classes)}")
+                raise ParameterError(
+                    f"the network's settings name a view {name!r}; the labels have {list(classes)}"
+                )
         self.scale, self.smoothing, self.views = scale, smoothing, tuple(classes)
         self.margins = [margins.get(view) for view in classes]
         self.weights = [float(weights.get(view, 1.0)) for view in classes]
@@ -208,7 +223,9 @@ class Heads(nn.Module):
             if output.bias is not None:
                 nn.init.zeros_(output.bias)
 
-    def logits(self, embedding: Tensor, codes: Tensor, k: int, margin_share: float) -> tuple[Tensor, Tensor]:
+    def logits(
+        self, embedding: Tensor, codes: Tensor, k: int, margin_share: float
+    ) -> tuple[Tensor, Tensor]:
         """What view k's loss sees, and what decides whether it is right."""
         part, output = embedding[:, self.parts[k]], self.outputs[k]
         margin = self.margins[k]
@@ -216,10 +233,16 @@ class Heads(nn.Module):
             plain = output(part).float()
             return plain, plain
         assert isinstance(output, nn.Linear)
-        cosines = functional.linear(functional.normalize(part.float()), functional.normalize(output.weight.float()))
-        return angular_margin_logits(cosines, codes[:, k], margin * margin_share, self.scale), cosines
+        cosines = functional.linear(
+            functional.normalize(part.float()), functional.normalize(output.weight.float())
+        )
+        return angular_margin_logits(
+            cosines, codes[:, k], margin * margin_share, self.scale
+        ), cosines
 
-    def forward(self, embedding: Tensor, codes: Tensor, margin_share: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, embedding: Tensor, codes: Tensor, margin_share: float = 1.0
+    ) -> tuple[Tensor, Tensor, Tensor]:
         total = embedding.new_zeros((), dtype=torch.float32)
         right, counted = [], []
         for k, weight in enumerate(self.weights):
@@ -227,7 +250,11 @@ class Heads(nn.Module):
                 logits, decided = self.logits(embedding.float(), codes, k, margin_share)
             known = codes[:, k] >= 0
             lost = functional.cross_entropy(
-                logits, codes[:, k], ignore_index=-1, reduction="sum", label_smoothing=self.smoothing
+                logits,
+                codes[:, k],
+                ignore_index=-1,
+                reduction="sum",
+                label_smoothing=self.smoothing,
             )
             total = total + weight * lost / known.sum().clamp(min=1)
             right.append((decided.detach().argmax(dim=1) == codes[:, k]).sum())

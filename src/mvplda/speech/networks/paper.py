@@ -12,7 +12,17 @@ import numpy as np
 
 from ..._progress import Progress
 from ...exceptions import ConstantLayerWarning, NumericalError
-from .batches import Body, FrameBatches, Tensor, functional, nn, pieces, stacked_positions, torch, valid_frames
+from .batches import (
+    Body,
+    FrameBatches,
+    Tensor,
+    functional,
+    nn,
+    pieces,
+    stacked_positions,
+    torch,
+    valid_frames,
+)
 from .settings import PaperNetwork, Pretraining
 
 
@@ -87,7 +97,12 @@ class LayerHealth:
 
 
 def pretrain(
-    body: PaperBody, source: FrameBatches, settings: Pretraining, random_state: int, *, verbose: bool = False
+    body: PaperBody,
+    source: FrameBatches,
+    settings: Pretraining,
+    random_state: int,
+    *,
+    verbose: bool = False,
 ) -> list[LayerHealth]:
     """Train one machine a layer and put it in the layer's place."""
     health = []
@@ -106,7 +121,9 @@ def pretrain(
         mean_error = math.nan
         for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
             errors, count = torch.zeros((), device=source.device), 0
-            for stacked, _ in source.chunks(np.random.default_rng([random_state, 2 + number, epoch])):
+            for stacked, _ in source.chunks(
+                np.random.default_rng([random_state, 2 + number, epoch])
+            ):
                 for visible in pieces(below(body, stacked, number), settings.batch):
                     errors += trainer.step(visible)
                     count += 1
@@ -142,7 +159,9 @@ def below(body: PaperBody, stacked: Tensor, number: int) -> Tensor:
 
 
 @torch.no_grad()
-def layer_health(body: PaperBody, probe: Tensor, layer: int, reconstruction: float = math.nan) -> LayerHealth:
+def layer_health(
+    body: PaperBody, probe: Tensor, layer: int, reconstruction: float = math.nan
+) -> LayerHealth:
     """Measure a layer (from 1) on stacked frames."""
     hidden = below(body, probe, layer)
     deviation = hidden.std(dim=0)
@@ -228,7 +247,9 @@ def visible_mean(machine: Machine, hidden: Tensor) -> Tensor:
 
 def free_energy(machine: Machine, visible: Tensor) -> Tensor:
     """F(v) of every row, (n,); -log p(v) up to the log of the partition function."""
-    taken = functional.softplus(torch.addmm(machine.hidden_bias, visible, machine.weight)).sum(dim=1)
+    taken = functional.softplus(torch.addmm(machine.hidden_bias, visible, machine.weight)).sum(
+        dim=1
+    )
     if machine.gaussian:
         return 0.5 * ((visible - machine.visible_bias) ** 2).sum(dim=1) - taken
     return -visible @ machine.visible_bias - taken
@@ -273,7 +294,9 @@ def centred(gradients: Gradients, visible: Tensor, hidden: Tensor) -> Gradients:
     that descends stays one.
     """
     weight = (
-        gradients.weight - torch.outer(visible, gradients.hidden_bias) - torch.outer(gradients.visible_bias, hidden)
+        gradients.weight
+        - torch.outer(visible, gradients.hidden_bias)
+        - torch.outer(gradients.visible_bias, hidden)
     )
     return Gradients(
         weight,
@@ -314,7 +337,9 @@ class MachineTrainer:
                 self.means = now
             self.means = (self.means[0].lerp(now[0], 0.01), self.means[1].lerp(now[1], 0.01))
             gradients = centred(gradients, *self.means)
-        for parameter, gradient, speed in zip(self.machine.parameters, gradients.parts, self.speed, strict=True):
+        for parameter, gradient, speed in zip(
+            self.machine.parameters, gradients.parts, self.speed, strict=True
+        ):
             decay = self.settings.weight_decay if parameter.ndim == 2 else 0.0
             speed.mul_(self.settings.momentum).sub_(gradient + decay * parameter, alpha=self.rate)
             parameter.add_(speed)

@@ -111,14 +111,23 @@ class NetworkSettings(Tagged):
         return Heads(width, classes)
 
     def batches(
-        self, features: FeatureSet, frames: Tensor, codes: IntArray, training: Training, device: torch.device
+        self,
+        features: FeatureSet,
+        frames: Tensor,
+        codes: IntArray,
+        training: Training,
+        device: torch.device,
     ) -> Batches:
         """What an epoch sees: whole utterances."""
         from .batches import UtteranceBatches
 
-        return UtteranceBatches(features, frames, codes, training.batch, device, training.augmentation)
+        return UtteranceBatches(
+            features, frames, codes, training.batch, device, training.augmentation
+        )
 
-    def prepare(self, body: Body, source: Batches, training: Training, verbose: bool) -> list[dict[str, Any]]:
+    def prepare(
+        self, body: Body, source: Batches, training: Training, verbose: bool
+    ) -> list[dict[str, Any]]:
         """What is done before the first epoch, and the health of what came of it."""
         return []
 
@@ -202,7 +211,13 @@ class PaperNetwork(NetworkSettings):
 
     def usual_training(self) -> Training:
         return Training(
-            batch=256, optimiser="sgd", learning_rate=0.01, weight_decay=0, schedule="linear", warmup=0, clip=None
+            batch=256,
+            optimiser="sgd",
+            learning_rate=0.01,
+            weight_decay=0,
+            schedule="linear",
+            warmup=0,
+            clip=None,
         )
 
     def build(self, width: int) -> Body:
@@ -211,13 +226,22 @@ class PaperNetwork(NetworkSettings):
         return PaperBody(self, width)
 
     def batches(
-        self, features: FeatureSet, frames: Tensor, codes: IntArray, training: Training, device: torch.device
+        self,
+        features: FeatureSet,
+        frames: Tensor,
+        codes: IntArray,
+        training: Training,
+        device: torch.device,
     ) -> Batches:
         from .batches import FrameBatches
 
-        return FrameBatches(features, frames, codes, self.context, training.batch, device, training.augmentation)
+        return FrameBatches(
+            features, frames, codes, self.context, training.batch, device, training.augmentation
+        )
 
-    def prepare(self, body: Any, source: Any, training: Training, verbose: bool) -> list[dict[str, Any]]:
+    def prepare(
+        self, body: Any, source: Any, training: Training, verbose: bool
+    ) -> list[dict[str, Any]]:
         from .paper import pretrain
 
         if self.pretraining is None:
@@ -255,7 +279,9 @@ class ModernNetwork(NetworkSettings):
 
     block: Literal["residual", "tdnn"] = "residual"
     channels: Count = 128
-    kernel: Annotated[Count, Rule(lambda n: n % 2 == 1, "is odd, so that a frame stays in the middle")] = 3
+    kernel: Annotated[
+        Count, Rule(lambda n: n % 2 == 1, "is odd, so that a frame stays in the middle")
+    ] = 3
     dilations: Annotated[tuple[Count, ...], Rule(bool, "has one count a block")] = (1, 2, 3)
     pooled: Count = 256
     attention: Count = 64
@@ -286,7 +312,9 @@ class ModernNetwork(NetworkSettings):
         if views is None:
             views = ("speaker",) if "speaker" in classes else tuple(classes)[:1]
         margins = dict.fromkeys(views, self.margin)
-        return Heads(width, classes, margins, self.scale, self.loss_weights, self.label_smoothing, self.split)
+        return Heads(
+            width, classes, margins, self.scale, self.loss_weights, self.label_smoothing, self.split
+        )
 
 
 def default_training(network: NetworkSettings, **changes: Any) -> Training:

@@ -107,13 +107,24 @@ def train(
         held_out = features.take(out), take_labels(labels, out)
         features, labels = features.take(stay), take_labels(labels, stay)
     codes, classes = number_classes(labels, len(features))
-    watched = None if held_out is None else _watched(held_out, list(classes), monitor, features, codes, training)
+    watched = (
+        None
+        if held_out is None
+        else _watched(held_out, list(classes), monitor, features, codes, training)
+    )
 
     device = choose_device(training.device)
     here = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=here):
         torch.manual_seed(training.random_state)
-        run = _Run(features, codes, {view: len(names) for view, names in classes.items()}, network, training, device)
+        run = _Run(
+            features,
+            codes,
+            {view: len(names) for view, names in classes.items()},
+            network,
+            training,
+            device,
+        )
         history = run.fit(watched, verbose)
     run.body.to("cpu").eval()
     if feature_settings is None:
@@ -144,22 +155,37 @@ class _Watched:
 
 
 def _watched(
-    held_out: HeldOut, views: list[str], monitor: str, features: FeatureSet, codes: IntArray, training: Training
+    held_out: HeldOut,
+    views: list[str],
+    monitor: str,
+    features: FeatureSet,
+    codes: IntArray,
+    training: Training,
 ) -> _Watched:
     found, labels = held_out
     check_features(found, features.dimension)
     missing = [view for view in views if view not in labels]
     if missing:
-        raise LabelError(f"the held-out labels have no view {missing[0]!r}; they have {list(labels)}")
+        raise LabelError(
+            f"the held-out labels have no view {missing[0]!r}; they have {list(labels)}"
+        )
     rows = some_rows(len(found), training.random_state)
     columns = [np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views]
     numbers = np.stack(columns, axis=1)[rows].astype(np.int64)
     own = some_rows(len(features), training.random_state, most=4000)
     watched = _Watched(
-        found.take(rows), numbers, views.index(monitor), monitor, training.criterion, features.take(own), codes[own]
+        found.take(rows),
+        numbers,
+        views.index(monitor),
+        monitor,
+        training.criterion,
+        features.take(own),
+        codes[own],
     )
     if math.isnan(held_out_eer(np.zeros((len(rows), len(rows))), numbers, watched.view)):
-        raise LabelError(f"the held-out utterances have no two of one class, or one class only, in view {monitor!r}")
+        raise LabelError(
+            f"the held-out utterances have no two of one class, or one class only, in view {monitor!r}"
+        )
     return watched
 
 
@@ -175,7 +201,12 @@ class _Run:
         training: Training,
         device: torch.device,
     ) -> None:
-        self.network, self.training, self.device, self.views = network, training, device, list(classes)
+        self.network, self.training, self.device, self.views = (
+            network,
+            training,
+            device,
+            list(classes),
+        )
         self.setting = setting_of(features, codes, network, training) if training.checkpoint else {}
         self.body = network.build(features.dimension)
         shift, deviation = (torch.from_numpy(part) for part in frame_statistics(features))
@@ -245,7 +276,10 @@ class _Run:
 
     @staticmethod
     def _best_error(history: list[dict[str, Any]]) -> float:
-        return min((record["held_out_eer"] for record in history if "held_out_eer" in record), default=math.inf)
+        return min(
+            (record["held_out_eer"] for record in history if "held_out_eer" in record),
+            default=math.inf,
+        )
 
     def _patience_ended(self) -> bool:
         errors = [record.get("held_out_eer", math.inf) for record in self.history]
@@ -257,7 +291,11 @@ class _Run:
         epoch = len(self.history)
         if self.training.checkpoint is None:
             return
-        if epoch % self.training.checkpoint_every and epoch < self.training.epochs and not self._patience_ended():
+        if (
+            epoch % self.training.checkpoint_every
+            and epoch < self.training.epochs
+            and not self._patience_ended()
+        ):
             return
         state = {
             "body": self.body.state_dict(),
@@ -277,7 +315,11 @@ class _Run:
             self.body.load_state_dict(state["body"])
             self.heads.load_state_dict(state["heads"])
             self.step.optimiser.load_state_dict(state["optimiser"])
-            self.best, self.history, self.health = state["best"], list(state["history"]), list(state["health"])
+            self.best, self.history, self.health = (
+                state["best"],
+                list(state["history"]),
+                list(state["health"]),
+            )
 
 
 class Step:
@@ -285,7 +327,9 @@ class Step:
 
     def __init__(self, body: Body, heads: Heads, training: Training, device: torch.device) -> None:
         self.body, self.heads, self.training, self.device = body, heads, training, device
-        self.mixed = training.precision == "bfloat16" or (training.precision == "auto" and device.type == "cuda")
+        self.mixed = training.precision == "bfloat16" or (
+            training.precision == "auto" and device.type == "cuda"
+        )
         self.optimiser = new_optimiser(nn.ModuleList([body, heads]), training, device)
         self.loss = torch.zeros((), device=device)
         self.right = torch.zeros(len(heads.views), dtype=torch.int64, device=device)
@@ -303,28 +347,41 @@ class Step:
             total.zero_()
 
     def __call__(self, inputs: Inputs, codes: Tensor, margin_share: float) -> None:
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.mixed, cache_enabled=False):
+        with torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.mixed, cache_enabled=False
+        ):
             embedding = self.body.embed(*inputs)
         loss, hits, known = self.heads(embedding, codes, margin_share)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         if self.training.clip is not None:
-            nn.utils.clip_grad_norm_([*self.body.parameters(), *self.heads.parameters()], self.training.clip)
+            nn.utils.clip_grad_norm_(
+                [*self.body.parameters(), *self.heads.parameters()], self.training.clip
+            )
         self.optimiser.step()
         self.loss += loss.detach()
         self.right += hits
         self.counted += known
 
 
-def new_optimiser(model: nn.Module, training: Training, device: torch.device) -> torch.optim.Optimizer:
+def new_optimiser(
+    model: nn.Module, training: Training, device: torch.device
+) -> torch.optim.Optimizer:
     """Weights decay; biases and normalisations do not."""
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": training.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": decayed, "weight_decay": training.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     fused = device.type == "cuda"
     if training.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=training.learning_rate, momentum=training.momentum, fused=fused)
-    return torch.optim.AdamW(groups, lr=training.learning_rate, betas=(training.momentum, 0.999), fused=fused)
+        return torch.optim.SGD(
+            groups, lr=training.learning_rate, momentum=training.momentum, fused=fused
+        )
+    return torch.optim.AdamW(
+        groups, lr=training.learning_rate, betas=(training.momentum, 0.999), fused=fused
+    )
 
 
 def rate_at(training: Training, done: float) -> float:
@@ -403,23 +460,33 @@ FREE = ("checkpoint", "checkpoint_every", "device", "patience")
 """Settings that may differ when a training goes on."""
 
 
-def setting_of(features: FeatureSet, codes: IntArray, network: NetworkSettings, training: Training) -> dict[str, Any]:
+def setting_of(
+    features: FeatureSet, codes: IntArray, network: NetworkSettings, training: Training
+) -> dict[str, Any]:
     """What must be the same for a checkpoint to be of this training."""
     digest = hashlib.sha256(np.ascontiguousarray(codes).tobytes())
     digest.update(np.ascontiguousarray(features.offsets).tobytes())
     digest.update(np.ascontiguousarray(features.frames).tobytes())
     plain = {f"training.{k}": v for k, v in training.to_dict().items() if k not in FREE}
-    return plain | {f"network.{k}": v for k, v in network.to_dict().items()} | {"data": digest.hexdigest()}
+    return (
+        plain
+        | {f"network.{k}": v for k, v in network.to_dict().items()}
+        | {"data": digest.hexdigest()}
+    )
 
 
-def write_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def write_checkpoint(
+    path: str | os.PathLike[str], setting: Mapping[str, Any], state: Mapping[str, Any]
+) -> None:
     """All of the state, or nothing."""
     stream = io.BytesIO()
     torch.save({"format": FORMAT, "setting": dict(setting), **state}, stream)
     write_atomically(path, stream.getvalue())
 
 
-def read_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any]) -> dict[str, Any] | None:
+def read_checkpoint(
+    path: str | os.PathLike[str], setting: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """The state in a file, None where there is no file; of another training it is refused."""
     if not Path(path).is_file():
         return None
@@ -429,12 +496,20 @@ def read_checkpoint(path: str | os.PathLike[str], setting: Mapping[str, Any]) ->
             raise FileFormatError(f"{path} is not a checkpoint of a j-vector training")
     except FileFormatError:
         raise
-    except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime and end-of-file errors
+    except (
+        Exception
+    ) as error:  # torch raises what its parts raise: pickle, zip, runtime and end-of-file errors
         raise FileFormatError(
             f"{path} is truncated or not a checkpoint of a j-vector training: remove it to start anew"
         ) from error
     for name, value in setting.items():
         if state["setting"].get(name) != value:
-            what = "other data" if name == "data" else f"{name} = {state['setting'].get(name)!r}, not {value!r}"
-            raise ParameterError(f"the checkpoint {path} is of a training with {what}: give another path, or remove it")
+            what = (
+                "other data"
+                if name == "data"
+                else f"{name} = {state['setting'].get(name)!r}, not {value!r}"
+            )
+            raise ParameterError(
+                f"the checkpoint {path} is of a training with {what}: give another path, or remove it"
+            )
     return state

@@ -1,0 +1,325 @@
+"""The command line, from the outside."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from safetensors.numpy import save_file
+
+from mvplda import MultiviewPLDA, load, make_two_views
+from mvplda.cli import main
+from mvplda.speech.experiment.ablations import study_drawn
+
+
+def mvplda(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "mvplda", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys, mvplda.cli; print([m for m in ('sklearn', 'torch', 'matplotlib', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert "demo" in mvplda("--help").stdout
+
+
+@pytest.mark.slow
+def test_drawn_vectors_make_a_table_in_which_exact_wins(tmp_path):
+    lines: list[str] = []
+    results = study_drawn(tmp_path, resamples=0, random_state=1, say=lines.append)
+    total = {system.name: system.evaluation["Total"]["eer"] for system in results.systems}
+    assert total["jplda-exact-raw"] < 0.75 * total["plda-cell-raw"]
+    assert total["jplda-exact-raw"] < 0.3 * total["jplda-printed-raw"]
+    assert total["jplda-exact-raw"] < 1.3 * total["truth"]
+    assert any(line.startswith("jPLDA exact, raw") for line in lines)
+    assert "true parameters" in (tmp_path / "table.txt").read_text()
+    assert (tmp_path / "drawn.png").stat().st_size > 10_000
+    assert (tmp_path / "latent.png").stat().st_size > 10_000
+    about = json.loads(mvplda("info", "--json", tmp_path / "model.safetensors").stdout)
+    assert about["views"] == {"speaker": 20, "phrase": 19}
+    assert "speaker: 20" in mvplda("info", tmp_path / "model.safetensors").stdout
+
+
+def test_errors_are_one_line(tmp_path):
+    done = mvplda("info", tmp_path / "nothing.safetensors")
+    assert done.returncode == 1
+    assert done.stderr.startswith("mvplda: there is no file")
+    assert done.stderr.count("\n") == 1
+    (tmp_path / "bad.safetensors").write_bytes(b"not a model")
+    done = mvplda("info", tmp_path / "bad.safetensors")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in mvplda("--debug", "info", tmp_path / "bad.safetensors").stderr
+
+
+def run_here(*arguments):
+    """Run a command in this process: exit code, and what it said."""
+    done = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert "Traceback" not in done.output
+    return done.exit_code, done.output
+
+
+def info(path):
+    code, text = run_here("info", "--json", path)
+    assert code == 0, text
+    code, shown = run_here("info", path)
+    assert code == 0
+    assert shown.startswith(f"kind: {json.loads(text)['kind']}\n")
+    return json.loads(text)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """Vectors of 30 x 25 classes, each cell at most once, in an .npz with utt2spk and utt2chn."""
+    root = tmp_path_factory.mktemp("drawn")
+    rng = np.random.default_rng(0)
+    speaker, channel = rng.integers(30, size=300), rng.integers(25, size=300)
+    X = (
+        rng.normal(size=(30, 6))[speaker]
+        + 0.7 * rng.normal(size=(25, 6))[channel]
+        + 0.5 * rng.normal(size=(300, 6))
+    )
+    ids = np.array([f"u{i}" for i in range(300)])
+    np.savez(root / "x.npz", X=X, ids=ids)
+    for name, column in (("utt2spk", speaker), ("utt2chn", channel)):
+        (root / name).write_text("".join(f"{i} c{c}\n" for i, c in zip(ids, column, strict=True)))
+    labels = {"speaker": speaker, "channel": channel}
+    return root, X, labels
+
+
+def labelled(root):
+    return ["-l", f"speaker={root / 'utt2spk'}", "-l", f"channel={root / 'utt2chn'}"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "used"), [(None, "exact"), ("exact", "exact"), ("variational", "variational")]
+)
+def test_train_takes_every_algorithm_and_says_which_was_used(drawn, tmp_path, asked, used):
+    root, X, labels = drawn
+    views = ["-v", "speaker=2", "-v", "channel=2"]
+    choice = [] if asked is None else ["--algorithm", asked]
+    path = tmp_path / "model.safetensors"
+    code, said = run_here("train", root / "x.npz", *labelled(root), *views, *choice, "-o", path)
+    assert code == 0, said
+    assert f"solved by: {used}" in said
+    assert ("below the log-likelihood" in said) == (used == "variational")
+    about = info(path)
+    assert about["algorithm_used"] == used
+    expected = MultiviewPLDA(
+        {"speaker": 2, "channel": 2}, algorithm=asked or "auto", random_state=0
+    ).fit(X, labels)
+    shares = expected.explained_variance_ratio_
+    assert about["explained_variance_ratio"]["speaker"] == pytest.approx(
+        shares["speaker"], rel=1e-6
+    )
+
+
+def test_algorithm_reaches_a_model_that_chooses_its_ranks(drawn, tmp_path):
+    root, _, _ = drawn
+    path = tmp_path / "model.safetensors"
+    common = [
+        "train",
+        root / "x.npz",
+        *labelled(root),
+        "-v",
+        "speaker=2",
+        "-v",
+        "channel=2",
+        "--shrinkage",
+        "auto",
+    ]
+    code, said = run_here(*common, "--folds", 2, "--algorithm", "variational", "-q", "-o", path)
+    assert code == 0, said
+    assert info(path)["algorithm_used"] == "variational"
+    code, said = run_here(*common, "--algorithm", "paper", "-o", path)
+    assert code == 2
+    assert "nothing to choose" in said
+
+
+def test_info_of_statistics(drawn, tmp_path):
+    root, _, labels = drawn
+    path = tmp_path / "stats.safetensors"
+    code, said = run_here(
+        "stats", root / "x.npz", *labelled(root), "--second-moment", "diagonal", "-o", path
+    )
+    assert code == 0, said
+    about = info(path)
+    assert (about["kind"], about["vectors"], about["dimension"]) == ("statistics", 300, 6)
+    assert about["second moment"] == "diagonal"
+    assert about["classes"] == {view: len(np.unique(column)) for view, column in labels.items()}
+    assert about["vectors without label"] == {"speaker": 0, "channel": 0}
+    assert about["cells filled"] == {
+        "speaker x channel": len(set(zip(*labels.values(), strict=True)))
+    }
+    assert about["sources"]["shards"] == 1
+    path.write_bytes(path.read_bytes()[:-1])
+    assert run_here("info", path)[0] == 1
+
+
+def test_info_of_features_and_extractors(tmp_path):
+    from mvplda.speech.features import FeatureSet, FeatureSettings
+
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(5, 20, size=24)
+    parts = [rng.normal(size=(length, 40)).astype(np.float32) for length in lengths]
+    settings = FeatureSettings.fbank(40)
+    features = FeatureSet.from_utterances([f"u{i}" for i in range(24)], parts, settings)
+    features.save(tmp_path / "frames.safetensors", "float16")
+    about = info(tmp_path / "frames.safetensors")
+    assert (about["kind"], about["utterances"], about["frames"]) == (
+        "features",
+        24,
+        int(lengths.sum()),
+    )
+    assert about["length"] == {
+        "least": lengths.min(),
+        "median": np.median(lengths),
+        "most": lengths.max(),
+    }
+    assert (about["type"], about["settings"]["mel_bins"]) == ("float16", 40)
+
+    pytest.importorskip("torch", reason="torch is not installed")
+    from mvplda.speech.networks import ModernNetwork, Training, train
+
+    small = ModernNetwork(channels=4, dilations=(1,), pooled=4, attention=2, embedding=3)
+    labels = {"person": np.arange(24) % 6, "pose": np.arange(24) // 6 % 2}
+    extractor = train(features, labels, small, Training(epochs=2, hold_out=0.34))
+    extractor.save(tmp_path / "net.safetensors")
+    about = info(tmp_path / "net.safetensors")
+    assert (about["kind"], about["network"], about["name"]) == (
+        "extractor",
+        "modern",
+        extractor.name,
+    )
+    assert about["classes"] == {"person": 4, "pose": 2}
+    assert about["held-out EER"] == min(record["held_out_eer"] for record in extractor.history)
+    assert about["features"]["mel_bins"] == 40
+
+
+def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
+    from mvplda.calibration import LinearCalibrator
+
+    rng = np.random.default_rng(0)
+    target = np.arange(200) < 100
+    LinearCalibrator().fit(rng.normal(size=200) + target, target).save(tmp_path / "c.safetensors")
+    assert info(tmp_path / "c.safetensors")["class"] == "LinearCalibrator"
+
+    save_file({"x": np.zeros(3)}, tmp_path / "foreign.safetensors")
+    code, said = run_here("info", tmp_path / "foreign.safetensors")
+    assert (code, said.count("\n")) == (1, 1)
+    assert "not one that mvplda wrote" in said
+    save_file({"x": np.zeros(3)}, tmp_path / "other.safetensors", metadata={"format": "pt"})
+    assert "of the format 'pt'" in run_here("info", tmp_path / "other.safetensors")[1]
+    (tmp_path / "notes.txt").write_text("nothing")
+    code, said = run_here("info", tmp_path / "notes.txt")
+    assert code == 1
+    assert "nor, by its name, one of vectors" in said
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet", "x.arrow", "x.h5", "x.ark", "x.scp"])
+def test_convert_goes_there_and_back(drawn, tmp_path, name):
+    from mvplda.io import read_vectors
+
+    root, X, _ = drawn
+    assert run_here("convert", root / "x.npz", tmp_path / name) == (0, "")
+    assert run_here("convert", tmp_path / name, tmp_path / "back.npz") == (0, "")
+    back = read_vectors(tmp_path / "back.npz")
+    assert back.ids.tolist() == [f"u{i}" for i in range(300)]
+    np.testing.assert_allclose(back.X, X, rtol=1e-6 if name in ("x.ark", "x.scp") else 0)
+    about = info(tmp_path / name)
+    assert (about["kind"], about["vectors"], about["dimension"]) == ("vectors", 300, 6)
+
+
+def test_convert_of_models_goes_by_the_name_of_the_target(drawn, tmp_path):
+    root, _, _ = drawn
+    own, h5, back = (tmp_path / name for name in ("own.safetensors", "m.h5", "back.safetensors"))
+    options = ["-l", f"speaker={root / 'utt2spk'}", "-v", "speaker=3", "--noise", "full", "-q"]
+    assert run_here("train", root / "x.npz", *options, "-o", own)[0] == 0
+    assert run_here("convert", own, h5, "--as", "plda") == (0, "")
+    assert h5.read_bytes().startswith(b"\x89HDF")
+    assert run_here("convert", h5, back, "--as", "plda") == (0, "")
+    shares = [info(path)["explained_variance_ratio"]["noise"] for path in (own, back)]
+    assert shares[1] == pytest.approx(shares[0], rel=1e-6)
+    code, said = run_here(
+        "convert", own, tmp_path / "m.plda", "--as", "plda", "--to-format", "kaldi-binary"
+    )
+    assert code == 1
+    assert "kaldi or kaldi-text" in said
+
+
+def test_every_page_of_help_says_what_its_options_are():
+    def commands(command, path):
+        yield path, command
+        for name in getattr(command, "list_commands", lambda _: [])(None):
+            yield from commands(command.get_command(None, name), (*path, name))
+
+    own = {"train", "enrol", "info", "convert", "completion", "jvector"}
+    for path, command in commands(main, ()):
+        assert command.help, path
+        if path and path[0] in own:
+            silent = [p.name for p in command.params if isinstance(p, click.Option) and not p.help]
+            assert not silent, (path, silent)
+
+
+def test_completion_is_printed_for_every_shell():
+    for shell in ("bash", "zsh", "fish"):
+        assert "_MVPLDA_COMPLETE" in run_here("completion", shell)[1]
+
+
+def test_labels_that_lie_beside_the_vectors_need_no_list(tmp_path):
+    """An .npz with the arrays X, speaker and phrase; the columns may have other names."""
+    X, labels = make_two_views(8, 3, 3, 6, (2, 1), random_state=0)
+    names = np.array([f"s{i}" for i in labels["speaker"]])
+    np.savez(tmp_path / "a.npz", X=X, speaker=names, phrase=labels["phrase"])
+    np.savez(tmp_path / "b.npz", X=X, who=names, phrase=labels["phrase"])
+    ranks = ["-v", "speaker=2", "-v", "phrase=1", "-q", "-o", str(tmp_path / "m.safetensors")]
+    for call in (["a.npz"], ["b.npz", "-l", "speaker=who"]):
+        found = CliRunner().invoke(main, ["train", str(tmp_path / call[0]), *call[1:], *ranks])
+        assert found.exit_code == 0, found.output
+        model = load(tmp_path / "m.safetensors").scorer
+        assert set(model.classes_["speaker"]) == set(names)
+        assert len(model.classes_["phrase"]) == 3
+    found = CliRunner().invoke(main, ["train", str(tmp_path / "b.npz"), *ranks])
+    assert found.exit_code == 2
+    assert "name the labels of speaker: --labels speaker=FILE, or a column of" in found.output
+    assert "which has who, phrase" in found.output
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest():
+    found = CliRunner().invoke(main, ["trian"])
+    assert found.exit_code == 2
+    assert "No such command 'trian'. Did you mean 'train'?" in found.output
+
+
+def test_a_free_port_is_said(tmp_path, monkeypatch):
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    from mvplda.serve import starting
+
+    asked: list = []
+    monkeypatch.setattr(starting, "run", lambda *arguments: asked.extend(arguments))
+    X, labels = make_two_views(8, 3, 3, 6, (2, 1), random_state=0)
+    MultiviewPLDA({"speaker": 2, "phrase": 1}).fit(X, labels).save(tmp_path / "m.safetensors")
+    words = [
+        "serve",
+        "--port",
+        "0",
+        "--data",
+        tmp_path / "data",
+        "--model",
+        tmp_path / "m.safetensors",
+    ]
+    found = CliRunner().invoke(main, [str(word) for word in words])
+    assert found.exit_code == 0, found.output
+    assert f"http://127.0.0.1:{asked[4]}/" in found.output
+    assert asked[4] > 0

@@ -1,0 +1,286 @@
+"""Where commands write: places are looked at before the work, tables come without pictures, full devices are a line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from cli_files import fails, said_by, scoring, training, vector_files, write_map
+
+from mvplda import MultiviewPLDA, metrics
+from mvplda._optional import need
+from mvplda.cli import main
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """What a command writes beside itself, it writes beside the test's own files."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return vector_files(tmp_path_factory.mktemp("outputs"))
+
+
+def forbidden(*_, **__):
+    raise AssertionError("the work was begun before the place of its results was looked at")
+
+
+def judging(root):
+    speakers = ["--test-speakers", root / "utt2spk", "--enrol-speakers", root / "utt2spk"]
+    return ["evaluate", root / "scores", "--trials", root / "trials", *speakers]
+
+
+COMMANDS = {
+    "train": lambda root, to: [*training(root), "-o", to],
+    "enrol": lambda root, to: ["enrol", root / "model.safetensors", root / "x.npz", "-o", to],
+    "score": lambda root, to: [*scoring(root), "-o", to],
+    "calibrate": lambda root, to: [
+        "calibrate",
+        root / "scores",
+        "--trials",
+        root / "trials",
+        "-o",
+        to,
+    ],
+    "calibrate --save": lambda root, to: [
+        "calibrate",
+        root / "scores",
+        "--trials",
+        root / "trials",
+        "--save",
+        to,
+    ],
+    "evaluate --report": lambda root, to: [*judging(root), "--report", to],
+    "jvector train": lambda root, to: [
+        "jvector",
+        "train",
+        root,
+        "--pattern",
+        "{speaker}/*",
+        "-o",
+        to,
+    ],
+    "jvector extract": lambda root, to: [
+        "jvector",
+        "extract",
+        root / "net.safetensors",
+        root,
+        "-o",
+        f"{to}.npz",
+    ],
+    "jvector export": lambda root, to: ["jvector", "export", root / "net.safetensors", "-o", to],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_place_that_is_not_there_is_said_before_the_work(root, tmp_path, monkeypatch, command):
+    if command.startswith("jvector"):
+        pytest.importorskip("torch", reason="torch is not installed")
+    for owner, work in (
+        (MultiviewPLDA, "fit"),
+        (MultiviewPLDA, "enrol"),
+        (MultiviewPLDA, "llr_trials"),
+        (metrics, "evaluate"),
+    ):
+        monkeypatch.setattr(owner, work, forbidden)
+    monkeypatch.setattr("mvplda.calibration.LinearCalibrator.fit", forbidden)
+    line = fails(*COMMANDS[command](root, tmp_path / "nowhere" / "x"))
+    assert line.startswith("mvplda: there is no folder")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_every_file_of_score_is_looked_at(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(MultiviewPLDA, "llr_trials", forbidden)
+    (tmp_path / "scores.phrase").mkdir()
+    assert "scores.phrase is a folder" in fails(
+        *scoring(root), "--per-view", "-o", tmp_path / "scores"
+    )
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "mvplda[parquet]" in fails(*scoring(root), "-o", tmp_path / "scores.parquet")
+    assert "mvplda[parquet]" in fails(
+        *scoring(root), "--format", "parquet", "-o", tmp_path / "other"
+    )
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x", "-"])
+def test_vectors_that_could_not_be_written_are_not_made(tmp_path, name):
+    pytest.importorskip("torch", reason="torch is not installed")
+    target = name if name == "-" else tmp_path / name
+    line = fails("jvector", "extract", tmp_path / "net.safetensors", tmp_path, "-o", target)
+    assert "vectors are kept in files ending in" in line
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["experiment", "folder", "{root}"],
+        ["study", "drawn"],
+        ["study", "languages"],
+        [
+            "study",
+            "nuisance",
+            "{root}/x.npz",
+            "-l",
+            "speaker={root}/utt2spk",
+            "--verify",
+            "speaker",
+            "--ignore",
+            "p",
+        ],
+        ["study", "faces", "{root}"],
+        ["demo"],
+    ],
+)
+def test_a_folder_that_is_a_file_is_said_before_the_work(root, tmp_path, command):
+    (tmp_path / "taken").write_text("a file")
+    given = [part.format(root=root) for part in command]
+    assert "taken is a file, not a folder" in fails(*given, "-o", tmp_path / "taken" / "results")
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """As if matplotlib were not installed."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError):
+        need("matplotlib.figure")
+
+
+def test_a_report_without_matplotlib_has_its_tables(root, tmp_path, no_pictures):
+    done = said_by(*judging(root), "--report", tmp_path / "page.html", code=0)
+    assert done.out.startswith("kind ")
+    assert "Total" in done.out
+    notes = [line for line in done.err.splitlines() if "pictures are left out" in line]
+    assert len(notes) == 1
+    assert "mvplda[plot]" in notes[0]
+    page = (tmp_path / "page.html").read_text()
+    assert "Total" in page
+    assert "no pictures here" in page
+    assert sorted(os.listdir(tmp_path / "page-files")) == ["table.md", "table.tex"]
+
+
+def test_what_a_report_needs_is_read_before_the_work(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics, "speaker_intervals", forbidden)
+    wrong = ["--model", root / "scores"]
+    assert "not a safetensors file" in fails(
+        *judging(root), "--report", tmp_path / "page.html", *wrong
+    )
+    wrong = [
+        "--view-scores",
+        f"speaker={root / 'utt2spk'}",
+        "--view-scores",
+        f"phrase={root / 'scores'}",
+    ]
+    assert "utt2spk" in fails(*judging(root), "--report", tmp_path / "page.html", *wrong)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kinds", [["target", "nontarget"], ["TC", "IC"]])
+def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    names = [f"m t{i}" for i in range(6)]
+    write_map(tmp_path / "trials", names, kinds * 3)
+    write_map(tmp_path / "scores", names, ["inf", "-inf", 2, 1, 3, -1])
+    views = [
+        part for view in ("a", "b") for part in ("--view-scores", f"{view}={tmp_path / 'scores'}")
+    ]
+    page = ["--report", tmp_path / "page.html"]
+    done = said_by(
+        "evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, *views, code=0
+    )
+    assert "warning" not in done.err
+    assert {"det.svg", "histograms.svg", "calibration.svg"} <= set(
+        os.listdir(tmp_path / "page-files")
+    )
+    assert "views.svg" not in os.listdir(tmp_path / "page-files")
+
+
+def test_an_experiment_and_a_study_without_matplotlib_have_their_tables(
+    root, tmp_path, no_pictures
+):
+    labels = ["-l", f"speaker={root / 'utt2spk'}", "-l", f"phrase={root / 'utt2phrase'}"]
+    small = ["-s", 'evaluation.systems=["cosine", "plda-speaker"]', "-s", "evaluation.resamples=10"]
+    folder = tmp_path / "e"
+    command = [
+        "experiment",
+        "vectors",
+        root / "x.npz",
+        *labels,
+        "-o",
+        folder,
+        "-q",
+        "-s",
+        "corpus.per_model=1",
+    ]
+    done = said_by(*command, *small, code=0)
+    assert done.err.count("pictures are left out") == 1
+    assert {"table.txt", "results.json", "report.html"} <= set(os.listdir(folder))
+    views = ["--verify", "speaker", "--ignore", "phrase", "--keep", 2, "--folds", 2]
+    done = said_by(
+        "study", "nuisance", root / "x.npz", *labels, *views, "-o", tmp_path / "n", code=0
+    )
+    assert "multi-view" in done.out
+    assert done.err.count("pictures are left out") == 1
+    assert os.listdir(tmp_path / "n") == ["nuisance.txt"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is full")
+@pytest.mark.parametrize(
+    "command", [["--help"], ["score", "--help"], ["--version"], ["completion", "bash"], ["score"]]
+)
+def test_a_full_device_is_one_line(root, command):
+    if command == ["score"]:
+        command = list(map(str, scoring(root)))
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "mvplda", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("mvplda: No space left on device")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [["--help"], ["score"]])
+def test_a_reader_that_has_gone_hears_nothing(root, command):
+    if command == ["score"]:
+        command = list(map(str, scoring(root)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "mvplda", *command],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def options_of(command, path=()):
+    for name in getattr(command, "list_commands", lambda _: [])(None):
+        yield from options_of(command.get_command(None, name), (*path, name))
+    for option in command.params:
+        if isinstance(option, click.Option):
+            yield " ".join(path), option
+
+
+def test_every_option_says_in_a_sentence_what_it_does():
+    for command, option in options_of(main):
+        text = option.help or ""
+        sentence = text.split("  [default")[0]
+        assert sentence.endswith("."), (command, option.opts, text)
+        assert len(sentence.split()) >= 5, (command, option.opts, text)
+        first = sentence.split(": ", 1)[1] if "=" in sentence.split(": ", 1)[0] else sentence
+        assert first.split()[0] not in ("Of", "No", "At", "Default:"), (command, option.opts, text)

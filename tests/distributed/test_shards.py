@@ -1,0 +1,738 @@
+"""Statistics of shards on disk: every format, every fault."""
+
+from __future__ import annotations
+
+import ast
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from shard_files import (
+    VECTOR_COLUMNS,
+    VIEWS,
+    close,
+    corpus,
+    cut,
+    identical,
+    table_of,
+    write_shard,
+    write_shards,
+)
+
+from mvplda import SufficientStatistics
+from mvplda.distributed import gather, gathering, statistics_of_batches
+from mvplda.distributed.gathering import prefetch
+from mvplda.distributed.shards import cut as cut_by_rows
+from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
+from mvplda.io.files import write_map
+from mvplda.io.vectors import VectorSet, write_vectors
+from mvplda.statistics import merge
+
+BATCH = 2000
+"""Bytes: some forty vectors, so that every shard has several batches."""
+
+
+def whole(parts: list[Any], **options: Any) -> SufficientStatistics:
+    X = np.concatenate([x for x, _ in parts])
+    labels = {name: np.concatenate([y[name] for _, y in parts]) for name in parts[0][1]}
+    return SufficientStatistics.from_arrays(X, labels, views=VIEWS, **options)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::mvplda.exceptions.UnlabelledWarning"
+)  # one in twenty has no label
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [(s, {"vectors": v}) for s in (".parquet", ".arrow") for v in VECTOR_COLUMNS]
+    + [(s, {}) for s in (".npy", ".npz", ".scp", ".ark")],
+)
+def test_every_format_gives_the_same_numbers(
+    tmp_path: Path, suffix: str, options: Any, dtype: Any
+) -> None:
+    X, labels = corpus(dtype=dtype)
+    if suffix in (".scp", ".ark"):
+        labels["phrase"] = np.array(
+            [None if p is None else f"p{p}" for p in labels["phrase"]], dtype=object
+        )
+    parts = cut(X, labels, 3)
+    paths, sources = write_shards(tmp_path, parts, suffix, **options)
+    size = (
+        20 * BATCH if options == {"vectors": "list"} else BATCH
+    )  # the width of lists is not known, but guessed
+    found = gather(
+        paths, sources, VIEWS, batch_bytes=size, missing="" if suffix == ".npz" else None
+    )
+    close(whole(parts), found.statistics, tolerance=1e-11 if dtype == np.float64 else 1e-6)
+    assert [report.vectors for report in found.shards] == [len(x) for x, _ in parts]
+    assert (found.bad_rows, found.bad_shards) == (0, ())
+
+
+def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
+    parts = cut(*corpus(), 4)
+    paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".arrow", ".npy", ".npz"))]
+    for path, part in zip(paths, parts, strict=True):
+        write_shard(path, *part)
+    found = gather(paths, views=VIEWS, batch_bytes=BATCH, missing="").statistics
+    close(whole(parts), found)
+
+
+def test_streams_half_floats_dictionaries_and_nullable_numbers(tmp_path: Path) -> None:
+    X, labels = corpus(dtype=np.float16)
+    table = table_of(X, labels)
+    table = table.set_column(1, "speaker", table["speaker"].dictionary_encode())
+    with (
+        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
+        writer.write_table(table, max_chunksize=100)
+    found = gather(tmp_path / "x.arrow", views=VIEWS, batch_bytes=BATCH).statistics
+    close(whole([(X, labels)]), found, tolerance=1e-5)
+    assert found.classes["phrase"].names.dtype.kind == "i", "whole numbers stay so beside nulls"
+
+
+@pytest.mark.filterwarnings(
+    "ignore::mvplda.exceptions.UnlabelledWarning"
+)  # one in twenty has no label
+def test_columns_by_name(tmp_path: Path) -> None:
+    X, labels = corpus()
+    table = table_of(X, labels).rename_columns(["features", "who", "phrase"])
+    table = table.append_column("other", table_of(X[:, :2], labels)["vector"])
+    table = table.append_column("key", pa.array([f"u{i}" for i in range(len(X))]))
+    pq.write_table(table, tmp_path / "x.parquet")
+    said = {f"u{i}": f"said {p}" for i, p in enumerate(labels["phrase"]) if p is not None}
+    write_map(tmp_path / "utt2phrase", said)
+    sources = {"speaker": "who", "phrase": str(tmp_path / "utt2phrase")}
+    found = gather(tmp_path / "x.parquet", sources, vectors="features").statistics
+    phrase = np.array([None if p is None else f"said {p}" for p in labels["phrase"]], dtype=object)
+    close(
+        SufficientStatistics.from_arrays(X, {"speaker": labels["speaker"], "phrase": phrase}), found
+    )
+    with pytest.raises(FileFormatError, match=r"column of vectors.*features"):
+        gather(tmp_path / "x.parquet", sources)
+    with pytest.raises(FileFormatError, match=r"column 'nothing'.*features"):
+        gather(tmp_path / "x.parquet", sources, vectors="nothing")
+    with pytest.raises(LabelError, match="'whose' is neither a column"):
+        gather(tmp_path / "x.parquet", {"speaker": "whose"}, vectors="features")
+
+
+@pytest.mark.filterwarnings(
+    "ignore::mvplda.exceptions.UnlabelledWarning"
+)  # one in twenty has no label
+def test_text_vectors_and_several_archives_in_one_script(tmp_path: Path) -> None:
+    X, labels = corpus(n=120)
+    ids = np.array([f"u{i:03d}" for i in range(120)])
+    write_vectors(f"ark,t:{tmp_path}/a.ark", VectorSet(ids[:40], X[:40]))
+    write_vectors(tmp_path / "b.scp", VectorSet(ids[40:], X[40:]))
+    text = (tmp_path / "a.ark").read_bytes()
+    lines = [
+        f"{name} {tmp_path}/a.ark:{text.index(name.encode()) + len(name)}" for name in ids[:40]
+    ]
+    (tmp_path / "all.scp").write_text("\n".join(lines) + "\n" + (tmp_path / "b.scp").read_text())
+    speakers = {i: s for i, s in zip(ids.tolist(), labels["speaker"], strict=True) if s is not None}
+    write_map(tmp_path / "utt2spk", speakers)
+    found = gather(
+        tmp_path / "all.scp", {"speaker": tmp_path / "utt2spk"}, batch_bytes=BATCH
+    ).statistics
+    close(SufficientStatistics.from_arrays(X, {"speaker": labels["speaker"]}), found)
+
+
+# -- faults -----------------------------------------------------------------------
+
+
+def shards_of(
+    folder: Path, parts: int = 4, suffix: str = ".parquet", **options: Any
+) -> tuple[list[Any], list[Path]]:
+    made = cut(*corpus(), parts)
+    return made, write_shards(folder, made, suffix, **options)[0]
+
+
+@pytest.mark.parametrize("where", [0, 1, 3])
+@pytest.mark.parametrize("damage", ["truncated", "noise", "empty", "absent", "bits"])
+def test_a_corrupt_shard_is_named_and_skipped_only_on_request(
+    tmp_path: Path, where: int, damage: str
+) -> None:
+    parts, paths = shards_of(tmp_path)
+    data = bytearray(paths[where].read_bytes())
+    if damage == "absent":
+        paths[where].unlink()
+    else:
+        data[len(data) // 3] ^= 0xFF  # inside the vectors: the checksum of their page tells
+        changed: dict[str, bytes] = {
+            "truncated": bytes(data[: len(data) // 2]),
+            "noise": b"noise " * 100,
+            "empty": b"",
+            "bits": bytes(data),
+        }
+        paths[where].write_bytes(changed[damage])
+    with pytest.raises((FileFormatError, FileNotFoundError), match=f"part{where}.parquet"):
+        gather(paths, views=VIEWS)
+    with pytest.warns(MvpldaWarning, match=rf"1 of 4 shards were left out.*part{where}"):
+        found = gather(paths, views=VIEWS, on_error="skip-shards")
+    assert [bad.path for bad in found.bad_shards] == [str(paths[where])]
+    assert str(paths[where]) in found.describe()["bad shards"]
+    close(whole([part for i, part in enumerate(parts) if i != where]), found.statistics)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".scp", ".ark", ".arrow"])
+def test_truncated_files_of_other_formats(tmp_path: Path, suffix: str) -> None:
+    parts, paths = shards_of(tmp_path, 2, suffix)
+    sources = (
+        {name: "{folder}/{stem}." + name for name in parts[0][1]}
+        if suffix in (".scp", ".ark")
+        else {}
+    )
+    victim = paths[1].with_suffix(".ark") if suffix == ".scp" else paths[1]
+    data = victim.read_bytes()
+    for size in (len(data) - 3, len(data) // 2, 30):
+        victim.write_bytes(data[:size])
+        with pytest.raises(FileFormatError, match="part1"):
+            gather(paths, sources, VIEWS, missing="")
+
+
+def test_when_no_shard_can_be_used(tmp_path: Path) -> None:
+    for i in range(2):
+        (tmp_path / f"{i}.parquet").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"no shard could be used: .*0\.parquet"):
+        gather(
+            [tmp_path / "0.parquet", tmp_path / "1.parquet"], views=VIEWS, on_error="skip-shards"
+        )
+    _, paths = shards_of(tmp_path, 2)
+    with pytest.raises(DataError, match=r"none of the 2 shard\(s\).*'nowhere'"):
+        gather(paths, {"speaker": "nowhere"}, on_error="skip-shards")
+
+
+def test_a_shard_of_another_width_is_named(tmp_path: Path) -> None:
+    parts, paths = shards_of(tmp_path)
+    write_shard(paths[2], parts[2][0][:, :4], parts[2][1])
+    with pytest.raises(
+        DataError, match=r"part2.parquet: vectors of width 4; .*part0.parquet, have 6"
+    ):
+        gather(paths, views=VIEWS)
+    with pytest.warns(MvpldaWarning, match="left out"):
+        found = gather(paths, views=VIEWS, on_error="skip-shards")
+    close(whole([parts[0], parts[1], parts[3]]), found.statistics)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
+def test_rows_that_are_not_finite_are_counted_and_named(tmp_path: Path, suffix: str) -> None:
+    parts = cut(*corpus(), 3)
+    parts[0][0][0, 1] = np.nan
+    parts[1][0][[5, 100, 101], [0, 1, 2]] = np.nan, np.inf, -np.inf
+    paths, _ = write_shards(tmp_path, parts, suffix)
+    with pytest.raises(
+        DataError, match=r"part0.*: 1 of \d+ vectors hold NaN or infinity: row 0, counted from 0"
+    ):
+        gather(paths, views=VIEWS, batch_bytes=BATCH)
+    with pytest.raises(
+        DataError, match=r"part1.*: 3 of \d+ vectors hold NaN or infinity: row 5, 100, 101,"
+    ):
+        gather(paths[1:], views=VIEWS, batch_bytes=BATCH)
+    with pytest.warns(MvpldaWarning, match=r"4 vectors .* left out; the first is row 0 of .*part0"):
+        found = gather(paths, views=VIEWS, batch_bytes=BATCH, on_error="skip-vectors")
+    assert [(r.bad_rows, r.named_rows) for r in found.shards] == [
+        (1, (0,)),
+        (3, (5, 100, 101)),
+        (0, ()),
+    ]
+    good = [np.isfinite(x).all(axis=1) for x, _ in parts]
+    kept = [(x[g], {k: v[g] for k, v in y.items()}) for g, (x, y) in zip(good, parts, strict=True)]
+    close(whole(kept), found.statistics)
+
+
+@pytest.mark.parametrize("vectors", VECTOR_COLUMNS)
+def test_null_vectors_are_bad_rows(tmp_path: Path, vectors: str) -> None:
+    X, labels = corpus(n=100)
+    table = table_of(X, labels, vectors)
+    keep = pa.array(np.arange(100) != 17)
+    storage = table["vector"].combine_chunks()
+    rows = getattr(storage, "storage", storage)
+    if vectors in ("fixed list", "tensor"):
+        rows = pa.FixedSizeListArray.from_arrays(
+            rows.flatten(), 6, mask=pa.array(np.arange(100) == 17)
+        )
+        nulled = pa.ExtensionArray.from_storage(storage.type, rows) if vectors == "tensor" else rows
+    else:
+        nulled = pa.compute.if_else(keep, rows, pa.scalar(None, rows.type))
+    table = table.set_column(0, table.schema.field("vector"), nulled)
+    with (
+        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
+        pa.ipc.new_file(file, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    with pytest.warns(MvpldaWarning, match="row 17"):
+        found = gather(tmp_path / "x.arrow", views=VIEWS, on_error="skip-vectors", batch_bytes=500)
+    good = np.arange(100) != 17
+    close(whole([(X[good], {k: v[good] for k, v in labels.items()})]), found.statistics)
+
+
+@pytest.mark.parametrize("more", [-1, 1])
+def test_labels_that_are_too_few_or_too_many(tmp_path: Path, more: int) -> None:
+    parts, paths = shards_of(tmp_path, 2, ".npy")
+    n = len(parts[1][0])
+    words = "has more vectors" if more < 0 else rf"1 more labels than the {n} vectors"
+    for name, file in (("phrase", "part1.phrase.npy"), ("speaker", "part1.speaker.labels")):
+        old = (tmp_path / file).read_bytes()
+        if name == "phrase":
+            np.save(tmp_path / file, np.resize(np.arange(5), n + more))
+        else:
+            (tmp_path / file).write_text("a\n" * (n + more))
+        with pytest.raises(LabelError, match=rf"{file}.* {words}"):
+            gather(paths, views=VIEWS, batch_bytes=BATCH)
+        (tmp_path / file).write_bytes(old)
+    (tmp_path / "part1.ids").write_text("u\n" * (n + more))
+    write_map(tmp_path / "utt2spk", {"u": "a"})
+    with pytest.raises(FileFormatError, match=r"part1\.ids: .* vectors of"):
+        gather(paths[1], {"speaker": tmp_path / "utt2spk"}, batch_bytes=BATCH)
+
+
+def test_a_list_that_knows_none_of_the_ids(tmp_path: Path) -> None:
+    X, labels = corpus(n=50)
+    sources = write_shard(tmp_path / "x.scp", X, labels)
+    write_map(tmp_path / "x.speaker", {"somebody": "a"})
+    with pytest.raises(LabelError, match=r"lists none of the 50 ids .*'x-0000'.*'somebody'"):
+        gather(tmp_path / "x.scp", sources)
+
+
+def test_labels_of_another_type_in_another_shard(tmp_path: Path) -> None:
+    parts, paths = shards_of(tmp_path)
+    parts[2][1]["speaker"] = np.arange(len(parts[2][0]))
+    write_shard(paths[2], *parts[2])
+    with pytest.raises(
+        LabelError, match=r"'speaker' are text .* numbers .*part0.parquet, .*part2.parquet"
+    ):
+        gather(paths, views=VIEWS)
+
+
+def test_calls_that_cannot_be_meant(tmp_path: Path) -> None:
+    _, paths = shards_of(tmp_path, 2)
+    calls: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"views": None}, "name the views"),
+        ({"views": "speaker"}, "list of names"),
+        ({"views": []}, "list of names"),
+        ({"second_moment": "none"}, "second_moment"),
+        ({"on_error": "ignore"}, "on_error is one of raise, skip-vectors, skip-shards, skip; got"),
+        ({"engine": "magic"}, "engine is one of"),
+        ({"scheduler": "tcp://nowhere:1"}, "scheduler= is for"),
+        ({"workers": 0}, "at least 1"),
+    )
+    for options, words in calls:
+        with pytest.raises(ParameterError, match=words):
+            gather(paths, **{"views": VIEWS, **options})
+    with pytest.raises(ParameterError, match="counted twice"):
+        gather([*paths, paths[0]], views=VIEWS)
+    with pytest.raises(ParameterError, match="at least one file"):
+        gather([], views=VIEWS)
+    with pytest.raises(FileFormatError, match=r"'\.txt'"):
+        gather(tmp_path / "x.txt", views=VIEWS)
+
+
+def test_reading_ahead_hands_errors_on_and_stops() -> None:
+    made = []
+
+    def items() -> Any:
+        for i in range(5):
+            made.append(i)
+            yield i
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="gone"):
+        list(prefetch(items()))
+    made.clear()
+    for _ in prefetch(items()):
+        break
+    assert made in ([0], [0, 1])
+
+
+# -- runs that are killed ------------------------------------------------------------
+
+
+def test_finished_shards_are_not_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, paths = shards_of(tmp_path, 20)
+    plain = gather(paths, views=VIEWS).statistics
+    read = gathering.read_shard
+    calls: list[str] = []
+
+    def counted(plan: Any, path: Any) -> Any:
+        calls.append(path)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        return read(plan, path)
+
+    monkeypatch.setattr(gathering, "read_shard", counted)
+    with pytest.raises(KeyboardInterrupt):
+        gather(paths, views=VIEWS, work_dir=tmp_path / "work")
+    assert len(list((tmp_path / "work").iterdir())) == 7
+    found = gather(paths, views=VIEWS, work_dir=tmp_path / "work")
+    assert len(calls) == 8 + 13
+    assert [report.resumed for report in found.shards] == [True] * 7 + [False] * 13
+    identical(plain, found.statistics)
+    again = gather(paths, views=VIEWS, work_dir=tmp_path / "work")
+    assert len(calls) == 21
+    identical(plain, again.statistics)
+
+
+def test_what_changed_is_read_again(tmp_path: Path) -> None:
+    parts, paths = shards_of(tmp_path, 4, ".npy")
+    work = tmp_path / "work"
+    gather(paths, views=VIEWS, work_dir=work)
+
+    def resumed(**options: Any) -> list[bool]:
+        return [
+            r.resumed for r in gather(paths, **{"views": VIEWS, "work_dir": work, **options}).shards
+        ]
+
+    assert resumed() == [True] * 4
+    np.save(paths[2], parts[2][0] + 1)
+    assert resumed() == [True, True, False, True]
+    os.utime(paths[3].with_suffix(".phrase.npy"), ns=(1, 1))
+    assert resumed() == [True, True, True, False]
+    assert resumed(second_moment="diagonal") == [False] * 4
+    assert resumed(views=["speaker"]) == [False] * 4
+    assert resumed(missing="s001") == [False] * 4
+    for file in work.iterdir():
+        file.write_bytes(file.read_bytes()[:-5])
+    assert resumed() == [False] * 4, "damaged files are not believed"
+    assert resumed(on_error="skip") == [True] * 4
+
+
+@pytest.mark.filterwarnings(
+    "ignore::mvplda.exceptions.UnlabelledWarning"
+)  # one in twenty has no label
+def test_an_archive_that_changed_under_its_script(tmp_path: Path) -> None:
+    parts, paths = shards_of(tmp_path, 2, ".scp")
+    sources = {name: "{folder}/{stem}." + name for name in parts[0][1]}
+    gather(paths, sources, VIEWS, work_dir=tmp_path / "work")
+    archive = paths[1].with_suffix(".ark")
+    os.utime(archive, ns=(1, 1))
+    found = gather(paths, sources, VIEWS, work_dir=tmp_path / "work")
+    assert [report.resumed for report in found.shards] == [True, False]
+
+
+def test_bad_rows_of_a_finished_shard_are_still_refused(tmp_path: Path) -> None:
+    parts = cut(*corpus(), 2)
+    parts[1][0][7] = np.nan
+    paths, _ = write_shards(tmp_path, parts)
+    work = tmp_path / "work"
+    with pytest.warns(MvpldaWarning, match="row 7"):
+        first = gather(paths, views=VIEWS, work_dir=work, on_error="skip-vectors")
+    with pytest.warns(MvpldaWarning, match="row 7"):
+        second = gather(paths, views=VIEWS, work_dir=work, on_error="skip-vectors")
+    assert all(report.resumed for report in second.shards)
+    identical(first.statistics, second.statistics)
+    with pytest.raises(DataError, match="row 7"):
+        gather(paths, views=VIEWS, work_dir=work)
+
+
+def test_a_full_disk_is_not_a_bad_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, paths = shards_of(tmp_path)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        gather(paths, views=VIEWS, work_dir=tmp_path / "work", on_error="skip-shards")
+    assert list((tmp_path / "work").iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> None:
+    _, paths = shards_of(tmp_path, 30)
+    work, out = tmp_path / "work", tmp_path / "out.safetensors"
+    plain = gather(paths, views=VIEWS).statistics
+    command = [
+        sys.executable,
+        "-m",
+        "mvplda",
+        "stats",
+        *map(str, paths),
+        "-o",
+        str(out),
+        "--work-dir",
+        str(work),
+    ]
+    command += [word for view in VIEWS for word in ("-v", view)]
+    killed = 0
+    for wanted in (1, 5, 12, 20):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        while (
+            process.poll() is None
+            and len(list(work.glob("*.safetensors")) if work.exists() else []) < wanted
+        ):
+            time.sleep(0.0005)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        if killed:
+            assert not out.exists() or killed < 4
+    assert killed >= 2
+    for file in work.glob("*.safetensors"):
+        SufficientStatistics.load(file)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "30/30" in done.stderr
+    identical(plain, SufficientStatistics.load(out))
+    assert [p.name for p in tmp_path.glob("out*")] == ["out.safetensors"]
+
+
+# -- one file as many shards ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".npy"])
+@pytest.mark.parametrize("rows", [1, 100, 120, 899, 10_000])
+def test_a_file_cut_by_rows_gives_the_same_numbers(tmp_path: Path, suffix: str, rows: int) -> None:
+    X, labels = corpus()
+    X, labels = (
+        (X, labels)
+        if rows > 1
+        else (X[:130], {name: column[:130] for name, column in labels.items()})
+    )
+    path = tmp_path / f"x{suffix}"
+    sources = write_shard(path, X, labels)
+    plain = gather(path, sources, VIEWS).statistics
+    found = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH)
+    close(plain, found.statistics)
+    step = {".parquet": 50, ".arrow": 70, ".npy": 1}[
+        suffix
+    ]  # row groups and record batches stay whole
+    wanted = max(rows // step * step, step)
+    sizes = [min(wanted, len(X) - start) for start in range(0, len(X), wanted)]
+    assert [report.vectors for report in found.shards] == sizes
+    whole_name = [str(path)] if len(sizes) == 1 else [f"{path} (rows 0 to {sizes[0] - 1})"]
+    assert [report.path for report in found.shards][:1] == whole_name
+    threads = gather(
+        path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH, engine="threads", workers=3
+    )
+    identical(found.statistics, threads.statistics)
+
+
+@pytest.mark.filterwarnings(
+    "ignore::mvplda.exceptions.UnlabelledWarning"
+)  # one in twenty has no label
+def test_ids_and_lines_of_a_piece_are_its_own(tmp_path: Path) -> None:
+    X, labels = corpus(n=95)
+    named = [f"u{i}" for i in range(95)]
+    np.save(tmp_path / "x.npy", X)
+    (tmp_path / "x.ids").write_text("".join(f"{name}\n" for name in named))
+    spoken = {
+        name: who for name, who in zip(named, labels["speaker"], strict=True) if who is not None
+    }
+    write_map(tmp_path / "utt2spk", spoken)
+    lines = ["" if p is None else f"p{p}" for p in labels["phrase"]]
+    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in lines))
+    phrase = np.array([line or None for line in lines], dtype=object)
+    expected = SufficientStatistics.from_arrays(
+        X, {"speaker": labels["speaker"], "phrase": phrase}, views=VIEWS
+    )
+    options: Any = {
+        "labels": {"speaker": tmp_path / "utt2spk"},
+        "views": VIEWS,
+        "rows_per_shard": 20,
+    }
+    close(expected, gather(tmp_path / "x.npy", **options).statistics)
+    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in [*lines, "p0"]))
+    with pytest.raises(LabelError, match="1 more labels than the 95 vectors"):
+        gather(tmp_path / "x.npy", **options)
+    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in lines[:90]))
+    with pytest.raises(LabelError, match="has 90 labels"):
+        gather(tmp_path / "x.npy", **options)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
+def test_a_killed_run_over_one_file_goes_on(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, work = tmp_path / f"x{suffix}", tmp_path / "work"
+    write_shard(path, *corpus())
+    options: Any = {"views": VIEWS, "rows_per_shard": 100}
+    plain = gather(path, **options).statistics
+    read, calls = gathering.read_shard, []
+
+    def counted(plan: Any, piece: Any) -> Any:
+        calls.append(str(piece))
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return read(plan, piece)
+
+    monkeypatch.setattr(gathering, "read_shard", counted)
+    with pytest.raises(KeyboardInterrupt):
+        gather(path, work_dir=work, **options)
+    found = gather(path, work_dir=work, **options)
+    assert [report.resumed for report in found.shards] == [True] * 4 + [False] * 5
+    assert len(calls) == 5 + 5
+    identical(plain, found.statistics)
+    other = gather(path, work_dir=work, **{**options, "rows_per_shard": 150})
+    assert not any(report.resumed for report in other.shards), "other pieces have other names"
+
+
+def test_faults_in_a_piece(tmp_path: Path) -> None:
+    X, labels = corpus()
+    X[[250, 699]] = np.nan
+    path = tmp_path / "x.parquet"
+    write_shard(path, X, labels)
+    with pytest.raises(DataError, match=r"rows 200 to 299\): 1 of 100 vectors .*row 250"):
+        gather(path, views=VIEWS, rows_per_shard=100)
+    with pytest.warns(MvpldaWarning, match="2 vectors"):
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip-vectors")
+    assert [r.named_rows for r in found.shards if r.bad_rows] == [(250,), (699,)]
+    good = np.isfinite(X[:, 0])
+    close(
+        whole([(X[good], {name: column[good] for name, column in labels.items()})]),
+        found.statistics,
+    )
+    with pytest.raises(ParameterError, match="rows_per_shard is at least 1"):
+        gather(path, views=VIEWS, rows_per_shard=0)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    with (
+        pytest.warns(MvpldaWarning, match="2 vectors"),
+        pytest.warns(MvpldaWarning, match="1 of 9 shards"),
+    ):
+        found = gather(path, views=VIEWS, rows_per_shard=100, on_error="skip")
+    assert [bad.path for bad in found.bad_shards] == [f"{path} (rows 500 to 599)"], (
+        "the others are used"
+    )
+    path.write_bytes(b"noise")
+    with pytest.raises(FileFormatError, match=r"x\.parquet"):
+        gather(path, views=VIEWS, rows_per_shard=100, origin=np.zeros(6))
+
+
+def test_a_file_that_changed_since_it_was_cut(tmp_path: Path) -> None:
+    X, labels = corpus()
+    path = tmp_path / "x.npy"
+    write_shard(path, X, labels)
+    plan = gathering.ShardJob(VIEWS, (), origin=np.zeros(6))
+    pieces = cut_by_rows([str(path)], 300, None, None)
+    np.save(path, X[:-1])
+    with pytest.raises(FileFormatError, match="has 899 vectors; when the run began it had 900"):
+        gathering.read_shard(plan, pieces[0])
+
+
+def test_row_groups_without_rows_and_files_that_cannot_be_cut(tmp_path: Path) -> None:
+    X, labels = corpus(n=60)
+    table = table_of(X, labels)
+    with pq.ParquetWriter(tmp_path / "x.parquet", table.schema) as writer:
+        for some in (table[:0], table[:25], table[:0], table[25:], table[:0]):
+            writer.write_table(some)
+    found = gather(tmp_path / "x.parquet", views=VIEWS, rows_per_shard=10)
+    assert [report.vectors for report in found.shards] == [25, 35]
+    close(whole([(X, labels)]), found.statistics)
+    with (
+        pa.OSFile(str(tmp_path / "s.arrow"), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as stream,
+    ):
+        stream.write_table(table, max_chunksize=10)
+    write_shard(tmp_path / "z.npz", X, labels)
+    for name in ("s.arrow", "z.npz"):
+        found = gather(tmp_path / name, views=VIEWS, rows_per_shard=10, missing="")
+        assert [report.path for report in found.shards] == [str(tmp_path / name)]
+        close(whole([(X, labels)]), found.statistics)
+
+
+def test_headers_are_parsed_by_one_thread_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.11's `ast`, which NumPy takes for it, fails now and then in two."""
+    X, labels = corpus(n=80)
+    path = tmp_path / "x.npy"
+    write_shard(path, X, labels)
+    parse, busy = ast.literal_eval, threading.Lock()
+
+    def alone(text: Any) -> Any:
+        assert busy.acquire(blocking=False), "two threads at once"
+        time.sleep(0.002)
+        busy.release()
+        return parse(text)
+
+    monkeypatch.setattr(ast, "literal_eval", alone)
+    assert (
+        gather(path, views=VIEWS, rows_per_shard=10, engine="threads", workers=8).statistics.n == 80
+    )
+
+
+# -- batches from elsewhere ------------------------------------------------------------
+
+
+def test_batches_from_another_engine(tmp_path: Path) -> None:
+    parts = cut(*corpus(), 3)
+    rows: list[Any] = []
+    for X, labels in parts:
+        rows += statistics_of_batches(table_of(X, labels).to_batches(max_chunksize=37), VIEWS)
+    assert [row.num_rows for row in rows] == [1, 1, 1]
+    assert [row["vectors"][0].as_py() for row in rows] == [len(X) for X, _ in parts]
+    found = merge([SufficientStatistics.from_bytes(row["statistics"][0].as_py()) for row in rows])
+    close(whole(parts), found)
+    assert list(statistics_of_batches([], VIEWS)) == []
+    X, labels = corpus(n=20)
+    X[3] = np.nan
+    with pytest.raises(DataError, match="first is row 3"):
+        list(statistics_of_batches(table_of(X, labels).to_batches(), VIEWS))
+    [row] = statistics_of_batches(table_of(X, labels).to_batches(), VIEWS, on_error="skip")
+    assert row["vectors"][0].as_py() == 19
+    with pytest.raises(LabelError, match="no column 'who'"):
+        list(
+            statistics_of_batches(
+                table_of(X, labels).to_batches(), VIEWS, labels={"speaker": "who"}
+            )
+        )
+
+
+MEASURE = """
+import sys
+from pathlib import Path
+from mvplda.distributed import gather
+
+def kib(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name)))
+
+gather(sys.argv[1], views=["speaker"], batch_bytes=2**20)  # what the libraries take once
+Path("/proc/self/clear_refs").write_text("5")
+before = kib("VmRSS:")
+print(gather(sys.argv[2], views=["speaker"], batch_bytes=2**20).statistics.n, (kib("VmHWM:") - before) / 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="peak memory is measured on Linux"
+)
+@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".arrow"])
+def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path: Path, suffix: str) -> None:
+    used = []
+    for n in (20_000, 200_000):  # 10 and 100 MB
+        X = np.random.default_rng(0).standard_normal((n, 128), dtype=np.float32)
+        speaker = (np.arange(n) % 100).astype("U3")
+        path = tmp_path / f"{n}{suffix}"
+        if suffix == ".npy":
+            np.save(path, X)
+            np.save(path.with_suffix(".speaker.npy"), speaker)
+        else:
+            table = table_of(X, {"speaker": speaker})
+            if suffix == ".parquet":
+                pq.write_table(table, path, compression="none", use_dictionary=False)
+            else:
+                with (
+                    pa.OSFile(str(path), "wb") as file,
+                    pa.ipc.new_file(file, table.schema) as writer,
+                ):
+                    writer.write_table(table, max_chunksize=5000)
+        used.append(path)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, *map(str, used)], capture_output=True, text=True, check=True
+    )
+    vectors, mebibytes = done.stdout.split()
+    assert int(vectors) == 200_000
+    assert float(mebibytes) < 30, "the vectors have 98 MiB"

@@ -1,0 +1,154 @@
+"""mvplda stats, and mvplda train from what it wrote."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from shard_files import close, corpus, cut, identical, write_shard, write_shards
+
+from mvplda import MultiviewPLDA, SufficientStatistics, load
+from mvplda.cli import main
+from mvplda.distributed import gather
+from mvplda.statistics.record import load_with_sources
+
+VIEWS = ("speaker", "phrase")
+ASKED = ("-v", "speaker", "-v", "phrase")
+
+
+def run(*arguments: Any, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, [str(a) for a in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> tuple[list[Any], list[Path]]:
+    parts = cut(*corpus(), 4)
+    return parts, write_shards(tmp_path, parts)[0]
+
+
+@pytest.mark.filterwarnings(
+    "ignore::mvplda.exceptions.MvpldaWarning"
+)  # some vectors have no label at all
+def test_from_shards_to_a_model(tmp_path: Path, shards: Any) -> None:
+    _, paths = shards
+    done = run("stats", *paths, *ASKED, "-o", tmp_path / "s.safetensors")
+    assert "shards 4/4" in done.stderr
+    assert "900 vectors of width 6" in done.stderr
+    assert "vectors without label" in done.stderr
+    statistics, sources = load_with_sources(tmp_path / "s.safetensors")
+    assert (sources["shards"], sources["bad shards"]) == (4, {})
+    identical(statistics, gather(paths, views=VIEWS).statistics)
+    threads = tmp_path / "t.safetensors"
+    run("stats", *paths, *ASKED, "-o", threads, "--engine", "threads", "--workers", 2, "-q")
+    identical(statistics, SufficientStatistics.load(threads))
+    run(
+        "train",
+        tmp_path / "s.safetensors",
+        "-v",
+        "speaker=3",
+        "-v",
+        "phrase=2",
+        "-o",
+        tmp_path / "m.safetensors",
+        "-q",
+    )
+    model = load(tmp_path / "m.safetensors").scorer
+    expected = MultiviewPLDA({"speaker": 3, "phrase": 2}, random_state=0).fit_statistics(statistics)
+    np.testing.assert_array_equal(model.loadings_["speaker"], expected.loadings_["speaker"])
+
+
+def test_one_file_is_cut_by_rows(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.parquet", tmp_path / "s.safetensors"
+    write_shard(path, *corpus())
+    done = run("stats", path, *ASKED, "-o", out, "--rows-per-shard", 200, "--engine", "threads")
+    assert "shards 5/5" in done.stderr
+    identical(
+        SufficientStatistics.load(out), gather(path, views=VIEWS, rows_per_shard=200).statistics
+    )
+
+
+def test_statistics_are_added_and_subtracted(tmp_path: Path, shards: Any) -> None:
+    _, paths = shards
+    files = [tmp_path / f"{i}.safetensors" for i in range(4)]
+    for path, file in zip(paths, files, strict=True):
+        run("stats", path, *ASKED, "-o", file, "-q")
+    out = tmp_path / "out.safetensors"
+    whole = gather(paths, views=VIEWS).statistics
+    run("stats", "--add", files[0], files[1], files[2], files[3], "-o", out)
+    close(whole, SufficientStatistics.load(out))
+    run("stats", paths[3], *ASKED, "--add", files[0], "--add", files[1], files[2], "-o", out, "-q")
+    close(whole, SufficientStatistics.load(out))
+    run("stats", out, "--subtract", files[1], "--subtract", files[2], "-o", out)
+    close(gather([paths[0], paths[3]], views=VIEWS).statistics, SufficientStatistics.load(out))
+    before = out.read_bytes()
+    done = run("stats", out, "--subtract", files[1], "-o", out, code=1)
+    assert "subtract" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert out.read_bytes() == before
+
+
+def test_faults_are_one_line_and_what_is_left_out_is_listed(tmp_path: Path, shards: Any) -> None:
+    parts, paths = shards
+    paths[1].write_bytes(b"nothing of use")
+    parts[2][0][4] = np.nan
+    write_shard(paths[2], *parts[2])
+    out = tmp_path / "s.safetensors"
+    done = run("stats", *paths, *ASKED, "-o", out, "-q", code=1)
+    assert done.stderr.startswith(f"mvplda: {paths[1]}")
+    assert done.stderr.count("\n") == 1
+    assert (
+        "row 4"
+        in run("stats", *paths, *ASKED, "-o", out, "-q", "--on-error", "skip-shards", code=0).stderr
+    )
+    out.unlink()
+    assert "row 4" in run("stats", paths[0], paths[2], *ASKED, "-o", out, "-q", code=1).stderr
+    assert not out.exists()
+    done = run("stats", *paths, *ASKED, "-o", out, "--on-error", "skip")
+    assert f"left out {paths[1]}" in done.stderr
+    sources = load_with_sources(out)[1]
+    assert list(sources["bad shards"]) == [str(paths[1])]
+    assert sources["bad rows"] == {str(paths[2]): {"count": 1, "first": [4]}}
+
+
+def test_wrong_calls(tmp_path: Path, shards: Any) -> None:
+    _, paths = shards
+    out = tmp_path / "s.safetensors"
+    assert "give shards" in run("stats", "-o", out, code=2).stderr
+    assert "name the views" in run("stats", *paths, "-o", out, code=2).stderr
+    assert (
+        "scheduler"
+        in run("stats", *paths, *ASKED, "-o", out, "--scheduler", "tcp://x:1", code=1).stderr
+    )
+    run("stats", *paths, *ASKED, "-o", out, "-q")
+    rank = ("-v", "speaker=2", "-o", tmp_path / "m.safetensors")
+    assert "hold no vectors" in run("train", out, *rank, "-l", "speaker=utt2spk", code=2).stderr
+    assert "hold no vectors" in run("train", out, *rank, "--whiten", code=2).stderr
+    assert "name the labels" in run("train", paths[0], *rank, "-v", "channel=2", code=2).stderr
+    assert (
+        "no view 'channel'"
+        in run("train", out, "-v", "channel=2", "-o", tmp_path / "m.safetensors", code=1).stderr
+    )
+
+
+def test_a_prior_from_statistics_and_what_needs_vectors(tmp_path: Path, shards: Any) -> None:
+    _, paths = shards
+    statistics, model = tmp_path / "s.safetensors", tmp_path / "m.safetensors"
+    run("stats", *paths, *ASKED, "-o", statistics, "-q")
+    said = run(
+        "train", statistics, "--prior", "phrase=0.5,speaker=0.25,noise=0.75", "-o", model
+    ).stderr
+    assert "strengths are" in said
+    assert "speaker=0.25" in said
+    fitted = load(model).scorer
+    again = MultiviewPLDA(fitted.views, prior="isotropic", prior_strength=fitted.prior_strength_)
+    again.fit_statistics(SufficientStatistics.load(statistics))
+    np.testing.assert_allclose(fitted.noise_, again.noise_, atol=1e-12)
+    assert (
+        "needs vectors" in run("train", statistics, "--prior", "auto", "-o", model, code=2).stderr
+    )
+    assert "do not hold" in run("train", statistics, "--fuse", "-o", model, code=2).stderr

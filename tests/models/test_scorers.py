@@ -1,0 +1,409 @@
+"""What every scorer promises, whichever it is, alone and in a bundle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pytest
+from problems import speakers_and_phrases
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+
+from mvplda import (
+    PLDA,
+    Bundle,
+    CascadeScorer,
+    Committee,
+    CosineScorer,
+    MultiviewPLDA,
+    Profiles,
+    Question,
+    Scorer,
+    load,
+)
+from mvplda.adaptation import adapt, adapted, coral_plus, recentred, shift_mean
+from mvplda.calibration import LinearCalibrator
+from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
+from mvplda.models import SCORERS as NAMED
+from mvplda.models import MatrixScorer
+from mvplda.normalisation import ScoreNormaliser
+from mvplda.persistence import Persistent, fingerprint
+from mvplda.preprocessing import standard_chain
+from mvplda.scoring import matrix
+from mvplda.scoring.profiles import average_profiles
+from mvplda.statistics import SufficientStatistics
+
+
+class DistanceScorer(MatrixScorer, BaseEstimator):
+    """A scorer of somebody else's, in one file: minus the squared distance of means."""
+
+    NAME: ClassVar[str] = "distance"
+    NEEDS_LABELS: ClassVar[bool] = False
+    FITTED: ClassVar[tuple[str, ...]] = ("scale_",)
+
+    def __init__(self, power: float = 2.0) -> None:
+        self.power = power
+
+    @classmethod
+    def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
+        return cls(**settings)
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        self.scale_ = np.std(X, axis=0)
+        return self
+
+    @property
+    def width_in(self) -> int:
+        return len(self.scale_)
+
+    def enrol(self, X: Any, ids: Any = None, labels: Any = None) -> Profiles:
+        check_is_fitted(self)
+        return average_profiles(X, ids, len(self.scale_), self._key())
+
+    def _key(self) -> str:
+        return fingerprint({"scale": self.scale_}, {})
+
+    def _views(self, question: Question) -> None:
+        if question.only_same("a distance") is not None:
+            raise ParameterError("a distance knows no views: leave same out")
+
+    def _matrix(self, enrol: Profiles, test: Profiles, views: Any, dtype: Any) -> Any:
+        apart = np.linalg.norm(enrol.y[:, None] - test.y[None], axis=2)
+        return np.asarray(-(apart**self.power), dtype=dtype)
+
+    def _pairs(self, enrol: Profiles, test: Profiles, views: Any, dtype: Any) -> Any:
+        return np.asarray(-(np.linalg.norm(enrol.y - test.y, axis=1) ** self.power), dtype=dtype)
+
+
+SCORERS: dict[str, Any] = {
+    "multiview": lambda: MultiviewPLDA({"speaker": 3, "phrase": 2}, max_iter=4, tol=0),
+    "interaction": lambda: MultiviewPLDA(
+        {"speaker": 3, "phrase": 2, "speaker:phrase": 2}, noise="full", max_iter=4, tol=0
+    ),
+    "plda": lambda: PLDA(3, max_iter=4, tol=0),
+    "cosine": lambda: CosineScorer(),
+    "plain cosine": lambda: CosineScorer(centre=False),
+    "cascade": lambda: CascadeScorer({"speaker": 3, "phrase": 2}, {"max_iter": 4, "tol": 0}),
+    "committee": lambda: Committee(
+        {
+            "all": MultiviewPLDA({"speaker": 3, "phrase": 2}, max_iter=4, tol=0),
+            "angle": CosineScorer(),
+        },
+        factors=None,
+    ),
+    "somebody else's": lambda: DistanceScorer(),
+}
+AROUND = ["alone", "bundle", "prepared", "normalised", "everything"]
+X, LABELS = speakers_and_phrases()
+TRAIN, COHORT, ENROL, TEST = slice(0, 150), slice(150, 190), slice(190, 220), slice(220, 260)
+IDS = np.repeat([f"m{i}" for i in range(10)], 3)
+
+
+def fitted(name: str, around: str = "alone") -> Any:
+    scorer = SCORERS[name]()
+    labels = {view: codes[TRAIN] for view, codes in LABELS.items()}
+    y: Any = labels["speaker"] if name == "plda" else labels
+    if around == "alone":
+        return scorer.fit(X[TRAIN], y)
+    chain = standard_chain(6) if around in ("prepared", "everything") else None
+    normaliser = ScoreNormaliser("as", top=20) if around in ("normalised", "everything") else None
+    calibrator = LinearCalibrator() if around == "everything" else None
+    bundle = Bundle(chain, scorer, normaliser, calibrator)
+    bundle.fit(X[TRAIN], y)
+    if normaliser is not None:
+        bundle.fit_normaliser(X[COHORT])
+    if calibrator is not None:
+        same = LABELS["speaker"][TRAIN][:40, None] == LABELS["speaker"][TRAIN][40:]
+        bundle.fit_calibrator(X[TRAIN][:40], X[TRAIN][40:], same)
+    return bundle
+
+
+@pytest.fixture(
+    params=[(name, around) for name in SCORERS for around in AROUND],
+    ids=lambda p: f"{p[0]}, {p[1]}",
+)
+def scorer(request: pytest.FixtureRequest) -> Any:
+    return fitted(*request.param)
+
+
+def tolerance(scores: Any) -> float:
+    return 1e-4 * float(np.abs(scores).max())
+
+
+def test_matrix_list_and_best_agree(scorer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(scorer, Scorer)
+    profiles = scorer.enrol(X[ENROL], IDS)
+    assert len(profiles) == 10
+    whole = np.asarray(scorer.llr(profiles, X[TEST]))
+    assert whole.shape == (10, 40)
+    assert np.isfinite(whole).all()
+    pairs = np.array([[9, 0], [0, 39], [9, 0], [3, 17]])
+    listed = scorer.llr_trials(profiles, X[TEST], pairs)
+    np.testing.assert_allclose(listed, whole[pairs[:, 0], pairs[:, 1]], atol=tolerance(whole))
+    for elements in (2**22, 100):  # at once, and a few profiles at a time
+        monkeypatch.setattr(matrix, "SCATTER_ELEMENTS", elements)
+        best = scorer.identify(profiles, X[TEST], top=3)
+        np.testing.assert_allclose(
+            best.scores, -np.sort(-whole.T, axis=1)[:, :3], atol=tolerance(whole)
+        )
+        found = np.take_along_axis(
+            whole.T, np.array([profiles.number(row) for row in best.ids]), axis=1
+        )
+        np.testing.assert_allclose(found, best.scores, atol=tolerance(whole))
+    assert scorer.identify(profiles, X[TEST], top=50).ids.shape == (40, 10)
+
+
+def test_precision_and_questions_as_objects(scorer: Any) -> None:
+    exact = scorer.llr(X[ENROL], X[TEST], dtype=np.float64)
+    assert exact.dtype == np.float64
+    np.testing.assert_allclose(scorer.llr(X[ENROL], X[TEST]), exact, atol=tolerance(exact))
+    assert (scorer.llr(X[ENROL], X[TEST], Question(), dtype=np.float64) == exact).all()
+    inner = getattr(scorer, "scorer", scorer)
+    if isinstance(inner, (MultiviewPLDA, CascadeScorer, Committee)):
+        view = "class" if isinstance(inner, PLDA) else "speaker"
+        view = view if not isinstance(inner, MultiviewPLDA) else next(iter(inner.views_))
+        pairs = np.array([[0, 1], [2, 3]])
+        asked = scorer.llr(X[ENROL], X[TEST], Question(view))
+        assert (asked == scorer.llr(X[ENROL], X[TEST], same=view)).all()
+        listed = scorer.llr_trials(X[ENROL], X[TEST], pairs, Question(view))
+        np.testing.assert_allclose(listed, asked[pairs[:, 0], pairs[:, 1]], atol=tolerance(asked))
+        best = scorer.identify(scorer.enrol(X[ENROL]), X[TEST], Question(view), top=1)
+        np.testing.assert_allclose(best.scores[:, 0], asked.max(axis=0), atol=tolerance(asked))
+    else:
+        with pytest.raises(ParameterError, match="knows no views: leave same out"):
+            scorer.llr(X[ENROL], X[TEST], same="speaker")
+    if not isinstance(inner, (MultiviewPLDA, Committee)):
+        with pytest.raises(ParameterError, match="cannot be told of given"):
+            scorer.llr(X[ENROL], X[TEST], given={"phrase": "same"})
+    with pytest.raises(ParameterError, match="a question was given, and same besides"):
+        scorer.llr(X[ENROL], X[TEST], Question(), same="speaker")
+
+
+def test_saved_and_loaded(scorer: Any, tmp_path: Path) -> None:
+    profiles = scorer.enrol(X[ENROL], IDS)
+    scorer.save(tmp_path / "s.safetensors")
+    profiles.save(tmp_path / "p.safetensors")
+    again, kept = load(tmp_path / "s.safetensors"), load(tmp_path / "p.safetensors")
+    assert type(again) is type(type(scorer).load(tmp_path / "s.safetensors")) is type(scorer)
+    assert type(kept) is Profiles
+    expected = scorer.llr(profiles, X[TEST])
+    assert (again.llr(kept, X[TEST]) == expected).all()
+    assert (
+        again.identify(kept, X[TEST], top=4).ids == scorer.identify(profiles, X[TEST], top=4).ids
+    ).all()
+    if getattr(scorer, "calibrator", None) is not None:
+        assert (again.calibrated(kept, X[TEST]) == scorer.calibrated(profiles, X[TEST])).all()
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").read_bytes() == (
+        tmp_path / "s.safetensors"
+    ).read_bytes()
+    with pytest.raises(FileFormatError, match=f"holds a {type(scorer).__name__}.*, not a Profiles"):
+        Profiles.load(tmp_path / "s.safetensors")
+
+
+def test_profiles_are_taken_and_selected(scorer: Any) -> None:
+    profiles = scorer.enrol(X[ENROL], IDS)
+    whole = scorer.llr(profiles, X[TEST])
+    rows = [4, 1, 4]
+    for some in (
+        profiles.take(rows),
+        profiles[np.array(rows)],
+        profiles.select(["m4", "m1", "m4"]),
+    ):
+        np.testing.assert_allclose(scorer.llr(some, X[TEST]), whole[rows], atol=tolerance(whole))
+    tests = scorer.enrol(X[TEST])
+    np.testing.assert_allclose(scorer.llr(profiles, tests), whole, atol=tolerance(whole))
+
+
+def test_what_is_refused(scorer: Any) -> None:
+    profiles = scorer.enrol(X[ENROL], IDS)
+    with pytest.raises(ValueError, match="has 5 features"):
+        scorer.llr(profiles, X[TEST, :5])
+    bad = X[TEST].copy()
+    bad[3, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        scorer.enrol(bad)
+    with pytest.raises(LabelError, match="give one id a vector"):
+        scorer.enrol(X[ENROL], IDS[:5])
+    assert scorer.llr_trials(profiles, X[TEST], []).shape == (0,)
+    with pytest.raises(DataError, match="outside the 10 profiles"):
+        scorer.llr_trials(profiles, X[TEST], [(10, 0)])
+    with pytest.raises(DataError, match="pairs are integers"):
+        scorer.llr_trials(profiles, X[TEST], [(0.5, 0)])
+    with pytest.raises(ParameterError, match="top is a whole number, at least 1"):
+        scorer.identify(profiles, X[TEST], top=0)
+    with pytest.raises(DataError, match="there are no enrolled profiles"):
+        scorer.llr(profiles.take([]), X[TEST])
+    other = PLDA(2, max_iter=1, tol=0).fit(X[TRAIN] * 2, LABELS["phrase"][TRAIN]).enrol(X[TEST])
+    with pytest.raises(DataError, match="made by another model"):
+        scorer.llr(profiles, other)
+    with pytest.raises(DataError, match="made by another model"):
+        scorer.llr_trials(other, X[TEST], [(0, 0)])
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_parameters_and_clones(name: str, tmp_path: Path) -> None:
+    scorer = fitted(name)
+    again = clone(scorer)
+    assert repr(again) == repr(scorer)
+    for call in (lambda: again.enrol(X[TEST]), lambda: again.llr(X[ENROL], X[TEST])):
+        with pytest.raises(NotFittedError):
+            call()
+    with pytest.raises((NotFittedError, ParameterError)):
+        again.save(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+    bundle = clone(fitted(name, "everything"))
+    with pytest.raises(NotFittedError):
+        bundle.enrol(X[TEST])
+
+
+@pytest.mark.parametrize("name", SCORERS)
+@pytest.mark.parametrize("kind", ["z", "t", "s", "as"])
+def test_a_bundle_normalises_as_the_library_does(name: str, kind: Any) -> None:
+    scorer = fitted(name)
+    bundle = Bundle(None, scorer, ScoreNormaliser(kind, top=15)).fit_normaliser(X[COHORT])
+    expected = ScoreNormaliser(kind, top=15).fit(scorer, X[COHORT]).llr(X[ENROL], X[TEST])
+    np.testing.assert_allclose(bundle.llr(X[ENROL], X[TEST]), expected, rtol=1e-5)
+    with pytest.raises(DataError, match=r"40 row\(s\) of the cohort stand among the tests"):
+        bundle.llr_trials(X[ENROL], X[COHORT], [(0, i) for i in range(40)])
+
+
+def test_a_bundle_gives_back_the_kind_of_array_that_it_takes() -> None:
+    torch = pytest.importorskip("torch")
+    bundle = fitted("multiview", "prepared")
+    tensor = torch.as_tensor(X)
+    assert torch.is_tensor(bundle.prepare(tensor))
+    scores = bundle.llr(bundle.enrol(tensor[ENROL], IDS), tensor[TEST], dtype=np.float64)
+    assert torch.is_tensor(scores)
+    expected = bundle.llr(bundle.enrol(X[ENROL], IDS), X[TEST], dtype=np.float64)
+    np.testing.assert_allclose(scores.numpy(), expected, atol=1e-9)
+    labels = {view: codes[TRAIN] for view, codes in LABELS.items()}
+    again = clone(bundle).fit(tensor[TRAIN], labels)
+    np.testing.assert_allclose(
+        again.llr(X[ENROL], X[TEST], dtype=np.float64), bundle.llr(X[ENROL], X[TEST]), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("around", ["prepared", "normalised", "everything"])
+def test_a_model_is_not_taken_out_of_what_stands_around_it(around: str, tmp_path: Path) -> None:
+    fitted("multiview", around).save(tmp_path / "b")
+    with pytest.raises(
+        FileFormatError, match=r"holds a Bundle, whose scorer .*: use mvplda.load or Bundle.load"
+    ):
+        MultiviewPLDA.load(tmp_path / "b")
+    fitted("multiview", "bundle").save(tmp_path / "b")
+    assert type(MultiviewPLDA.load(tmp_path / "b")) is MultiviewPLDA
+
+
+def test_hypotheses_of_those_that_have_them() -> None:
+    bundle = fitted("multiview", "prepared")
+    found = bundle.hypotheses(X[ENROL], X[TEST])
+    expected = bundle.scorer.hypotheses(bundle.prepare(X[ENROL]), bundle.prepare(X[TEST]))
+    assert list(found) == [("speaker", "phrase"), ("speaker",), ("phrase",), ()]
+    for name, values in found.items():
+        assert (values == expected[name]).all()
+    with pytest.raises(ParameterError, match="a CosineScorer knows no hypotheses"):
+        fitted("cosine", "bundle").hypotheses(X[ENROL], X[TEST])
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_adaptation_of_a_bundle(labelled: bool) -> None:
+    new = 1.5 * X[TEST] + 1
+    labels = {view: codes[TEST] for view, codes in LABELS.items()} if labelled else None
+    bundle = fitted("multiview", "everything")
+    moved = bundle.adapt(new, labels, 0.4)
+    assert moved.normaliser is moved.calibrator is None
+    chain = recentred(bundle.preprocessing, new)
+    prepared, without = (
+        chain.transform(new),
+        shift_mean(bundle.scorer, chain.transform(new), "auto"),
+    )
+    expected = (
+        adapt(bundle.scorer, prepared, labels, 0.4)
+        if labelled
+        else coral_plus(without, prepared, strength=0.4, mean=False)
+    )
+    assert (moved.scorer.noise_ == expected.noise_).all()
+    assert (moved.llr(X[ENROL], new) == expected.llr(chain.transform(X[ENROL]), prepared)).all()
+    if not labelled:
+        assert (bundle.adapt(new).scorer.noise_ == bundle.scorer.noise_).all()
+        assert (bundle.adapt(new).scorer.mean_ == without.mean_).all()
+    cascade = fitted("cascade")
+    parts = adapted(cascade, new, labels).models_
+    for view, model in cascade.models_.items():
+        one = (
+            adapt(model, new, {view: labels[view]})
+            if labels is not None
+            else shift_mean(model, new, "auto")
+        )
+        assert (parts[view].mean_ == one.mean_).all()
+        assert (parts[view].noise_ == one.noise_).all()
+    cosine = fitted("cosine")
+    assert adapted(cosine, new, labels, 0.5).mean_ == pytest.approx(
+        (cosine.mean_ + new.mean(axis=0)) / 2
+    )
+    with pytest.raises(ParameterError, match="how to adapt a DistanceScorer"):
+        fitted("somebody else's", "bundle").adapt(new)
+
+
+def test_questions_are_kept(tmp_path: Path) -> None:
+    priors = {("speaker",): 2, "phrase": 1, (): 5}
+    asked = Question(["speaker", "phrase"], priors=priors)
+    again = Question(**asked.to_dict())
+    scorer = fitted("multiview")
+    assert (scorer.llr(X[ENROL], X[TEST], asked) == scorer.llr(X[ENROL], X[TEST], again)).all()
+    assert (
+        scorer.llr(X[ENROL], X[TEST], asked) == scorer.llr(X[ENROL], X[TEST], priors=priors)
+    ).all()
+    assert (
+        len({Question("speaker"), Question(("speaker",)), Question(same=["speaker"]), Question()})
+        == 2
+    )
+    questions = [Question(), Question("speaker", given={"phrase": "same"}), asked]
+    bundle = Bundle(None, scorer, calibrator=LinearCalibrator(), questions=questions)
+    bundle.fit_calibrator(
+        X[ENROL], X[TEST], LABELS["speaker"][ENROL][:, None] == LABELS["speaker"][TEST]
+    )
+    bundle.save(tmp_path / "b")
+    assert (
+        load(tmp_path / "b").calibrated(X[ENROL], X[TEST]) == bundle.calibrated(X[ENROL], X[TEST])
+    ).all()
+    with pytest.raises(ParameterError, match="cannot be kept"):
+        Question(known={"phrase": [1, 2]}).to_dict()
+    assert Question(known="phrase").to_dict() == {"known": ["phrase"]}
+    with pytest.raises(ParameterError, match="leave same out"):
+        scorer.hypotheses(X[ENROL], X[TEST], Question("speaker"))
+
+
+def test_the_registry() -> None:
+    assert set(NAMED) >= {"multiview", "plda", "cosine", "cascade", "distance"}
+    with pytest.raises(
+        TypeError,
+        match=r"a class PLDA already, that of mvplda\.models\.multiview: take another name",
+    ):
+        type("PLDA", (Persistent,), {})
+
+
+@pytest.mark.parametrize("name", ["cosine", "multiview", "cascade"])
+def test_loading_imports_what_it_needs(name: str, tmp_path: Path) -> None:
+    """A file is read in a fresh process, which has imported nothing of its class, and no search."""
+    fitted(name, "everything").save(tmp_path / "b")
+    LinearCalibrator().fit(np.arange(8.0), np.isin(np.arange(8), [3, 5, 7])).save(tmp_path / "c")
+    code = f"""
+import sys, mvplda
+assert type(mvplda.load({str(tmp_path / "c")!r})).__name__ == "LinearCalibrator"
+assert type(mvplda.load({str(tmp_path / "b")!r})).__name__ == "Bundle"
+assert "mvplda.models.search" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_statistics_are_loaded_too(tmp_path: Path) -> None:
+    SufficientStatistics.from_arrays(X, LABELS).save(tmp_path / "s.safetensors")
+    assert load(tmp_path / "s.safetensors").n == len(X)

@@ -1,0 +1,379 @@
+"""What a recogniser says of the tests' classes: mixtures against dense Gaussians, and limits that are labels."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_files import fails, said_by, scoring, vector_files, write_map
+from dense_scoring import cell_classes, joint_log_density, log_mean
+from problems import crossed, draw, random_parameters
+
+from mvplda import Bundle, Committee, CosineScorer, MultiviewPLDA, Question, Recognised, load
+from mvplda.exceptions import DataError, LabelError, ParameterError, UnknownClassWarning
+
+VIEWS = {
+    "two views": {"speaker": 2, "phrase": 2},
+    "interaction": {"speaker": 2, "phrase": 2, "speaker:phrase": 1},
+    "three views": {"speaker": 2, "phrase": 2, "channel": 1},
+}
+
+
+def fitted(name: str) -> tuple[MultiviewPLDA, np.ndarray, dict[str, np.ndarray]]:
+    """A model of 12 speakers and 5 phrases (and 3 channels), and vectors of 4 other speakers."""
+    rng = np.random.default_rng(1)
+    views = VIEWS[name]
+    codes = [*crossed(16, 5, 3)]
+    labels = {"speaker": codes[0], "phrase": np.array(list("abcde"))[codes[1]]}
+    if "channel" in views:
+        labels["channel"] = rng.integers(3, size=len(codes[0]))
+    base = [v for v in views if ":" not in v]
+    table = np.stack([np.unique(labels[v], return_inverse=True)[1] for v in base], axis=1)
+    X = draw(
+        rng,
+        list(cell_classes(list(views), base, table).T),
+        random_parameters(rng, 6, tuple(views.values()), "diagonal"),
+    )
+    old = codes[0] < 12
+    model = MultiviewPLDA(views).fit(X[old], {view: column[old] for view, column in labels.items()})
+    return model, X[~old], {view: column[~old] for view, column in labels.items()}
+
+
+def brute(model, enrol, phrases, test, weights, h, *, known=True):
+    """log p(enrol, test, what is heard | h) of one trial, every account of the test's phrase written out.
+
+    phrases : of the enrolled vectors; weights : {phrase, None for none of them: likelihood of what is heard}
+    """
+    views = list(model.views_)
+    base = [v for v in views if ":" not in v]
+    names = sorted({*phrases, *(k for k in weights if k)})
+    numbers = {name: i for i, name in enumerate(names)} | {None: len(names)}
+    cells = list(dict.fromkeys(phrases))
+    if "phrase" in h:
+        accounts = [(name, weights.get(name, 0.0)) for name in cells]
+    else:
+        accounts = [(name, w) for name, w in weights.items() if name not in cells]
+    found = []
+    for name, weight in accounts:
+        labels = np.zeros((len(enrol) + len(test), len(base)), dtype=int)
+        labels[len(enrol) :] = [0 if view in h else 1 for view in base]
+        labels[:, base.index("phrase")] = [
+            *(numbers[p] for p in phrases),
+            *[numbers[name]] * len(test),
+        ]
+        classes = cell_classes(views, base, labels)
+        prior: dict[Any, Any] = {}
+        place = views.index("phrase")
+        for label, code in zip(labels[:, base.index("phrase")], classes[:, place], strict=True):
+            of = next(n for n, i in numbers.items() if i == label)
+            if known and of in model.classes_["phrase"].tolist():
+                c = model.classes_["phrase"].tolist().index(of)
+                prior[place, code] = (
+                    model.class_means_["phrase"][c],
+                    model.class_covariances_["phrase"][c],
+                )
+        log = joint_log_density(model.parameters_, np.concatenate([enrol, test]), classes, prior)
+        found.append(log + (np.log(weight) if weight > 0 else -1e5))
+    return log_mean(found)
+
+
+def every(base):
+    return [
+        tuple(v for v, s in zip(base, bits, strict=True) if s)
+        for bits in product((True, False), repeat=len(base))
+    ]
+
+
+def answer(model, trial, same, **options):
+    base = [v for v in model.views_ if ":" not in v]
+    enrol, phrases, test, weights = trial
+    logs = {h: brute(model, enrol, phrases, test, weights, h, **options) for h in every(base)}
+    yes = [h for h in logs if set(same) <= set(h)]
+    return log_mean([logs[h] for h in yes]) - log_mean(
+        [log for h, log in logs.items() if h not in yes]
+    )
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("same", [("speaker",), ("phrase",), ("speaker", "phrase")])
+def test_posteriors_are_a_mixture_of_dense_densities(name, same):
+    model, X, labels = fitted(name)
+    rng = np.random.default_rng(2)
+    who, what = labels["speaker"], labels["phrase"]
+    rows = np.flatnonzero((who == who[0]) & np.isin(what, ["a", "c"]))
+    ids = np.where(what[rows] == "a", "one", np.where(np.arange(len(rows)) % 2, "both", "one"))
+    ids[-1] = "both"
+    profiles = model.enrol(
+        X[rows], ids, {"phrase": what[rows]}
+    )  # several sessions, one and two phrases
+    tests = np.array([5, 20, 33])
+    posteriors = rng.dirichlet(np.ones(5), 3)
+    for said, prior in (
+        (posteriors, np.ones(5)),
+        (Recognised(posteriors, list("abcde"), np.arange(1.0, 6)), np.arange(1.0, 6)),
+    ):
+        asked: dict[str, Any] = {"same": same, "dtype": np.float64}
+        found = model.llr(profiles, X[tests], known={"phrase": said}, **asked)
+        for i, profile in enumerate(profiles.ids):
+            mine = rows[ids == profile]
+            for j, t in enumerate(tests):
+                weights = dict(zip("abcde", posteriors[j] / prior, strict=True))
+                want = answer(model, (X[mine], what[mine].tolist(), X[[t]], weights), same)
+                assert found[i, j] == pytest.approx(want, abs=1e-7)
+        pairs = np.array([[1, 2], [0, 1], [1, 0]])
+        listed = model.llr_trials(profiles, X[tests], pairs, known={"phrase": said}, **asked)
+        np.testing.assert_allclose(listed, found[tuple(pairs.T)], atol=1e-9)
+        best = model.identify(profiles, X[tests], top=1, known={"phrase": said}, **asked)
+        np.testing.assert_allclose(best.scores[:, 0], found.max(axis=0), atol=1e-9)
+
+
+def test_classes_that_training_has_not_met_and_none_of_them():
+    model, X, labels = fitted("interaction")
+    mine = np.flatnonzero((labels["speaker"] == labels["speaker"][0]) & (labels["phrase"] == "b"))[
+        :2
+    ]
+    for claimed in ("b", "new", "not listed"):
+        profiles = model.enrol(X[mine])[:1]
+        said = {"b": [0.5, 0.1], "d": [0.2, 0.3], "new": [0.2, 0.1], None: [0.1, 0.5]}
+        asked: dict[str, Any] = {
+            "known": {"phrase": [claimed]},
+            "recognised": {"phrase": said},
+            "dtype": np.float64,
+        }
+        with pytest.warns(UnknownClassWarning, match="not seen in training"):
+            found = model.llr(profiles, X[20:22], same="speaker", **asked)
+        for j in range(2):
+            weights = {name: column[j] for name, column in said.items()}
+            want = answer(model, (X[mine[:1]], [claimed], X[[20 + j]], weights), ["speaker"])
+            assert found[0, j] == pytest.approx(want, abs=1e-7)
+
+
+def test_posteriors_without_what_training_knows():
+    model, X, labels = fitted("two views")
+    mine = np.flatnonzero(labels["phrase"] == "b")[:2]
+    profiles = model.enrol(X[mine], [0, 0], {"phrase": ["b", "b"]})
+    said = {"b": [0.5, 0.1], "other": [0.5, 0.9]}
+    found = model.llr(profiles, X[20:22], recognised={"phrase": said}, dtype=np.float64)
+    for j in range(2):
+        weights = {name: column[j] for name, column in said.items()}
+        trial = (X[mine], ["b", "b"], X[[20 + j]], weights)
+        assert found[0, j] == pytest.approx(
+            answer(model, trial, ["speaker", "phrase"], known=False), abs=1e-7
+        )
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_sure_posteriors_are_labels_and_equal_ones_say_nothing(name):
+    model, X, labels = fitted(name)
+    what = labels["phrase"]
+    rows, tests = np.array([0, 1, 8, 16, 31]), np.arange(3, 40, 5)
+    profiles = model.enrol(X[rows], ["x", "x", "x", "y", "z"], {"phrase": what[rows]})
+    sure = (what[tests][:, None] == np.array(list("abcde"))).astype(float)
+    asked: dict[str, Any] = {"same": "speaker", "dtype": np.float64}
+    labelled = model.llr(
+        profiles, model.enrol(X[tests], labels={"phrase": what[tests]}), known=["phrase"], **asked
+    )
+    np.testing.assert_allclose(
+        model.llr(profiles, X[tests], known={"phrase": sure}, **asked), labelled, atol=1e-9
+    )
+    single = profiles[1:]
+    alike: dict[Any, Any] = {
+        **dict.fromkeys("abcde", np.full(len(tests), 0.1)),
+        None: np.full(len(tests), 0.1),
+    }
+    for same in ("speaker", None, "phrase"):
+        plain = model.llr(single, X[tests], same=same, known=["phrase"], dtype=np.float64)
+        found = model.llr(single, X[tests], same=same, known={"phrase": alike}, dtype=np.float64)
+        np.testing.assert_allclose(found, plain, atol=1e-9)
+        for h, p in model.hypotheses(single, X[tests], known={"phrase": alike}).items():
+            np.testing.assert_allclose(
+                p, model.hypotheses(single, X[tests], known=["phrase"])[h], atol=1e-6
+            )
+
+
+def test_what_is_no_posterior_is_refused():
+    model, X, labels = fitted("two views")
+    profiles = model.enrol(X[:2], labels={"phrase": labels["phrase"][:2]})
+    good = np.full((3, 5), 0.2)
+    for wrong, match in (
+        (np.ones((3, 4)), r"\(3, 5\); got \(3, 4\)"),
+        (-good, "probabilities"),
+        (good * [[1], [1], [0]], "not all 0"),
+        (np.where(good > 0, np.nan, 0), "probabilities"),
+        (Recognised(good, prior=np.zeros(5)), "positive number a class"),
+        ({"a": [1.0, 0, 0], "b": [1.0]}, "one number a test"),
+    ):
+        with pytest.raises(DataError, match=match):
+            model.llr(profiles, X[2:5], known={"phrase": wrong})
+    with pytest.raises(LabelError, match="name each class once"):
+        model.llr(profiles, X[2:5], known={"phrase": Recognised(good, list("aabcd"))})
+    with pytest.raises(LabelError, match="no view of the model"):
+        model.llr(profiles, X[2:5], recognised={"words": good})
+    with pytest.raises(ParameterError, match="profiles have no labels"):
+        model.llr(X[:2], X[2:5], known={"phrase": good})
+    with pytest.raises(ParameterError, match="give one of the two"):
+        model.llr(
+            profiles, model.enrol(X[2:5], labels={"phrase": list("abc")}), known={"phrase": good}
+        )
+    with pytest.raises(ParameterError, match="cannot be kept"):
+        Question(recognised={"phrase": good}).to_dict()
+    with pytest.raises(ParameterError, match="give them once"):
+        Question(known={"phrase": good}, recognised={"phrase": good})
+
+
+def test_a_committee_mixes_what_its_experts_say_together():
+    model, X, labels = fitted("interaction")
+    what = labels["phrase"]
+    rows, tests = np.array([0, 1, 8, 16, 31]), np.arange(3, 40, 5)
+    rng = np.random.default_rng(4)
+    said = np.column_stack([rng.dirichlet(np.ones(5), len(tests)), np.full(len(tests), 0.05)])
+    posteriors = Recognised(said, (*"abcde", None))
+    ids = ["x", "x", "y", "z", "w"]
+    phrases = np.array(["a", "a", *what[rows[2:]]])
+    one, two = (clone_of(model, n) for n in (1, 2))
+    for known in ({"phrase": posteriors}, None):
+        asked: dict[str, Any] = {"known": known, "dtype": np.float64}
+        asked |= {} if known else {"recognised": {"phrase": posteriors}}
+        alone = model.llr(
+            model.enrol(X[rows], ids, {"phrase": phrases}), X[tests], same="speaker", **asked
+        )
+        profiles = one.enrol(X[rows], ids, {"phrase": phrases})
+        np.testing.assert_allclose(
+            one.llr(profiles, X[tests], same="speaker", **asked), alone, atol=1e-7
+        )
+        for same in (None, "phrase"):
+            mine = model.llr(
+                model.enrol(X[rows], ids, {"phrase": phrases}), X[tests], same=same, **asked
+            )
+            np.testing.assert_allclose(
+                one.llr(profiles, X[tests], same=same, **asked), mine, atol=1e-7
+            )
+        pairs = np.array([[3, 0], [1, 7], [1, 2]])
+        profiles = two.enrol(X[rows], ids, {"phrase": phrases})
+        matrix = two.llr(profiles, X[tests], same="speaker", **asked)
+        listed = two.llr_trials(profiles, X[tests], pairs, same="speaker", **asked)
+        np.testing.assert_allclose(listed, matrix[tuple(pairs.T)], atol=1e-9)
+    sure = {name: (what[tests] == name).astype(float) for name in "abcde"}
+    labelled = two.enrol(X[tests], labels={"phrase": what[tests]})
+    facts = two.llr(profiles, labelled, same="speaker", known=["phrase"], dtype=np.float64)
+    soft = two.llr(profiles, X[tests], same="speaker", known={"phrase": sure}, dtype=np.float64)
+    np.testing.assert_allclose(soft, facts, atol=1e-7)
+    mixed = two.llr(
+        profiles,
+        X[tests],
+        known={"phrase": sure},
+        countermeasure=np.zeros(len(tests)),
+        dtype=np.float64,
+    )
+    assert mixed.shape == (4, len(tests))
+    with pytest.raises(ParameterError, match="no labels"):
+        two.llr(X[:2], X[tests], known={"phrase": sure})
+    with pytest.raises(ParameterError, match="one class each"):
+        two.llr(
+            two.enrol(X[:9], np.zeros(9), {"phrase": what[:9]}), X[tests], known={"phrase": sure}
+        )
+
+
+def clone_of(model, n):
+    """A committee of n times the same fitted expert, whose factors are not all the same."""
+    committee = Committee({str(i): model for i in range(n)}, factors=None)
+    committee._adopt(dict(committee.experts), model.width_in)
+    committee.views_ = dict.fromkeys(["speaker", "phrase"], 0)
+    committee.lines_ = {}
+    parts = {"speaker": 1.0, "phrase": 1.0, "together": 1.0}
+    committee.factors_ = {
+        str(i): {part: f if n == 1 else 0.4 + 0.1 * i for part, f in parts.items()}
+        for i in range(n)
+    }
+    return committee
+
+
+def test_vectors_say_which_class_they_are_of():
+    model, X, _ = fitted("interaction")
+    found = model.recognise(X[:9], "phrase")
+    assert found.classes == (*"abcde", None)
+    base = ["speaker", "phrase"]
+    for i in range(9):
+        logs = []
+        for name in "abcde":
+            c = "abcde".index(name)
+            prior = {
+                (1, 0): (model.class_means_["phrase"][c], model.class_covariances_["phrase"][c])
+            }
+            classes = cell_classes(list(model.views_), base, np.zeros((1, 2), dtype=int))
+            logs.append(joint_log_density(model.parameters_, X[[i]], classes, prior))
+        logs.append(joint_log_density(model.parameters_, X[[i]], classes))
+        np.testing.assert_allclose(
+            found.posteriors[i], np.exp(logs - np.logaddexp.reduce(logs)), atol=1e-9
+        )
+    some = model.recognise(X[:9], "phrase", new=False)
+    np.testing.assert_allclose(
+        some.posteriors, found.posteriors[:, :5] / found.posteriors[:, :5].sum(1, keepdims=True)
+    )
+    committee = clone_of(model, 2)
+    both = committee.recognise(
+        X[:9], "phrase"
+    ).posteriors  # the same twice, believed 0.4 and 0.5 of the way
+    np.testing.assert_allclose(
+        np.log(both) - np.log(both[:, :1]), 0.9 * np.log(found.posteriors / found.posteriors[:, :1])
+    )
+    bundle = Bundle(None, model)
+    np.testing.assert_array_equal(bundle.recognise(X[:9], "phrase").posteriors, found.posteriors)
+    with pytest.raises(ParameterError, match="recognises none"):
+        CosineScorer().fit(X).recognise(X[:2], "phrase")
+    with pytest.raises(LabelError, match="keeps no class posteriors"):
+        model.recognise(X[:2], "words")
+    with pytest.raises(ParameterError, match="nothing to recognise"):
+        model.recognise(model.enrol(X[:2], labels={"phrase": ["a", "b"]}), "phrase")
+
+
+def test_the_command_line_takes_posteriors(tmp_path):
+    root = vector_files(tmp_path)
+    model = root / "model.safetensors"
+    said_by(
+        "recognise",
+        model,
+        "--test",
+        root / "x.npz",
+        "--view",
+        "phrase",
+        "-o",
+        root / "said.csv",
+        code=0,
+    )
+    head, first, *_ = (root / "said.csv").read_text().splitlines()
+    assert head == "test,p0,p1,p2,p3,p4,(none)"
+    fitted_model = load(model)
+    X = np.load(root / "x.npz")["X"]
+    found = fitted_model.recognise(X, "phrase")
+    np.testing.assert_allclose(
+        [float(p) for p in first.split(",")[1:]], found.posteriors[0], rtol=1e-6
+    )
+    phrases = dict(line.split() for line in (root / "utt2phrase").read_text().splitlines())
+    write_map(root / "claims", [f"u{i}" for i in range(40)], [phrases[f"u{i}"] for i in range(40)])
+    told = ["--known", f"phrase={root / 'claims'}", "--same", "speaker"]
+    said_by(
+        *scoring(root),
+        *told,
+        "--posteriors",
+        f"phrase={root / 'said.csv'}",
+        "-o",
+        root / "soft",
+        code=0,
+    )
+    claims = [phrases[f"u{i}"] for i in range(40)]
+    soft = Recognised(found.posteriors[100:140], found.classes)
+    asked = {"same": "speaker", "known": {"phrase": claims}, "recognised": {"phrase": soft}}
+    want = fitted_model.llr(X[:40], X[100:140], **asked)
+    np.testing.assert_allclose(np.loadtxt(root / "soft", usecols=2), want.reshape(-1), atol=1e-3)
+    assert "says nothing of 39 of the 40" in fails_with(root, told, "test,p0\nu100,1\n")
+    assert "expected probabilities" in fails_with(
+        root, told, "test,p0\n" + "".join(f"u{i},x\n" for i in range(200))
+    )
+
+
+def fails_with(root, told, text):
+    (root / "bad.csv").write_text(text)
+    return fails(*scoring(root), *told, "--posteriors", f"phrase={root / 'bad.csv'}")

@@ -1,0 +1,323 @@
+"""Spoofing: the mixture over hypotheses against densities of drawn scores, and a-DCF against counting."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_files import fails, said_by, scoring, vector_files, write_map
+from dense_scoring import all_patterns, hypothesis_log_density, log_mean
+from problems import speakers_and_phrases
+from scipy.stats import norm
+
+from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA, Question
+from mvplda.calibration import LinearCalibrator
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.metrics import cllr, evaluate
+from mvplda.normalisation import ScoreNormaliser
+from mvplda.spoofing import SpoofingCost, with_countermeasure
+
+VIEWS = {"speaker": 2, "phrase": 2, "speaker:phrase": 1}
+
+# speaker scores: N(3, 1) of targets and of spoofs, N(0, 1) of others; traces: N(2, 1) of spoofs, N(0, 1) of people
+SPEAKER, TRACES = 3.0, 2.0
+
+
+def drawn(rng, n):
+    speaker = {
+        kind: rng.normal(mean, 1, n)
+        for kind, mean in (("target", SPEAKER), ("non", 0), ("spoof", SPEAKER))
+    }
+    traces = {
+        kind: rng.normal(mean, 1, n)
+        for kind, mean in (("target", 0), ("non", 0), ("spoof", TRACES))
+    }
+    return speaker, traces
+
+
+def llrs(speaker, traces, share):
+    llr = SPEAKER * speaker - SPEAKER**2 / 2
+    return with_countermeasure(llr, TRACES**2 / 2 - TRACES * traces, share)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 1.0])
+def test_the_ratio_is_that_of_the_densities(share):
+    rng = np.random.default_rng(0)
+    s, a = rng.normal(1, 2, 200), rng.normal(1, 2, 200)
+    target = norm.pdf(s, SPEAKER) * norm.pdf(a)
+    rest = (1 - share) * norm.pdf(s) * norm.pdf(a) + share * norm.pdf(s, SPEAKER) * norm.pdf(
+        a, TRACES
+    )
+    np.testing.assert_allclose(llrs(s, a, share), np.log(target / rest), rtol=1e-9, atol=1e-9)
+
+
+def test_the_ratios_are_calibrated_and_better_than_without():
+    rng = np.random.default_rng(1)
+    speaker, traces = drawn(rng, 40_000)
+    share = 0.5
+    fused = {kind: llrs(speaker[kind], traces[kind], share) for kind in speaker}
+    rest = np.concatenate([fused["non"], fused["spoof"]])
+    for factor in (0.8, 1.25):
+        assert cllr(fused["target"], rest) < cllr(factor * fused["target"], factor * rest)
+    alone = {kind: SPEAKER * speaker[kind] - SPEAKER**2 / 2 for kind in speaker}
+    cost = SpoofingCost()
+    best = {kind: llrs(speaker[kind], traces[kind], cost.share) for kind in speaker}
+    assert cost.least(*best.values()) < 0.6 * cost.least(*alone.values())
+    assert cost.at(cost.threshold, *best.values()) == pytest.approx(
+        cost.least(*best.values()), rel=0.03
+    )
+
+
+def test_the_least_cost_is_that_of_the_best_threshold():
+    rng = np.random.default_rng(2)
+    sides = rng.normal(2, 1, 30), rng.normal(0, 1, 50), rng.normal(1, 1, 20)
+    cost = SpoofingCost(0.3, 0.2, 1, 2, 5)
+    thresholds = np.concatenate([*sides, [np.inf]])
+    assert cost.least(*sides) == pytest.approx(
+        min(cost.at(t, *sides) for t in thresholds), rel=1e-12
+    )
+    assert cost.at(np.inf, *sides) >= 1
+    assert min(cost.at(np.inf, *sides), cost.at(-np.inf, *sides)) == pytest.approx(1)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ParameterError, match="share"):
+        with_countermeasure([1.0], [0.0], 1.5)
+    with pytest.raises(DataError, match="one number a test"):
+        with_countermeasure(np.zeros((3, 4)), np.zeros(3))
+    with pytest.raises(DataError, match="NaN"):
+        with_countermeasure([np.nan], [0.0])
+    with pytest.raises(ParameterError, match="add up to 1"):
+        SpoofingCost(0.6, 0.5)
+    with pytest.raises(DataError, match="no spoof scores"):
+        SpoofingCost().least([1.0], [0.0], [])
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A model with an interaction, three enrolled vectors of two profiles and four tests."""
+    X, labels = speakers_and_phrases()
+    model = MultiviewPLDA(VIEWS).fit(X, labels)
+    rng = np.random.default_rng(5)
+    return model, model.enrol(X[:3], ["a", "a", "b"]), X[:3], X[10:14], rng.normal(0, 2, 4)
+
+
+def densities(model, sides):
+    """{hypothesis: log-likelihood} of one trial, by dense Gaussians over all its vectors."""
+    base = ["speaker", "phrase"]
+    return {
+        h: hypothesis_log_density(model.parameters_, list(VIEWS), base, h, *sides)
+        for h in all_patterns(base)
+    }
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("same", [None, "speaker"])
+def test_llr_is_that_of_dense_densities_with_spoofs_among_the_rest(small, same, share):
+    model, profiles, X, tests, traces = small
+    asked = {"same": same, "countermeasure": traces, "spoof_prior": share, "dtype": np.float64}
+    found = model.llr(profiles, tests, **asked)
+    for i, enrolled in enumerate((X[:2], X[2:])):
+        for j in range(len(tests)):
+            log = densities(model, (enrolled, tests[j : j + 1]))
+            yes = [h for h in log if set([same] if same else ["speaker", "phrase"]) <= set(h)]
+            target = log_mean([log[h] for h in yes])
+            ordinary = log_mean([log[h] for h in log if h not in yes])
+            rest = log_mean([ordinary, target - traces[j]], [1 - share, share])
+            assert found[i, j] == pytest.approx(target - rest, abs=1e-8)
+    pairs = np.array([[1, 3], [0, 0], [1, 3]])
+    np.testing.assert_allclose(
+        model.llr_trials(profiles, tests, pairs, **asked), found[tuple(pairs.T)], atol=1e-9
+    )
+    best = model.identify(profiles, tests, top=1, **asked)
+    np.testing.assert_allclose(best.scores[:, 0], found.max(axis=0), atol=1e-9)
+    full = model.llr(profiles, tests, **{**asked, "countermeasure": np.tile(traces, (2, 1))})
+    np.testing.assert_array_equal(full, found)
+    out = np.empty_like(found)
+    assert model.llr(profiles, tests, **asked, out=out) is out
+    np.testing.assert_array_equal(out, found)
+
+
+def test_a_spoof_is_a_fifth_hypothesis(small):
+    model, profiles, X, tests, traces = small
+    priors = {("speaker", "phrase"): 3.0, ("speaker",): 1.0, (): 2.0}
+    asked = {"priors": priors, "countermeasure": traces, "spoof_prior": 0.4, "dtype": np.float64}
+    found = model.hypotheses(profiles, tests, **asked)
+    assert list(found)[-1] == ("spoof",)
+    for j in range(len(tests)):
+        log = densities(model, (X[:2], tests[j : j + 1]))
+        weights = {h: priors.get(h, 0.0) * (1 if len(h) == 2 else 0.6) for h in log}
+        parts = {h: weights[h] * np.exp(log[h] - log[()]) for h in log}
+        parts[("spoof",)] = 0.4 * 3.0 * np.exp(log["speaker", "phrase"] - traces[j] - log[()])
+        for h, part in parts.items():
+            assert found[h][0, j] == pytest.approx(part / sum(parts.values()), abs=1e-9), h
+    # the odds of the first against the rest are those of the LLR
+    llr = model.llr(profiles, tests, **asked)
+    odds = np.log(found["speaker", "phrase"]) - np.log1p(-found["speaker", "phrase"])
+    np.testing.assert_allclose(odds, llr + np.log(3.0 / (3.0 * 0.6 + 3.0 * 0.4)), atol=1e-6)
+
+
+def test_limits_of_a_countermeasure(small):
+    model, profiles, _, tests, _ = small
+    plain, llr = model.hypotheses(profiles, tests), model.llr(profiles, tests, dtype=np.float64)
+    never = model.hypotheses(profiles, tests, countermeasure=np.inf)
+    # spoofs ruled out: the four as they are, where priors of the ordinary ones are
+    weights = {h: 1.0 if len(h) == 2 else 0.5 for h in plain}
+    ordinary = model.hypotheses(profiles, tests, priors=weights)
+    for h in plain:
+        np.testing.assert_allclose(never[h], ordinary[h], atol=1e-6)
+    assert (never["spoof",] == 0).all()
+    surely = model.hypotheses(profiles, tests, countermeasure=-np.inf)
+    assert (surely["spoof",] == 1).all()
+    none = model.hypotheses(profiles, tests, countermeasure=-5.0, spoof_prior=0.0)
+    for h in plain:
+        np.testing.assert_allclose(none[h], plain[h], atol=1e-6)
+    silent = model.hypotheses(
+        profiles, tests, countermeasure=0.0
+    )  # nothing told: the share of the prior is left
+    np.testing.assert_allclose(silent["spoof",], 1.5 * silent["speaker", "phrase"], rtol=1e-5)
+    asked = {"dtype": np.float64, "spoof_prior": 0.2}
+    assert (model.llr(profiles, tests, countermeasure=-np.inf, **asked) == -np.inf).all()
+    np.testing.assert_allclose(
+        model.llr(profiles, tests, countermeasure=np.inf, **asked), llr - np.log(0.8)
+    )
+    np.testing.assert_array_equal(
+        model.llr(profiles, tests, countermeasure=3.0, dtype=np.float64, spoof_prior=0), llr
+    )
+
+
+def scorers():
+    X, y = speakers_and_phrases()
+    two = MultiviewPLDA({"speaker": 2, "phrase": 2})
+    yield MultiviewPLDA({"speaker": 2, "phrase": 2}).fit(X, y), X
+    yield CascadeScorer({"speaker": 2, "phrase": 2}).fit(X, y), X
+    yield Committee({"one": two, "other": two}, factors=None).fit(X, y), X
+    yield Bundle(None, MultiviewPLDA({"speaker": 2, "phrase": 2})).fit(X, y), X
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_every_scorer_of_likelihood_ratios_takes_a_countermeasure(number):
+    scorer, X = list(scorers())[number]
+    traces = np.linspace(-3, 3, 5)
+    plain = scorer.llr(X[:3], X[20:25])
+    asked: dict[str, Any] = {"countermeasure": traces, "spoof_prior": 0.3}
+    want = with_countermeasure(plain, traces, 0.3)
+    np.testing.assert_allclose(scorer.llr(X[:3], X[20:25], **asked), want, rtol=1e-5)
+    np.testing.assert_allclose(
+        scorer.llr(X[:3], X[20:25], question=Question(**asked)), want, rtol=1e-5
+    )
+    pairs = np.array([[2, 0], [1, 4]])
+    np.testing.assert_allclose(
+        scorer.llr_trials(X[:3], X[20:25], pairs, **asked), want[tuple(pairs.T)], rtol=1e-4
+    )
+    best = scorer.identify(scorer.enrol(X[:3]), X[20:25], top=3, **asked)
+    np.testing.assert_allclose(best.scores, -np.sort(-want.T, axis=1), rtol=1e-4)
+    if hasattr(scorer, "hypotheses") and not isinstance(scorer, CascadeScorer):
+        odd = scorer.hypotheses(X[:3], X[20:25], **asked)
+        assert sum(odd.values()) == pytest.approx(1, abs=1e-5)
+        tc = odd["speaker", "phrase"].astype(float)
+        np.testing.assert_allclose(np.log(tc / (1 - tc)), want - np.log(3), atol=1e-3)
+    for wrong in (np.zeros(3), np.zeros((2, 5)), [0, 0, np.nan, 0, 0]):
+        with pytest.raises(DataError, match="countermeasure"):
+            scorer.llr(X[:3], X[20:25], countermeasure=wrong)
+    with pytest.raises(DataError, match="best profiles"):
+        scorer.identify(scorer.enrol(X[:3]), X[20:25], countermeasure=np.zeros((3, 5)))
+
+
+def test_a_bundle_puts_the_countermeasure_behind_the_calibrator():
+    X, y = speakers_and_phrases()
+    bundle = Bundle(None, MultiviewPLDA({"speaker": 2, "phrase": 2}), calibrator=LinearCalibrator())
+    bundle.fit(X, y)
+    kinds = np.equal.outer(y["speaker"][:60], y["speaker"][60:120])
+    bundle.fit_calibrator(X[:60], X[60:120], kinds)
+    traces = np.linspace(-2, 2, 60)
+    plain = bundle.calibrated(X[:60], X[60:120])
+    mixed = bundle.calibrated(X[:60], X[60:120], countermeasure=traces, spoof_prior=0.1)
+    np.testing.assert_allclose(mixed, with_countermeasure(plain, traces, 0.1))
+    pairs = np.array([[3, 50], [7, 0]])
+    some = bundle.calibrated(X[:60], X[60:120], pairs=pairs, countermeasure=traces, spoof_prior=0.1)
+    np.testing.assert_allclose(some, mixed[tuple(pairs.T)])
+    question = Question(countermeasure=traces, spoof_prior=0.1)
+    np.testing.assert_array_equal(bundle.calibrated(X[:60], X[60:120], question=question), mixed)
+    for asked in ({"countermeasure": traces}, {"question": question}):
+        with pytest.raises(ParameterError, match="without countermeasure"):
+            bundle.fit_calibrator(X[:60], X[60:120], kinds, **asked)
+    with pytest.raises(ParameterError, match="put everything into the question"):
+        bundle.calibrated(X[:60], X[60:120], question=Question("speaker"), countermeasure=traces)
+    bundle.normaliser = ScoreNormaliser("s")
+    bundle.fit_normaliser(X[200:])
+    with pytest.raises(ParameterError, match="normalised scores are not"):
+        bundle.llr(X[:60], X[60:120], countermeasure=traces)
+    assert bundle.calibrated(X[:60], X[60:120], countermeasure=traces).shape == (60, 60)
+
+
+def test_what_is_no_likelihood_ratio_takes_no_countermeasure():
+    X, _ = speakers_and_phrases()
+    with pytest.raises(ParameterError, match="cannot be told of countermeasure"):
+        CosineScorer().fit(X).llr(X[:2], X[2:4], countermeasure=[0, 0])
+    with pytest.raises(ParameterError, match="give it too"):
+        Question(spoof_prior=0.1)
+    with pytest.raises(ParameterError, match="cannot be kept"):
+        Question(countermeasure=[1.0]).to_dict()
+
+
+def test_evaluation_with_spoofs_has_a_dcf():
+    rng = np.random.default_rng(3)
+    kinds = np.repeat(["TC", "IC", "TW", "spoof"], [40, 30, 20, 25])
+    scores = rng.normal(np.repeat([3, -1, -2, 1.5], [40, 30, 20, 25]), 1.0)
+    cost = SpoofingCost(0.1, 0.2, 1, 3, 4)
+    result = evaluate(scores, kinds, spoofing=cost)
+    sides = (
+        scores[kinds == "TC"],
+        scores[(kinds == "IC") | (kinds == "TW")],
+        scores[kinds == "spoof"],
+    )
+    assert result.a_dcf == {"min": cost.least(*sides), "act": cost.at(cost.threshold, *sides)}
+    assert list(result.rows) == ["IC", "TW", "spoof", "Total"]
+    assert "a-DCF (C_miss=1, C_fa=3, C_spoof=4, P_nontarget=0.1, P_spoof=0.2)" in result.table()
+    three = np.where(
+        kinds == "TC", "speaker+phrase+channel", np.where(kinds == "spoof", kinds, "phrase+channel")
+    )
+    assert evaluate(scores, three, spoofing=cost).a_dcf == result.a_dcf
+    assert not evaluate(scores[kinds != "spoof"], kinds[kinds != "spoof"]).a_dcf
+
+
+def test_the_command_line_takes_a_countermeasure(tmp_path):
+    root = vector_files(tmp_path)
+    tests = [f"u{j}" for j in range(100, 140)]
+    write_map(root / "cm", tests, np.linspace(-4, 4, 40).round(3))
+    said_by(
+        *scoring(root),
+        "--countermeasure",
+        root / "cm",
+        "--spoof-prior",
+        0.25,
+        "-o",
+        root / "mixed",
+        code=0,
+    )
+    plain, mixed = (np.loadtxt(root / name, usecols=2) for name in ("scores", "mixed"))
+    traces = np.tile(np.linspace(-4, 4, 40).round(3), 40)
+    np.testing.assert_allclose(mixed, with_countermeasure(plain, traces, 0.25), atol=2e-4)
+    key = (root / "trials").read_text().replace(" IC", " spoof")
+    (root / "spoofs").write_text(key)
+    found = json.loads(
+        said_by("evaluate", root / "mixed", "--trials", root / "spoofs", "--json", code=0).out
+    )
+    kinds = np.array([line.split()[2] for line in key.splitlines()])
+    sides = (
+        mixed[kinds == "TC"],
+        mixed[(kinds != "TC") & (kinds != "spoof")],
+        mixed[kinds == "spoof"],
+    )
+    assert found["a_dcf"]["min"] == pytest.approx(SpoofingCost().least(*sides), abs=1e-3)
+    told = ["evaluate", root / "mixed", "--trials", root / "spoofs", "--spoof-cost"]
+    assert "C_spoof=20" in said_by(*told, "1,10,20,0.01,0.05", code=0).out
+    assert "C_miss,C_fa,C_spoof" in fails(*told, "1,2")
+    assert "countermeasure tells" in fails(*scoring(root), "--spoof-prior", 0.2, code=2)
+    (root / "cm").write_text("u100 1\nu101 loud\n")
+    assert "says nothing of 38 of the 40 tests" in fails(
+        *scoring(root), "--countermeasure", root / "cm"
+    )
+    write_map(root / "cm", tests, ["loud"] * 40)
+    assert "expected a number for 'u100'" in fails(*scoring(root), "--countermeasure", root / "cm")

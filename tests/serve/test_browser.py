@@ -1,0 +1,455 @@
+"""The page in a browser: a fake microphone hears generated speech, and what is decided is decided by real scores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import threading
+import time
+import urllib.request
+import wave
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe looks at the pages")
+for needed in (
+    "espeakng_loader",
+    "fastapi",
+    "multipart",
+    "onnxruntime",
+    "sqlalchemy",
+    "soxr",
+    "uvicorn",
+):
+    pytest.importorskip(needed)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="there is no Chromium (Debian: apt-get install chromium)"
+    ),
+]
+PHRASE, OTHER = "my voice is my key", "turn the lights down"
+RATE = 16000
+ASKED = ("call my brother now", "what time is the train", "book a table for two")
+BOTH = ("dark", "light")
+OWNER, STRANGER = 1001, 1004
+"""Numbers of synthetic speakers that the small network has not met."""
+
+
+class Voices:
+    """Speakers of espeak-ng; every take differs a little, as people's do."""
+
+    def __init__(self, folder: Path) -> None:
+        from mvplda.speech.corpora.synthetic import Espeak, draw_speaker, english_data, people
+
+        bases = people()
+        self.speakers = {number: draw_speaker(number, 0, bases) for number in (OWNER, STRANGER)}
+        english_data(folder, {speaker.name: speaker.variant for speaker in self.speakers.values()})
+        self.espeak, self.rng = Espeak(folder, seed=1), np.random.default_rng(0)
+
+    def say(self, number: int, text: str) -> np.ndarray:
+        import soxr
+
+        speaker, rng = self.speakers[number], self.rng
+        self.espeak.voice(f"{speaker.accent}+{speaker.name}")
+        self.espeak.set(
+            rate=speaker.rate * rng.uniform(0.94, 1.06),
+            pitch=50 + rng.normal(0, 2),
+            range=float(np.clip(speaker.expression + rng.normal(0, 4), 5, 95)),
+            volume=60,
+        )
+        said = soxr.resample(self.espeak.say(text), self.espeak.sample_rate, RATE)
+        return np.asarray(0.4 * said / np.abs(said).max())
+
+
+def write(path: Path, sound: np.ndarray) -> Path:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes((32767 * sound).astype("<i2").tobytes())
+    return path
+
+
+def silence(path: Path) -> Path:
+    return write(path, np.zeros(2 * RATE))
+
+
+@dataclass
+class Door:
+    """A running service, a browser before it, and what its microphone hears next."""
+
+    page: Any
+    address: str
+    voices: Voices
+    microphone: Path
+
+    def hears(self, number: int, text: str, quiet_s: float = 1.5) -> None:
+        """Put speech before the microphone: a moment of a quiet room, the phrase, and the room again."""
+        self.recording(number, text, self.microphone, quiet_s, 8.0)
+
+    def recording(
+        self, number: int, text: str, path: Path, before_s: float = 0.3, after_s: float = 0.3
+    ) -> Path:
+        """A file of somebody who speaks in a room as quiet as an office."""
+        said = self.voices.say(number, text)
+        sound = np.concatenate(
+            [np.zeros(round(before_s * RATE)), said, np.zeros(round(after_s * RATE))]
+        )
+        return write(path, sound + self.voices.rng.normal(0, 0.008, len(sound)))
+
+    def open(self, place: str) -> None:
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.address}/#/{place}")
+        self.page.wait_for_selector("main h1")
+
+    def judged(self) -> tuple[str, str]:
+        """Press the button, and wait for the verdict: decision and reason."""
+        self.page.click("button.record")
+        result = self.page.wait_for_selector(".result", timeout=20_000)
+        return result.get_attribute("data-decision"), result.get_attribute("data-reason")
+
+    def ask(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.address}/v1/{path}") as answer:
+            return json.load(answer)
+
+    def check(self, themes: tuple[str, ...] = ("light",)) -> None:
+        """Axe finds nothing on what is shown now."""
+        self.page.wait_for_timeout(50)  # what is announced has been written
+        for theme in themes:
+            self.page.emulate_media(color_scheme=theme)
+            found = axe.Axe().run(self.page)
+            assert not found.response["violations"], found.generate_report()
+
+
+@contextmanager
+def running(app: Any) -> Iterator[str]:
+    """An application on a free port; its address."""
+    import uvicorn
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.05)
+        assert thread.is_alive(), "the server did not start"
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The service with the small network, whatever else is on this machine."""
+    from mvplda.serve.model import DEFAULTS, slug
+    from mvplda.serve.starting import Setup, open_service
+
+    folder, network = tmp_path_factory.mktemp("service"), DEFAULTS / "small.onnx"
+    found = open_service(
+        Setup(folder, model=DEFAULTS / "small.safetensors", extractors=(str(network),))
+    )
+    assert found.model is not None
+    found.model.texts = {
+        slug(text): text for text in ASKED
+    }  # what challenges are drawn from, of forty
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(service: Any) -> Iterator[str]:
+    from mvplda.serve import app
+
+    with running(app.create_app(service, app.Door(open=True))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def door(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    folder = tmp_path_factory.mktemp("browser")
+    microphone = folder / "microphone.wav"
+    arguments = [
+        "--no-sandbox",
+        "--use-fake-device-for-media-stream",
+        "--use-fake-ui-for-media-stream",
+        f"--use-file-for-fake-audio-capture={microphone}%noloop",
+    ]
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        page = browser.new_page(reduced_motion="reduce")
+        said: list[str] = []
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on(
+            "console",
+            lambda message: (
+                said.append(message.text) if "Content Security" in message.text else None
+            ),
+        )
+        page.set_default_timeout(10_000)
+        page.add_init_script(
+            "if (location.host) localStorage.setItem('mvplda-settings', '{\"countIn\": 0}')"
+        )
+        yield Door(page, server, Voices(folder / "voices"), microphone)
+        browser.close()
+    assert not said
+
+
+@pytest.fixture(scope="module")
+def owner(door: Door) -> str:
+    """Enrols by the page, in three takes; the name."""
+    door.open("enrol")
+    door.check()
+    door.page.click("text=Go on")
+    assert door.page.is_visible("#agree"), "no consent, no profile"
+    door.page.check("#agree")
+    door.page.click("text=Go on")
+    door.page.fill("#name", "Ann")
+    door.page.select_option("#which", "own")
+    door.page.fill("#own", PHRASE)
+    door.check()
+    door.page.click("text=Go on to the takes")
+    door.page.set_input_files("#sound-file", silence(door.microphone.with_name("silence.wav")))
+    door.page.wait_for_selector("text=This take was not kept")
+    door.check()
+    for number, take in enumerate((1, 1, 2, 3)):
+        door.page.wait_for_selector(f"text=Take {take} of 3")
+        door.hears(OWNER, PHRASE)
+        door.page.click("button.record")
+        door.page.wait_for_selector(f".take.kept >> nth={take - 1}", timeout=20_000)
+        if number == 0:
+            door.page.click("text=Redo")
+            door.page.wait_for_selector(".take.kept", state="detached")
+    door.page.wait_for_selector("text=You are enrolled, Ann")
+    door.check()
+    return "Ann"
+
+
+@pytest.fixture
+def claim(door: Door, owner: str) -> Callable[..., None]:
+    """Go to the page of verification as the owner; a phrase chosen now if that is wanted."""
+
+    def go(challenged: bool = False) -> None:
+        door.open("verify")
+        door.page.select_option("#who", label=owner)
+        if challenged:
+            door.page.select_option("#mode", "1")
+            door.page.wait_for_selector("text=Asked for once, within")
+
+    return go
+
+
+def test_the_same_voice_and_phrase_are_accepted(door: Door, claim: Callable[..., None]) -> None:
+    claim()
+    door.check()
+    door.hears(OWNER, PHRASE)
+    assert door.judged() == ("accept", "")
+    assert "Welcome, Ann" in door.page.inner_text(".result h2")
+    assert "Welcome, Ann" in door.page.inner_text("#live")
+    door.check(BOTH)
+
+
+def test_another_voice_is_turned_away_for_the_voice(door: Door, claim: Callable[..., None]) -> None:
+    claim()
+    door.hears(STRANGER, PHRASE)
+    assert door.judged() == ("reject", "wrong_speaker")
+    assert "the voice" in door.page.inner_text(".result h2")
+    door.check()
+
+
+def test_another_phrase_is_turned_away_for_the_words(
+    door: Door, claim: Callable[..., None]
+) -> None:
+    claim()
+    door.hears(OWNER, OTHER)
+    assert door.judged() == ("reject", "wrong_phrase")
+    assert "the words" in door.page.inner_text(".result h2")
+    door.check(BOTH)
+
+
+def test_a_replayed_challenge_is_turned_away(door: Door, claim: Callable[..., None]) -> None:
+    claim(challenged=True)
+    asked = door.page.inner_text(".phrase").strip("“”")
+    door.hears(OWNER, asked)
+    assert door.judged() == ("accept", "")
+    door.page.click("text=Once more")
+    door.page.wait_for_selector("text=Asked for once, within")
+    assert door.page.inner_text(".phrase").strip("“”") != asked
+    decision, reason = door.judged()  # the microphone still hears what it heard
+    assert decision == "reject"
+    assert reason in ("wrong_phrase", "suspected_replay")
+
+
+def test_a_recording_of_nothing_decides_nothing(
+    door: Door, claim: Callable[..., None], tmp_path: Path
+) -> None:
+    claim()
+    door.page.set_input_files("#sound-file", silence(tmp_path / "silence.wav"))
+    assert door.page.wait_for_selector(".result").get_attribute("data-decision") == "inconclusive"
+    door.check()
+
+
+def test_phrases_asked_for_in_a_row_are_judged_together(
+    door: Door, claim: Callable[..., None], tmp_path: Path
+) -> None:
+    def answered(right: bool) -> tuple[str, str]:
+        claim()
+        door.page.select_option("#mode", "2")
+        said = []
+        for number in (1, 2):
+            door.page.wait_for_selector(f"text=Phrase {number} of 2")
+            said.append(door.page.inner_text(".phrase").strip("“”"))
+            text = said[-1] if right or number == 1 else OTHER
+            door.page.set_input_files(
+                "#sound-file", door.recording(OWNER, text, tmp_path / f"{number}.wav")
+            )
+        result = door.page.wait_for_selector(".result")
+        assert said[0] != said[1]
+        return result.get_attribute("data-decision"), result.get_attribute("data-reason")
+
+    assert answered(right=True) == ("accept", "")
+    door.check()
+    assert answered(right=False) == ("reject", "wrong_phrase")
+
+
+def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(
+    door: Door, owner: str, tmp_path: Path
+) -> None:
+    page = door.page.context.browser.new_page(reduced_motion="reduce")
+    page.add_init_script("Object.defineProperty(navigator, 'mediaDevices', {value: undefined})")
+    page.set_default_timeout(10_000)
+    page.goto(f"{door.address}/#/people")
+    page.wait_for_selector(".person")
+    tab, enter = (lambda: page.keyboard.press("Tab")), (lambda: page.keyboard.press("Enter"))
+
+    def focused(what: str) -> bool:
+        return bool(page.evaluate("what => document.activeElement.matches(what)", what))
+
+    def walk(what: str) -> None:
+        for _ in range(25):
+            tab()
+            if focused(what):
+                return
+        raise AssertionError(f"the keyboard does not reach {what}")
+
+    page.evaluate("document.activeElement.blur()")
+    walk(".tabs a[href='#/verify']")
+    enter()
+    page.wait_for_selector("text=This browser gives the page no microphone")
+    walk("#who")
+    page.keyboard.type(owner)
+    assert page.input_value("#who") == page.get_attribute(
+        f"#who option:text-is('{owner}')", "value"
+    )
+    walk("#sound-file")
+    with page.expect_file_chooser() as chooser:
+        page.keyboard.press("Space")
+    chooser.value.set_files(door.recording(OWNER, PHRASE, tmp_path / "said.wav"))
+    assert page.wait_for_selector(".result").get_attribute("data-decision") == "accept"
+    page.wait_for_function("document.activeElement.matches('.result h2')")
+    tab()
+    enter()  # once more
+    page.wait_for_selector(".result", state="detached")
+    page.close()
+
+
+def test_the_operator_sees_what_was_decided(door: Door, owner: str) -> None:
+    record = [d for d in door.ask("audit?action=verify&top=500")["items"] if d.get("decision")]
+    door.open("operator")
+    assert f"{len(record)} decisions" in door.page.inner_text(".lede")
+    tiles = [int(tile.inner_text()) for tile in door.page.query_selector_all(".tiles small")]
+    assert sum(tiles) == len(record)
+    assert tiles[0] == sum(d["decision"] == "accept" for d in record)
+    assert door.page.inner_text("table:last-of-type code >> nth=0") in record[0]["resultId"]
+
+
+@pytest.mark.parametrize(("width", "themes"), [(360, ("dark",)), (820, ()), (1440, BOTH)])
+def test_axe_finds_nothing_and_nothing_is_cut_off(
+    door: Door, owner: str, width: int, themes: tuple[str, ...]
+) -> None:
+    door.page.set_viewport_size({"width": width, "height": 800})
+    for place in ("verify", "enrol", "people", "operator", "model"):
+        door.open(place)
+        door.check(themes)
+        assert door.page.evaluate("document.documentElement.scrollWidth") <= width, place
+    door.page.click("#settings")
+    door.check(themes)
+
+
+def test_a_person_is_deleted_by_the_keyboard(door: Door, owner: str) -> None:
+    made = {"userId": "Bob", "consent": {"given": True}}
+    request = urllib.request.Request(
+        f"{door.address}/v1/profiles",
+        json.dumps(made).encode(),
+        {"content-type": "application/json"},
+    )
+    urllib.request.urlopen(request).close()
+    door.open("people")
+    door.page.focus("[aria-label='Delete Bob']")
+    door.page.keyboard.press("Enter")
+    door.page.wait_for_selector("text=Delete Bob?")
+    door.check()
+    door.page.keyboard.press("Enter")  # the first button keeps
+    door.page.wait_for_selector("dialog", state="detached")
+    assert "Bob" in door.page.inner_text(".people")
+    door.page.keyboard.press("Enter")
+    door.page.keyboard.press("Tab")
+    door.page.keyboard.press("Enter")
+    door.page.wait_for_selector("text=Bob is deleted.", state="attached")
+    assert "Bob" not in door.page.inner_text("main")
+    assert [profile["userId"] for profile in door.ask("profiles")["items"]] == [owner]
+
+
+def test_a_person_opts_out(door: Door, claim: Callable[..., None], owner: str) -> None:
+    door.open("people")
+    door.page.click(f"[aria-label='Opt {owner} out']")
+    door.page.wait_for_selector(f"text=Opt {owner} out?")
+    door.check()
+    door.page.click("dialog >> text=Opt out")
+    door.page.wait_for_selector(f"text={owner} has opted out.", state="attached")
+    door.check()
+    (left,) = door.ask("profiles")["items"]
+    assert (left["userId"], left["state"], left["enrollmentsCount"]) == (owner, "opted_out", 0)
+    assert not door.page.is_visible(f"[aria-label='Verify {owner}']")
+    door.open("verify")
+    assert door.page.is_visible("text=Nobody is enrolled yet")
+
+
+def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any) -> None:
+    from mvplda.serve import app
+
+    key = service.store.put_api_key("clerk", "verify")
+    with running(app.create_app(service, app.Door())) as address:
+        door.page.goto(address)
+        door.page.wait_for_selector("text=wants an API key")
+        door.check()
+        door.page.fill("#key", key)
+        door.page.keyboard.press("Enter")
+        door.page.wait_for_selector("text=wants an API key", state="detached")
+        door.page.wait_for_selector("main h1 >> text=Who are you?")
+        door.page.goto(f"{address}/#/operator")
+        door.page.wait_for_selector("text=this key may verify")  # and nothing more
+
+
+def test_drift_is_the_statistic_of_mann_and_whitney(door: Door) -> None:
+    rng = np.random.default_rng(0)
+    early, late = np.round(rng.normal(0, 1, 40), 1), np.round(rng.normal(0.7, 1, 55), 1)
+    door.open("model")
+    found = door.page.evaluate(
+        "async ([a, b]) => (await import('/operator.js')).shift(a, b)",
+        [early.tolist(), late.tolist()],
+    )
+    u = mannwhitneyu(late, early).statistic
+    assert found == pytest.approx((u - 40 * 55 / 2) / np.sqrt(40 * 55 * 96 / 12))

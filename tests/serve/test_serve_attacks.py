@@ -1,0 +1,571 @@
+"""The service against callers who mean no good: what was answered, kept or promised must hold all the same."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from click.testing import CliRunner
+from service_problems import WORDS, make_bench, make_model, sqlite_store, write_model
+
+from mvplda.cli import main
+from mvplda.exceptions import ParameterError, ServiceError
+from mvplda.serve import audio
+from mvplda.serve.audio import Heard
+from mvplda.serve.client import Client
+from mvplda.serve.decisions import odds
+from mvplda.serve.keys import Caller, Master
+from mvplda.serve.service import Ask, Problem, Rules
+from mvplda.serve.starting import Setup, open_service
+from mvplda.serve.store import marks
+
+ME = Caller("me", "admin")
+
+
+@pytest.fixture
+def bench(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as found:
+        yield found
+
+
+def on_disk(folder) -> bytes:
+    return b"".join(place.read_bytes() for place in sorted(folder.iterdir()) if place.is_file())
+
+
+def verify_with_key(bench, name, vector, query="", key="k", **fields):
+    body = {"vector": vector.tolist(), **fields}
+    path = f"/v1/profiles/{name}/verify{query}"
+    return bench.calls("POST", path, json=body, headers={"Idempotency-Key": key})
+
+
+def test_an_idempotency_key_is_of_one_query_too(bench):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0]
+    assert (
+        verify_with_key(bench, name, vector, "?phrase=open+the+door").json()["decision"] == "accept"
+    )
+    other = verify_with_key(bench, name, vector, "?phrase=close+the+door")
+    assert (other.status_code, other.json()["type"]) == (422, "urn:mvplda:idempotency-key")
+
+
+@pytest.mark.parametrize("way", ["delete", "opt-out"])
+def test_who_has_left_is_not_accepted_by_an_answer_of_before(bench, way):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0]
+    assert verify_with_key(bench, name, vector).json()["decision"] == "accept"
+    if way == "delete":
+        assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+        assert verify_with_key(bench, name, vector).status_code == 410
+    else:
+        assert bench.calls("POST", f"/v1/profiles/{name}/opt-out").status_code == 200
+        assert verify_with_key(bench, name, vector).json()["reason"] == "opted_out"
+
+
+def test_deletion_leaves_no_name_and_no_key_in_any_file(bench, tmp_path):
+    body = {
+        "userId": "Zebedee Quux",
+        "phrase": "open the door",
+        "consent": {"given": True, "text": "yes"},
+    }
+    answer = bench.calls("POST", "/v1/profiles", json=body, headers={"Idempotency-Key": "once"})
+    name = answer.json()["profileId"]
+    for vector in bench.world.say(41, 0, 3):
+        assert bench.calls.enrol(name, vector).status_code == 201
+    wrapped = bench.service.store.get_key(name)
+    assert wrapped in on_disk(tmp_path)
+    assert b"Zebedee" in on_disk(tmp_path)
+    assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+    assert wrapped not in on_disk(tmp_path)
+    assert b"Zebedee" not in on_disk(tmp_path)
+
+
+def test_who_had_not_enrolled_and_was_deleted_is_not_brought_back(bench, tmp_path):
+    body = {"userId": "Zebedee Quux", "consent": {"given": True}}
+    answer = bench.calls("POST", "/v1/profiles", json=body, headers={"Idempotency-Key": "once"})
+    gone, left = answer.json()["profileId"], bench.person(40)
+    bench.calls("POST", f"/v1/profiles/{left}/opt-out")
+    bench.service.store.backup(tmp_path / "copy.jsonl")
+    bench.calls("DELETE", f"/v1/profiles/{gone}")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / "keys.sqlite").write_bytes((tmp_path / "keys.sqlite").read_bytes())
+    store = sqlite_store(tmp_path / "new")
+    store.restore(tmp_path / "copy.jsonl")
+    with make_bench(store) as other:
+        assert other.calls("GET", f"/v1/profiles/{gone}").status_code == 410
+        assert other.calls("GET", f"/v1/profiles/{left}").json()["state"] == "opted_out"
+        assert b"Zebedee" not in on_disk(tmp_path / "new")
+
+
+def test_nothing_is_kept_of_the_sound_of_one_who_opted_out(bench):
+    name = bench.person(40)
+    bench.calls("POST", f"/v1/profiles/{name}/opt-out")
+    heard = Heard(bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0)
+    assert bench.service.verify(name, [heard], Ask(), ME)["reason"] == "opted_out"
+    with bench.service.store.read() as connection:
+        assert connection.execute(sa.select(marks)).all() == []
+
+
+def test_who_is_expired_is_not_identified(bench):
+    old = bench.person(40)
+    bench.clock.now += 300 * 86400
+    young = bench.person(41)
+    bench.clock.now += 100 * 86400
+    answer = bench.calls(
+        "POST", "/v1/identify", json={"vector": bench.world.say(40, 0)[0].tolist()}
+    ).json()
+    assert [c["profileId"] for c in answer["candidates"]] == [young]
+    assert answer["profilesCount"] == 1
+    assert bench.calls("GET", f"/v1/profiles/{old}").json()["state"] == "expired"
+
+
+def test_identification_goes_on_while_somebody_leaves(bench):
+    gone, here = bench.person(40), bench.person(41)
+    vector = bench.world.say(41, 0)[0]
+    bench.calls("POST", "/v1/identify", json={"vector": vector.tolist()})
+    bench.service.store.destroy_key(gone)  # as leaving begins
+    answer = bench.calls("POST", "/v1/identify", json={"vector": vector.tolist()})
+    assert answer.status_code == 200, answer.text
+    assert [c["profileId"] for c in answer.json()["candidates"]] == [here]
+    assert answer.json()["noneOfThem"] + answer.json()["candidates"][0][
+        "probability"
+    ] == pytest.approx(1)
+
+
+def test_numbers_too_small_to_be_any_are_refused(bench):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0]
+    assert bench.calls.verify(name, np.full(12, 1e-60)).status_code == 422
+    assert bench.calls.verify(name, vector, prior=5e-324, missCost=1e-320).status_code in (200, 422)
+    assert bench.calls.verify(
+        name, vector, prior=0.5, missCost=1e-320, falseAlarmCost=1e9
+    ).status_code in (200, 422)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"missCost": 5.0}, {"falseAlarmCost": 5.0}, {"far": 0.05, "falseAlarmCost": 5.0}]
+)
+def test_costs_without_a_prior_are_refused(bench, fields):
+    answer = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0], **fields)
+    assert (answer.status_code, answer.json()["type"]) == (422, "urn:mvplda:operating-point")
+
+
+def test_tries_at_the_same_time_do_not_pass_the_lock(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Rules(lock_after=3)) as bench:
+        name = bench.person(40)
+        heard = [bench.service.heard_vector(vector) for vector in bench.world.say(45, 3, 12)]
+        ready, said = threading.Barrier(12), []
+        odds = bench.service._odds
+
+        def slow(*arguments):
+            found = odds(*arguments)
+            ready.wait(20)  # all have passed the first look at the lock
+            return found
+
+        setattr(bench.service, "_odds", slow)  # noqa: B010
+
+        def attempt(one):
+            try:
+                said.append(bench.service.verify(name, [one], Ask(), ME)["decision"])
+            except Problem as problem:
+                said.append(problem.kind)
+
+        threads = [threading.Thread(target=attempt, args=[one]) for one in heard]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(said) == ["locked"] * 9 + ["reject"] * 3
+
+
+def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
+    name = bench.person(40)
+    for vector in bench.world.say(40, 1, 3):
+        assert (
+            bench.calls.enrol(name, vector, fields={"phrase": "close the door"}).status_code == 201
+        )
+    first = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
+    vector = bench.world.say(40, WORDS.index(first["phrases"][0].replace(" ", "-")))[0]
+    answer = bench.calls.verify(name, vector, challengeId=first["challengeId"], prior=0.9).json()
+    assert answer["decision"] == "accept"
+    for _ in range(30):
+        bench.clock.now += 3600
+        drawn = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
+        assert drawn["phrases"] != first["phrases"]
+        silence = Heard(None, {}, "not_enough_speech")
+        bench.service.verify(name, [silence], Ask(challenge=drawn["challengeId"]), ME)
+
+
+def test_a_form_of_the_largest_size_is_not_written_to_disk(bench, monkeypatch):
+    import tempfile
+
+    rolled = []
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", lambda self: rolled.append(self))
+    name = bench.person(40)
+    bench.calls(
+        "POST",
+        f"/v1/profiles/{name}/verify",
+        files={"audio": ("a.wav", io.BytesIO(b"x" * 3 * 2**20))},
+    )
+    assert rolled == []
+
+
+def test_a_profile_that_is_not_enrolled_says_that_takes_are_missing(bench):
+    name = bench.calls.create()
+    for phrase, text in enumerate(("open the door", "close the door", "my voice is my key")):
+        answer = bench.calls.enrol(name, bench.world.say(40, phrase)[0], fields={"phrase": text})
+    assert answer.json()["state"] == "enrolling"
+    assert answer.json()["remainingEnrollmentsCount"] > 0
+
+
+def test_the_client_names_candidates_and_what_is_missing(monkeypatch):
+    client, sent = Client(), []
+
+    def send(method, path, data, kind):
+        sent.append(data)
+        return {}
+
+    monkeypatch.setattr(client, "_send", send)
+    client.identify(b"sound", candidates=["a", "b"])
+    assert b"\r\n\r\na,b\r\n" in sent[0]
+    with pytest.raises(ServiceError, match="sound or a vector"):
+        client.verify("profile")
+
+
+def test_an_answer_to_an_error_of_ours_has_the_headers_of_safety(bench, monkeypatch):
+    monkeypatch.setattr(bench.service, "get", lambda name: 1 / 0)
+    answer = bench.calls("GET", "/v1/profiles/x")
+    assert answer.status_code == 500
+    assert "ZeroDivision" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_phrase_that_was_named_and_never_said_is_not_asked_for(bench):
+    name = bench.calls.create("a phrase of no recording")
+    for vector in bench.world.say(40, 0, 3):
+        assert (
+            bench.calls.enrol(name, vector, fields={"phrase": "open the door"}).status_code == 201
+        )
+    drawn = [
+        bench.calls("POST", "/v1/challenges", json={"profileId": name, "count": 2}).json()
+        for _ in range(20)
+    ]
+    assert all("a phrase of no recording" not in one["phrases"] for one in drawn)
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [("voice.example.org", ""), ("file:///x", ""), ("http://h", "a\nb"), ("http://h", "é")],
+)
+def test_the_client_refuses_what_is_no_address_or_no_key(url, key):
+    with pytest.raises(ParameterError) as error:
+        Client(url, key)
+    assert not key or key not in str(error.value)
+
+
+def test_the_client_does_not_send_its_key_to_where_it_is_redirected():
+    asked = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.headers.get("X-API-Key"))
+            self.send_response(302 if len(asked) == 1 else 200)
+            self.send_header(
+                "Location", f"http://localhost:{self.connection.getsockname()[1]}/elsewhere"
+            )
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *arguments):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        Client(f"http://127.0.0.1:{server.server_port}", "secret").health()
+        server.shutdown()
+    assert asked == ["secret", None]
+
+
+def test_the_data_folder_is_its_owners_alone(tmp_path, monkeypatch):
+    monkeypatch.delenv("MVPLDA_MASTER_KEY", raising=False)
+    Master.find(tmp_path / "data")
+    assert (tmp_path / "data").stat().st_mode & 0o077 == 0
+
+
+def test_two_names_do_not_share_a_key(bench):
+    store = bench.service.store
+    store.put_api_key("bob", "admin", "k" * 32)
+    with pytest.raises(ParameterError, match="'bob'"):
+        store.put_api_key("eve", "verify", "k" * 32)
+    store.put_api_key("bob", "verify", "k" * 32)
+    assert store.find_caller("k" * 32) == Caller("bob", "verify")
+
+
+def test_deletion_does_not_wait_for_who_reads_for_long(bench):
+    name = bench.person(40)
+    with bench.service.store.read() as connection:
+        connection.execute(sa.select(marks)).all()
+        begun = time.monotonic()
+        assert bench.calls("DELETE", f"/v1/profiles/{name}").status_code == 200
+        assert time.monotonic() - begun < 8
+
+
+@pytest.mark.parametrize(("method", "rest"), [("DELETE", ""), ("POST", "/opt-out")])
+def test_leaving_heeds_the_etag_too(bench, method, rest):
+    name = bench.person(40)
+    old = {"If-Match": '"1"'}
+    refused = bench.calls(method, f"/v1/profiles/{name}{rest}", headers=old)
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:mvplda:changed")
+    found = bench.calls("GET", f"/v1/profiles/{name}")
+    assert found.json()["state"] == "enrolled"
+    assert bench.calls.verify(name, bench.world.say(40, 0)[0]).json()["decision"] == "accept"
+    now = {"If-Match": found.headers["etag"]}
+    assert bench.calls(method, f"/v1/profiles/{name}{rest}", headers=now).status_code == 200
+
+
+def test_a_body_without_a_length_is_measured_as_it_comes(bench):
+    async def dribble():
+        for _ in range(6):
+            yield b"x" * 2**20
+
+    answer = bench.calls(
+        "POST", "/v1/profiles", content=dribble(), headers={"Content-Type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["type"]) == (413, "urn:mvplda:too-large")
+
+
+def test_a_phrase_counts_from_as_many_takes_on_as_are_wanted(bench):
+    name = bench.person(40, phrase=5, text="a phrase of my own")
+    for take, left in enumerate((2, 1)):
+        vector = bench.world.say(40, 6)[0]
+        said = bench.calls.enrol(name, vector, fields={"phrase": "another of mine"}).json()
+        assert said["remainingByPhrase"] == {"a phrase of my own": 0, "another of mine": left}
+        assert (said["state"], said["remainingEnrollmentsCount"]) == ("enrolled", 0)
+        answer = bench.calls.verify(
+            name, bench.world.say(40, 6)[0], phrase="another of mine"
+        ).json()
+        assert (answer["decision"], answer["reason"]) == ("inconclusive", "not_enrolled"), take
+        whatever = bench.calls.verify(name, bench.world.say(40, 6)[0]).json()
+        assert whatever["reason"] == "wrong_phrase"
+    bench.calls.enrol(name, bench.world.say(40, 6)[0], fields={"phrase": "another of mine"})
+    assert (
+        bench.calls.verify(name, bench.world.say(40, 6)[0], phrase="another of mine").json()[
+            "decision"
+        ]
+        == "accept"
+    )
+    unheard = bench.calls.verify(name, bench.world.say(40, 6)[0], phrase="never said").json()
+    assert (unheard["decision"], unheard["reason"]) == ("inconclusive", "not_enrolled")
+
+
+def test_takes_that_are_missing_are_counted_by_phrase(bench):
+    name = bench.calls.create("a phrase of my own")
+    bench.calls.enrol(name, bench.world.say(40, 5)[0])
+    said = bench.calls.enrol(
+        name, bench.world.say(40, 6)[0], fields={"phrase": "another of mine"}
+    ).json()
+    assert (said["state"], said["enrollmentsCount"], said["remainingEnrollmentsCount"]) == (
+        "enrolling",
+        2,
+        2,
+    )
+
+
+def test_a_start_that_is_refused_leaves_no_key(tmp_path, monkeypatch):
+    monkeypatch.delenv("MVPLDA_MASTER_KEY", raising=False)
+    run, data = CliRunner().invoke, tmp_path / "data"
+    at = ["serve", "--data", str(data)]
+    assert "make a key first" in run(main, [*at, "--host", "0.0.0.0"]).output
+    (tmp_path / "no.safetensors").write_bytes(b"nothing")
+    assert run(main, [*at, "--model", str(tmp_path / "no.safetensors")]).exit_code == 1
+    assert run(main, [*at, "--countermeasure", "nothing:at_all"]).exit_code == 1
+    assert run(main, [*at, "--weight", "IC=-1"]).exit_code == 1
+    assert "none yet" in run(main, [*at, "--model", str(write_model(tmp_path)), "--check"]).output
+    assert not (data / "master.key").exists()
+    monkeypatch.setenv("MVPLDA_MASTER_KEY", base64.b64encode(b"e" * 32).decode())
+    setup = Setup(data, model=write_model(tmp_path))
+    open_service(setup).store.close()
+    monkeypatch.delenv("MVPLDA_MASTER_KEY")
+    with pytest.raises(ParameterError, match="there is no master key"):
+        open_service(setup)  # the database has one already: another would be of no use
+    assert not (data / "master.key").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files have other rights there")
+def test_databases_are_their_owners_alone(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        bench.person(40)
+        bench.service.store.backup(tmp_path / "copy.jsonl")
+        modes = {place.name: place.stat().st_mode & 0o777 for place in tmp_path.iterdir()}
+    assert {"data.sqlite", "keys.sqlite", "data.sqlite-wal", "copy.jsonl"} <= set(modes)
+    assert set(modes.values()) == {0o600}, modes
+
+
+def test_the_command_tells_an_error_from_a_rejection(tmp_path):
+    sound = tmp_path / "now.wav"
+    sound.write_bytes(b"RIFF")
+    for arguments in (["--url", "http://127.0.0.1:9"], ["--url", "nonsense"], ["--nonsense"]):
+        result = CliRunner().invoke(main, ["remote", *arguments, "verify", "somebody", str(sound)])
+        assert result.exit_code == 3, (arguments, result.output)
+    assert (
+        CliRunner()
+        .invoke(main, ["remote", "verify", "somebody", str(tmp_path / "no.wav")])
+        .exit_code
+        == 3
+    )
+
+
+def test_what_is_not_heard_by_the_countermeasure_is_not_let_in(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+        bench.service.countermeasure = lambda samples, rate: 5.0
+        answer = bench.calls.verify(name, bench.world.say(40, 0)[0], countermeasureLlr=5).json()
+        assert (answer["decision"], answer["reason"]) == ("inconclusive", "countermeasure_failed")
+        refused = bench.calls.enrol(name, bench.world.say(40, 0)[0])
+        assert (refused.status_code, refused.json()["reason"]) == (422, "countermeasure_failed")
+
+
+def test_the_most_suspicious_counts_and_the_sound_is_not_overruled_by_the_caller(bench):
+    name = bench.person(40)
+    vector = bench.world.say(40, 0)[0].astype(np.float32)
+    heard = [Heard(vector, countermeasure=-6.0)]
+    said = bench.service.verify(name, heard, Ask(countermeasure=20.0), ME)
+    assert (said["decision"], said["reason"], said["countermeasureLlr"]) == (
+        "reject",
+        "suspected_replay",
+        -6.0,
+    )
+    assert said["operatingPoint"] is None  # errors were measured without it
+    assert max(said["posteriors"], key=said["posteriors"].get) == "spoof"
+    alive = bench.service.verify(name, [Heard(vector, countermeasure=6.0)], Ask(), ME)
+    assert (alive["decision"], alive["reason"]) == ("accept", None)
+    with pytest.raises(Problem, match="a machine made it"):
+        bench.service.enrol(name, Heard(vector, countermeasure=-6.0), None, ME)
+    played = bench.service.identify(Heard(vector, countermeasure=-6.0), None, 5, 0.5, ME)
+    assert played["noneOfThem"] > 0.9
+    assert (
+        bench.service.identify(Heard(vector, countermeasure=6.0), None, 5, 0.5, ME)["noneOfThem"]
+        < 0.1
+    )
+
+
+def test_priors_by_kind_are_settings(tmp_path):
+    rules = Rules(weights={"TW": 1.0, "IC": 100.0, "IW": 1.0, "spoof": 1.0})
+    with make_bench(sqlite_store(tmp_path), rules) as bench:
+        name, vector = bench.person(40), bench.world.say(40, 0)[0]
+        own = bench.calls.verify(name, vector, prior=0.5).json()
+        bench.service.rules = Rules()
+        even = bench.calls.verify(name, vector, prior=0.5).json()
+        assert own["posteriors"]["IC"] > even["posteriors"]["IC"]
+        assert own["operatingPoint"] is None
+        assert even["operatingPoint"] is not None
+
+
+def dense_evidence(model, takes, labels, test, said):
+    """Log-likelihoods of TC, TW, IC, IW: joint Gaussians of all recordings, a test that says any one of the phrases."""
+    scorer = model.bundle.fitted_scorer
+    X = (
+        np.asarray(model.bundle.prepare(np.vstack([takes, test]).astype(np.float32).astype(float)))
+        - scorer.mean_
+    )
+    voice, words = (
+        scorer.loadings_[view] @ scorer.loadings_[view].T for view in ("speaker", "phrase")
+    )
+
+    def log_density(speakers, phrases):
+        blocks = [
+            [
+                (s == t) * voice + (p == q) * words + (i == j) * scorer.noise_
+                for j, (t, q) in enumerate(people)
+            ]
+            for people in [list(zip(speakers, phrases, strict=True))]
+            for i, (s, p) in enumerate(people)
+        ]
+        C = np.block(blocks)
+        return -0.5 * (X.ravel() @ np.linalg.solve(C, X.ravel()) + np.linalg.slogdet(C)[1])
+
+    def account(speaker, phrases):
+        logs = [log_density([0] * len(labels) + [speaker], [*labels, phrase]) for phrase in phrases]
+        return np.logaddexp.reduce(logs) - np.log(len(logs))
+
+    return np.array([account(s, phrases) for s in (0, 1) for phrases in (said, ["another"])])
+
+
+@pytest.mark.parametrize(
+    ("speaker", "phrase", "decision"), [(40, 5, "accept"), (40, 6, "accept"), (40, 7, "reject")]
+)
+def test_a_test_that_names_no_phrase_says_any_one_of_several(tmp_path, speaker, phrase, decision):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        takes = np.vstack([bench.world.say(40, words, 3) for words in (5, 6)])
+        labels = ["blue-moon"] * 3 + ["red-sun"] * 3
+        name = bench.calls.create("blue moon")
+        for label, vector in zip(labels, takes, strict=True):
+            assert bench.calls.enrol(name, vector, fields={"phrase": label}).status_code == 201
+        test = bench.world.say(speaker, phrase)[0]
+        found = bench.calls.verify(name, test).json()
+        wanted = odds(
+            dense_evidence(bench.model, takes, labels, test, sorted(set(labels))), bench.model.doubt
+        )
+        assert found["decision"] == decision
+        assert found["llr"] == pytest.approx(wanted.llr, abs=1e-5)
+        assert found["posteriors"] == pytest.approx(wanted.posteriors, abs=1e-8)
+        named = bench.calls("POST", "/v1/identify", json={"vector": test.tolist()}).json()[
+            "candidates"
+        ]
+        assert named[0]["llr"] == pytest.approx(wanted.llr_speaker, abs=1e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, {"phrase": "open the door"}, {"phrase": "close the door"}])
+def test_an_operator_who_wants_more_takes_makes_profiles_inconclusive(tmp_path, fields):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+    with make_bench(sqlite_store(tmp_path), Rules(required=5)) as bench:
+        answer = bench.calls.verify(name, bench.world.say(40, 0)[0], **fields)
+        assert (answer.status_code, answer.json().get("reason")) == (200, "not_enrolled")
+
+
+def test_a_stale_profile_whose_vectors_are_kept_is_challenged(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+    with make_bench(sqlite_store(tmp_path), model=make_model(seed=2)) as bench:
+        assert bench.calls("GET", f"/v1/profiles/{name}").json()["state"] == "stale"
+        assert bench.calls("POST", "/v1/challenges", json={"profileId": name}).status_code == 201
+        assert bench.calls("GET", f"/v1/profiles/{name}").json()["state"] == "enrolled"
+
+
+def test_the_weight_of_spoofs_counts_only_where_something_listens(tmp_path):
+    with make_bench(
+        sqlite_store(tmp_path), Rules(weights={"TW": 1.0, "IC": 1.0, "IW": 1.0, "spoof": 0.5})
+    ) as bench:
+        found = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0]).json()
+        assert found["threshold"] == 4.0
+        assert found["operatingPoint"] is not None
+
+
+def test_the_model_tells_the_line_that_a_countermeasure_leaves(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        heard = bench.calls.verify(
+            bench.person(40), bench.world.say(40, 0)[0], countermeasureLlr=0.0
+        ).json()
+        bench.service.countermeasure = lambda samples, rate: 0.0
+        assert bench.calls("GET", "/v1/model").json()["threshold"] == heard["threshold"]
+
+
+def test_a_countermeasure_that_calls_exit_has_failed(monkeypatch):
+    def leaves(samples, rate):
+        raise SystemExit(3)
+
+    good = SimpleNamespace(warnings=(), digest="d", speech_s=1.0)
+    monkeypatch.setattr(audio, "read_sound", lambda *_, **__: (np.zeros(16000, np.float32), 16000))
+    monkeypatch.setattr(audio, "measure", lambda *_: good)
+    monkeypatch.setattr(audio, "plain", lambda _: {})
+    extractor = Mock(rate=16000, return_value=np.ones(3))
+    assert audio.hear(extractor, b"", audio.Limits(), leaves).reason == "countermeasure_failed"

@@ -1,0 +1,51 @@
+"""What the gate hands on to the extractor."""
+
+from __future__ import annotations
+
+import io
+import wave
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("soundfile")
+
+from mvplda.serve.audio import MARGIN_S, Limits, hear
+
+RATE = 16000
+
+
+def _recording(before_s: float, after_s: float) -> bytes:
+    rng = np.random.default_rng(0)
+    time = np.arange(round(1.5 * RATE)) / RATE
+    syllables = rng.normal(0, 0.1, len(time)) * (0.05 + np.abs(np.sin(2 * np.pi * 2 * time)))
+    sound = np.concatenate(
+        [np.zeros(round(before_s * RATE)), syllables, np.zeros(round(after_s * RATE))]
+    )
+    sound += rng.normal(0, 0.0005, len(sound))
+    held = io.BytesIO()
+    with wave.open(held, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(np.round(32767 * np.clip(sound, -1, 1)).astype("<i2").tobytes())
+    return held.getvalue()
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0.5, 0.5), (2.0, 0.3), (0.3, 3.0)])
+def test_silence_around_the_speech_is_left_out(before_s: float, after_s: float) -> None:
+    lengths: list[float] = []
+
+    def extract(samples: Any, rate: int) -> Any:
+        lengths.append(len(samples) / rate)
+        return np.ones(3)
+
+    extractor: Any = type("Extractor", (), {"rate": RATE, "__call__": staticmethod(extract)})()
+    heard = hear(extractor, _recording(before_s, after_s), Limits())
+    assert heard.reason is None
+    assert lengths == [pytest.approx(1.5 + 2 * MARGIN_S, abs=0.1)]
+    assert heard.quality is not None
+    assert heard.quality["durationS"] == pytest.approx(
+        1.5 + before_s + after_s, abs=0.01
+    )  # of what was sent

@@ -1,0 +1,200 @@
+"""Tables of older and newer versions, and the voices in memory against what the database says."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+import sqlalchemy as sa
+from service_problems import make_bench, make_model, sqlite_store
+
+from mvplda.exceptions import FileFormatError
+from mvplda.serve import identification
+from mvplda.serve.decisions import odds
+from mvplda.serve.model import Cell
+from mvplda.serve.service import Rules
+from mvplda.serve.store import SCHEMA, Store, meta, profiles
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+def version_of(store: Store) -> int:
+    with store.read() as connection:
+        return int(
+            connection.execute(sa.select(meta.c.value).where(meta.c.name == "schema")).scalar_one()
+        )
+
+
+def indexes(store: Store) -> set[str | None]:
+    return {found["name"] for found in sa.inspect(store.engine).get_indexes("profiles")}
+
+
+@pytest.mark.filterwarnings(
+    "ignore::sqlalchemy.exc.SAWarning"
+)  # an index of an expression is left out of some lists
+def test_tables_of_the_first_version_are_brought_to_this_one(tmp_path):
+    """The file is a database that mvplda made when its tables were of version 1: four people, one of whom left."""
+    place = tmp_path / "old.sqlite"
+    old = (GOLDEN / "service_tables_1.sql").read_text(encoding="utf-8")
+    with sqlite3.connect(place) as file:
+        file.executescript(old)
+        rows = {
+            t: file.execute(f"SELECT * FROM {t}").fetchall()
+            for t in ("profiles", "enrollments", "templates")
+        }
+    file.close()
+    store = Store(f"sqlite:///{place}")
+    assert version_of(store) == SCHEMA
+    with make_bench(store) as bench:
+        with store.read() as connection:
+            assert {
+                t: [tuple(r) for r in connection.exec_driver_sql(f"SELECT * FROM {t}")]
+                for t in rows
+            } == rows
+            listed = connection.exec_driver_sql(
+                "SELECT name FROM sqlite_master WHERE type = 'index'"
+            ).scalars()
+            assert {"profiles_used", "challenges_expires", "answers_at"} <= set(listed)
+        people = {p["userId"]: p for p in bench.calls("GET", "/v1/profiles").json()["items"]}
+        assert {name: p["state"] for name, p in people.items() if name != "speaker 40"} == {
+            "speaker 41": "enrolled",
+            "speaker 42": "opted_out",
+            "cy": "created",
+            "eve": "created",
+        }
+        ann = people["speaker 40"]["profileId"]
+        assert bench.calls.verify(ann, bench.world.say(40, 0)[0]).json()["decision"] == "accept"
+        assert (
+            bench.calls.verify(ann, bench.world.say(41, 0)[0]).json()["reason"] == "wrong_speaker"
+        )
+        assert bench.calls.enrol(ann, bench.world.say(40, 0)[0]).json()["enrollmentId"] == 4
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_postgresql_is_brought_from_the_first_version_to_this_one(postgres):
+    url = postgres.new_database()
+    with make_bench(Store(url)) as bench:
+        name = bench.person(40)
+        with bench.service.store.write() as connection:  # the tables of version 1 had all but this
+            connection.exec_driver_sql("DROP INDEX profiles_used, challenges_expires, answers_at")
+            connection.execute(meta.update().where(meta.c.name == "schema").values(value="1"))
+    with make_bench(Store(url)) as bench:
+        assert version_of(bench.service.store) == SCHEMA
+        assert "profiles_used" in indexes(bench.service.store)
+        assert bench.calls.verify(name, bench.world.say(40, 0)[0]).json()["decision"] == "accept"
+
+
+def test_tables_of_a_newer_version_are_refused_and_left_alone(tmp_path):
+    store = sqlite_store(tmp_path)
+    with store.write() as connection:
+        connection.execute(
+            meta.update().where(meta.c.name == "schema").values(value=str(SCHEMA + 1))
+        )
+        connection.exec_driver_sql("DROP TABLE marks")  # which a newer version may no longer have
+    store.close()
+    with pytest.raises(
+        FileFormatError, match=f"version {SCHEMA + 1}, this mvplda knows {SCHEMA}: upgrade mvplda"
+    ):
+        sqlite_store(tmp_path)
+    with sqlite3.connect(tmp_path / "data.sqlite") as file:
+        assert file.execute(
+            "SELECT count(*) FROM sqlite_master WHERE name = 'marks'"
+        ).fetchone() == (0,)
+    file.close()
+
+
+def test_several_hosts_start_at_once_on_an_empty_database(postgres):
+    url = postgres.new_database()
+    with ThreadPoolExecutor(6) as pool:
+        stores = list(pool.map(lambda _: Store(url, pool=1), range(6)))
+    assert {version_of(store) for store in stores} == {SCHEMA}
+    for store in stores:
+        store.close()
+
+
+def test_a_back_up_of_older_tables_leaves_the_tables_of_this_version(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        bench.person(40)
+        bench.service.store.backup(tmp_path / "copy.jsonl")
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "copy.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    lines[0]["schema"] = 1
+    next(row for name, row in lines[1:] if name == "meta" and row["name"] == "schema")["value"] = (
+        "1"
+    )
+    (tmp_path / "old.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8"
+    )
+    for file in tmp_path.glob("data.sqlite*"):
+        file.unlink()
+    store = sqlite_store(tmp_path)
+    store.restore(tmp_path / "old.jsonl")
+    assert version_of(store) == SCHEMA
+    store.close()
+
+
+def test_the_search_for_who_expired_uses_its_index(tmp_path):
+    store = sqlite_store(tmp_path)
+    used = sa.func.coalesce(profiles.c.last_used, profiles.c.created)
+    query = sa.select(profiles.c.id).where(profiles.c.state == "enrolled", used < 2.0, used >= 1.0)
+    with store.read() as connection:
+        text = str(query.compile(store.engine, compile_kwargs={"literal_binds": True}))
+        assert "profiles_used" in str(
+            connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}").all()
+        )
+    store.close()
+
+
+def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp_path, monkeypatch):
+    """Enrolments, uses, deletions and expiry in any order, against scores of what the database holds."""
+    monkeypatch.setattr(identification, "LATEST", 3)
+    monkeypatch.setattr(identification, "BATCH", 2)
+    rng = np.random.default_rng(0)
+    free = Rules(key_rate=float("inf"), profile_rate=float("inf"), lock_after=10**9, expire_days=10)
+    with make_bench(sqlite_store(tmp_path), free) as bench:
+        names = [bench.person(30 + k) for k in range(12)]
+        model, here = make_model(), bench.service
+        for _ in range(60):
+            name, speaker = (lambda k: (names[k], 30 + k))(int(rng.integers(12)))
+            act = rng.integers(6)
+            bench.clock.now += float(rng.uniform(0, 86400))
+            if act == 0:
+                bench.calls("DELETE", f"/v1/profiles/{name}")
+            elif act == 1:
+                bench.calls("DELETE", f"/v1/profiles/{name}/enrollments/{rng.integers(1, 5)}")
+            elif act == 2:
+                bench.calls.enrol(name, bench.world.say(speaker, 0)[0])
+            else:
+                bench.calls.verify(name, bench.world.say(speaker, 0)[0])
+            heard = bench.world.say(int(rng.integers(30, 42)), 0)[0]
+            body = {"vector": heard.tolist(), "top": 100}
+            asked = rng.choice(names, 5, replace=False).tolist() if rng.integers(2) else names
+            body |= {} if asked is names else {"candidates": asked}
+            found = bench.calls("POST", "/v1/identify", json=body).json()
+            states = {n: bench.calls("GET", f"/v1/profiles/{n}").json() for n in asked}
+            there = {n for n, said in states.items() if said.get("state") == "enrolled"}
+            assert {row["profileId"] for row in found["candidates"]} == there
+            assert found["profilesCount"] == len(there)
+            share = model.prepare(heard[None])[0]
+            given = {row["profileId"]: row["llr"] for row in found["candidates"]}
+            assert here.index is not None
+            place, llrs = here.index.scores(share, here.clock() - 10 * 86400)
+            quick = {place(k): llrs[k] for k in np.flatnonzero(np.isfinite(llrs)).tolist()}
+            for n in there:
+                with here.store.read() as connection:
+                    cells = here._cells(connection, n, here._data_key(n))
+                whole = odds(model.evidence(cells, [Cell("", share, 1)], False), model.doubt)
+                assert given[n] == pytest.approx(whole.llr_speaker, abs=1e-5)
+                one = model.profiles([cells], False)
+                test = model.profiles([[Cell("", share, 1)]], False)
+                alone = model.scorer.llr(one, test, same="speaker", given={"phrase": "different"})
+                assert quick[n] == pytest.approx(float(np.asarray(alone)[0, 0]), rel=1e-5, abs=1e-4)

@@ -1,0 +1,201 @@
+"""Data added to a fitted model, and people taken out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shard_files import VIEWS, close, corpus
+
+from mvplda import PLDA, MultiviewPLDA, MultiviewPLDACV, SufficientStatistics
+from mvplda.exceptions import DataError, LabelError
+
+
+def of(X: Any, labels: dict[str, Any], rows: Any, **options: Any) -> SufficientStatistics:
+    some = {name: column[rows] for name, column in labels.items()}
+    return SufficientStatistics.from_arrays(X[rows], some, **{"views": VIEWS, **options})
+
+
+@pytest.mark.parametrize("second_moment", ["full", "diagonal"])
+@pytest.mark.parametrize(
+    "views",
+    [VIEWS, ("speaker",), ("speaker", "phrase:speaker"), ("phrase:speaker", "phrase", "speaker")],
+)
+def test_a_speaker_is_forgotten(views: Any, second_moment: Any) -> None:
+    X, labels = corpus()
+    labels = {
+        name: np.where(column == None, "nobody", column).astype(str)  # noqa: E711
+        for name, column in labels.items()
+    }
+    theirs = labels["speaker"] == "s007"
+    options = {"views": views, "second_moment": second_moment}
+    left = of(X, labels, slice(None), **options) - of(X, labels, theirs, **options)
+    close(of(X, labels, ~theirs, **options), left)
+    assert "s007" not in left.classes["speaker"].names
+
+
+def test_vectors_without_label_are_found_again() -> None:
+    X, labels = corpus()
+    rng = np.random.default_rng(1)
+    gone = rng.random(len(X)) < 0.3
+    assert sum(labels["phrase"][i] is None for i in np.flatnonzero(gone)) > 5
+    left = of(X, labels, slice(None)) - of(X, labels, np.flatnonzero(gone)[::-1])
+    close(of(X, labels, ~gone), left)
+
+
+def test_float32_vectors_of_other_shards_about_other_origins() -> None:
+    X, labels = corpus(dtype=np.float32)
+    gone = np.arange(len(X)) % 3 == 0
+    left = of(X, labels, slice(None)) - of(X, labels, gone, origin=np.full(6, 2.0))
+    close(of(X, labels, ~gone), left, tolerance=1e-5)
+
+
+def test_adding_and_subtracting_is_nothing() -> None:
+    X, labels = corpus()
+    first, second = of(X, labels, slice(500)), of(X, labels, slice(500, None))
+    close(first, first + second - second)
+
+
+def test_what_was_not_added_cannot_be_subtracted() -> None:
+    X, labels = corpus()
+    whole = of(X, labels, slice(None))
+    known = np.array(
+        [i for i in range(900) if labels["speaker"][i] and labels["phrase"][i] is not None]
+    )
+    theirs = known[labels["speaker"][known] == "s007"]
+    with pytest.raises(DataError, match="900 vectors cannot be taken out of 900"):
+        whole - whole
+    stranger = {
+        **labels,
+        "speaker": np.where(np.arange(900) == known[0], "stranger", labels["speaker"]),
+    }
+    with pytest.raises(LabelError, match=r"1 class\(es\) of view 'speaker' .* 'stranger'"):
+        whole - of(X, stranger, known[:20])
+    with pytest.raises(LabelError, match="are text, those to subtract are numbers"):
+        whole - of(X, {**labels, "speaker": np.arange(900)}, known[:20])
+    with pytest.raises(DataError, match=r"too many are to be subtracted of .*speaker 's007'"):
+        whole - of(X, labels, np.repeat(theirs, 3))
+    with pytest.raises(DataError, match="width"):
+        whole - of(X[:, :2], labels, known[:20])
+    number: Any = 1
+    with pytest.raises(TypeError):
+        whole - number
+
+
+def test_other_vectors_of_a_class_cannot_be_subtracted() -> None:
+    X, labels = corpus()
+    whole = of(X, labels, slice(None), views=("speaker", "phrase"))
+    theirs = np.flatnonzero(labels["speaker"] == "s007")
+    named = theirs[[label is not None for label in labels["phrase"][theirs]]]
+    assert len(named) > 1
+    alone = of(X, labels, named, views=("speaker",)) + of(X, labels, [0], views=("speaker",))
+    with pytest.raises(DataError, match=r"speaker 's007' are not those that were added"):
+        alone - of(X + 1, labels, named, views=("speaker",))
+    nameless = [i for i in range(900) if labels["phrase"][i] is None][:1]
+    with pytest.raises(LabelError, match="no label of 'phrase' is not among those"):
+        whole - of(X + 1, labels, nameless, views=("speaker", "phrase"))
+    # The counts of every class allow it, but these two classes never met.
+    four = {"speaker": np.array(["a", "a", "b", "b"]), "phrase": np.array([1, 1, 2, 2])}
+    crossed = {"speaker": np.array(["a"]), "phrase": np.array([2])}
+    pair = ("speaker", "phrase")
+    with pytest.raises(DataError, match=r"of speaker 'a' and phrase 2 together"):
+        of(X[:4], four, slice(None), views=pair) - of(X[:1], crossed, slice(None), views=pair)
+    with pytest.raises(LabelError, match=r"of 'phrase:speaker' .* phrase 2 with speaker 'a'"):
+        of(X[:4], four, slice(None)) - of(X[:1], crossed, slice(None))
+
+
+def vectors(n: int, seed: int, each: int = 12, noise: float = 1.0) -> tuple[Any, dict[str, Any]]:
+    rng = np.random.default_rng(seed)
+    truth = np.random.default_rng(99)
+    loadings = {"speaker": truth.normal(size=(10, 3)), "phrase": truth.normal(size=(10, 2))}
+    labels = {"speaker": rng.integers(0, n // each, size=n), "phrase": rng.integers(0, 6, size=n)}
+    X = 3.0 + noise * rng.normal(size=(n, 10))
+    for view, loading in loadings.items():
+        X += rng.normal(size=(labels[view].max() + 1, loading.shape[1]))[labels[view]] @ loading.T
+    return X, {
+        "speaker": np.array([f"{seed}-{s}" for s in labels["speaker"]]),
+        "phrase": labels["phrase"],
+    }
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "full", "isotropic"])
+def test_a_fit_without_a_speaker_is_a_fit_that_never_saw_them(noise: Any) -> None:
+    X, labels = vectors(600, 0)
+    theirs = labels["speaker"] == labels["speaker"][0]
+    views = ("speaker", "phrase")
+    left = of(X, labels, slice(None), views=views) - of(X, labels, theirs, views=views)
+    settings: dict[str, Any] = {"noise": noise, "max_iter": 20, "tol": 0.0}
+    ranks = {"speaker": 3, "phrase": 2}
+    found = MultiviewPLDA(ranks, **settings).fit_statistics(left)
+    expected = MultiviewPLDA(ranks, **settings).fit(
+        X[~theirs], {v: c[~theirs] for v, c in labels.items()}
+    )
+    np.testing.assert_allclose(found.mean_, expected.mean_, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found.noise_, expected.noise_, rtol=0, atol=1e-10)
+    for view in views:
+        np.testing.assert_allclose(
+            found.loadings_[view], expected.loadings_[view], rtol=0, atol=1e-10
+        )
+    assert labels["speaker"][0] not in found.classes_["speaker"]
+    assert found.log_likelihoods_[-1] == pytest.approx(expected.log_likelihoods_[-1], abs=1e-7)
+
+
+@pytest.mark.parametrize("noise", ["diagonal", "full", "isotropic"])
+def test_a_warm_refit_reaches_the_same_optimum_sooner(noise: Any, tmp_path: Path) -> None:
+    (X, labels), (X_new, new) = (
+        vectors(3000, 0, each=3, noise=3.0),
+        vectors(100, 1, each=3, noise=3.0),
+    )
+    views = ("speaker", "phrase")
+    old = of(X, labels, slice(None), views=views)
+    more = old + of(X_new, new, slice(None), views=views)
+    settings: dict[str, Any] = {"noise": noise, "max_iter": 500, "tol": 1e-8}
+    ranks = {"speaker": 3, "phrase": 2}
+    model = MultiviewPLDA(ranks, **settings).fit_statistics(old)
+    model.save(tmp_path / "m.safetensors")
+    cold = MultiviewPLDA(ranks, **settings).fit_statistics(more)
+    for warm in (model, MultiviewPLDA.load(tmp_path / "m.safetensors")):
+        before = warm.log_likelihood_statistics(more)
+        warm.refit(more)
+        assert warm.log_likelihoods_[0] == pytest.approx(before, rel=1e-10), (
+            "it begins where it was"
+        )
+        assert warm.n_iter_ < cold.n_iter_
+        assert abs(warm.log_likelihoods_[-1] - cold.log_likelihoods_[-1]) / more.n < 1e-5
+        for view in views:
+            ours, theirs = (m.loadings_[view] @ m.loadings_[view].T for m in (warm, cold))
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=0.02 * np.abs(theirs).max())
+        assert len(warm.classes_["speaker"]) == len(more.counts["speaker"])
+
+
+def test_ranks_follow_the_classes() -> None:
+    X, labels = vectors(600, 0)
+    views = ("speaker", "phrase")
+    few = labels["phrase"] < 3
+    whole, part = of(X, labels, slice(None), views=views), of(X, labels, few, views=views)
+    model = MultiviewPLDA({"speaker": 3, "phrase": 4}).fit_statistics(whole)
+    assert model.views_["phrase"] == 4
+    with pytest.warns(UserWarning, match="phrase"):
+        model.refit(part)
+    assert model.views_["phrase"] == 2
+    model.refit(whole)
+    assert model.views_["phrase"] == 4
+    assert np.linalg.norm(model.loadings_["phrase"], axis=0).min() > 0
+    assert np.diff(model.log_likelihoods_).min() > -1e-6
+
+
+def test_a_refit_of_one_view_and_what_cannot_be_refitted() -> None:
+    X, labels = vectors(600, 0)
+    one = of(X, labels, slice(None), views=("speaker",))
+    model = PLDA(3).fit_statistics(one)
+    assert model.refit(one).n_iter_ <= 2
+    with pytest.raises(DataError, match="width 4, the model 10"):
+        model.refit(of(X[:, :4], labels, slice(None), views=("speaker",)))
+    with pytest.raises(LabelError, match="no view 'speaker'"):
+        model.refit(of(X, labels, slice(None), views=("phrase",)))
+    chosen = MultiviewPLDACV({"speaker": 3}, cv=2, criterion="likelihood").fit(
+        X, {"speaker": labels["speaker"]}
+    )
+    assert chosen.model_.refit(one).n_iter_ <= 2
