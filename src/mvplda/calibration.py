@@ -871,7 +871,7 @@ def _fit_multinomial(
         return prior / speakers - float(mass @ np.log(likelihood)), gradient
 
     start = np.append(centre, np.log(0.5 / speakers))
-    bounds = [(None, None)] * len(start)
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * len(start)
     bounds[1:first_constant] = [(0.0, None)] * n_parts
     bounds[-1] = (-15.0, 0.0)
     result = minimize(
