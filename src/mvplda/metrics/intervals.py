@@ -241,32 +241,53 @@ class _Side:
     first: Codes
     second: Codes
     cost: Array  # softplus, for Cllr
-    base: Array | None = (
-        None  # what every trial weighs when every speaker comes once; 1 each if it is not given
-    )
-    group: NDArray[np.intp] | None = None  # kind of every trial, if kinds are to weigh the same
+    kinds: _KindWeights | None = None
 
     def weights(self, multiplicity: Array) -> Array:
         w = multiplicity.take(self.first)  # twice as fast as indexing
         w *= multiplicity.take(self.second)
-        if self.base is not None:
-            w *= self.base
-        if self.group is not None:
-            totals = np.bincount(self.group, weights=w)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                w *= np.where(totals > 0, 1 / totals, 0.0)[self.group]
+        if self.kinds is not None:
+            w *= self.kinds.factors(w).take(self.kinds.codes)
         return w
 
 
+@dataclass(frozen=True)
+class _KindWeights:
+    """What the kinds in a row of several kinds weigh, whoever is left out or drawn.
+
+    codes : number of the kind of every trial
+    wanted : (kinds,) what all trials of a kind weigh together
+    """
+
+    codes: NDArray[np.intp]
+    wanted: Array
+
+    def factors(self, weights: Array) -> Array:
+        """What the trials of every kind are multiplied by, so that the kind weighs what it is to weigh.
+
+        With other speakers there would be other trials, but the question would stay: so many
+        impostors of this kind for so many of that. A kind of which no trial is left has no factor
+        that could keep its share; the others keep theirs to each other.
+        """
+        totals = np.bincount(self.codes, weights=weights, minlength=len(self.wanted))
+        with np.errstate(divide="ignore"):
+            return np.where(totals > 0, self.wanted / totals, 0.0)
+
+
 def _side(
-    scores: Scores, first: Codes, second: Codes, sign: float, base: Any = None, group: Any = None
+    scores: Scores,
+    first: Codes,
+    second: Codes,
+    sign: float,
+    kinds: _KindWeights | None = None,
 ) -> _Side:
     order = np.argsort(scores)
     ordered = scores[order]
     x = sign * ordered.astype(np.float64)
     cost = np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
-    base, group = (None if array is None else array[order] for array in (base, group))
-    return _Side(ordered, first[order], second[order], cost, base, group)
+    if kinds is not None:
+        kinds = _KindWeights(kinds.codes[order], kinds.wanted)
+    return _Side(ordered, first[order], second[order], cost, kinds)
 
 
 class WeightedTrials:
@@ -407,12 +428,14 @@ def weighted_trials(
     pooled = [np.concatenate([side[masks[kind]] for kind in present]) for side in (first, second)]
     values = np.concatenate([parts[kind] for kind in present])
     sizes = [len(parts[kind]) for kind in present]
+    codes = np.repeat(np.arange(len(present)), sizes)
     each = [1.0 if weights is None else float(weights.get(kind, 1.0)) for kind in present]
-    base = np.repeat(each, sizes) if len(set(each)) > 1 else None
-    rows[TOTAL] = WeightedTrials(left, _side(values, pooled[0], pooled[1], 1.0, base))
+    wanted = {TOTAL: np.array(each) * sizes}
     if equal_weights:
-        group = np.repeat(np.arange(len(present)), sizes)
-        rows[EQUAL] = WeightedTrials(left, _side(values, pooled[0], pooled[1], 1.0, group=group))
+        wanted[EQUAL] = np.ones(len(present))
+    for name, weight in wanted.items():
+        side = _side(values, pooled[0], pooled[1], 1.0, _KindWeights(codes, weight))
+        rows[name] = WeightedTrials(left, side)
     return rows
 
 
