@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import ScoreCurve, cllr, compare_systems, evaluate, trial_kinds
-from mvplda.metrics.intervals import speaker_codes, weighted_trials
+from mvplda.metrics.weighted import speaker_codes, weighted_trials
 
 
 @pytest.mark.parametrize("equal_weights", [False, True])

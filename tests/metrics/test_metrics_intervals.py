@@ -11,9 +11,9 @@ from evaluation_problems import phrase_blind, population, simulate
 from scipy.stats import t as student
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.metrics import Hull, evaluate, intervals, speaker_intervals
-from mvplda.metrics.catalogue import jackknife_interval
+from mvplda.metrics import Hull, evaluate, speaker_intervals, weighted
 from mvplda.metrics.curves import pool
+from mvplda.metrics.jackknife import jackknife_interval
 
 
 def test_estimates_are_those_of_evaluate_whatever_the_shape():
@@ -71,7 +71,7 @@ def test_many_speakers_are_left_out_in_groups(monkeypatch):
     """Groups of nearly one size, every speaker in one of them, and an interval that is much the same."""
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=60)
     one_by_one = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
-    monkeypatch.setattr(intervals, "MOST_GROUPS", 20)
+    monkeypatch.setattr(weighted, "MOST_GROUPS", 20)
     grouped = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
     group = enrol % 20
     without = [

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._typing import Array
 from ..exceptions import ParameterError
 from ..kinds import Kinds
-from .catalogue import Interval, jackknife_interval, unmet
 from .evaluation import TOTAL
-from .intervals import WeightedTrials, _groups, check_level, plain, speaker_codes, weighted_trials
+from .intervals import plain
+from .jackknife import Interval, check_level, jackknife_interval, unmet
+from .weighted import WeightedCurve, WeightedTrials, leave_out, speaker_codes, weighted_trials
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,13 @@ class ThresholdPoint:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; what is not finite is None."""
-        numbers = {
-            name: value for name, value in vars(self).items() if isinstance(value, int | float)
-        }
         return {
-            **plain(numbers),
+            **plain(self),
             "worst": self.worst,
-            "far": {kind: plain(vars(rate)) for kind, rate in self.far.items()},
-            "frr": plain(vars(self.frr)),
+            "far": {kind: plain(rate) for kind, rate in self.far.items()},
+            "frr": plain(self.frr),
             "too_few": self.too_few,
+            "warning": self.warning(),
         }
 
 
@@ -114,27 +112,58 @@ def threshold_for(
     check_level(level)
     first, second, n_speakers = speaker_codes(enrol_speakers, test_speakers, np.shape(scores))
     rows = weighted_trials(scores, kinds, (first, second), target, equal_weights=False)
-    rows.pop(TOTAL)
-    once = np.ones(n_speakers + 1)
-    curves = {kind: trials.under(once) for kind, trials in rows.items()}
-    thresholds = {kind: curve.threshold_for(false_alarm=far) for kind, curve in curves.items()}
+    del rows[TOTAL]
+    thresholds = {
+        kind: trials.whole(n_speakers).threshold_for(false_alarm=far)
+        for kind, trials in rows.items()
+    }
     worst = max(thresholds, key=lambda kind: thresholds[kind])
     threshold = thresholds[worst]
-    kept = _groups(n_speakers)
-    rates = {
-        kind: _rates_at(threshold, trials, kept, n_speakers, level) for kind, trials in rows.items()
-    }
-    low, high = _threshold_ends(curves[worst], rates[worst][1])
-    speakers = rows[worst].impostor_speakers(n_speakers)
+    rates = {kind: _rates_at(threshold, trials, n_speakers, level) for kind, trials in rows.items()}
+    low, high = _ends(rows[worst].whole(n_speakers), rates[worst][1])
+    speakers = rows[worst].speakers(n_speakers)[1]
     return ThresholdPoint(
         threshold=threshold,
         low=min(low, threshold),
         high=max(high, threshold),
         wanted=far,
         worst=worst,
-        far={kind: both[1] for kind, both in rates.items()},
+        far={kind: false_alarm for kind, (_, false_alarm) in rates.items()},
         frr=rates[worst][0],
         least_far=unmet(level, speakers),
         speakers=speakers,
         level=level,
     )
+
+
+def _rates_at(
+    threshold: float, trials: WeightedTrials, n_speakers: int, level: float
+) -> tuple[Interval, Interval]:
+    """Miss and false-alarm rate at a threshold that stays where it is, with their intervals."""
+    estimates = np.array(trials.whole(n_speakers).rates(threshold))
+    curves = [trials.under(kept) for kept in leave_out(n_speakers)]
+    without = np.array([curve.rates(threshold) for curve in curves if curve is not None])
+    intervals = []
+    for i, speakers in enumerate(trials.speakers(n_speakers)):
+        estimate = float(estimates[i])
+        if len(without) < len(curves):  # all trials of a side are of one speaker or group
+            intervals.append(Interval(estimate, 0.0, 1.0))
+            continue
+        unseen = unmet(level, speakers)
+        ends = jackknife_interval(
+            estimate, without[:, i], level, speakers=speakers, most=1.0, unseen=unseen
+        )
+        intervals.append(ends)
+    return intervals[0], intervals[1]
+
+
+def _ends(curve: WeightedCurve, false_alarm: Interval) -> tuple[float, float]:
+    """Thresholds of the most and of the least that the false-alarm rate may be.
+
+    There is no upper end where the least is below what a single trial is of the rate.
+    """
+    low = curve.threshold_for(false_alarm=false_alarm.high)
+    _, of_a_trial = curve.largest_shares()
+    if false_alarm.low < of_a_trial:
+        return low, math.inf
+    return low, curve.threshold_for(false_alarm=false_alarm.low)
