@@ -66,17 +66,17 @@ def speaker_codes(
         )
     tables = [side.names if isinstance(side, Coded) else side.reshape(-1) for side in sides]
     names, numbers = np.unique(np.concatenate(tables), return_inverse=True)
-    numbers = numbers.astype(np.int32)
-    codes = []
-    for axis, side in enumerate(sides):
-        own = numbers[: len(tables[0])] if axis == 0 else numbers[len(tables[0]) :]
-        own = own[side.codes] if isinstance(side, Coded) else own.reshape(side.shape)
-        if own.shape != shape:
-            own = np.broadcast_to(np.expand_dims(own, 1 - axis), shape)
-        codes.append(own)
-    first, second = codes
-    nobody = np.int32(len(names))
-    return first, np.where(first == second, nobody, second), len(names)
+    split = np.split(numbers.astype(np.int32), [len(tables[0])])
+    first, second = (
+        own[side.codes] if isinstance(side, Coded) else own.reshape(side.shape)
+        for own, side in zip(split, sides, strict=True)
+    )
+    if first.shape != shape:
+        first = np.broadcast_to(first[:, None], shape)
+    if second.shape != shape:
+        second = np.broadcast_to(second[None, :], shape)
+    drawn_once = np.int32(len(names))
+    return first, np.where(first == second, drawn_once, second), len(names)
 
 
 def leave_out(n_speakers: int) -> Array:
