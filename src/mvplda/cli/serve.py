@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import KeyValue, Number
-from .extract import Answering
+from .verify import Answering
 
 if TYPE_CHECKING:
     from ..serve.client import Client
