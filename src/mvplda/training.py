@@ -42,6 +42,9 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 TESTS, TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
+EXTRACTOR_WIDTHS = {"campplus": 192, "campplus-signed": 192, "resemblyzer": 256, "words": 288}
+"""Columns of the extractors that have names of their own, by which blocks of joint vectors are told apart."""
+
 WIDEST = 300
 """Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
 
@@ -81,7 +84,7 @@ def train(
     """
     vectors = np.asarray(X)
     views = list(labels)
-    check_training_data(vectors, labels)
+    check_training_data(vectors, labels, needed=model != CosineScorer.NAME or bool(folds))
     if "auto" in (ranks or {}).values():
         ranks = chosen_ranks(vectors, labels, ranks or {}, settings, reduce)
     bundle = make_bundle(
@@ -125,21 +128,24 @@ def chosen_ranks(
     return dict(search.model_.views)
 
 
-def check_training_data(X: NDArray[Any], labels: Mapping[str, Any]) -> None:
+def check_training_data(X: NDArray[Any], labels: Mapping[str, Any], *, needed: bool = True) -> None:
     """Refuse what no model can be trained on; all that is wrong in one message."""
     problems = []
     if X.ndim != 2 or len(X) < 2:
-        problems.append(f"vectors have shape (n, D), n at least 2; got {X.shape}")
+        problems.append(f"there is one vector, or none: vectors have shape (n, D); got {X.shape}")
     elif not np.isfinite(np.asarray(X, dtype=np.float64)).all():
         problems.append("the vectors contain NaN or infinity")
-    if not labels:
+    if not labels and needed:
         problems.append("there are no labels: name the speaker of every vector")
     for view, column in labels.items():
         shape = np.shape(column)
         if shape != X.shape[:1]:
             problems.append(f"there are {len(X)} vectors and labels of {view} of shape {shape}")
-        elif len(encode_labels({view: column}).classes[view].names) < 2:
-            problems.append(f"{view} has one class: a model needs several to tell apart")
+            continue
+        names = encode_labels({view: column}).classes[view].names
+        if len(names) < 2:
+            every = ", ".join(repr(name) for name in names.tolist())
+            problems.append(f"{view} has one class ({every}): a model needs several to tell apart")
     if problems:
         raise DataError("; ".join(problems))
 
