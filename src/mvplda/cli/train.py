@@ -235,7 +235,9 @@ def labels_of(
     missing = [view for view in named if view not in places]
     if missing or not places:
         there = [column for column in columns if column not in ("ids", "X")]
-        beside = f", or one of its columns {', '.join(there)}" if there else ""
+        beside = ""
+        if there:
+            beside = f", or a column of {path}, which has {', '.join(there)}"
         lost = missing[0] if missing else "speaker"
         wrong.append(f"name the labels of {lost}: --labels {lost}=FILE{beside}")
     order = [view for view in wanted if view in places]
