@@ -29,6 +29,8 @@ LAYERS = (
     ("distributed",),
     ("speech.settings", "speech.features", "speech.corpora", "speech.networks"),
     ("extractors",),
+    ("voices",),
+    ("recordings",),
     ("report",),
     ("speech",),
     ("serve", "cli", "__main__"),

@@ -236,6 +236,15 @@ def make_committee(
     return Committee(experts, columns=columns, **settings)
 
 
+def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
+    """Columns of every extractor, where the note of the vectors names several whose widths are known."""
+    names = [] if extractor is None else extractor.split("+")
+    widths = {name: EXTRACTOR_WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
+    if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
+        return None
+    return widths
+
+
 def _prior_model(views: Sequence[str], strength: Any) -> MultiviewPLDA:
     return MultiviewPLDA(
         dict.fromkeys(views), prior="isotropic", prior_strength=strength, max_iter=0

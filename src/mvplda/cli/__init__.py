@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
 
 COMMANDS = {
+    "setup": "setup",
     "stats": "train",
     "train": "train",
     "adapt": "train",

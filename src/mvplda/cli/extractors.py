@@ -276,9 +276,9 @@ def _listed(sources: Sequence[str]) -> dict[str, Clip]:
 
 def warn(qualities: dict[str, Quality]) -> None:
     """How many recordings have each fault, and one of them by name."""
-    from ..extractors.verdict import EXPLAINED
+    from ..decisions import FAULTS
 
-    for fault in EXPLAINED:
+    for fault in FAULTS:
         bad = [name for name, quality in qualities.items() if fault in quality.warnings]
         if bad:
             click.echo(
