@@ -113,7 +113,8 @@ def jackknife_interval(
     low = math.exp(y + min(correction, 0.0) - t * spread) - offset
     high = math.exp(min(y + max(correction, 0.0) + above * spread, 700.0)) - offset
     high = max(estimate, min(high, estimate + unseen, most))
-    return Interval(estimate, max(low, 0.0), high, standard_error)
+    low = min(max(low, 0.0), estimate)  # rounding must not lift it above what was measured
+    return Interval(estimate, low, high, standard_error)
 
 
 def check_level(level: float) -> None:
