@@ -266,8 +266,8 @@ def setup_vectors(
     phrases = len(np.unique(columns["phrase"])) if "phrase" in columns else 0
     if phrases < 2:
         columns.pop("phrase", None)
-        told.append("No two phrases are told apart: the model is about voices only.")
-    else:
+        told.append("No two phrases are named: the model is about voices only.")
+    elif count >= ENOUGH_PEOPLE:
         told.append(f"{phrases} phrases: the model is about voices and words.")
     own = extractor.name if extractor is not None else name
     bundle = _fitted(X, columns, count, extractor, own, blocks, far, enrolment, told)
@@ -306,7 +306,7 @@ def _fitted(
         )
     told.append(
         f"{people} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least): the extractor's "
-        "cosine is used."
+        "cosine is used, which is about voices only."
     )
     voices = {"speaker": labels["speaker"]}
     if people >= training.FEWEST_PEOPLE:
@@ -342,6 +342,16 @@ def _read_notes(found: Recordings, extracted: Extracted) -> list[str]:
     return lines
 
 
+def _impostor(kind: str) -> str:
+    """A kind of trial that should be rejected, in words."""
+    texts = {
+        "same nothing": "somebody else who says something else",
+        "same phrase": "somebody else who says the right words",
+        "same speaker": "the right voice with other words",
+    }
+    return texts.get(kind, kind)
+
+
 def report_lines(bundle: Bundle, far: float) -> list[str]:
     """What held-out people showed, in plain English."""
     lines = []
@@ -356,7 +366,7 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         lines.append(
             f"Same {asked}: at the threshold {point.threshold:.2f} for {100 * far:g} % false acceptances, of 100 "
             f"owners {100 * low:.0f} to {100 * high:.0f} are not accepted; of 100 impostors of the worst kind "
-            f"({worst}) {100 * least:.0f} to {100 * most:.0f} pass (95 % intervals over {point.people} people)."
+            f"({_impostor(worst)}) {100 * least:.0f} to {100 * most:.0f} pass (95 % intervals over {point.people} people)."
         )
         if point.measured["warning"]:
             lines.append(f"  {point.measured['warning']}.")

@@ -21,6 +21,7 @@ from .extractors.extractor import Extracted, SoundExtractor
 from .extractors.frontends import cache_folder
 from .extractors.quality import QualitySettings
 from .io.vectors import VectorSet, read_vectors, write_vectors
+from .metrics import ThresholdPoint, threshold_for
 from .models import CosineScorer
 from .persistence import compare_extractors, load
 from .scoring.question import Question
@@ -303,3 +304,39 @@ class ProfileBook:
     def _write(self, vectors: VectorSet) -> None:
         write_vectors(self.path, vectors)
         self.vectors = vectors
+
+
+def threshold_of_profiles(
+    book: ProfileBook, bundle: Bundle, far: float, question: Question | None = None
+) -> ThresholdPoint:
+    """The threshold for a wanted share of false acceptances, from enrolled profiles alone.
+
+    Every recording is tried against the profile of the others of its person, and against all other people's.
+    """
+    X = book.all_vectors()
+    owners = np.array(book.owners)
+    names, person = np.unique(owners, return_inverse=True)
+    several = np.flatnonzero(np.bincount(person)[person] > 1)
+    if len(names) < 2 or not len(several):
+        raise DataError(
+            f"{book.path} has {len(names)} people, {len(np.unique(person[several]))} of them with two recordings or "
+            "more: a threshold takes two people, and somebody with two recordings"
+        )
+    tests = bundle.enrol(X)
+    whole = bundle.enrol(X, owners)
+    others = bundle.answer(whole, tests, question).llr
+    rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
+    ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])
+    without = bundle.enrol(X[np.concatenate(rest)], ids)
+    pairs = np.stack([np.arange(len(several)), several], axis=1)
+    own = bundle.answer(without, tests, question, pairs).llr
+    enrolled = np.array([str(name) for name in whole.ids])
+    impostors = enrolled[:, None] != owners[None, :]
+    rows, columns = np.nonzero(impostors)
+    return threshold_for(
+        np.concatenate([own, others[impostors]]),
+        np.arange(len(own) + len(rows)) < len(own),
+        far,
+        np.concatenate([owners[several], enrolled[rows]]),
+        np.concatenate([owners[several], owners[columns]]),
+    )

@@ -288,3 +288,26 @@ def test_a_pattern_can_be_given(place):
     assert list(found.labels) == ["speaker"]
     with pytest.raises(mvplda.ParameterError, match="names no speaker"):
         find_recordings("recordings", "{phrase}/*")
+
+
+def test_a_threshold_from_profiles_alone(place):
+    for who in range(3):
+        sounds = []
+        for take in range(3):
+            write(place / f"{who}{take}.wav", voice(2.0, 1 + 0.15 * who, 10 * who + take))
+            sounds.append(f"{who}{take}.wav")
+        done = run("profiles", "add", "voices.npz", f"s{who}", *sounds, *NET)
+        assert done.exit_code == 0, done.output
+    found = run("threshold", "--profiles", "voices.npz", *NET, "--far", "0.1", "--json")
+    assert found.exit_code == 0, found.output
+    about = json.loads(found.stdout)
+    assert about["speakers"] == 3
+    assert about["too_few"]
+    said = run("threshold", "--profiles", "voices.npz", *NET).stdout
+    assert "too few: with 3 speakers" in said
+    assert run("threshold", "--profiles", "voices.npz", "--trials", "x").exit_code == 2
+    assert run("profiles", "remove", "voices.npz", "s2").exit_code == 0
+    for who in ("s0", "s1"):
+        run("profiles", "remove", "voices.npz", who)
+    run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
+    assert "takes two people" in run("threshold", "--profiles", "voices.npz", *NET).output

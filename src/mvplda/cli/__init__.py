@@ -31,7 +31,7 @@ COMMANDS = {
     "calibrate": "score",
     "evaluate": "evaluate",
     "compare": "evaluate",
-    "threshold": "evaluate",
+    "threshold": "verify",
     "info": "files",
     "convert": "files",
     "completion": "files",
@@ -355,6 +355,8 @@ def load_bundle(path: str) -> Bundle:
     from ..models import BaseScorer
     from ..persistence import load
 
+    if Path(path).is_dir():  # of mvplda setup
+        path = str(Path(path) / "model.safetensors")
     found = load(path)
     if not isinstance(found, (Bundle, BaseScorer)):
         raise FileFormatError(

@@ -11,6 +11,8 @@ import click
 
 from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
+from .evaluate import JSON, RATE, speaker_options
+from .evaluate import threshold as threshold_of_scores
 from .extractors import activity_option, extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
@@ -374,3 +376,81 @@ def list_profiles(file: str) -> None:
     click.echo(f"extractor: {book.extractor or 'not known'}", err=True)
     for name, count in book.counts().items():
         click.echo(f"{name}\t{count}")
+
+
+@click.command()
+@click.argument("scores", required=False)
+@click.option("--trials", "key", help="The trials of SCORES, with their kinds.")
+@click.option(
+    "--far", type=RATE, help="Wanted share of false acceptances, of the worst kind of impostors."
+)
+@click.option("--frr", type=RATE, help="Wanted share of misses, for SCORES.")
+@speaker_options
+@click.option(
+    "--profiles", "book", help="Take the profiles of this file or folder, leaving recordings out."
+)
+@click.option("--model", help="Score profiles with this model.  [default: the extractor's cosine]")
+@extractor_option(required=False)
+@JSON
+@click.pass_context
+def threshold(
+    ctx: click.Context,
+    scores: str | None,
+    key: str | None,
+    book: str | None,
+    model: str | None,
+    extractors: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """The threshold for a wanted rate of errors: of SCORES with their trials, or of enrolled profiles.
+
+    \b
+    Examples:
+      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk
+      mvplda threshold --profiles voices/ --model voices/ --far 0.01
+    """
+    if (scores is None) == (book is None) or (scores is None) != (key is None):
+        raise click.UsageError("give SCORES and their --trials, or --profiles")
+    if book is None:
+        ctx.invoke(threshold_of_scores, scores=scores, key=key, as_json=as_json, **options)
+        return
+    far = options["far"] or 0.01
+    point = _threshold_of_profiles(book, model, extractors, far)
+    if as_json:
+        click.echo(json.dumps(point.to_dict()))
+        return
+    rate = point.far[point.worst]
+    click.echo(
+        f"Accept from {point.threshold:+.2f} on ({point.low:+.2f} to {point.high:+.2f}): of 100 owners "
+        f"{100 * point.frr.low:.1f} to {100 * point.frr.high:.1f} are not accepted, of 100 impostors "
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers} people."
+    )
+    if point.warning() is not None:
+        click.echo(f"Mind: {point.warning()}.")
+
+
+def _threshold_of_profiles(
+    book: str, model: str | None, extractors: Sequence[str], far: float
+) -> Any:
+    from ..extractors import load_extractor
+    from ..scoring.question import Question
+    from ..voices import (
+        ProfileBook,
+        default_model,
+        extractor_names,
+        load_model,
+        threshold_of_profiles,
+    )
+
+    profiles = ProfileBook(book)
+    profiles.all_vectors()
+    if model is not None:
+        bundle = load_model(model)
+        bundle.check_extractor(profiles.extractor, str(profiles.path))
+    else:
+        network = load_extractor(list(extractors) or extractor_names(profiles.extractor))
+        profiles.check(network.name)
+        bundle = default_model(network)
+    question = Question("speaker") if "speaker" in bundle.views else Question()
+    return threshold_of_profiles(profiles, bundle, far, question)
