@@ -280,10 +280,15 @@ class Design:
         _, first, root_group, size = np.unique(
             keys, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
+        # D_q is a function of the first table alone: groups that agree in it stand side by side.
+        order = np.lexsort(leaves[first].toarray().T)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        first = first[order]
         return RootGroups(
-            root_group.reshape(-1),
+            rank[root_group.reshape(-1)],
             first,
-            size.astype(np.float64),
+            size[order].astype(np.float64),
             leaves[first].toarray(),
             tuple(table[first] for table in met),
         )

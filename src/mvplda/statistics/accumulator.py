@@ -7,7 +7,7 @@ the names come batch by batch, `GrowingClasses` numbers them as they appear and 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Literal, Protocol
 
@@ -80,7 +80,15 @@ class Sums(Generic[A_co]):
     def on_host(self) -> Sums:
         """The same as NumPy arrays."""
         total, scatter, *sums = map(to_host, (self.total, self.scatter, *self.sums))
-        return replace(self, total=total, scatter=scatter, sums=tuple(sums))
+        return Sums(
+            self.n,
+            total,
+            scatter,
+            self.counts,
+            tuple(sums),
+            self.cooccurrence,
+            self.log_weights,
+        )
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
