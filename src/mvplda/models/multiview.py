@@ -599,20 +599,20 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             getattr(self, name, None)
         self.__dict__.pop("_fitted", None)
 
-    @cached_property  # type: ignore[override]
-    def log_likelihoods_(self) -> Array:
+    @cached_property
+    def log_likelihoods_(self) -> Array:  # type: ignore[override]
         return self._fitted.log_likelihoods
 
     @cached_property
     def bound_gap_(self) -> float:
         return self._fitted.bound_gap() / self._fitted.design.sums.n
 
-    @cached_property  # type: ignore[override]
-    def class_means_(self) -> dict[str, Array]:
+    @cached_property
+    def class_means_(self) -> dict[str, Array]:  # type: ignore[override]
         return dict(zip(self.views_, self._fitted.posterior.means, strict=True))
 
-    @cached_property  # type: ignore[override]
-    def class_covariances_(self) -> dict[str, Array]:
+    @cached_property
+    def class_covariances_(self) -> dict[str, Array]:  # type: ignore[override]
         kept = {}
         for k, (view, rank) in enumerate(self.views_.items()):
             n_classes = len(self._fitted.design.sums.counts[k])
