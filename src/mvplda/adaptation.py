@@ -30,7 +30,7 @@ from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
-from .models.experts import Committee
+from .models.committee import Committee
 from .models.multiview import MultiviewPLDA
 from .preprocessing import _Affine
 

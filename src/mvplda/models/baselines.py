@@ -184,6 +184,10 @@ class CascadeScorer(BaseScorer, BaseEstimator):
         made = [model.evidence(X) for model in self.models_.values()]
         return namespace(made[0]).concatenate(made, 1)
 
+    def parts(self) -> list[tuple[PLDA, tuple[int, int]]]:
+        """The models, and the columns that each sees."""
+        return [(model, (0, self.width_in)) for model in self.models_.values()]
+
     @property
     def width_out(self) -> int:
         return sum(model.width_out for model in self.models_.values())

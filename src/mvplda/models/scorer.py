@@ -19,7 +19,15 @@ from .._typing import AnyArray, Array, IntArray, PathLike
 from ..backend import cast, dtype_name, empty, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..persistence import Persistent
-from ..scoring.engine import Comparison, Memory, Side, best_profiles, fill, log_likelihoods, score_pairs
+from ..scoring.engine import (
+    Comparison,
+    Memory,
+    Side,
+    best_profiles,
+    fill,
+    log_likelihoods,
+    score_pairs,
+)
 from ..scoring.forms import Forms
 from ..scoring.profiles import (
     CellLabels,
@@ -55,15 +63,10 @@ class Scorer(Protocol):
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
     arguments that make one; what a scorer cannot be asked, it refuses.
 
+    A fitted scorer has `views_`, a dict whose keys are its views, and `width_in`, the width of its vectors.
     The easiest way to one of your own is to inherit from `BaseScorer` and to write `fit`, `views_`, `width_in`,
     `evidence` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
     """
-
-    @property
-    def views_(self) -> Mapping[str, int]: ...
-
-    @property
-    def width_in(self) -> int: ...
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self: ...
 
@@ -314,25 +317,40 @@ class BaseScorer(Persistent):
         return Identification(ids, question.best_with_spoofs(scores))
 
     def log_likelihoods(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        **asked: Any,
     ) -> dict[Hypothesis, Any]:
         """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
 
-        {views that are the same: (profiles, tests)} in float64; see `hypotheses`. What the question asks about
-        (`same`) and its priors and countermeasure play no part.
+        {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
+        the question asks about by name (`same`) has claims where both sides have labels; its priors and
+        countermeasure play no part.
         """
         question = make_question(question, asked)
-        return self._log_likelihoods(*self._sides(enrol, test), question)
+        profiles, tests = self._sides(enrol, test)
+        listed = None
+        if pairs is not None:
+            listed = check_pairs(pairs, len(profiles), len(tests))
+        return self._log_likelihoods(profiles, tests, question, listed)
 
     def _log_likelihoods(
-        self, profiles: Profiles, tests: Profiles, question: Question
+        self,
+        profiles: Profiles,
+        tests: Profiles,
+        question: Question,
+        pairs: IntArray | None = None,
     ) -> dict[Hypothesis, Any]:
         open_question = Question(given=question.given)
         labelled = _labelled(profiles, tests, question, claims=question.same or ())
         possible = list(open_question.alternatives(self.forms().base, labelled))
         ratio = Ratio(dict.fromkeys(possible, 0.0), {possible[-1]: 0.0})
         comparison = self._put(ratio, profiles, tests, question, "exact", np.float64)
-        return log_likelihoods(comparison, possible)
+        return log_likelihoods(comparison, possible, pairs)
 
     def hypotheses(
         self,
@@ -427,11 +445,19 @@ class BaseScorer(Persistent):
         if scoring not in ("exact", "paper"):
             raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
         profiles, tests = self._sides(enrol, test)
-        ratio = question.ratio(self.forms().base, _labelled(profiles, tests, question))
+        forms = self.forms()
+        ratio = question.ratio(forms.base, _labelled(profiles, tests, question))
+        if question.countermeasure is not None and not forms.is_llr:
+            raise ParameterError(
+                f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
+                "countermeasure=: calibrate them first"
+            )
         if scoring == "paper":
             named = question.known_views or question.recognised or question.shared
             if question.given:
-                raise ParameterError("scoring='paper' asks for both views at once or for one of them")
+                raise ParameterError(
+                    "scoring='paper' asks for both views at once or for one of them"
+                )
             if named or profiles.labels or tests.labels:
                 raise ParameterError("scoring='paper' has neither labels nor known=")
         return self._put(ratio, profiles, tests, question, scoring, dtype)
@@ -459,9 +485,13 @@ class BaseScorer(Persistent):
         shared = question.shared or {}
         for view in shared:
             if view not in forms.base:
-                raise LabelError(f"shared names no view of the model: {view!r}; it has {list(forms.base)}")
+                raise LabelError(
+                    f"shared names no view of the model: {view!r}; it has {list(forms.base)}"
+                )
             if view in profiles.labels or view in tests.labels or view in question.known_views:
-                raise ParameterError(f"view {view!r} is shared=, and labelled or known besides: give one")
+                raise ParameterError(
+                    f"view {view!r} is shared=, and labelled or known besides: give one"
+                )
             number = _number_of(forms.classes(view), shared[view], view)
             enrol.names[view] = np.zeros(len(profiles.owner), dtype=np.int64)
             test.names[view] = np.zeros(len(tests.owner), dtype=np.int64)
@@ -493,15 +523,15 @@ class BaseScorer(Persistent):
             if view in labelled:
                 role = "claim" if view in asked else "fact"
             namings[view] = Naming(role, trained, columns)
-        return Comparison(
-            ratio, enrol, test, forms, self._memory(), namings, dtype, heard
-        )
+        return Comparison(ratio, enrol, test, forms, self._memory(), namings, dtype, heard)
 
 
 def _number_of(names: AnyArray, name: Any, view: str) -> int:
     numbers = [i for i, known in enumerate(names.tolist()) if known == name]
     if not numbers:
-        raise LabelError(f"shared names {name!r}, which is no class of view {view!r} that the model has")
+        raise LabelError(
+            f"shared names {name!r}, which is no class of view {view!r} that the model has"
+        )
     return numbers[0]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from .._typing import AnyArray, FloatArray, IntArray
 from ..backend import cast, dtype_name, empty, in_parallel, is_torch, like, namespace
@@ -411,6 +412,25 @@ def fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
         return None
     numbers, scores = best_rows(terms, top)
     return numbers.cpu().numpy(), scores.cpu().numpy()
+
+
+def best_in_bands(
+    matrix: Callable[[IntArray], FloatArray],
+    n_profiles: int,
+    n_tests: int,
+    top: int,
+    dtype: DTypeLike,
+) -> tuple[IntArray, FloatArray]:
+    """(tests, top) numbers and scores of the best profiles of a matrix that is made some rows at a time."""
+    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
+    scores: FloatArray = np.empty((n_tests, 0), dtype=dtype)
+    step = max(top, SCATTER_ELEMENTS // n_tests)
+    for start in range(0, n_profiles, step):
+        rows = np.arange(start, min(start + step, n_profiles))
+        numbers, scores = merge_best(
+            numbers, scores, *best_of(matrix(rows), rows, min(top, len(rows))), top
+        )
+    return numbers, scores
 
 
 def merge_best(

@@ -17,10 +17,20 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._typing import AnyArray, Array, FloatArray, IntArray
-from ..backend import cast, dtype_name, empty, largest, like, namespace, on_cuda, one_blas_thread, to_host
+from ..backend import (
+    cast,
+    dtype_name,
+    empty,
+    largest,
+    like,
+    namespace,
+    on_cuda,
+    one_blas_thread,
+    to_host,
+)
 from ..exceptions import DataError
+from . import blocks
 from .blocks import (
-    SCATTER_ELEMENTS,
     Factors,
     PairEvaluation,
     Several,
@@ -36,7 +46,17 @@ from .blocks import (
 from .forms import Form, Forms
 from .profiles import Profiles
 from .question import Hypothesis, Ratio
-from .worlds import Group, Matches, Naming, Reading, Table, World, enrolled_reading, group_profiles, worlds
+from .worlds import (
+    Group,
+    Matches,
+    Naming,
+    Reading,
+    Table,
+    World,
+    enrolled_reading,
+    group_profiles,
+    worlds,
+)
 
 KEPT_WORLDS = 2**12
 """What hypotheses leave possible is kept for this many pairs of tables."""
@@ -77,7 +97,9 @@ class Half:
     size: float
 
     @classmethod
-    def of(cls, blocks: Sequence[tuple[float, AnyArray]], own: Any, dtype: str, *, row: bool) -> Half:
+    def of(
+        cls, blocks: Sequence[tuple[float, AnyArray]], own: Any, dtype: str, *, row: bool
+    ) -> Half:
         width = sum(block.shape[1] for _, block in blocks)
         values = empty((len(own), width + 2), dtype, own)
         start = 0
@@ -383,7 +405,9 @@ class Comparison:
         blocks = form.blocks
         left = Half.of([(factor, block) for factor, block, _ in blocks], top_row, dtype, row=True)
         right = Half.of([(1.0, block) for *_, block in blocks], top_column, dtype, row=False)
-        return _Piece(left, right, Several(by_row - top_row[:, None], by_column - top_column[:, None]))
+        return _Piece(
+            left, right, Several(by_row - top_row[:, None], by_column - top_column[:, None])
+        )
 
     def _apart(
         self, enrol: _Enrolled, test: _Tested, some: Sequence[tuple[float, World]], dtype: str
@@ -394,9 +418,7 @@ class Comparison:
             return _Piece(None, None, log_weight=0.0 if abs(total) < 1e-15 else total)
         column = log_sum([test.extra(world) + weight for weight, world in some])
         zeros = 0.0 * enrol.y[:, 0, 0]
-        return _Piece(
-            Half.of([], zeros, dtype, row=True), Half.of([], column, dtype, row=False)
-        )
+        return _Piece(Half.of([], zeros, dtype, row=True), Half.of([], column, dtype, row=False))
 
     def _worlds(self, h: Hypothesis, enrol: Table, test: Table) -> list[World]:
         """What a hypothesis leaves possible; kept where no names play a part."""
@@ -413,7 +435,10 @@ class Comparison:
         """The largest term; what even float64 would lose is an error."""
         most = 0.0
         for piece in (piece for side in built for piece in side):
-            sides = ("enrolled", self.enrol, enrol, piece.left), ("test", self.test, test, piece.right)
+            sides = (
+                ("enrolled", self.enrol, enrol, piece.left),
+                ("test", self.test, test, piece.right),
+            )
             for which, side, group, half in sides:
                 if half is None:
                     continue
@@ -512,7 +537,7 @@ def _bands(
         if fused is not None:
             yield rows[fused[0]], fused[1]
             return
-    step = max(top, SCATTER_ELEMENTS // n_columns)
+    step = max(top, blocks.SCATTER_ELEMENTS // n_columns)
     for start in range(0, len(rows), step):
         some = slice(start, min(start + step, len(rows)))
         dtype = terms.dtype or comparison.dtype
@@ -522,16 +547,22 @@ def _bands(
 
 
 def log_likelihoods(
-    comparison: Comparison, hypotheses: Sequence[Hypothesis]
+    comparison: Comparison, hypotheses: Sequence[Hypothesis], pairs: IntArray | None = None
 ) -> dict[Hypothesis, Any]:
-    """(profiles, tests) log-likelihood of every hypothesis in float64, relative to the last of them."""
+    """Log-likelihood of every hypothesis in float64, relative to the last: of all pairs, or of a list (n,)."""
     last = {hypotheses[-1]: 0.0}
     logs = {}
     for h in hypotheses[:-1]:
         ratio = Ratio({h: 0.0}, last)
         one = replace(comparison, ratio=ratio, dtype=np.float64)
-        logs[h] = fill(one, empty(one.shape, np.float64, one.reference))
-    nothing = empty(comparison.shape, np.float64, comparison.reference)
+        if pairs is None:
+            logs[h] = fill(one, empty(one.shape, np.float64, one.reference))
+        else:
+            logs[h] = score_pairs(one, pairs)
+    shape = comparison.shape if pairs is None else (len(pairs), 1)
+    nothing = empty(shape, np.float64, comparison.reference)
     nothing[:] = 0.0
+    if pairs is not None:
+        nothing = nothing[:, 0]
     logs[hypotheses[-1]] = nothing
     return logs

@@ -178,18 +178,14 @@ class KnownClasses:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Evidence of profiles with one table whose classes are certain training classes.
+    """Evidence of profiles with one table whose classes are certain training classes: values - offset.
 
-    key : equal keys have equal matrices
-    values : (profiles, width); the evidence is values - offset
+    values : (profiles, width), the same for all classes with one covariance
     offset : (width,) what the means of the training classes take off; None: nothing
-    values_key : equal keys have the same values
     """
 
-    key: Hashable
     values: AnyArray
     offset: Array | None
-    values_key: Hashable
 
 
 class LatentSide:
@@ -224,28 +220,37 @@ class LatentSide:
                     blocks.append((block, known, trained))
         return blocks
 
+    def key(self, reading: Reading, in_vectors: bool) -> Hashable:
+        """Tells evidence matrices apart: sides with equal keys have equal ones."""
+        table = self.layout.table
+        alike = self._alike(reading)
+        if in_vectors:
+            return "vectors", table.weights, alike
+        return "latents", table.weights, table.classes, alike
+
+    def _alike(self, reading: Reading) -> tuple[tuple[int, int], ...]:
+        """Where training classes stand, and the first class with the same covariance."""
+        blocks = self.blocks_of(reading)
+        return tuple((block.start, int(known.alike[c])) for block, known, c in blocks)
+
     def evidence(self, reading: Reading, in_vectors: bool) -> Evidence:
         """Evidence as certain training classes, in either kind of coordinates."""
         blocks = self.blocks_of(reading)
-        alike = tuple((block.start, int(known.alike[c])) for block, known, c in blocks)
-        table = self.layout.table
         if in_vectors:
             offset = None
             if blocks:
                 offset = sum(self.space.whitened[:, b] @ k.means[c] for b, k, c in blocks)
-            return Evidence(("vectors", table.weights, alike), self.vectors, offset, "vectors")
-        key = ("latents", table.weights, table.classes, alike)
+            return Evidence(self.vectors, offset)
         if not blocks:
-            return Evidence(key, self.y, None, "latents")
+            return Evidence(self.y, None)
         shift, scale = self._substitution(blocks)
         offset = scale.T @ (self.precision @ shift)  # (V6)
+        alike = self._alike(reading)
         if alike not in self._scaled:
             self._scaled[alike] = self.y @ like(scale, self.y)
-        return Evidence(key, self._scaled[alike], offset, alike)
+        return Evidence(self._scaled[alike], offset)
 
-    def _substitution(
-        self, blocks: list[tuple[slice, KnownClasses, int]]
-    ) -> tuple[Array, Array]:
+    def _substitution(self, blocks: list[tuple[slice, KnownClasses, int]]) -> tuple[Array, Array]:
         """Shift and scale, with z = shift + scale z~ and z~ from N(0, I)."""
         shift = np.zeros(self.layout.width)
         scale = np.eye(self.layout.width)
@@ -284,7 +289,8 @@ class LatentSide:
         """(profiles,) log density as certain training classes, up to a constant that all readings share."""
         in_vectors = self.is_cell and self.space.is_wide
         evidence = self.evidence(reading, in_vectors)
-        if evidence.key not in self._alone:
+        key = self._alike(reading)
+        if key not in self._alone:
             matrix = self.matrix(reading, in_vectors)
             if in_vectors:
                 lower = NUMPY.cholesky(matrix)
@@ -294,8 +300,8 @@ class LatentSide:
                 form, constant = log_evidence_matrix(matrix)  # (V1)
             times = evidence.values @ like(form, self.y)
             squares = row_products(times, evidence.values)
-            self._alone[evidence.key] = form, times, squares, constant
-        form, times, squares, constant = self._alone[evidence.key]
+            self._alone[key] = form, times, squares, constant
+        form, times, squares, constant = self._alone[key]
         total = squares + constant
         if evidence.offset is not None:
             offset = evidence.offset
@@ -310,15 +316,19 @@ class LatentSide:
         """values @ matrix, made once for every key as long as there is room."""
         product = self._products.get(key)
         if product is None:
-            if diagonal is None:
-                product = values @ like(matrix, values)
-            else:
-                product = values * like(diagonal, values)
+            product = _multiply(values, matrix, diagonal)
             size = product.shape[0] * product.shape[1]
             if self._kept + size <= KEPT_NUMBERS:
                 self._kept += size
                 self._products[key] = product
         return product
+
+
+def _multiply(values: AnyArray, matrix: Array, diagonal: Array | None) -> Any:
+    """values @ matrix, where the matrix may have nothing but a diagonal."""
+    if diagonal is not None:
+        return values * like(diagonal, values)
+    return values @ like(matrix, values)
 
 
 def log_evidence_matrix(N: Array) -> tuple[Array, float]:

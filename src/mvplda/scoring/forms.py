@@ -12,16 +12,17 @@ published. Forms of scorers that see different columns add up in each world.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
 from .._typing import AnyArray, Array, Names
 from ..backend import NUMPY, like, namespace
-from ..exceptions import LabelError, ParameterError
+from ..exceptions import LabelError
 from ..labels import base_columns, parts_of
 from .evidence import (
     KEPT_NUMBERS,
@@ -58,9 +59,13 @@ class Forms(Protocol):
     """What a scorer has to say of worlds.
 
     base : base views
+    is_llr : whether its answers are likelihood ratios
     """
 
     base: tuple[str, ...]
+
+    @property
+    def is_llr(self) -> bool: ...
 
     def classes(self, view: str) -> Names:
         """Names of the training classes of a view, by number; LabelError where the scorer keeps none."""
@@ -213,6 +218,10 @@ class LatentForms:
         self.learn(view)
         return names
 
+    @property
+    def is_llr(self) -> bool:
+        return True
+
     def as_published(self) -> LatentForms:
         """The same with the covariances that the paper gives to half-shared hypotheses."""
         other = copy(self)
@@ -246,18 +255,34 @@ class LatentForms:
     def form(
         self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
     ) -> Form | None:
+        made = self.term(enrol, test, reading, matches)
+        if made is None:
+            return None
+        key, term, in_vectors = made
+        e = enrol.evidence(reading, in_vectors)
+        t = test.evidence(reading_of(matches), in_vectors)
+        return _apply(term, key, enrol, e, test, t)
+
+    def term(
+        self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
+    ) -> tuple[Hashable, PairTerm, bool] | None:
+        """The matrices of a world with their key, and whether they are of vectors; None where nothing is shared."""
         keep_e, keep_t = self._shared_latents(enrol.layout, test.layout, matches)
         if len(keep_e) == 0:
             return None
         in_vectors = enrol.is_cell and test.is_cell and self.space.is_wide and not self.published
-        e = enrol.evidence(reading, in_vectors)
-        t = test.evidence(reading_of(matches), in_vectors)
         shared_views: tuple[str, ...] = ()
         if self.published:
             pairs = zip(self.base, matches, strict=True)
             shared_views = tuple(view for view, classes in pairs if classes[0][0] >= 0)
-        key = (e.key, t.key, keep_e.tobytes(), keep_t.tobytes(), shared_views)
-        term = self._terms.get(key)
+        keys = (
+            enrol.key(reading, in_vectors),
+            test.key(reading_of(matches), in_vectors),
+            keep_e.tobytes(),
+            keep_t.tobytes(),
+            shared_views,
+        )
+        term = self._terms.get(keys)
         if term is None:
             sides = enrol.matrix(reading, in_vectors), test.matrix(reading_of(matches), in_vectors)
             if len(shared_views) == 1:
@@ -266,8 +291,8 @@ class LatentForms:
                 term = vector_term(*sides, self._shared_covariance(enrol, reading, keep_e))
             else:
                 term = latent_term(*sides, keep_e, keep_t)
-            self._keep(key, term)
-        return _apply(term, key, enrol, e, test, t)
+            self._keep(keys, term)
+        return keys, term, in_vectors
 
     def _keep(self, key: Hashable, term: PairTerm) -> None:
         self._terms[key] = term
@@ -278,7 +303,9 @@ class LatentForms:
 
     def _doubled(self, view: str) -> Array:
         """Scale of every latent where the covariance of one view stands twice."""
-        scales = [np.full(rank, np.sqrt(2.0) if v == view else 1.0) for v, rank in self.views.items()]
+        scales = [
+            np.full(rank, np.sqrt(2.0) if v == view else 1.0) for v, rank in self.views.items()
+        ]
         return np.concatenate(scales)
 
     def _shared_covariance(self, side: LatentSide, reading: Reading, keep: Index) -> Array:
@@ -288,9 +315,7 @@ class LatentForms:
             loading[:, block] = loading[:, block] @ known.roots[c]
         return np.asarray(loading[:, keep] @ loading[:, keep].T)
 
-    def _shared_latents(
-        self, enrol: Layout, test: Layout, matches: Matches
-    ) -> tuple[Index, Index]:
+    def _shared_latents(self, enrol: Layout, test: Layout, matches: Matches) -> tuple[Index, Index]:
         """Numbers of the latents that the two sides share: in the enrolment, and the same ones in the test."""
         met_classes = tuple(tuple(match[0] for match in classes) for classes in matches)
         key = (enrol.table, test.table, met_classes)
@@ -370,6 +395,11 @@ class ScoreForms:
         self.line = line
         self.name = name
 
+    @property
+    def is_llr(self) -> bool:
+        """Whether a line was learnt that makes likelihood ratios of the score."""
+        return self.line != (1.0, 0.0)
+
     def classes(self, view: str) -> Names:
         raise LabelError(f"{self.name} keeps no classes of a view {view!r}")
 
@@ -390,7 +420,7 @@ class ScoreForms:
         if enrol[1] is not None:
             row = row + slope * enrol[1]
             column = column + slope * test[1]
-        return Form("score", ((slope, enrol[0], test[0]),), row, column)
+        return Form(("score", self.line), ((slope, enrol[0], test[0]),), row, column)
 
 
 # -- several scorers -----------------------------------------------------------------------------------------
@@ -419,10 +449,16 @@ class JointForms:
         F = sum of factor[v] G({v}) over v in V  +  together (G(V) - sum of G({v}))
     """
 
-    def __init__(self, base: Sequence[str], parts: Sequence[Part], names: Mapping[str, Names]) -> None:
+    def __init__(
+        self, base: Sequence[str], parts: Sequence[Part], names: Mapping[str, Names]
+    ) -> None:
         self.base = tuple(base)
         self.parts = tuple(parts)
         self.names = names
+
+    @property
+    def is_llr(self) -> bool:
+        return all(part.forms.is_llr for part in self.parts)
 
     def classes(self, view: str) -> Names:
         if view not in self.names:
@@ -435,9 +471,12 @@ class JointForms:
         return self.names[view]
 
     def side(self, table: Table, y: AnyArray) -> list[Any]:
-        return [part.forms.side(self._own(part, table), y[:, :, part.columns]) for part in self.parts]
+        return [
+            part.forms.side(self.own_table(part, table), y[:, :, part.columns])
+            for part in self.parts
+        ]
 
-    def _own(self, part: Part, table: Table) -> Table:
+    def own_table(self, part: Part, table: Table) -> Table:
         """The table as an expert with some of the views sees it; class names are of the joint scorer's."""
         where = [self.base.index(view) for view in part.forms.base]
         classes = tuple(table.classes[i] for i in where)
@@ -458,17 +497,11 @@ class JointForms:
         self, enrol: list[Any], test: list[Any], reading: Reading, matches: Matches
     ) -> Form | None:
         made: list[tuple[float, Hashable, Form]] = []
-        for k, part in enumerate(self.parts):
-            base = part.forms.base
-            read = self._read(part, reading)
-            own = self._matched(part, matches)
-            fresh = [all(match == FRESH for match in classes) for classes in own]
-            said = [view for view, is_fresh in zip(base, fresh, strict=True) if not is_fresh]
-            for views, factor in _weighted(part.factors, said):
-                world = _restrict(base, own, views, FRESH)
-                form = part.forms.form(enrol[k], test[k], read, world)
-                if form is not None:
-                    made.append((factor, (k, form.key), form))
+        for k, factor, read, world in self.said(reading, matches):
+            part = self.parts[k]
+            form = part.forms.form(enrol[k], test[k], read, world)
+            if form is not None:
+                made.append((factor, (part.columns.start, form.key), form))
         if not made:
             return None
         blocks = tuple(
@@ -482,6 +515,19 @@ class JointForms:
             sum(factor * form.row for factor, _, form in made),
             sum(factor * form.column for factor, _, form in made),
         )
+
+    def said(
+        self, reading: Reading, matches: Matches
+    ) -> Iterator[tuple[int, float, Reading, Matches]]:
+        """Of a world: number of an expert, factor, and the world as it is put to the expert."""
+        for k, part in enumerate(self.parts):
+            base = part.forms.base
+            read = self._read(part, reading)
+            own = self._matched(part, matches)
+            fresh = [all(match == FRESH for match in classes) for classes in own]
+            views = [view for view, is_fresh in zip(base, fresh, strict=True) if not is_fresh]
+            for some, factor in _weighted(part.factors, views):
+                yield k, factor, read, _restrict(base, own, some, FRESH)
 
     def _number(self, part: Part, view: str, trained: int) -> int:
         """The expert's own number of a training class."""

@@ -7,7 +7,6 @@ between two profiles is settled when they are compared.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -229,7 +228,9 @@ def from_sums(
     n_profiles = int(owners.max()) + 1 if n else 0
     in_order = n > 0 and owners.dtype.kind in "iu" and (np.diff(owners) >= 0).all()
     if not in_order or not np.array_equal(np.unique(owners), np.arange(n_profiles)):
-        raise DataError("owner numbers the profile of every cell: 0, 1, ... in order, each at least once")
+        raise DataError(
+            "owner numbers the profile of every cell: 0, 1, ... in order, each at least once"
+        )
     names = np.arange(n_profiles) if ids is None else _plain_ids(ids)
     if len(names) != n_profiles:
         raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
@@ -245,7 +246,9 @@ def from_sums(
 def as_cell_labels(view: str, array: Any, n: int) -> CellLabels:
     """Labels of n cells; None is a missing one."""
     if array.shape != (n,):
-        raise LabelError(f"labels of view {view!r} are one for each of {n}; got shape {array.shape}")
+        raise LabelError(
+            f"labels of view {view!r} are one for each of {n}; got shape {array.shape}"
+        )
     absent = np.zeros(n, dtype=bool)
     if array.dtype == object:
         absent = np.asarray([value is None for value in array], dtype=bool)

@@ -152,7 +152,9 @@ class Question:
         for view in asked:
             _check_view(view, base, "same")
             if view in (self.shared or {}):
-                raise ParameterError(f"view {view!r} is asked about, and shared= settles it: give one")
+                raise ParameterError(
+                    f"view {view!r} is asked about, and shared= settles it: give one"
+                )
         facts = [v for v in base if v in labelled and v not in asked]
         given = check_given(self.given, base, labelled)
         if self.same is None:
