@@ -384,7 +384,7 @@ class Bundle(Persistent, BaseEstimator):
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         logs, ratio = _log_likelihoods(self.fitted_scorer, profiles, tests, question, listed)
-        key = question_key(question, base_columns(tuple(ratio.views)))
+        key = question_key(question, base_columns(_views_of(self.fitted_scorer)))
         calibrator = (self.calibrations or {}).get(key)
         if calibrator is not None:
             logs = calibrator.transform(logs)

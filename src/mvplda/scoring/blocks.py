@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._typing import AnyArray, FloatArray, IntArray
-from ..backend import cast, dtype_name, empty, in_parallel, is_torch, like, namespace
+from ..backend import cast, dtype_name, in_parallel, is_torch, namespace
 
 BLOCK = 512
 """Rows and columns of the blocks in which a matrix is made."""
@@ -364,32 +364,6 @@ JOINED_NUMBERS = 2**24
 """Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
 
 
-def fill_whole(terms: Terms, result: AnyArray, threads: int | None) -> None:
-    """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
-    if is_torch(result) and result.is_cuda and result.is_contiguous():
-        from .cuda import JointScorer, fits
-
-        if fits(terms):
-            JointScorer(terms).fill(result)
-            return
-    fill_matrix(terms, result, threads)
-
-
-def fill_part(
-    terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None
-) -> None:
-    """Write some rows and columns of a matrix, a band at a time."""
-    step = max(1, SCATTER_ELEMENTS // len(columns))
-    for start in range(0, len(rows), step):
-        some = slice(start, min(start + step, len(rows)))
-        band = empty(
-            (some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result
-        )
-        fill_whole(terms.rows(some), band, threads)
-        where = like(rows[some][:, None], result), like(columns[None, :], result)
-        result[where] = cast(band, dtype_name(result))
-
-
 def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, FloatArray]:
     """(tests, top) numbers and scores of the best rows of a (rows, tests) matrix."""
     scores = np.asarray(scores.cpu() if is_torch(scores) else scores).T
@@ -402,16 +376,6 @@ def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, Fl
     return numbers[np.take_along_axis(some, order, axis=1)], np.take_along_axis(
         values, order, axis=1
     )
-
-
-def fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
-    """The best rows by the fused kernel, where it fits."""
-    from .cuda import best_rows, fits
-
-    if not fits(terms):
-        return None
-    numbers, scores = best_rows(terms, top)
-    return numbers.cpu().numpy(), scores.cpu().numpy()
 
 
 def best_in_bands(

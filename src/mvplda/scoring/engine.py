@@ -21,6 +21,7 @@ from ..backend import (
     cast,
     dtype_name,
     empty,
+    is_torch,
     largest,
     like,
     namespace,
@@ -37,9 +38,6 @@ from .blocks import (
     Terms,
     best_of,
     fill_matrix,
-    fill_part,
-    fill_whole,
-    fused_best,
     log_sum,
     merge_best,
 )
@@ -177,7 +175,7 @@ class _Tested:
         """
         parts = []
         if self._best is not None:
-            parts.append(self._alone[world.reading] - self._best)
+            parts.append(self._alone[world.reading] - self._best)  # (V7)
         for view, column in zip(self.group.table.base, world.columns, strict=True):
             if column >= 0:
                 logs = self.comparison.heard[view][self.group.profiles, column]  # (V14)
@@ -488,6 +486,32 @@ def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -
     return result
 
 
+def fill_whole(terms: Terms, result: AnyArray, threads: int | None) -> None:
+    """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
+    if is_torch(result) and result.is_cuda and result.is_contiguous():
+        from .cuda import JointScorer, fits
+
+        if fits(terms):
+            JointScorer(terms).fill(result)
+            return
+    fill_matrix(terms, result, threads)
+
+
+def fill_part(
+    terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None
+) -> None:
+    """Write some rows and columns of a matrix, a band at a time."""
+    step = max(1, blocks.SCATTER_ELEMENTS // len(columns))
+    for start in range(0, len(rows), step):
+        some = slice(start, min(start + step, len(rows)))
+        band = empty(
+            (some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result
+        )
+        fill_whole(terms.rows(some), band, threads)
+        where = like(rows[some][:, None], result), like(columns[None, :], result)
+        result[where] = cast(band, dtype_name(result))
+
+
 def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
     """LLRs of a list of (profile, test), without the matrix."""
     result = empty((len(pairs), 1), comparison.dtype, comparison.reference)[:, 0]
@@ -528,12 +552,22 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArra
     return numbers, scores.astype(comparison.dtype)
 
 
+def _fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
+    """The best rows by the fused kernel, where it fits."""
+    from .cuda import best_rows, fits
+
+    if not fits(terms):
+        return None
+    numbers, scores = best_rows(terms, top)
+    return numbers.cpu().numpy(), scores.cpu().numpy()
+
+
 def _bands(
     comparison: Comparison, rows: IntArray, n_columns: int, terms: Terms, top: int
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """The best of every band of rows; of all rows at once where the fused kernel fits."""
     if on_cuda(comparison.reference):
-        fused = fused_best(terms, min(top, len(rows)))
+        fused = _fused_best(terms, min(top, len(rows)))
         if fused is not None:
             yield rows[fused[0]], fused[1]
             return
