@@ -11,7 +11,7 @@ from evaluation_problems import phrase_blind, population, simulate
 from scipy.stats import t as student
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.metrics import Hull, evaluate, speaker_intervals, weighted
+from mvplda.metrics import Hull, Interval, Intervals, evaluate, speaker_intervals, weighted
 from mvplda.metrics.curves import pool
 from mvplda.metrics.jackknife import effective_number, jackknife_interval
 
@@ -382,3 +382,17 @@ def test_intervals_hold_the_population_where_impostors_are_not_enrolled(enrolled
         ).intervals["Total"]["eer"]
         held += found.low <= truth <= found.high
     assert held >= 54
+
+
+def test_an_interval_that_repeats_its_number_is_not_shown():
+    scores, same, _, _ = simulate(np.random.default_rng(1), speakers=8)
+    result = evaluate(scores, same, far=[0.05])
+    eer = next(metric for metric in result.metrics if metric.name == "eer")
+    value = result["Total"]["eer"]
+
+    def cell(low, high):
+        row = {"Total": {"eer": Interval(value, low, high)}}
+        return result.cell(eer, "Total", Intervals(row, 0.95, 8))
+
+    assert cell(value - 1e-7, value + 1e-7) == f"{100 * value:.2f}"
+    assert cell(0.0, 0.5) == f"{100 * value:.2f} [0.00, 50.00]"
