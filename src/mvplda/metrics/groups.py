@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
 from .._typing import Array
@@ -139,7 +139,7 @@ def group_errors(
     return GroupErrors(float(threshold), rates["frr"], rates["far"], ratios, between)
 
 
-def _for_every_trial(labels: ArrayLike, axis: int, shape: tuple[int, ...]) -> Array:
+def _for_every_trial(labels: ArrayLike, axis: int, shape: tuple[int, ...]) -> NDArray[np.str_]:
     groups = np.asarray(labels).astype(np.str_)
     if groups.shape == shape:
         return groups

@@ -49,6 +49,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from .._typing import Array
@@ -73,10 +74,10 @@ def unmet(level: float, speakers: float) -> float:
     return float(1 - (1 - level) ** (1 / speakers))
 
 
-def effective_number(sizes: Array) -> float:
+def effective_number(sizes: ArrayLike) -> float:
     """How many speakers with equally many trials vary as much as those with so many trials each."""
-    sizes = np.asarray(sizes, dtype=np.float64)
-    return float(sizes.sum() ** 2 / (sizes**2).sum())
+    trials = np.asarray(sizes, dtype=np.float64)
+    return float(trials.sum() ** 2 / (trials**2).sum())
 
 
 def jackknife_interval(
