@@ -29,7 +29,7 @@ from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
-from .models.experts import Committee
+from .models.committee import Committee
 from .models.multiview import MultiviewPLDA
 
 __all__ = ["adapt", "interpolate", "mean_share", "recentred", "shift_mean"]
