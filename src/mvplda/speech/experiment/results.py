@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ... import report as draw
 from ...metrics import Comparison, Evaluation, Intervals, PairedTest, ScoreCurve
 from ...metrics.evaluation import aligned, markdown_rows
-from ...models.experts import scorer_of
+from ...models.committee import scorer_of
 from ...persistence import write_atomically
 from ...report import (
     INTERVAL,
@@ -367,7 +367,12 @@ def latent_spaces(scored: Mapping[str, SystemScores], task: Task) -> dict[str, t
 
 
 def _bars(axes: Any, results: Results) -> None:
-    draw.bars_of_systems(axes, results.eers(), tuple(results.kinds))
+    ends: dict[str, dict[str, tuple[float, float]]] = {}
+    for name, system in zip(results.eers(), results.systems, strict=True):
+        rows = {} if system.intervals is None else system.intervals.intervals
+        eers = {kind: row["eer"] for kind, row in rows.items() if "eer" in row}
+        ends[name] = {kind: (one.low, one.high) for kind, one in eers.items()}
+    draw.bars_of_systems(axes, results.eers(), tuple(results.kinds), ends)
 
 
 def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: Task) -> None:
@@ -381,6 +386,7 @@ def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: 
     shown = sorted(
         results.systems, key=lambda s: (s.name not in first, s.evaluation["Total"]["eer"])
     )[:HIGHLIGHTED]
+    colours = draw.system_colours(system.name for system in results.systems)
     for system in results.systems:
         scores = scored[system.name].scores
         curve = ScoreCurve(scores[kinds[target]], {"Total": scores[others]})
@@ -391,7 +397,7 @@ def _det(axes: Any, results: Results, scored: Mapping[str, SystemScores], task: 
             draw.det_curve(
                 axes,
                 curve,
-                draw.PALETTE[place],
+                colours[system.name],
                 system.title.strip(),
                 2.4 if system.name == BEST else 1.4,
             )
