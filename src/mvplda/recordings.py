@@ -366,7 +366,8 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
         lines.append(
             f"Same {asked}: at the threshold {point.threshold:.2f} for {100 * far:g} % false acceptances, of 100 "
             f"owners {100 * low:.0f} to {100 * high:.0f} are not accepted; of 100 impostors of the worst kind "
-            f"({_impostor(worst)}) {100 * least:.0f} to {100 * most:.0f} pass (95 % intervals over {point.people} people)."
+            f"({_impostor(worst)}) {100 * least:.0f} to {100 * most:.0f} pass "
+            f"(95 % intervals over {point.people} people)."
         )
         if point.measured["warning"]:
             lines.append(f"  {point.measured['warning']}.")

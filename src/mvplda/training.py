@@ -176,7 +176,7 @@ def make_bundle(
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(MODELS)}")
     kind = SCORERS[model]
     if not kind.NEEDS_LABELS:
-        return Bundle(None, kind.with_ranks({}, options))
+        return Bundle(None, kind.with_ranks(dict.fromkeys(views), options))
     wanted = dict(ranks or dict.fromkeys(views))
     chain = standard_chain(reduce) if reduce is not None else None
     return Bundle(chain, kind.with_ranks(wanted, options))
@@ -401,7 +401,7 @@ def _held_out_logs(
 
 def _scores(logs: Mapping[Hypothesis, Array], question: Question, views: Sequence[str]) -> Array:
     """The ratio that answers a question, from log-likelihoods of all hypotheses."""
-    ratio = question.ratio(dict.fromkeys(views, 0))
+    ratio = question.ratio(tuple(views))
     above = [logs[h] + weight for h, weight in ratio.numerator.items()]
     below = [logs[h] + weight for h, weight in ratio.denominator.items()]
     return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))

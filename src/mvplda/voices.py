@@ -59,7 +59,7 @@ def default_model(extractor: SoundExtractor, speech_s: float = 1.0) -> Bundle:
             f"{extractor.name} has no default calibration, so that its cosine alone decides nothing: give a model of "
             "your own people (mvplda setup, mvplda train)"
         )
-    scorer = CosineScorer(centre=False).fit(np.zeros((1, extractor.dimension)))
+    scorer = CosineScorer(centre=False, views=["speaker"]).fit(np.zeros((1, extractor.dimension)))
     log_seconds = float(np.log(np.clip(speech_s, calibration.shortest_s, calibration.longest_s)))
     calibrator = HypothesisCalibrator()
     slope = calibration.slope + calibration.slope_by_log * log_seconds
