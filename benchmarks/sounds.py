@@ -31,7 +31,6 @@ import numpy as np
 from mvplda import load_extractor
 from mvplda._optional import need
 from mvplda.speech.corpora.synthetic import (
-    SESSION,
     SNR_DB,
     VARIANTS,
     VOLUME,
@@ -39,9 +38,17 @@ from mvplda.speech.corpora.synthetic import (
     draw_speaker,
     people,
 )
-from mvplda.speech.features.augmentation import Channel, Noise, Recipe, Room, augment
+
+from .augmentation import Channel, Noise, Recipe, Room, Speed, augment
 
 RATE = 16000
+SESSION = Recipe(
+    (
+        Speed(factor=(0.98, 1.02)),
+        Channel(gain_db=(-7, 7), low_hz=(40, 250), high_hz=(3800, 7600)),
+        Room(0.8, t60_s=(0.1, 0.5), direct_db=(0, 12)),
+    )
+)
 LANGUAGES = {
     "en-us": (
         "the train to the coast leaves at seven in the morning",

@@ -26,7 +26,6 @@ LAYERS = (
     ("bundle",),
     ("io",),
     ("distributed",),
-    ("speech.settings", "speech.features", "speech.corpora", "speech.networks"),
     ("extractors",),
     ("report",),
     ("speech",),

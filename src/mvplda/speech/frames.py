@@ -20,8 +20,8 @@ from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, DataError
 from ..extractors.frontends import make_frames
+from ..extractors.reading import Clip, read_audio
 from ..extractors.recipe import Recipe
-from .features.reading import Clip, read_audio
 
 JOB = 200
 """Utterances of a job: short enough for progress and an interrupt, long enough to hide what a job costs."""

@@ -111,7 +111,9 @@ def _checked_value(name: str, value: Any, kind: type[Any]) -> Any:
     elif kind is str:
         fits = isinstance(value, str)
     else:
-        fits = isinstance(value, (int, float, np.number)) and not logical and bool(np.isfinite(value))
+        fits = (
+            isinstance(value, (int, float, np.number)) and not logical and bool(np.isfinite(value))
+        )
         if fits and kind is int:
             fits = int(value) == value
     if not fits:

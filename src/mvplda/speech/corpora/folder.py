@@ -13,15 +13,15 @@ from typing import Any, Literal, Unpack
 import numpy as np
 
 from ..._typing import PathLike
-from ...exceptions import DataError, LabelError, ParameterError
-from ...io.files import column_of, fail, plain, read_groups, read_map
+from ...exceptions import DataError, FileFormatError, LabelError, ParameterError
+from ...io.files import column_of, fail, plain, read_groups, read_map, repeated
 from ...io.files import read_table as read_columns
 from ...io.trials import Trials, read_trials
 from ...io.vectors import labels_beside, open_vectors, read_vectors
 from ...io.vectors import read_columns as columns_beside
 from ..frames import Clip
 from .corpus import Corpus, ProtocolOptions, StringArray, named, register_corpus
-from .protocol import build_corpus, listed_protocol, training_rows
+from .protocol import build_corpus, listed_protocol, safe_ids, training_rows
 
 PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
@@ -252,7 +252,9 @@ def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing
     missing = [name for name in ("path", *views) if chosen.get(name) is None]
     if missing or not views:
         fail(
-            path, f"expected the column {missing or 'of a view'}; the header has {', '.join(header)}", 1
+            path,
+            f"expected the column {missing or 'of a view'}; the header has {', '.join(header)}",
+            1,
         )
     table = {
         name: np.array([str(value).strip() for value in columns[place]])
@@ -291,6 +293,41 @@ def _clips(path: Path, table: dict[str, StringArray]) -> tuple[Clip, ...]:
             Clip(files[name], numbers["start"] or 0, numbers["length"], numbers["channel"])
         )
     return tuple(clips)
+
+
+def listed_sound(sources: Sequence[str]) -> Listing:
+    """Ids and sound of sources: lists of ids and files (wav.scp), folders, tables, sound files."""
+    parts = [_listed(source) for source in sources]
+    ids = safe_ids(name for part in parts for name in part.ids)
+    count, first = repeated(ids)
+    if count:
+        raise DataError(
+            f"{count} utterance(s) have the id of another, the first is {first!r}: give the folder that holds them, "
+            "or a list of ids and sound files"
+        )
+    return Listing(np.array(ids), tuple(clip for part in parts for clip in part.clips), {})
+
+
+def _listed(source: str) -> Listing:
+    place = Path(source)
+    index = place / INDEX if place.is_dir() else place
+    if index.is_file() and index.suffix in (".csv", ".tsv", ".parquet"):
+        return read_table(index)
+    if place.is_dir():
+        files = np.array(sound_files(place), dtype=np.str_)
+        if not len(files):
+            raise DataError(f"there are no sound files under {source}")
+        return Listing(without_suffix(files), tuple(Clip(place / name) for name in files), {})
+    if place.suffix.lower() in SOUND:
+        return Listing(np.array([place.stem]), (Clip(place),), {})
+    try:
+        entries = read_map(source)
+    except FileFormatError as error:
+        raise FileFormatError(
+            f"{error}. Expected a list of ids and sound files (wav.scp), a folder, a sound file or a table"
+        ) from error
+    clips = tuple(Clip(Path(path)) for path in entries.values())
+    return Listing(np.array(list(entries), dtype=np.str_), clips, {})
 
 
 # Corpora without sound: vectors from elsewhere and what is known of them.

@@ -217,7 +217,9 @@ def listed_protocol(
     if missing and trials is not None:
         trials = trials[trials.enrol.isin(enrol) & ~trials.test.isin(missing)]
     if missing:
-        log.warning("left out: %d listed utterance(s) that are not there: %s", len(missing), named(missing))
+        log.warning(
+            "left out: %d listed utterance(s) that are not there: %s", len(missing), named(missing)
+        )
     rest = np.ones(len(ids), dtype=bool)
     rest[np.concatenate([np.zeros(0, np.int64), *enrol.values()])] = False
     if trials is not None:
@@ -358,7 +360,7 @@ def safe_ids(names: Iterable[Any]) -> list[str]:
         other = owner.setdefault(ids[-1], text)
         if other != text:
             raise LabelError(
-                f"{other!r} and {text!r} would both be called {ids[-1]!r}, for an id holds no blanks: rename one of them"
+                f"{other!r} and {text!r} would both be called {ids[-1]!r}, for ids hold no blanks: rename one"
             )
     return check_ids(ids)
 

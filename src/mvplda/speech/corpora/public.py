@@ -100,16 +100,22 @@ def _by_takes(
         listing = match_files(path, pattern, on_error="skip", what=path.name)
         fields = listing.fields
         session = fields.get("session", fields["take"])
-        return listing.ids, listing.labels(("speaker", "phrase")), listing.clips, session, fields["take"]
+        return (
+            listing.ids,
+            listing.labels(("speaker", "phrase")),
+            listing.clips,
+            session,
+            fields["take"],
+        )
     with np.load(path) as arrays:
         lacking = [name for name in ("speaker", "phrase") if name not in arrays]
         if lacking:
             raise LabelError(f"{path} has no column {lacking[0]!r}; it has {', '.join(arrays)}")
         labels = {view: arrays[view].astype(np.str_) for view in ("speaker", "phrase")}
         number = np.arange(len(labels["speaker"]))
-        take = arrays["take"] if "take" in arrays else number
+        take = arrays.get("take", number)
         session = arrays["session"].astype(np.str_) if "session" in arrays else take.astype(np.str_)
-        ids = arrays["id"] if "id" in arrays else number
+        ids = arrays.get("id", number)
     return ids.astype(np.str_), labels, None, session, take
 
 
@@ -219,7 +225,9 @@ def _listed_speakers(root: Path, part: str) -> set[str]:
     for suffix in (".csv", ".txt"):
         file = root / (part + suffix)
         if file.is_file():
-            names = {name.decode() for line in read_lines(file) for name in EIGHT_DIGITS.findall(line)}
+            names = {
+                name.decode() for line in read_lines(file) for name in EIGHT_DIGITS.findall(line)
+            }
             if not names:
                 fail(file, "no line names a speaker, such as 00000001")
             return names

@@ -163,7 +163,9 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bo
     line = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
     rows: list[dict[str, Any]] = []
     done = 0
-    for job, made in zip(jobs, ordered_map(_run, jobs, engine="threads", workers=workers), strict=True):
+    for job, made in zip(
+        jobs, ordered_map(_run, jobs, engine="threads", workers=workers), strict=True
+    ):
         rows += made
         done += len(job["numbers"])
         if line is not None:
@@ -284,7 +286,9 @@ def _session(
     return clips
 
 
-def _recorded(samples: NDArray[np.float64], rate: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _recorded(
+    samples: NDArray[np.float64], rate: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
     """Samples as the voice, the microphone and the room of a session have them."""
     samples = at_speed(samples, rng.uniform(*SPEED), rate)
     samples = over_channel(samples, rng.uniform(*LOW_HZ), rng.uniform(*HIGH_HZ), rate, rng)

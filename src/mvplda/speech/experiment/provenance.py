@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,15 @@ from ... import __version__
 from ...backend import cores
 
 SCHEMA = 1
-PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "onnxruntime", "kaldi-native-fbank", "soundfile")
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "onnxruntime",
+    "kaldi-native-fbank",
+    "soundfile",
+)
 
 
 def provenance(inputs: Iterable[str | Path] = ()) -> dict[str, Any]:
@@ -26,7 +34,7 @@ def provenance(inputs: Iterable[str | Path] = ()) -> dict[str, Any]:
         "schema": SCHEMA,
         "mvplda": __version__,
         "commit": _commit(),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES if _version(name)},

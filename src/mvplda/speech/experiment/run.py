@@ -84,7 +84,12 @@ def run_experiment(
     write_atomically(output / "configuration.toml", to_toml(configuration.to_dict()).encode())
     say(corpus.summary() + "\n")
     compared_views(corpus)  # before a network is trained
-    options: dict[str, Any] = {"on_error": on_error, "workers": workers, "verbose": verbose, "say": say}
+    options: dict[str, Any] = {
+        "on_error": on_error,
+        "workers": workers,
+        "verbose": verbose,
+        "say": say,
+    }
     if vectors:
         made = read_corpus_vectors(corpus, vectors)
     else:

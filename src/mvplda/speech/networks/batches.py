@@ -262,9 +262,7 @@ class UtteranceBatches:
             longest = max(int(lengths.min()), shortened)
         cropped = np.minimum(lengths, longest)
         origin = np.floor(rng.random(len(rows)) * (lengths - cropped + 1)).astype(np.int64)
-        position = np.minimum(
-            origin[:, None] + np.arange(longest)[None, :], (lengths - 1)[:, None]
-        )
+        position = np.minimum(origin[:, None] + np.arange(longest)[None, :], (lengths - 1)[:, None])
         index = torch.from_numpy(self.first[rows][:, None] + position).to(self.device)
         x = self.masked(self.frames[index], cropped, rng)
         if int(cropped.min()) == longest:

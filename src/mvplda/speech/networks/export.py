@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...exceptions import NumericalError
 from ...extractors.network import OnnxExtractor
-from ...extractors.networks import graph_of
 from ...extractors.recipe import Features, Network, Recipe, Samples, to_toml
 from ...persistence import write_atomically
 from ..frames import FeatureSet, frames_of
-from .batches import torch
+from .batches import Body, Tensor, torch
 from .training import TrainedNetwork
 
 TOLERANCE = 1e-3
@@ -60,3 +63,35 @@ def _check(trained: TrainedNetwork, extractor: OnnxExtractor) -> None:
         raise NumericalError(
             f"the exported graph differs from torch by {worst:.2g} of the largest value"
         )
+
+
+def graph_of(
+    network: Body, inputs: Mapping[str, Tensor], output: str, shapes: Any, opset: int = 18
+) -> bytes:
+    """A network as an ONNX graph, from inputs to try it on; nothing in it tells of the machine that made it."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+            program = torch.onnx.export(
+                network,
+                tuple(inputs.values()),
+                dynamo=True,
+                opset_version=opset,
+                input_names=list(inputs),
+                output_names=[output],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+    assert program is not None
+    model = program.model_proto
+    nodes = [*model.graph.node, *(node for part in model.functions for node in part.node)]
+    for node in nodes:
+        del node.metadata_props[:]  # lines of Python, with the paths of their files
+    return bytes(model.SerializeToString())

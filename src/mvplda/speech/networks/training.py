@@ -176,7 +176,9 @@ class Monitor:
         check_features(features)
         chosen = np.random.default_rng([random_state, 3]).permutation(len(features))[:MOST]
         rows = np.sort(chosen)
-        columns = [np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views]
+        columns = [
+            np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views
+        ]
         codes = np.stack(columns, axis=1)[rows].astype(np.int64)
         if math.isnan(held_out_eer(np.zeros((len(rows), len(rows))), codes)):
             raise LabelError(
