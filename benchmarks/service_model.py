@@ -27,13 +27,14 @@ import numpy as np
 from mvplda import load_extractor
 from mvplda.extractors.frontends import make_frames
 from mvplda.extractors.network import OnnxExtractor
+from mvplda.extractors.reading import read_audio
 from mvplda.extractors.recipe import Features, Network, Recipe, Samples, to_toml
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.serve.decisions import KINDS
 from mvplda.serve.model import slug
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.corpora.synthetic import PHRASES
-from mvplda.speech.frames import FeatureSet, read_audio
+from mvplda.speech.frames import FeatureSet
 
 from .augmentation import Channel, Gain, Noise, Room, augment
 from .augmentation import Recipe as Conditions

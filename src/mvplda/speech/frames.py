@@ -23,6 +23,8 @@ from ..extractors.frontends import make_frames
 from ..extractors.reading import Clip, read_audio
 from ..extractors.recipe import Recipe
 
+__all__ = ["Clip", "Extracted", "FeatureSet", "extract_features", "frames_of"]
+
 JOB = 200
 """Utterances of a job: short enough for progress and an interrupt, long enough to hide what a job costs."""
 FEW = 300

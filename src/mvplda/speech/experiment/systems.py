@@ -19,11 +19,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ...backend import one_blas_thread
-from ...bundle import Bundle, make_committee
+from ...bundle import Bundle
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...models.baselines import CascadeScorer, CosineScorer
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
+from ...training import make_committee
 from ..settings import Settings, number
 from .task import Task
 
