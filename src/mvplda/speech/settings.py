@@ -29,7 +29,8 @@ class Settings:
     """Base of the frozen dataclasses of settings."""
 
     def __post_init__(self) -> None:
-        hints = _hints(type(self))
+        kind: Any = type(self)  # mypy does not take a type for hashable
+        hints = _hints(kind)
         for item in fields(self):  # type: ignore[arg-type]
             value = _checked(item.name, getattr(self, item.name), hints[item.name])
             object.__setattr__(self, item.name, value)
@@ -47,7 +48,8 @@ class Settings:
             return values
         if not isinstance(values, Mapping):
             raise ParameterError(f"{cls.__name__} is a section of settings; got {values!r}")
-        known = list(_hints(cls))
+        kind: Any = cls
+        known = list(_hints(kind))
         unknown = sorted(set(values) - set(known))
         if unknown:
             raise ParameterError(
