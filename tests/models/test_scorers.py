@@ -345,7 +345,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
     assert adapted(cosine, new, labels, 0.5).mean_ == pytest.approx(
         (cosine.mean_ + new.mean(axis=0)) / 2
     )
-    with pytest.raises(ParameterError, match="how to adapt a DistanceScorer"):
+    with pytest.raises(ParameterError, match="to adapt a DistanceScorer"):
         fitted("somebody else's", "bundle").adapt(new)
 
 
