@@ -90,6 +90,8 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
     """
 
+    _forms: tuple[Array, JointForms] | None = None
+
     def __init__(
         self,
         blocks: Mapping[str, tuple[int, str]],
@@ -159,7 +161,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             float(np.trace(other) + np.trace(cell)) / D,
             _as_kept(shrunk(noise, STRENGTHS["noise"])),
         )
-        traces = [np.mean([np.trace(part) for part in parts]) for parts in zip(*before, strict=True)]
+        traces = [
+            np.mean([np.trace(part) for part in parts]) for parts in zip(*before, strict=True)
+        ]
         is_speaker = next(iter(self.views_)) == self.blocks[name][1]
         speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
         spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
@@ -231,6 +235,12 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         check_is_fitted(self, "mean_")
         if scoring != "exact":
             raise ParameterError("scoring='paper' is for a model of two views")
+        # kept with the matrices that they have made, for as long as mean and domain are these
+        if self._forms is None or self._forms[0] is not self.shift_:
+            self._forms = self.shift_, self._make_forms()
+        return self._forms[1]
+
+    def _make_forms(self) -> JointForms:
         parts = []
         for name, columns, view in self._columns():
             centre = (self.mean_ + self.shift_)[columns]
@@ -254,7 +264,9 @@ class DomainPLDA(BaseScorer, BaseEstimator):
     # -- files ---------------------------------------------------------------------
 
     def describe(self) -> dict[str, Any]:
-        blocks = {name: f"{columns} columns, {view}" for name, (columns, view) in self.blocks.items()}
+        blocks = {
+            name: f"{columns} columns, {view}" for name, (columns, view) in self.blocks.items()
+        }
         return {**super().describe(), "views": list(self.views_), "blocks": blocks}
 
     def _key(self) -> str:
@@ -376,7 +388,7 @@ class UnitForms:
     """
 
     def __init__(self, view: str, centre: Array, spread: Spread, doubt: float) -> None:
-        self.base = (view,)
+        self.base: tuple[str, ...] = (view,)
         self.centre = centre
         self.spread = spread
         # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
