@@ -60,7 +60,7 @@ class CORAL(_Affine):
     matrix_ : (D, D)
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "target_mean_")
+    FITTED: ClassVar[Mapping[str, str]] = {**_Affine.FITTED, "target_mean_": "K"}
 
     def __init__(self, floor: float = 1e-6) -> None:
         self.floor = floor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -39,7 +39,7 @@ class CosineScorer(MatrixScorer, BaseEstimator):
 
     NAME = "cosine"
     NEEDS_LABELS = False
-    FITTED = ("mean_",)
+    FITTED: ClassVar[Mapping[str, str]] = {"mean_": "D"}
 
     def __init__(self, centre: bool = True) -> None:
         self.centre = centre
@@ -210,11 +210,11 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
 
     def check_state(self) -> None:
         for view, model in self.models_.items():
-            model.check_state()
             if model.width_in != self.width_in:
                 raise DataError(
                     f"the model of {view!r} takes width {model.width_in}, the first {self.width_in}"
                 )
+        super().check_state()
 
     def describe(self) -> dict[str, Any]:
         models = {view: model.describe() for view, model in self.models_.items()}

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, IntArray, PathLike
 from ..exceptions import DataError, ParameterError
-from ..persistence import Persistent
+from ..persistence import Persistent, check_answers
 from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
 from ..scoring.profiles import Profiles, SideLike, check_sides
 from ..scoring.question import Question, Recognised, make_question
@@ -103,7 +103,13 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def check_state(self) -> None:
-        """Whether the arrays of a fitted scorer, which may come from a file, fit each other."""
+        """Whether a scorer from a file has parts that fit each other, and finite scores."""
+        super().check_state()
+        check_answers(self, self._probe, self.width_in)
+
+    def _probe(self, X: Array) -> Any:
+        profiles = self.enrol(X)
+        return self.llr(profiles, profiles)
 
     def _key(self) -> str:
         """Fingerprint of the fitted scorer."""
