@@ -86,6 +86,15 @@ def quality() -> Any:
     return calibration.QualityCalibrator().fit(SCORES, TARGETS, side)
 
 
+def hypotheses(scale: float = 1.0) -> Any:
+    return {("speaker", "phrase"): scale * SCORES, ("speaker",): SCORES, ("phrase",): -SCORES}
+
+
+def of_hypotheses() -> Any:
+    truth = np.arange(60) % 3
+    return calibration.HypothesisCalibrator().fit(hypotheses(), truth, speakers=np.arange(60) % 7)
+
+
 MAKERS: dict[str, Callable[[], Any]] = {
     "PLDA": plda,
     "MultiviewPLDA": multiview,
@@ -97,6 +106,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "Bundle": bundle,
     "LinearCalibrator": calibrator("LinearCalibrator"),
     "KindCalibrator": calibrator("KindCalibrator"),
+    "HypothesisCalibrator": of_hypotheses,
     "PAVCalibrator": calibrator("PAVCalibrator"),
     "QualityCalibrator": quality,
     **{
@@ -118,6 +128,8 @@ def use(held: Any, scorer: Any) -> Any:
         return held.llr(X[:3], X[3:6], enrol_labels=PHRASES[:3], test_labels=PHRASES[3:6])
     if isinstance(held, calibration.QualityCalibrator):
         return held.transform(SCORES, np.ones((60, 2)))
+    if isinstance(held, calibration.HypothesisCalibrator):
+        return list(held.transform(hypotheses()).values())
     if isinstance(held, calibration.Calibrator):
         return held.transform(SCORES)
     if isinstance(held, preprocessing.Step):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
@@ -355,8 +354,8 @@ class Persistent:
 
     ``"D"``, ``"D K"``: an array; a letter is the same size wherever it stands. ``"M > 0"``: of positive numbers;
     ``"K rising"``: no number less than the one before. ``"= D"``: a whole number, which is the size D. ``"count"``: a
-    whole number of at least 0. ``"number"``, ``"flag"``, ``"texts"``: as they are called. ``"count or None"``:
-    also None.
+    whole number of at least 0. ``"share"``: a number between 0 and 1. ``"numbers"``: numbers by name. ``"number"``,
+    ``"flag"``, ``"texts"``: as they are called. ``"count or None"``: also None.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -522,13 +521,21 @@ def _is(value: Any, what: str, sizes: dict[str, int]) -> bool:
     if what == "flag":
         return isinstance(value, bool)
     if what == "number":
-        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return plain and math.isfinite(value)
+        return _is_number(value)
+    if what == "share":
+        return _is_number(value) and 0 < value < 1
+    if what == "numbers":
+        return isinstance(value, dict) and all(map(_is_number, value.values()))
     if what == "texts":
         return isinstance(value, list) and all(isinstance(text, str) for text in value)
     if what.startswith("= "):
         return whole and value == sizes.setdefault(what[2:], value)
     return isinstance(value, np.ndarray) and _is_array(value, what, sizes)
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return plain and abs(value) < 2**53
 
 
 def _is_array(array: NDArray[Any], what: str, sizes: dict[str, int]) -> bool:

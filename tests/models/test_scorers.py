@@ -45,7 +45,7 @@ class DistanceScorer(MatrixScorer, BaseEstimator):
 
     NAME: ClassVar[str] = "distance"
     NEEDS_LABELS: ClassVar[bool] = False
-    FITTED: ClassVar[tuple[str, ...]] = ("scale_",)
+    FITTED: ClassVar[Mapping[str, str]] = {"scale_": "D"}
 
     def __init__(self, power: float = 2.0) -> None:
         self.power = power

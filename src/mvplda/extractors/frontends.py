@@ -34,9 +34,7 @@ def make_frames(samples: Signal, recipe: Recipe) -> Frames:
         raise AudioError(
             f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
         )
-    frames = {"kaldi": _kaldi, "nemo": _nemo, "speechbrain": _speechbrain, "mel": _mel}[
-        settings.kind
-    ](scaled, recipe.rate, settings)
+    frames = FRONT_ENDS[settings.kind](scaled, recipe.rate, settings)
     return normalised(frames, settings)
 
 
@@ -52,17 +50,26 @@ def normalised(frames: Frames, settings: Features) -> Frames:
 
 
 def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
-    computer = need("kaldi_native_fbank").OnlineFbank(_kaldi_options(rate, settings))
-    computer.accept_waveform(
-        rate, samples.tolist()
-    )  # a list reaches the library faster than an array
+    return _computed(need("kaldi_native_fbank").OnlineFbank, samples, rate, settings)
+
+
+def _mfcc(samples: Frames, rate: int, settings: Features) -> Frames:
+    static = _computed(need("kaldi_native_fbank").OnlineMfcc, samples, rate, settings)
+    return with_deltas(static, settings.deltas)
+
+
+def _computed(computer_of: Any, samples: Frames, rate: int, settings: Features) -> Frames:
+    computer = computer_of(_kaldi_options(rate, settings))
+    # a list reaches the library faster than an array
+    computer.accept_waveform(rate, samples.tolist())
     computer.input_finished()
     return np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
 
 
 @lru_cache(maxsize=16)
 def _kaldi_options(rate: int, settings: Features) -> Any:
-    options = need("kaldi_native_fbank").FbankOptions()
+    library = need("kaldi_native_fbank")
+    options = library.MfccOptions() if settings.kind == "mfcc" else library.FbankOptions()
     options.frame_opts.samp_freq = rate
     options.frame_opts.dither = 0.0
     options.frame_opts.window_type = settings.window
@@ -70,8 +77,32 @@ def _kaldi_options(rate: int, settings: Features) -> Any:
     options.mel_opts.num_bins = settings.bins
     options.mel_opts.low_freq = settings.low_hz
     options.mel_opts.high_freq = settings.high_hz
-    options.use_energy = False
+    options.use_energy = settings.kind == "mfcc"
+    if settings.kind == "mfcc":
+        options.num_ceps = settings.cepstra
     return options
+
+
+def with_deltas(static: Frames, order: int, window: int = 2) -> Frames:
+    """Columns of the regression over time appended, and of the regression of that.
+
+    The first is sum_k k x[t + k] / sum_k k^2 over k = -window to window; edges are repeated. The second applies
+    that filter twice to the static columns, so that an edge is repeated once.
+    """
+    taps = np.arange(-window, window + 1, dtype=np.float64)
+    taps /= np.sum(taps**2)
+    wide = static.astype(np.float64)
+    columns = [wide]
+    repeated = np.ones(1)
+    for _ in range(order):
+        repeated = np.convolve(repeated, taps)
+        reach = len(repeated) // 2
+        padded = np.pad(wide, ((reach, reach), (0, 0)), mode="edge")
+        column = np.zeros_like(wide)
+        for k, tap in enumerate(repeated):
+            column += tap * padded[k : k + len(wide)]
+        columns.append(column)
+    return np.concatenate(columns, axis=1).astype(np.float32)
 
 
 def _nemo(samples: Frames, rate: int, settings: Features) -> Frames:
@@ -143,6 +174,16 @@ def _speechbrain_filters(rate: int, length: int, settings: Features) -> NDArray[
     edges = 700 * (10 ** (np.linspace(low, high, settings.bins + 2) / 2595) - 1)
     slope = (np.fft.rfftfreq(length, 1 / rate)[:, None] - edges[1:-1]) / np.diff(edges)[:-1]
     return np.asarray(np.maximum(0, np.minimum(1 + slope, 1 - slope)))
+
+
+FRONT_ENDS = {
+    "kaldi": _kaldi,
+    "mfcc": _mfcc,
+    "nemo": _nemo,
+    "speechbrain": _speechbrain,
+    "mel": _mel,
+}
+"""Makers of frames by the kind that a recipe names."""
 
 
 def open_session(path: str | os.PathLike[str], threads: int) -> Any:

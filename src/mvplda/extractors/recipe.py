@@ -28,7 +28,7 @@ from ..persistence import toml_value
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Kind = Literal["kaldi", "nemo", "speechbrain", "mel", "graph", "samples"]
+Kind = Literal["kaldi", "mfcc", "nemo", "speechbrain", "mel", "graph", "samples"]
 Level = Literal["none", "peak", "rms"]
 Normalisation = Literal["none", "mean", "mean+variance"]
 Layout = Literal["time-bins", "bins-time", "time-bins-one", "samples"]
@@ -66,9 +66,11 @@ class Samples:
 class Features:
     """How frames are made.
 
-    kind : "kaldi" (filter banks as Kaldi's), "nemo", "speechbrain", "mel" (energies, not their logarithm), "graph"
-        (another ONNX file beside the network's) or "samples" (none: the network takes samples)
+    kind : "kaldi" (filter banks as Kaldi's), "mfcc" (Kaldi's cepstra, the first being the log energy), "nemo",
+        "speechbrain", "mel" (energies, not their logarithm), "graph" (another ONNX file beside the network's) or
+        "samples" (none: the network takes samples)
     bins, window, low_hz, high_hz, preemphasis : of filter banks; a high_hz of 0 is half the rate
+    cepstra, deltas : of "mfcc": coefficients of a frame, and how often their regression over time is appended
     normalisation : over the time of an utterance
     pad_frames : the number of frames becomes a multiple of this, by zeros
     file, multiply, add : of a graph, and what is done to its frames
@@ -80,6 +82,8 @@ class Features:
     low_hz: float = 20.0
     high_hz: float = 0.0
     preemphasis: float = 0.97
+    cepstra: int = 13
+    deltas: int = 2
     normalisation: Normalisation = "mean"
     pad_frames: int = 1
     file: str = ""
@@ -234,6 +238,9 @@ class Recipe:
             "output": self.network.output,
         }  # inputs are found by name
         tables["features"].pop("file")
+        if self.features.kind != "mfcc":
+            for name in ("cepstra", "deltas"):
+                tables["features"].pop(name)
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
     def fingerprint(self, weights: str) -> str:
