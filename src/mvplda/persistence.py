@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from ._plugins import load_entry_points
 from ._typing import PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
@@ -164,9 +165,11 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
     except (SafetensorError, OSError) as error:
         other = kind_of_file(path)
         if other in (None, SAFETENSORS):
-            raise FileFormatError(f"{path} is truncated or damaged: {error}") from error
+            raise FileFormatError(
+                f"{path} is truncated or not a safetensors file: {error}"
+            ) from error
         raise FileFormatError(
-            f"{path} is {other}; a .safetensors file of mvplda was expected, such as a model"
+            f"{path} is {other}, not a safetensors file of mvplda, such as a model"
         ) from error
 
 
@@ -477,6 +480,8 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     name = about["class"]
     if name not in REGISTRY:
         _public("Bundle")  # which imports whatever stands around a scorer, and the scorers
+    if name not in REGISTRY:
+        load_entry_points("scorers")
     cls = REGISTRY.get(name)
     if cls is None:
         raise FileFormatError(f"it names a part {name!r}, which this mvplda does not know")
@@ -603,7 +608,7 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
         return
     if of_one is not None and of_other is not None:
         raise DataError(
-            f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit. "
+            f"the extractor of {other} is {of_other!r}, that of {one} {of_one!r}: they do not fit. "
             "Make the vectors of both with the same one"
         )
     known, unknown = (one, other) if of_other is None else (other, one)
