@@ -22,7 +22,6 @@ from mvplda import (
 from mvplda.io.files import read_labels
 from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
-from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import standard_chain, unit_chain
 
 FIT: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "random_state": 0}
@@ -104,8 +103,8 @@ def test_cascade(root, data):
     chain = standard_chain(None, length=None)
     expected = Bundle(chain, CascadeScorer({"speaker": 3, "phrase": 2}, FIT)).fit(X, labels)
     assert scores_of(root, "cascade") == pytest.approx(listed(expected, X), rel=1e-5, abs=1e-5)
-    said_by(*scoring(root, "cascade"), "--per-view", "-o", root / "each", code=0)
-    assert read_scores(root / "each.phrase").score == pytest.approx(
+    said_by(*scoring(root, "cascade"), "--same", "phrase", "-o", root / "each", code=0)
+    assert read_scores(root / "each").score == pytest.approx(
         listed(expected, X, same="phrase"), rel=1e-5, abs=1e-5
     )
     assert "cannot be told of given" in fails(*scoring(root, "cascade"), "--given", "phrase=same")
@@ -120,9 +119,6 @@ def test_cosine_needs_neither_views_nor_labels(root, data, centre):
     train(root, "cosine", "--model", "cosine", *([] if centre else ["--no-centre"]), "-q")
     expected = Bundle(None, CosineScorer(centre)).fit(X)
     assert scores_of(root, "cosine") == pytest.approx(listed(expected, X), abs=1e-6)
-    assert "a CosineScorer knows no views" in fails(
-        *scoring(root, "cosine"), "--per-view", "-o", root / "out", code=2
-    )
     assert "leave same out" in fails(*scoring(root, "cosine"), "--same", "speaker")
     page = ["evaluate", root / "out", "--trials", root / "trials", "--model", root / "cosine"]
     said_by(*page, "--report", root / "page.html", code=0)
@@ -161,38 +157,6 @@ def test_statistics_train_a_plda(root, data):
         root / "p",
         code=2,
     )
-
-
-@pytest.mark.parametrize("kind", ["z", "t", "s", "as"])
-def test_normalised_scores(root, data, kind):
-    X, _ = data
-    cohort = read_vectors(root / "cohort.npz").X
-    model = load(root / "model.safetensors").scorer
-    said_by("normalise", root / "model.safetensors", root / "cohort.npz", "--kind", kind, "--top", "15",
-            "-o", root / "n", code=0)  # fmt: skip
-    normaliser = ScoreNormaliser(kind, top=15).fit(model, cohort)
-    whole = normaliser.llr(X[:40], X[100:140], dtype=np.float64)
-    assert scores_of(root, "n") == pytest.approx(whole.reshape(-1), rel=1e-3, abs=1e-3)
-    one = normaliser.llr(X[:40], X[100:140], same="speaker", dtype=np.float64)
-    assert scores_of(root, "n", "--same", "speaker") == pytest.approx(
-        one.reshape(-1), rel=1e-3, abs=1e-3
-    )
-    assert "cohort of 40" in said_by("info", root / "n", code=0).out
-    said_by("calibrate", root / "out", "--trials", root / "trials", "--into", root / "n", code=0)
-    assert load(root / "n").calibrator is not None
-    assert scores_of(root, "n").shape == (1600,)
-
-
-def test_a_cohort_of_several_vectors_each(root, data):
-    X, _ = data
-    command = ["normalise", root / "model.safetensors", root / "cohort.npz", "--kind", "s"]
-    said_by(*command, "--models", root / "cohort2utt", "-o", root / "n2", code=0)
-    model, cohort = load(root / "model.safetensors").scorer, read_vectors(root / "cohort.npz").X
-    normaliser = ScoreNormaliser("s").fit(model, model.enrol(cohort, np.repeat(np.arange(20), 2)))
-    whole = normaliser.llr(X[:40], X[100:140], dtype=np.float64)
-    assert scores_of(root, "n2") == pytest.approx(whole.reshape(-1), rel=1e-3, abs=1e-3)
-    said_by("normalise", root / "model.safetensors", root / "x.npz", "-o", root / "n3", code=0)
-    assert "cohort stand among the" in fails(*scoring(root, "n3"))
 
 
 @pytest.mark.parametrize("labelled", [False, True])
@@ -240,7 +204,7 @@ def test_wrong_calls(root, options, words):
 
 
 def test_wrong_files(root):
-    said_by("enrol", root / "model.safetensors", root / "x.npz", "-o", root / "profiles", code=0)
+    load(root / "model.safetensors").enrol(read_vectors(root / "x.npz").X).save(root / "profiles")
     for command in (
         scoring(root, "profiles"),
         ["adapt", root / "profiles", root / "x.npz", "-o", root / "none"],
@@ -318,12 +282,6 @@ def test_a_committee_with_the_cosine_in_it(root, data):
     )
     assert "columns together" in fails(*many, "--fuse", "--block", "voice=4", code=2)
     assert "--block and --enrolment are for --fuse" in fails(*many, "--block", "voice=4", code=2)
-
-
-def test_the_printed_score_is_of_models_of_views_only(root):
-    train(root, "angle.safetensors", "--model", "cosine")
-    line = fails(*scoring(root, "angle.safetensors"), "--scoring", "paper", code=2)
-    assert line == "Error: --scoring paper: a CosineScorer has one score only"
 
 
 def test_a_committee_of_single_vectors_says_why_it_is_not_calibrated(tmp_path):

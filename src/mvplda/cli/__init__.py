@@ -279,9 +279,10 @@ class Written(click.ParamType):  # type: ignore[type-arg]
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..io.kaldi import is_kaldi, kaldi_files
         from ..persistence import check_writable
 
-        check_writable(value)
+        check_writable(*(kaldi_files(value) if is_kaldi(value) else [value]))
         return str(value)
 
 
