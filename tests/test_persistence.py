@@ -115,7 +115,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     },
     "Whitening": step("Whitening"),
 }
-WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "LatentModel", "Calibrator", "Step", "CORAL")
+WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "LatentModel", "Calibrator", "Step")
 """Bases of other classes."""
 
 

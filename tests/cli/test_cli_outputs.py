@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -299,9 +300,13 @@ def test_a_calibration_goes_into_the_model_that_it_is_for(root, tmp_path):
     said_by("calibrate", root / "scores", "--trials", root / "trials", "--into", model, code=0)
 
 
+HERE = {**os.environ, "PYTHONPATH": str(Path(metrics.__file__).parents[2])}
+"""Processes import the package that is tested, wherever they run."""
+
+
 def run_process(*arguments, **options):
     command = [sys.executable, "-m", "mvplda", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, **options)
+    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=HERE, **options)
 
 
 def test_a_closed_pipe_ends_without_a_word(root):
@@ -318,7 +323,7 @@ def test_an_ended_process_leaves_no_half_files(tmp_path):
         f"end_on_sigterm()\nwith atomic_write({str(tmp_path / 'x')!r}) as _:\n"
         "    print('begun', flush=True)\n    time.sleep(60)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=-1, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=-1, text=True, env=HERE)
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM

@@ -198,6 +198,8 @@ def answering(system: Bundle, question: Question, raw: bool) -> Callable[..., An
     key = question_key(question, system.views)
     calibrations = system.calibrations or {}
     plain = question_key(type(question)(known=question.known), system.views) == key
+    # a committee is calibrated for the views that are known where it is used
+    plain = plain and set(question.known_views) == set(getattr(system.fitted_scorer, "known", ()))
 
     def uncalibrated(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
         return system.llr_trials(enrol, test, pairs, question=question)

@@ -512,8 +512,7 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.option(
     "--weight",
     type=Number(0, 1),
-    help="Go this share of the way to a model of the labelled vectors; without labels, let covariances grow by this "
-    "share of what CORAL+ finds, which seldom pays.  [default: 0.5 with labels, 0 without]",
+    help="Go this share of the way to a model of the labelled vectors; for vectors with labels only.  [default: 0.5]",
 )
 @output_option("Write the adapted model to this file.")
 def adapt(
