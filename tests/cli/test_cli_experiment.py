@@ -268,7 +268,7 @@ def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
     done = mvplda(*common, "right.npz", folder=folder)
     assert done.returncode == 1
     assert (
-        "right.npz was made by extractor 'net-2', the vectors of the tests by 'net-1'"
+        "right.npz is 'net-2', that of the vectors of the tests 'net-1'"
         in done.stderr
     )
     assert "bare.npz has no note of its own" in ok(*common, "bare.npz", folder=folder).stderr

@@ -602,12 +602,13 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
 
     def check_state(self) -> None:
         Parameters.given(self.mean_, self.loadings_, self.noise_)
-        for view, names in self.classes_.items():
+        for view, covariances in self.class_covariances_.items():
             rank = self.views_[view]
             means = self.class_means_[view]
-            covariances = self.class_covariances_[view]
-            fits = means.shape == (len(names), rank)
-            fits = fits and covariances.shape == (len(names), rank, rank)
+            # after a fit, vectors without a label follow the named classes
+            fits = means.ndim == 2 and len(means) >= len(self.classes_[view])
+            fits = fits and means.shape == (len(means), rank)
+            fits = fits and covariances.shape == (len(means), rank, rank)
             if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
                 raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
             lowest = np.linalg.eigvalsh(covariances).min(initial=0.0)
