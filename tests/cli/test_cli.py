@@ -112,7 +112,7 @@ def test_train_takes_every_algorithm_and_says_which_was_used(drawn, tmp_path, as
     code, said = run_here("train", root / "x.npz", *labelled(root), *views, *choice, "-o", path)
     assert code == 0, said
     assert f"solved by: {used}" in said
-    assert ("below the log-likelihood" in said) == (used == "variational")
+    assert ("log-likelihoods are lower bounds" in said) == (used == "variational")
     about = info(path)
     assert about["algorithm_used"] == used
     expected = MultiviewPLDA(

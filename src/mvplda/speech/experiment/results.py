@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ... import report as draw
 from ...metrics import Comparison, Evaluation, Intervals, PairedTest, ScoreCurve
 from ...metrics.evaluation import aligned, markdown_rows
-from ...models.experts import scorer_of
+from ...models.committee import scorer_of
 from ...persistence import write_atomically
 from ...report import (
     INTERVAL,

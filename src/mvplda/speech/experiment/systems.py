@@ -27,7 +27,7 @@ from ...calibration import LinearCalibrator
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...metrics import cllr
 from ...models.baselines import CascadeScorer, CosineScorer
-from ...models.experts import Committee
+from ...models.committee import Committee
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
 from ...training import make_committee

@@ -1,23 +1,21 @@
 """Score matrices in cache-sized blocks: products, then a log-sum-exp.
 
-A term of hypothesis h is a thin product: the sides' factors carry their own
-quadratic terms as two more columns,  [E, row, 1] [T, 1, column]'.  Every
-function works on NumPy arrays and on torch tensors alike.
+A pair form over two groups is a thin product: the sides' factors carry their own terms as two more columns,
+[E, row, 1] [T, 1, column]'.  Every function works on NumPy arrays and on torch tensors alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from .._typing import AnyArray, FloatArray, IntArray
-from ..backend import cast, dtype_name, empty, in_parallel, is_torch, like, on_cuda, one_blas_thread
-from .evidence import Factors, Terms, log_sum
-from .terms import Comparison
+from ..backend import cast, dtype_name, in_parallel, is_torch, namespace
 
 BLOCK = 512
 """Rows and columns of the blocks in which a matrix is made."""
@@ -29,6 +27,142 @@ LOWEST = -120.0
 """Powers of two below this are no ordinary float32 numbers: slow to make, and too small to count."""
 
 LOG2_E, LN_2 = 1.0 / math.log(2.0), math.log(2.0)
+
+
+TINY = 1e-280
+"""Sums of powers below this may have lost some of them."""
+
+
+@dataclass(frozen=True)
+class Several:
+    """Worlds of one product that differ by what they add to rows and columns: log sum of exp(row + column).
+
+    rows, columns : (P, worlds), (T, worlds) in float64, at most 0
+    """
+
+    rows: Any
+    columns: Any
+
+    def cut(self, rows: Any) -> Several:
+        return Several(self.rows[rows], self.columns)
+
+    def block(self, rows: Any, columns: Any) -> Any:
+        """Of all pairs of some rows and columns."""
+        a = self.rows[rows]
+        b = self.columns[columns]
+        xp = namespace(a)
+        total = xp.exp(a) @ xp.exp(b).T
+        lost = total < TINY
+        if bool(lost.any()):
+            # the largest row and the largest column lie in different worlds: add these pairs up with care
+            i, j = xp.where(lost)
+            exact = _log_sum_rows(a[i] + b[j])
+            total[lost] = 1.0
+            logs = xp.log(total)
+            logs[lost] = exact
+            return logs
+        return xp.log(total)
+
+    def pairs(self, rows: Any, columns: Any) -> Any:
+        """Of a list of pairs."""
+        return _log_sum_rows(self.rows[rows] + self.columns[columns])
+
+
+def _log_sum_rows(values: Any) -> Any:
+    if is_torch(values):
+        return values.logsumexp(1)
+    top = values.max(axis=1)
+    return top + np.log(np.exp(values - top[:, None]).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Factors:
+    """One term over all pairs of two groups of profiles: left @ right', or a constant.
+
+    left : (P, rho + 2), right : (T, rho + 2); None where the term is the constant 0
+    log_weight : of the term; already inside left where there is a left
+    several : what is added for worlds that share the product
+    """
+
+    left: Any
+    right: Any
+    log_weight: float
+    several: Several | None = None
+
+    def block(self, rows: slice, columns: slice) -> Any:
+        if self.left is None:
+            return self.log_weight
+        value = self.left[rows] @ self.right[columns].T
+        if self.several is not None:
+            more = self.several.block(rows, columns)
+            value += cast(more, dtype_name(value))
+        return value
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Numerator and denominator terms of one score matrix."""
+
+    numerator: tuple[Factors, ...]
+    denominator: tuple[Factors, ...]
+
+    @property
+    def dtype(self) -> str | None:
+        """Name of the factors' dtype; None where all terms are constant."""
+        for f in (*self.numerator, *self.denominator):
+            if f.left is not None:
+                return dtype_name(f.left)
+        return None
+
+    def rows(self, rows: slice) -> Terms:
+        """The terms of some rows."""
+        sides = []
+        for side in (self.numerator, self.denominator):
+            cut = []
+            for f in side:
+                if f.left is None:
+                    cut.append(f)
+                    continue
+                several = None if f.several is None else f.several.cut(rows)
+                cut.append(Factors(f.left[rows], f.right, f.log_weight, several))
+            sides.append(tuple(cut))
+        return Terms(*sides)
+
+
+def log_sum(terms: Sequence[Any]) -> Any:
+    """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
+    arrays = [t for t in terms if not isinstance(t, float)]
+    constants = [t for t in terms if isinstance(t, float)]
+    constant = float(np.logaddexp.reduce(constants)) if constants else None
+    if not arrays:
+        return constant
+    if isinstance(arrays[0], np.ndarray):
+        return _log_sum_numpy(arrays, constant)
+    return _log_sum_torch(arrays, constant)
+
+
+def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
+    if len(arrays) == 1 and constant is None:
+        return arrays[0]
+    top = arrays[0].copy()
+    for array in arrays[1:]:
+        np.maximum(top, array, out=top)
+    if constant is not None:
+        np.maximum(top, constant, out=top)
+    total = np.zeros_like(top) if constant is None else np.exp(constant - top)
+    for array in arrays:
+        array -= top
+        total += np.exp(array, out=array)
+    np.log(total, out=total)
+    total += top
+    return total
+
+
+def _log_sum_torch(arrays: list[Any], constant: float | None) -> Any:
+    xp = namespace(arrays[0])
+    if constant is not None:
+        arrays = [*arrays, xp.full_like(arrays[0], constant)]
+    return xp.logsumexp(xp.stack(arrays), 0)
 
 
 def evaluate_block(terms: Terms, rows: slice, columns: slice) -> Any:
@@ -79,11 +213,14 @@ def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None
 
 def _shape_of(terms: Terms) -> tuple[int, int] | None:
     """Products above and below, where the only other hypothesis below has the term 0; else None."""
-    above, below = _products(terms.numerator), _products(terms.denominator)
+    above = _products(terms.numerator)
+    below = _products(terms.denominator)
     others = [f.log_weight for f in terms.denominator if f.left is None]
-    return (
-        (len(above), len(below)) if len(above) == len(terms.numerator) and others == [0.0] else None
-    )
+    if len(above) != len(terms.numerator) or others != [0.0]:
+        return None
+    if any(f.several is not None for f in (*above, *below)):
+        return None
+    return len(above), len(below)
 
 
 def _products(factors: tuple[Factors, ...]) -> list[Factors]:
@@ -157,41 +294,43 @@ def _multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
     np.matmul(left[whole:], right, out=out[whole:])
 
 
-def evaluate_pairs(terms: Terms, trials: int) -> Callable[[Any, Any], Any]:
-    """What gives the LLRs of single pairs, some of so many: gathered rows of the factors and their dot products."""
-    sides = terms.numerator, terms.denominator
-    factors = [*_products(terms.numerator), *_products(terms.denominator)]
-    lefts, rights = [f.left for f in factors], [f.right for f in factors]
-    owners: list[FloatArray | None] = [None] * len(factors)
-    numbers = sum(matrix.shape[0] * matrix.shape[1] for matrix in (*lefts, *rights))
-    on_host = all(isinstance(matrix, np.ndarray) for matrix in lefts)
-    if (
-        on_host
-        and len(factors) > 1
-        and numbers <= min(JOINED_NUMBERS, trials * sum(m.shape[1] for m in lefts))
-    ):
-        # of a long list every trial takes one row of either side, in which all factors stand
-        owners = [
-            np.repeat(
-                np.eye(len(factors), dtype=lefts[0].dtype), [m.shape[1] for m in lefts], axis=0
-            )
-        ]
-        lefts, rights = [np.hstack(lefts)], [np.hstack(rights)]
+class PairEvaluation:
+    """Gives the LLRs of single pairs, some of so many: gathered rows of the factors and their dot products."""
 
-    def values(rows: Any, columns: Any) -> Any:
-        found = iter(
-            [
-                v
-                for sides in zip(lefts, rights, owners, strict=True)
-                for v in _row_dots(*sides, rows, columns)
-            ]
-        )
-        for_same, against = (
-            [f.log_weight if f.left is None else next(found) for f in side] for side in sides
-        )
-        return log_sum(for_same) - log_sum(against)
+    def __init__(self, terms: Terms, trials: int) -> None:
+        self.terms = terms
+        factors = [*_products(terms.numerator), *_products(terms.denominator)]
+        self.lefts = [f.left for f in factors]
+        self.rights = [f.right for f in factors]
+        self.owners: list[FloatArray | None] = [None] * len(factors)
+        widths = [left.shape[1] for left in self.lefts]
+        numbers = sum(m.shape[0] * m.shape[1] for m in (*self.lefts, *self.rights))
+        on_host = all(isinstance(matrix, np.ndarray) for matrix in self.lefts)
+        if on_host and len(factors) > 1 and numbers <= min(JOINED_NUMBERS, trials * sum(widths)):
+            # of a long list every trial takes one row of either side, in which all factors stand
+            each = np.eye(len(factors), dtype=self.lefts[0].dtype)
+            self.owners = [np.repeat(each, widths, axis=0)]
+            self.lefts = [np.hstack(self.lefts)]
+            self.rights = [np.hstack(self.rights)]
 
-    return values
+    def __call__(self, rows: Any, columns: Any) -> Any:
+        dots: list[Any] = []
+        for left, right, owner in zip(self.lefts, self.rights, self.owners, strict=True):
+            dots += list(_row_dots(left, right, owner, rows, columns))
+        values = iter(dots)
+        sums = []
+        for side in (self.terms.numerator, self.terms.denominator):
+            terms: list[Any] = []
+            for f in side:
+                if f.left is None:
+                    terms.append(f.log_weight)
+                    continue
+                value = next(values)
+                if f.several is not None:
+                    value = value + cast(f.several.pairs(rows, columns), dtype_name(value))
+                terms.append(value)
+            sums.append(log_sum(terms))
+        return sums[0] - sums[1]
 
 
 def _row_dots(left: Any, right: Any, owner: FloatArray | None, rows: Any, columns: Any) -> Any:
@@ -216,100 +355,13 @@ def _row_dots(left: Any, right: Any, owner: FloatArray | None, rows: Any, column
 
 
 SCATTER_ELEMENTS = 2**22
-PAIR_CHUNK = 2**16
+"""Numbers of a band of rows that is made at a time, where a matrix is not written in place."""
+
 GATHERED = 2**11
 """Trials of which rows are gathered at a time, while they are in the cache."""
 
 JOINED_NUMBERS = 2**24
 """Factors are put side by side for a list of trials up to this many numbers (64 MiB)."""
-
-
-def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -> Any:
-    """Write the LLR of every profile and test into `result`."""
-    with one_blas_thread():
-        for rows, columns, terms in comparison.parts():
-            if (len(rows), len(columns)) == tuple(result.shape) and terms.dtype in (
-                None,
-                dtype_name(result),
-            ):
-                fill_whole(terms, result, threads)
-            else:
-                fill_part(terms, result, rows, columns, threads)
-    return result
-
-
-def score_pairs(comparison: Comparison, pairs: IntArray) -> Any:
-    """LLRs of a list of (profile, test), without the matrix."""
-    result = empty((len(pairs), 1), comparison.dtype, comparison.reference)[:, 0]
-    if len(pairs) == 0:
-        return result
-    with one_blas_thread():
-        for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
-            rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
-            evaluate = evaluate_pairs(terms, len(here))
-            for start in range(0, len(here), PAIR_CHUNK):
-                some = slice(start, start + PAIR_CHUNK)
-                target = some if len(here) == len(pairs) else like(here[some], result)
-                scores = evaluate(like(rows[some], result), like(columns[some], result))
-                result[target] = (
-                    scores if isinstance(scores, float) else cast(scores, dtype_name(result))
-                )
-    return result
-
-
-def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArray]:
-    """(tests, top) numbers and LLRs of the best profiles, holding one band of the matrix at a time."""
-    n_tests = comparison.shape[1]
-    numbers: IntArray = np.empty((n_tests, 0), dtype=np.int64)
-    scores: FloatArray = np.empty((n_tests, 0))
-    for rows, columns, terms in comparison.parts():
-        for here, best in _bands(comparison, rows, len(columns), terms, top):
-            if len(columns) == n_tests and not numbers.shape[1]:
-                numbers, scores = here, best  # the first of all tests
-                continue
-            if numbers.shape[1] < top:
-                more = ((0, 0), (0, top - numbers.shape[1]))
-                numbers = np.pad(numbers, more, constant_values=-1)
-                scores = np.pad(scores, more, constant_values=-np.inf)
-            numbers[columns], scores[columns] = merge_best(
-                numbers[columns], scores[columns], here, best, top
-            )
-    return numbers, scores.astype(comparison.dtype)
-
-
-def fill_whole(terms: Terms, result: AnyArray, threads: int | None) -> None:
-    """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
-    if is_torch(result) and result.is_cuda and result.is_contiguous():
-        from .cuda import JointScorer, fits
-
-        if fits(terms):
-            JointScorer(terms).fill(result)
-            return
-    fill_matrix(terms, result, threads)
-
-
-def fill_part(
-    terms: Terms, result: AnyArray, rows: IntArray, columns: IntArray, threads: int | None
-) -> None:
-    """Write some rows and columns of a matrix, a band at a time."""
-    step = max(1, SCATTER_ELEMENTS // len(columns))
-    for start in range(0, len(rows), step):
-        some = slice(start, min(start + step, len(rows)))
-        band = empty(
-            (some.stop - some.start, len(columns)), terms.dtype or dtype_name(result), result
-        )
-        fill_whole(_rows_of(terms, some), band, threads)
-        where = like(rows[some][:, None], result), like(columns[None, :], result)
-        result[where] = cast(band, dtype_name(result))
-
-
-def _rows_of(terms: Terms, rows: slice) -> Terms:
-    def cut(factors: tuple[Factors, ...]) -> tuple[Factors, ...]:
-        return tuple(
-            f if f.left is None else Factors(f.left[rows], f.right, f.log_weight) for f in factors
-        )
-
-    return Terms(cut(terms.numerator), cut(terms.denominator))
 
 
 def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, FloatArray]:
@@ -324,34 +376,6 @@ def best_of(scores: AnyArray, numbers: IntArray, top: int) -> tuple[IntArray, Fl
     return numbers[np.take_along_axis(some, order, axis=1)], np.take_along_axis(
         values, order, axis=1
     )
-
-
-def _bands(
-    comparison: Comparison, rows: IntArray, n_columns: int, terms: Terms, top: int
-) -> Iterator[tuple[IntArray, FloatArray]]:
-    """The best of every band of rows; of all rows at once where the fused kernel fits."""
-    if on_cuda(comparison.reference):
-        fused = _fused_best(terms, min(top, len(rows)))
-        if fused is not None:
-            yield rows[fused[0]], fused[1]
-            return
-    step = max(top, SCATTER_ELEMENTS // n_columns)
-    for start in range(0, len(rows), step):
-        some = slice(start, min(start + step, len(rows)))
-        dtype = terms.dtype or comparison.dtype
-        band = empty((some.stop - some.start, n_columns), dtype, comparison.reference)
-        fill_matrix(_rows_of(terms, some), band)
-        yield best_of(band, rows[some], min(top, band.shape[0]))
-
-
-def _fused_best(terms: Terms, top: int) -> tuple[IntArray, FloatArray] | None:
-    """The best rows by the fused kernel, where it fits."""
-    from .cuda import best_rows, fits
-
-    if not fits(terms):
-        return None
-    numbers, scores = best_rows(terms, top)
-    return numbers.cpu().numpy(), scores.cpu().numpy()
 
 
 def best_in_bands(
