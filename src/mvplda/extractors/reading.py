@@ -12,8 +12,8 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._optional import need
-from ...exceptions import AudioError, ParameterError
+from .._optional import need
+from ..exceptions import AudioError, ParameterError
 
 Samples = NDArray[np.float32]
 

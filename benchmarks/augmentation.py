@@ -6,23 +6,20 @@ drawn from the generator that is given: the same generator gives the same sample
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..._optional import need
-from ..._typing import FloatArray
-from ...exceptions import DataError, ParameterError
-from ..settings import Count, Rule, Settings, Tagged, between
+from mvplda._optional import need
+from mvplda._typing import FloatArray
+from mvplda.exceptions import DataError, ParameterError
 
 Wave = NDArray[np.float64]
-Range = Annotated[
-    tuple[float, float], Rule(lambda ends: ends[0] <= ends[1], "is a range (low, high)")
-]
-Above = Annotated[Range, Rule(lambda ends: ends[0] > 0, "is a range above 0")]
+Range = tuple[float, float]
+Above = tuple[float, float]
 NoiseKind = Literal["white", "pink", "babble"]
 
 _DECAY_60_DB = float(np.log(1000.0))
@@ -37,16 +34,10 @@ class Around:
 
 
 @dataclass(frozen=True)
-class Step(Tagged):
+class Step:
     """One thing that is done, with a probability; ranges are drawn from uniformly."""
 
-    probability: Annotated[float, between(0, 1)] = 1.0
-
-    tag: ClassVar[str] = "step"
-
-    @classmethod
-    def registered(cls) -> Mapping[str, type[Step]]:
-        return STEPS
+    probability: float = 1.0
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         raise NotImplementedError
@@ -57,8 +48,6 @@ class Speed(Step):
     """Play faster (above 1) or slower: tempo and pitch change together, as between voices."""
 
     factor: Above = (0.9, 1.1)
-
-    kind: ClassVar[str] = "speed"
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         factor = rng.uniform(*self.factor)
@@ -75,10 +64,8 @@ class Noise(Step):
     """
 
     snr_db: Range = (5.0, 20.0)
-    kinds: Annotated[tuple[NoiseKind, ...], Rule(bool, "has at least one kind")] = ("white", "pink")
-    voices: Count = 5
-
-    kind: ClassVar[str] = "noise"
+    kinds: tuple[NoiseKind, ...] = ("white", "pink")
+    voices: int = 5
 
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         kind = self.kinds[rng.integers(len(self.kinds))]
@@ -101,8 +88,6 @@ class Room(Step):
     t60_s: Above = (0.1, 0.6)
     direct_db: Range = (0.0, 12.0)
 
-    kind: ClassVar[str] = "room"
-
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         response = room_response(
             rng.uniform(*self.t60_s), rng.uniform(*self.direct_db), around.rate, rng
@@ -124,8 +109,6 @@ class Channel(Step):
     high_hz: Range = (3400.0, 8000.0)
     slope: int = 2
 
-    kind: ClassVar[str] = "channel"
-
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         # Padded, for a filter in the frequency domain joins the end to the start.
         size = _fast_size(len(samples) + around.rate // 20)
@@ -145,32 +128,15 @@ class Gain(Step):
 
     gain_db: Range = (-6.0, 6.0)
 
-    kind: ClassVar[str] = "gain"
-
     def apply(self, samples: Wave, rng: np.random.Generator, around: Around) -> Wave:
         return np.asarray(samples * 10 ** (rng.uniform(*self.gain_db) / 20))
 
 
-STEPS: Mapping[str, type[Step]] = {step.kind: step for step in (Speed, Noise, Room, Channel, Gain)}
-
-
 @dataclass(frozen=True)
-class Recipe(Settings):
-    """Steps, one after the other.
-
-    Examples
-    --------
-    >>> recipe = Recipe((Speed(0.5), Noise(snr_db=(0, 10))))
-    >>> Recipe.from_dict(recipe.to_dict()) == recipe
-    True
-    """
+class Recipe:
+    """Steps, one after the other."""
 
     steps: tuple[Step, ...] = ()
-
-    @classmethod
-    def usual(cls) -> Self:
-        """Each of speed, room, noise and channel in part of the utterances."""
-        return cls((Speed(0.5), Room(0.4), Noise(0.6), Channel(0.3)))
 
 
 def augment(

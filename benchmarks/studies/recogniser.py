@@ -1,6 +1,6 @@
 """Does it help the speaker question that a recogniser hears the phrase of the test?
 
-``python -m benchmarks.recogniser DATA [-o results/recogniser]``. DATA holds audiomnist_campplus.npz,
+``python -m benchmarks.studies.recogniser DATA [-o results/recogniser]``. DATA holds audiomnist_campplus.npz,
 audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which 40 train and 20 evaluate.
 The voice is CAM++, modelled with speaker, phrase and their interaction under the isotropic prior; the recogniser is a
 model of the phrase on vectors of a network for words, `recognise`, and again with all but a few of their principal
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.backends import read
 from benchmarks.report import study_command
+from benchmarks.studies.audiomnist import read
 from mvplda import Bundle, MultiviewPLDA, Recognised
 from mvplda.metrics import evaluate
 from mvplda.metrics.evaluation import markdown_rows

@@ -1,6 +1,6 @@
 """What a countermeasure is worth: vocoded copies of the targets' own speech as attacks, and a simple detector.
 
-``python -m benchmarks.spoofing DATA [-o results/spoofing] [--work FOLDER]``. DATA holds audiomnist/,
+``python -m benchmarks.studies.spoofing DATA [-o results/spoofing] [--work FOLDER]``. DATA holds audiomnist/,
 audiomnist_campplus.npz, audiomnist_embeddings.npz and audiomnist_jvectors.npz: spoken digits of 60 speakers, of which
 40 train and 20 evaluate. The attacks keep the voice and the word, for they are made of recordings of the target: the
 phase of the spectrogram is thrown away and guessed again (Griffin and Lim), or a filter of linear prediction is
@@ -23,9 +23,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.backends import read
 from benchmarks.clips import Clips, Key, split, vectors_of
 from benchmarks.report import study_command
+from benchmarks.studies.audiomnist import read
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.calibration import LinearCalibrator
 from mvplda.metrics import eer, evaluate

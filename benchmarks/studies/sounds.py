@@ -1,12 +1,12 @@
 # ruff: noqa: RUF001 - Russian sentences are written in their own letters
 """Vectors for two studies: synthetic voices in several languages, and spoken digits in new places.
 
-``python -m benchmarks.sounds languages -o voices.npz`` lets espeak-ng's voices say sentences in five languages: 120
-synthetic speakers, each of them in every language, every sentence with its own pitch, rate, microphone, room and
-noise; labels lie beside the vectors. ``python -m benchmarks.sounds places AUDIOMNIST -o places/`` sends AudioMNIST's
-clips through telephones, codecs, rooms and noise, a file of vectors a place, and makes those that are not there;
-codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get campplus-signed``); the
-files are for ``mvplda study languages`` and ``python -m benchmarks.new_places``.
+``python -m benchmarks.studies.sounds languages -o voices.npz`` lets espeak-ng's voices say sentences in five
+languages: 120 synthetic speakers, each of them in every language, every sentence with its own pitch, rate,
+microphone, room and noise; labels lie beside the vectors. ``python -m benchmarks.studies.sounds places AUDIOMNIST -o
+places/`` sends AudioMNIST's clips through telephones, codecs, rooms and noise, a file of vectors a place, and makes
+those that are not there; codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get
+campplus-signed``); the files are for ``mvplda study languages`` and ``python -m benchmarks.new_places``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ import numpy as np
 from mvplda import load_extractor
 from mvplda._optional import need
 from mvplda.speech.corpora.synthetic import (
-    SESSION,
     SNR_DB,
     VARIANTS,
     VOLUME,
@@ -39,9 +38,17 @@ from mvplda.speech.corpora.synthetic import (
     draw_speaker,
     people,
 )
-from mvplda.speech.features.augmentation import Channel, Noise, Recipe, Room, augment
+
+from ..augmentation import Channel, Noise, Recipe, Room, Speed, augment
 
 RATE = 16000
+SESSION = Recipe(
+    (
+        Speed(factor=(0.98, 1.02)),
+        Channel(gain_db=(-7, 7), low_hz=(40, 250), high_hz=(3800, 7600)),
+        Room(0.8, t60_s=(0.1, 0.5), direct_db=(0, 12)),
+    )
+)
 LANGUAGES = {
     "en-us": (
         "the train to the coast leaves at seven in the morning",

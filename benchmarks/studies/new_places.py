@@ -1,9 +1,10 @@
 """A model moves to a new place with recordings that nobody labelled: what helps, and after how many minutes.
 
-``python -m benchmarks.new_places PLACES [-o results/places] [--workers N]``. PLACES holds what ``python -m
-benchmarks.sounds places`` made: AudioMNIST's digits as they are ("clean") and through telephones, codecs, rooms and
-noise. 25 speakers train where it is clean; 15 others give recordings of the new place, of which some minutes are drawn;
-20 others are enrolled and tested there, 3 and 2 repetitions of a digit. All minutes are of sound, at 0.64 s a clip.
+``python -m benchmarks.studies.new_places PLACES [-o results/places] [--workers N]``. PLACES holds what ``python -m
+benchmarks.studies.sounds places`` made: AudioMNIST's digits as they are ("clean") and through telephones, codecs,
+rooms and noise. 25 speakers train where it is clean; 15 others give recordings of the new place, of which some
+minutes are drawn; 20 others are enrolled and tested there, 3 and 2 repetitions of a digit. All minutes are of sound,
+at 0.64 s a clip.
 """
 
 from __future__ import annotations
