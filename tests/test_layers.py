@@ -27,7 +27,6 @@ LAYERS = (
     ("training",),
     ("io",),
     ("distributed",),
-    ("speech.settings", "speech.features", "speech.corpora", "speech.networks"),
     ("extractors",),
     ("report",),
     ("speech",),
