@@ -1,7 +1,7 @@
 """The tables of the documents, made of results/: ``python -m benchmarks tables``.
 
-A document holds ``<!-- table NAME -->``, a table, and ``<!-- end of table -->``; what stands between is replaced. NAME is
-one of `TABLES`, or a file of results/ that is a table itself.
+A document holds ``<!-- table NAME -->``, a table, and ``<!-- end of table -->``; what stands between is replaced. NAME
+is one of `TABLES`, or a file of results/ that is a table itself.
 """
 
 from __future__ import annotations
