@@ -106,7 +106,7 @@ def train(
         if model == COMMITTEE:
             # Few people are told of by the card, once.
             warnings.simplefilter("ignore", MvpldaWarning)
-        bundle.fit(vectors, columns)
+        bundle.fit(vectors, columns or None)
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
     bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
     if folds:
