@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
@@ -259,6 +260,16 @@ class Bundle(Persistent, BaseEstimator):
         """Profiles of sums of `evidence`, as the scorer's."""
         made: Profiles = self._scorer().profiles(y, weights, owner, ids, labels)
         return made
+
+    def deployed(self, profiles: Profiles) -> Bundle:
+        """The bundle for the domain of what is enrolled: the profiles stay valid, and tell its scorer where it is."""
+        scorer = self.fitted_scorer
+        there = scorer.deployed(profiles)
+        if there is scorer:
+            return self
+        bundle = copy(self)
+        bundle.scorer = there
+        return bundle
 
     def log_likelihoods(
         self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any

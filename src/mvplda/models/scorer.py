@@ -247,6 +247,10 @@ class BaseScorer(Persistent):
         base = self.forms().base
         return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
 
+    def deployed(self, profiles: Profiles) -> Self:
+        """The scorer for the domain of what is enrolled; itself, where it has no domain."""
+        return self
+
     # -- answers -------------------------------------------------------------------
 
     def llr(
