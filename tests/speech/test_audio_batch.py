@@ -326,7 +326,7 @@ def test_few_utterances_start_no_process(corpus: Any, monkeypatch: pytest.Monkey
 
 
 SLOW = """
-import sys, time
+import signal, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -340,6 +340,7 @@ class Slow(Step):
         time.sleep(0.2)
         return samples
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever was inherited, as from nohup
 extract.JOB = 2
 path = Path(sys.argv[1])
 extract_features(range(200), [path] * 200, workers=2, verbose=True, cache=path.parent / "cache",
