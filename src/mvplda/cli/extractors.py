@@ -14,11 +14,11 @@ from . import Number
 
 if TYPE_CHECKING:
     from ..extractors import Quality, SoundExtractor
-    from ..speech.features.reading import Clip
+    from ..extractors.reading import Clip
 
 EXTRACTOR_HELP = (
     "Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, resemblyzer, words), an "
-    "ONNX file, or a network of `mvplda jvector train`. Several stand side by side in one vector."
+    "ONNX file, such as `mvplda network` writes. Several stand side by side in one vector."
 )
 
 
@@ -237,10 +237,9 @@ def _listed(sources: Sequence[str]) -> dict[str, Clip]:
     import numpy as np
 
     from ..exceptions import DataError
+    from ..extractors.reading import Clip
     from ..extractors.sound import SUFFIXES, container
-    from ..speech.corpora.folder import SOUND, sound_files, without_suffix
-    from ..speech.features.reading import Clip
-    from .speech import _listed as listed
+    from ..speech.corpora.folder import SOUND, listed_sound, sound_files, without_suffix
 
     found: dict[str, Clip] = {}
     others = []
@@ -267,9 +266,7 @@ def _listed(sources: Sequence[str]) -> dict[str, Clip]:
             )
         found |= part
     if others:
-        rest = listed(others)
-        if rest.features is not None:
-            raise click.UsageError("frames are for mvplda jvector extract: give recordings")
+        rest = listed_sound(others)
         found |= dict(zip(rest.ids, rest.clips, strict=True))
     return found
 

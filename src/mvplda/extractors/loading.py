@@ -11,7 +11,6 @@ from ..exceptions import FileFormatError
 from .extractor import JOINED, JointExtractor, SoundExtractor
 from .frontends import cached_file
 from .network import OnnxExtractor
-from .own import OwnExtractor
 from .weights import NAMES, gpu_in_torch
 
 
@@ -25,8 +24,8 @@ def load_extractor(
 
     Parameters
     ----------
-    path : an ONNX file of a family that is known or with a recipe beside it; a network of
-        ``mvplda jvector train``; or a name that ``mvplda extractor get`` fetched: campplus, resemblyzer, words.
+    path : an ONNX file of a family that is known or with a recipe beside it, such as ``mvplda network`` and
+        ``mvplda experiment`` write; or a name that ``mvplda extractor get`` fetched: campplus, resemblyzer, words.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers
     threads : of onnxruntime
@@ -55,11 +54,9 @@ def load_extractor(
         place = (recipes or found)[0]
     if not place.is_file():
         raise FileNotFoundError(
-            f"there is no extractor {str(path)!r}: expected a file (.onnx, or .safetensors of mvplda jvector train) or "
+            f"there is no extractor {str(path)!r}: expected an .onnx file or "
             f"one of {', '.join(NAMES)}"
         )
-    if place.suffix == ".safetensors":
-        return OwnExtractor(place)
     extractor = OnnxExtractor(place, threads=threads)
     if not extractor.waits_s:
         _to_torch(extractor)

@@ -6,7 +6,9 @@ encoder of Wan et al., arXiv 1710.10467.
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +18,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from ..exceptions import FileFormatError
-from ..speech.networks.extractor import graph_of
 
 Tensor = torch.Tensor
 
@@ -232,3 +233,35 @@ def _activated(channels: int) -> nn.Sequential:
 
 def _named(**parts: nn.Module) -> nn.Sequential:
     return nn.Sequential(OrderedDict(parts))
+
+
+def graph_of(
+    network: nn.Module, inputs: Mapping[str, Tensor], output: str, shapes: Any, opset: int = 18
+) -> bytes:
+    """A network as an ONNX graph, from inputs to try it on; nothing in it tells of the machine that made it."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporter warns of its own deprecations
+            program = torch.onnx.export(
+                network,
+                tuple(inputs.values()),
+                dynamo=True,
+                opset_version=opset,
+                input_names=list(inputs),
+                output_names=[output],
+                dynamic_shapes=shapes,
+                verbose=False,
+            )
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+    assert program is not None
+    model = program.model_proto
+    nodes = [*model.graph.node, *(node for part in model.functions for node in part.node)]
+    for node in nodes:
+        del node.metadata_props[:]  # lines of Python, with the paths of their files
+    return bytes(model.SerializeToString())

@@ -20,7 +20,7 @@ from .._optional import need
 from ..exceptions import AudioError, DataError
 
 if TYPE_CHECKING:
-    from ..speech.features.reading import Clip
+    from .reading import Clip
 
 Sound = NDArray[np.float32]
 File = str | os.PathLike[str] | bytes
@@ -79,7 +79,7 @@ def read_sound(
     AudioError
         The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
     """
-    from ..speech.features.reading import SoundReader, sound_name
+    from .reading import SoundReader, sound_name
 
     if isinstance(source, (bytearray, memoryview)):
         source = bytes(source)
@@ -117,7 +117,7 @@ def segments(
     rate : samples a second of what comes
     source_rate : of an array
     """
-    from ..speech.features.reading import Clip, SoundReader, read_audio
+    from .reading import Clip, SoundReader, read_audio
 
     if isinstance(source, Clip) and source.stretch != (0, None, None):
         yield from _parts(read_audio(source, rate), rate, longest_s)
@@ -221,7 +221,7 @@ def _streamed(blocks: Iterator[Sound], longest: int) -> Iterator[Sound]:
 
 
 def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> Sound:
-    from ..speech.features.reading import unusable
+    from .reading import unusable
 
     array = np.asarray(samples)
     if source_rate is None:
@@ -252,7 +252,7 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
 
 def _decoded(source: File, rate: int) -> Iterator[Sound]:
     """Blocks of one channel at the rate, by PyAV where it is installed, else by ffmpeg where that is."""
-    from ..speech.features.reading import sound_name, unusable
+    from .reading import sound_name, unusable
 
     what, kind = str(sound_name(source)), container(source)
     cut = {"matroska": _cut_matroska, "mp4": _cut_mp4}.get(kind)
