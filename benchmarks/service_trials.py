@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from sklearn.pipeline import Pipeline
 
 from mvplda import Bundle, MultiviewPLDA
-from mvplda.metrics.catalogue import jackknife_interval, unmet
+from mvplda.metrics.jackknife import jackknife_interval, unmet
 from mvplda.models.experts import weigh_experts
 from mvplda.preprocessing import LengthNormalisation, Reduction
 from mvplda.serve.decisions import KINDS, odds

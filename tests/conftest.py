@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from hypothesis import HealthCheck, settings  # noqa: E402
 # programs that make golden numbers: they run by hand, and never while tests are collected
 collect_ignore = ["golden"]
 
+BEFORE = pytest.StashKey[dict[str, str]]()
+
 settings.register_profile(
     "mvplda",
     deadline=None,
@@ -29,6 +32,36 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("mvplda")
+
+
+PACKAGE = Path(__file__).parents[1] / "src" / "mvplda"
+
+
+def fingerprints() -> dict[str, str]:
+    """What every file of the package holds, caches of Python aside."""
+    return {
+        str(path.relative_to(PACKAGE)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    session.config.stash[BEFORE] = fingerprints()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run of the tests leaves the package as it was: golden numbers are never made by what they check."""
+    if hasattr(session.config, "workerinput"):
+        return
+    before = session.config.stash[BEFORE]
+    after = fingerprints()
+    changed = sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
+    if changed:
+        print(f"\nthe tests changed files of the package: {', '.join(changed)}", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ LAYERS = (
     ("scoring",),
     ("metrics",),
     ("calibration",),
+    ("decisions",),
     ("models",),
     ("normalisation", "adaptation", "preprocessing", "toy"),
     ("bundle",),

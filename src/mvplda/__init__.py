@@ -62,7 +62,6 @@ __all__ = [
     "UnknownExtractorWarning",
     "UnlabelledWarning",
     "__version__",
-    "fine_tune",
     "load",
     "load_extractor",
     "make_committee",
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.durations import DurationNoise
     from .models.experts import Committee
-    from .models.finetuning import fine_tune
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
@@ -94,7 +92,6 @@ __getattr__, __dir__ = import_late(
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.durations": ("DurationNoise",),
         "models.experts": ("Committee",),
-        "models.finetuning": ("fine_tune",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),

@@ -10,25 +10,27 @@ from typing import Any
 from .exceptions import MissingExtraError
 
 EXTRAS = {
+    "av": "audio",
     "cryptography": "serve",
-    "dask": "dask",
-    "distributed": "dask",
-    "espeakng_loader": "synthetic",
+    "dask": "scale",
+    "distributed": "scale",
+    "espeakng_loader": "train",
     "fastapi": "serve",
-    "h5py": "hdf5",
+    "h5py": "scale",
     "kaldi_native_fbank": "audio",
     "PIL": "plot",
     "matplotlib": "plot",
-    "onnx": "onnx",
-    "onnxruntime": "extractors",
-    "onnxscript": "onnx",
-    "psycopg": "postgres",
-    "pyarrow": "parquet",
+    "onnx": "train",
+    "onnxruntime": "audio",
+    "onnxscript": "train",
+    "psycopg": "serve",
+    "pyarrow": "scale",
+    "pydantic_settings": "serve",
     "python_multipart": "serve",
     "soundfile": "audio",
     "soxr": "audio",
     "sqlalchemy": "serve",
-    "torch": "torch",
+    "torch": "train",
     "uvicorn": "serve",
 }
 
@@ -40,7 +42,8 @@ def need(module: str) -> Any:
     except ImportError as error:
         extra = EXTRAS[module.partition(".")[0]]
         raise MissingExtraError(
-            f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]'",
+            f"{module} is not installed, which this needs: pip install 'mvplda[{extra}]', "
+            f"or '.[{extra}]' in a copy of the sources",
             name=module,
         ) from error
 

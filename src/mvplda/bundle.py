@@ -18,10 +18,17 @@ from sklearn.utils.validation import check_is_fitted
 from ._typing import Array
 from .adaptation import Weight, adapted, recentred
 from .backend import is_torch, like, to_host
-from .calibration import Calibrator, QualityCalibrator
+from .calibration import (
+    Answer,
+    Calibrator,
+    HypothesisCalibrator,
+    QualityCalibrator,
+    question_key,
+)
+from .decisions import OperatingPoint
 from .exceptions import DataError, OtherQuestionWarning, ParameterError
 from .kinds import name_kinds
-from .labels import as_array, encode_labels
+from .labels import as_array, base_columns, encode_labels
 from .models.baselines import CosineScorer
 from .models.durations import DurationNoise
 from .models.experts import Committee
@@ -31,7 +38,14 @@ from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import RectifiedRoot, Step, standard_chain, unit_chain
 from .scoring.profiles import Profiles, SideLike
-from .scoring.question import Hypothesis, Question, Recognised, make_question
+from .scoring.question import (
+    Hypothesis,
+    Question,
+    Ratio,
+    Recognised,
+    make_question,
+    possible_hypotheses,
+)
 
 
 class Bundle(Persistent, BaseEstimator):
@@ -55,6 +69,12 @@ class Bundle(Persistent, BaseEstimator):
         Name of what made the vectors; others are refused by `check_extractor`.
     durations : DurationNoise or None
         How the noise of a vector falls with the seconds of speech behind it; `fit` with seconds chooses it.
+    calibrations : dict of {question key: HypothesisCalibrator} or None
+        By `question_key`: what `answer` calibrates log-likelihoods of hypotheses with.
+    points : dict of {question key: list of OperatingPoint} or None
+        Thresholds that were measured on held-out people, the default first.
+    card : dict or None
+        What is to be known of the model, in plain values.
 
     Examples
     --------
@@ -81,6 +101,9 @@ class Bundle(Persistent, BaseEstimator):
         questions: Sequence[Question | Mapping[str, Any]] | None = None,
         extractor: str | None = None,
         durations: DurationNoise | None = None,
+        calibrations: Mapping[str, HypothesisCalibrator] | None = None,
+        points: Mapping[str, Sequence[OperatingPoint]] | None = None,
+        card: Mapping[str, Any] | None = None,
     ) -> None:
         self.preprocessing = preprocessing
         self.scorer = scorer
@@ -89,6 +112,9 @@ class Bundle(Persistent, BaseEstimator):
         self.questions = questions
         self.extractor = extractor
         self.durations = durations
+        self.calibrations = calibrations
+        self.points = points
+        self.card = card
 
     def fit(self, X: ArrayLike, y: Any = None, *, seconds: ArrayLike | None = None) -> Self:
         """Fit the preprocessing, then the scorer to what comes out of it.
@@ -317,6 +343,54 @@ class Bundle(Persistent, BaseEstimator):
             spoofs.with_spoofs(np.asarray(result).reshape(scores.shape[:-1]), shape, listed)
         )
 
+    def answer(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | Mapping[str, Any] | None = None,
+        pairs: ArrayLike | None = None,
+    ) -> Answer:
+        """The answer to a question about all pairs (profiles, tests), or about a list of trials.
+
+        Log-likelihoods of hypotheses, the ratio and posteriors, all calibrated where the bundle has a calibration for
+        this question; `Answer.calibrated` is False where it has none.
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single raw vectors
+        question : a `Question`, or the keyword arguments that make one; None: the same in every view?
+        pairs : (n, 2) row of a profile and row of a test; None: all
+        """
+        question = make_question(question, {})
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)
+        listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+        logs, ratio = _log_likelihoods(self.fitted_scorer, profiles, tests, question, listed)
+        key = question_key(question, base_columns(tuple(ratio.views)))
+        calibrator = (self.calibrations or {}).get(key)
+        if calibrator is not None:
+            logs = calibrator.transform(logs)
+        logs = {h: logs[h] for h in ratio.hypotheses}
+        above = [logs[h] + weight for h, weight in ratio.numerator.items()]
+        below = [logs[h] + weight for h, weight in ratio.denominator.items()]
+        llr = np.logaddexp.reduce(above, axis=0) - np.logaddexp.reduce(below, axis=0)
+        llr = question.with_spoofs(llr, (len(profiles), len(tests)), listed)
+        # Posteriors at even odds, so that they are those of the LLR.
+        weights = {
+            h: float(np.exp(w)) / 2 for h, w in (ratio.numerator | ratio.denominator).items()
+        }
+        return Answer(logs, np.asarray(llr), question, key, calibrator is not None, weights)
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The base views that hypotheses are made of; a scorer that has none compares ``speaker``."""
+        return _views_of(self.fitted_scorer)
+
+    def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
+        """The points that were measured for a question; none where nothing was."""
+        key = question_key(question or Question(), self.views)
+        return list((self.points or {}).get(key, ()))
+
     def _check_meant(self, options: Mapping[str, Any]) -> None:
         """Warn where a committee's own calibration, which it learns for views that are known, is asked otherwise."""
         own = getattr(self.fitted_scorer, "calibrator_", None)
@@ -360,6 +434,14 @@ class Bundle(Persistent, BaseEstimator):
         }
         if self.durations is not None:
             values["durations"] = asdict(self.durations)
+        values["calibrations"] = {
+            key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
+            for key, one in (self.calibrations or {}).items()
+        }
+        values["points"] = {
+            key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
+        }
+        values["card"] = dict(self.card or {})
         return arrays, values
 
     @classmethod
@@ -381,13 +463,23 @@ class Bundle(Persistent, BaseEstimator):
         bundle = cls(
             pipeline, questions=values["questions"], extractor=values["extractor"], **parts
         )
+        bundle.calibrations = {
+            key: get_part(arrays, f"calibrations/{key}", about, HypothesisCalibrator)
+            for key, about in values.get("calibrations", {}).items()
+        }
+        bundle.points = {
+            key: [OperatingPoint(**point) for point in some]
+            for key, some in values.get("points", {}).items()
+        }
+        bundle.card = values.get("card", {})
         if bundle.normaliser is not None:
             bundle.normaliser.scorer_ = bundle.scorer
         bundle.check()
         return bundle
 
     def bare(self) -> Persistent:
-        return self if self.detail() or self.durations is not None else self._scorer()
+        around = self.detail() or self.durations is not None or self.calibrations or self.points
+        return self if around else self._scorer()
 
     def detail(self) -> str:
         before = f"takes vectors after {', '.join(self._steps())}" if self._steps() else ""
@@ -450,6 +542,12 @@ class Bundle(Persistent, BaseEstimator):
             "calibrator": None if self.calibrator is None else type(self.calibrator).__name__,
             "questions": [question.to_dict() for question in self._questions()],
             "extractor": self.extractor,
+            "calibrations": {key: one.describe() for key, one in (self.calibrations or {}).items()},
+            "points": {
+                key: [point.to_dict() for point in some]
+                for key, some in (self.points or {}).items()
+            },
+            "card": dict(self.card or {}),
             **({} if self.durations is None else {"durations": asdict(self.durations)}),
         }
         return {"bundle": around, **scorer.describe()}
@@ -530,6 +628,39 @@ class Bundle(Persistent, BaseEstimator):
                     f"side[{name!r}] does not broadcast to the trials {shape}: {error}"
                 ) from error
         return {"side": flat}
+
+
+def _views_of(scorer: BaseScorer) -> tuple[str, ...]:
+    views = getattr(scorer, "views_", None) or getattr(scorer, "models_", None) or ("speaker",)
+    return base_columns(tuple(views))
+
+
+def _log_likelihoods(
+    scorer: Any, enrol: Profiles, test: Profiles, question: Question, pairs: Any
+) -> tuple[dict[Hypothesis, Array], Ratio]:
+    """Log-likelihoods of all hypotheses relative to "nothing is shared", and the ratio that is asked for."""
+    views = _views_of(scorer)
+    labelled = [v for v in test.labels if v in enrol.labels or v in question.known_views]
+    ratio = question.ratio(dict.fromkeys(views, 0), labelled)
+    facts = [v for v in labelled if question.same is None or v not in question.same]
+    free = tuple(view for view in views if view not in facts)
+    every = possible_hypotheses(free, {})
+
+    def ask(**asked: Any) -> Array:
+        if pairs is None:
+            return np.asarray(scorer.llr(enrol, test, dtype=np.float64, **asked))
+        return np.asarray(scorer.llr_trials(enrol, test, pairs, dtype=np.float64, **asked))
+
+    if not isinstance(scorer, (MultiviewPLDA, Committee)):
+        if getattr(scorer, "models_", None):
+            alone = {view: ask(same=view) for view in free}
+            return {h: sum((alone[v] for v in h), 0 * alone[free[0]]) for h in every}, ratio
+        score = ask()
+        return {h: score if h == free else np.zeros_like(score) for h in every}, ratio
+    asked: dict[str, Any] = {"known": question.known, "recognised": question.recognised}
+    gaps = {h: ask(same=free, priors={free: 1.0, h: 1.0}, **asked) for h in every if h != free}
+    logs = {h: gaps[()] - gap for h, gap in gaps.items()}
+    return {free: gaps[()], **logs}, ratio
 
 
 def _in_parts(options: Mapping[str, Any]) -> dict[str, Any]:

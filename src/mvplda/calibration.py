@@ -9,7 +9,8 @@ trials that are not those of the evaluation.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,10 +32,19 @@ from .exceptions import (
     SeparableScoresWarning,
 )
 from .kinds import NONTARGETS, SPELLINGS, TARGETS
-from .labels import encode_labels
+from .labels import as_array, encode_labels
 from .persistence import Persistent
+from .scoring.question import Hypothesis, Question
 
-__all__ = ["KindCalibrator", "LinearCalibrator", "PAVCalibrator", "QualityCalibrator"]
+__all__ = [
+    "Answer",
+    "HypothesisCalibrator",
+    "KindCalibrator",
+    "LinearCalibrator",
+    "PAVCalibrator",
+    "QualityCalibrator",
+    "question_key",
+]
 
 
 class Calibrator(Persistent, BaseEstimator):
@@ -636,3 +646,301 @@ def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, l
     if not np.isfinite(array).all():
         raise DataError("the side information holds NaN or infinity")
     return array, list(wanted)
+
+
+TOGETHER = "together"
+"""Names the factor of what is known of several views at once, beyond what is known of each."""
+
+FACTOR_DEVIATION = 0.5
+CONSTANT_DEVIATION = 1.0
+SCALE_DEVIATION = 3.0
+"""The prior of a `HypothesisCalibrator`: how far factors lie from 1 and constants from 0, relative to a scale that
+all have in common, and how far the logarithm of that scale lies from 0."""
+
+
+class HypothesisCalibrator(Persistent, BaseEstimator):
+    """Calibrates the log-likelihoods of hypotheses, so that ratios and posteriors come from the same numbers.
+
+    A hypothesis h is the set of views that two sides share. With L(h) its log-likelihood relative to "nothing is
+    shared", L(v) that of the view v alone, and n hypotheses,
+
+        C(h) = sum over v in h of f_v L(v)  +  f_together (L(h) - sum over v in h of L(v))  +  c_h
+        calibrated(h) = log((1 - doubt) exp C(h) / sum exp C  +  doubt / n)
+
+    The factors f are at least 0. The doubt limits what any trial can claim: however many trials there are, few
+    speakers cannot show that an error is rarer than about one in as many trials as there are speakers.
+
+    All are learnt by multinomial logistic regression on trials of people who were held out. Each hypothesis weighs
+    the same, however many trials it has. Few speakers leave factors near 1 and constants near 0.
+
+    Parameters
+    ----------
+    strength : float
+        Of the prior on factors and constants: it weighs as many speakers.
+
+    Attributes
+    ----------
+    factors_ : dict of {view or "together": factor}
+    constants_ : dict of {"speaker+phrase", "speaker", ...: constant}; "nothing" has 0
+    doubt_ : float, probability that the model tells nothing about a trial
+    n_speakers_ : int, speakers whose trials were used
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.calibration import HypothesisCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> same = np.arange(4000) % 2 == 0
+    >>> llr = rng.normal(np.where(same, 2.0, -2.0), 2.0)                # calibrated
+    >>> logs = {("speaker",): 3 * llr, (): np.zeros(4000)}              # three times too large
+    >>> truth = np.where(same, 0, 1)
+    >>> calibrator = HypothesisCalibrator().fit(logs, truth, speakers=np.arange(4000) // 4)
+    >>> round(calibrator.factors_["speaker"], 2)
+    0.34
+    """
+
+    KIND: ClassVar[str] = "calibrator"
+    FITTED: ClassVar[tuple[str, ...]] = ("factors_", "constants_", "doubt_", "n_speakers_")
+
+    factors_: dict[str, float]
+    constants_: dict[str, float]
+    doubt_: float
+    n_speakers_: int
+
+    def __init__(self, strength: float = 1.0) -> None:
+        self.strength = strength
+
+    def fit(
+        self,
+        logs: Mapping[Hypothesis, Any],
+        truth: Any,
+        *,
+        speakers: Any,
+        corpora: Any = None,
+    ) -> Self:
+        """Fit to trials of people who were held out.
+
+        Parameters
+        ----------
+        logs : {hypothesis: (n,) log-likelihoods}, the first shares all views
+        truth : (n,) place of the true hypothesis of every trial among the keys of `logs`
+        speakers : (n,) speaker of every trial's enrolment
+        corpora : (n,) where every trial comes from: all corpora then weigh the same. None: one corpus
+        """
+        if not self.strength > 0:
+            raise ParameterError(f"strength is positive; got {self.strength}")
+        hypotheses = list(logs)
+        inputs, names = _parts_of_evidence(logs)
+        truth = np.asarray(truth)
+        if truth.shape != inputs.shape[:1] or truth.dtype.kind not in "iu":
+            raise DataError(
+                f"there are {len(inputs)} trials: truth names the place of each one's hypothesis; "
+                f"got {truth.dtype} of shape {truth.shape}"
+            )
+        occurring = np.unique(truth)
+        if len(occurring) < 2:
+            raise DataError("calibration needs trials of at least two hypotheses")
+        self.n_speakers_ = len(np.unique(as_array(speakers)))
+        mass = _equal_shares(truth, corpora)
+        # A hypothesis of which there are no trials is no alternative while factors are learnt: all that
+        # speaks for it would be taken for an error.
+        known = inputs[:, occurring]
+        places = np.searchsorted(occurring, truth)
+        factors, constants, self.doubt_ = _fit_multinomial(
+            known, places, mass, self.n_speakers_ / self.strength
+        )
+        self.factors_ = dict(zip(names, factors.tolist(), strict=True))
+        self.constants_ = dict.fromkeys(map(hypothesis_name, hypotheses), 0.0)
+        for place, constant in zip(occurring.tolist(), constants.tolist(), strict=True):
+            self.constants_[hypothesis_name(hypotheses[place])] = constant
+        return self
+
+    def transform(self, logs: Mapping[Hypothesis, Any]) -> dict[Hypothesis, Array]:
+        """Calibrated log-likelihoods; those of the views alone must be among `logs`."""
+        check_is_fitted(self, "factors_")
+        inputs, names = _parts_of_evidence(logs)
+        factors = np.array([self.factors_.get(name, 1.0) for name in names])
+        constants = [self.constants_.get(hypothesis_name(h), 0.0) for h in logs]
+        raw = inputs @ factors + np.array(constants)
+        share = raw - np.logaddexp.reduce(raw, axis=-1, keepdims=True)
+        uniform = np.log(self.doubt_ / len(constants))
+        calibrated = np.logaddexp(np.log1p(-self.doubt_) + share, uniform)
+        return {h: calibrated[..., place] for place, h in enumerate(logs)}
+
+    @property
+    def largest_llr(self) -> float:
+        """No ratio of the first hypothesis to the mean of the others exceeds this."""
+        check_is_fitted(self, "factors_")
+        share = self.doubt_ / len(self.constants_)
+        return float(np.log1p(share - self.doubt_) - np.log(share))
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "class": type(self).__name__,
+            "factors": self.factors_,
+            "constants": self.constants_,
+            "doubt": self.doubt_,
+            "speakers": self.n_speakers_,
+        }
+
+
+def hypothesis_name(shared: Hypothesis) -> str:
+    """A hypothesis in words: ``speaker+phrase``, ``speaker``, ``nothing``."""
+    return "+".join(shared) or "nothing"
+
+
+def _parts_of_evidence(logs: Mapping[Hypothesis, Any]) -> tuple[Array, list[str]]:
+    """(..., hypotheses, parts) what factors multiply, and the parts' names: the views, and all together."""
+    views = list(dict.fromkeys(view for h in logs for view in h))
+    missing = [view for view in views if (view,) not in logs]
+    if missing:
+        raise DataError(f"the log-likelihood of sharing {missing[0]!r} alone is not among the logs")
+    arrays = {h: np.asarray(values, dtype=np.float64) for h, values in logs.items()}
+    nothing = np.zeros_like(next(iter(arrays.values())))
+    rows = []
+    for h, values in arrays.items():
+        alone = [arrays[(view,)] if view in h else nothing for view in views]
+        together = values - sum(alone, nothing) if len(h) > 1 else nothing
+        rows.append(np.stack([*alone, together], axis=-1))
+    inputs = np.stack(rows, axis=-2)
+    names = [*views, TOGETHER]
+    if len(views) == 1:
+        return inputs[..., :1], names[:1]
+    return inputs, names
+
+
+def _equal_shares(truth: NDArray[Any], corpora: Any) -> Array:
+    """(n,) weights that sum to 1: corpora weigh the same, and in each the hypotheses that occur."""
+    places = np.zeros(len(truth), dtype=np.int64)
+    if corpora is not None:
+        places = np.unique(as_array(corpora), return_inverse=True)[1]
+    mass = np.empty(len(truth))
+    for corpus in np.unique(places):
+        here = places == corpus
+        counts = np.bincount(truth[here])
+        mass[here] = 1.0 / (counts[truth[here]] * np.count_nonzero(counts))
+    return np.asarray(mass / mass.sum())
+
+
+def _fit_multinomial(
+    inputs: Array, truth: NDArray[Any], mass: Array, speakers: float
+) -> tuple[Array, Array, float]:
+    """Factors, constants (0 for the last hypothesis) and doubt of least cost.
+
+    inputs : (n, hypotheses, parts), truth : (n,), mass : (n,) weights that sum to 1
+    speakers : what the trials weigh against the prior
+    """
+    n, n_hypotheses, n_parts = inputs.shape
+    rows = np.arange(n)
+    # Factors and constants have a common scale, so that scores which are no log-likelihoods, cosines for
+    # example, are calibrated as well: theta = (log scale, factors / scale, constants / scale, logit of doubt).
+    first_constant = 1 + n_parts
+    centre = np.concatenate([[0.0], np.ones(n_parts), np.zeros(n_hypotheses - 1)])
+    deviation = np.concatenate(
+        [
+            [SCALE_DEVIATION],
+            np.full(n_parts, FACTOR_DEVIATION),
+            np.full(n_hypotheses - 1, CONSTANT_DEVIATION),
+        ]
+    )
+
+    def cost(theta: Array) -> tuple[float, Array]:
+        scale = np.exp(theta[0])
+        ratios = theta[1:first_constant]
+        shifts = np.append(theta[first_constant:-1], 0.0)
+        doubt = expit(theta[-1])
+        unscaled = inputs @ ratios + shifts
+        logs = scale * unscaled
+        posterior = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+        right = posterior[rows, truth]
+        likelihood = (1 - doubt) * right + doubt / n_hypotheses
+        # d cost / d logs of every trial
+        pull = mass * (1 - doubt) * right / likelihood
+        slope = posterior * pull[:, None]
+        slope[rows, truth] -= pull
+        gradient = np.empty_like(theta)
+        gradient[0] = scale * np.sum(slope * unscaled)
+        gradient[1:first_constant] = scale * np.einsum("nhp,nh->p", inputs, slope)
+        gradient[first_constant:-1] = scale * slope.sum(axis=0)[:-1]
+        of_doubt = float(mass @ ((right - 1 / n_hypotheses) / likelihood))
+        # The prior: normal around the model as it is; Jeffreys' for the doubt.
+        apart = (theta[:-1] - centre) / deviation
+        prior = 0.5 * float(apart @ apart) - 0.5 * float(np.log(doubt))
+        gradient[:-1] += apart / deviation / speakers
+        gradient[-1] = (of_doubt * doubt - 0.5 / speakers) * (1 - doubt)
+        return prior / speakers - float(mass @ np.log(likelihood)), gradient
+
+    start = np.append(centre, np.log(0.5 / speakers))
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * len(start)
+    bounds[1:first_constant] = [(0.0, None)] * n_parts
+    bounds[-1] = (-15.0, 0.0)
+    result = minimize(
+        cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}
+    )
+    if not np.isfinite(result.x).all():
+        raise NumericalError("the calibration is not finite: are the log-likelihoods?")
+    scaled = np.exp(result.x[0]) * result.x[1:-1]
+    return scaled[:n_parts], np.append(scaled[n_parts:], 0.0), float(expit(result.x[-1]))
+
+
+def question_key(question: Question, views: Sequence[str]) -> str:
+    """The canonical text of a question: ``speaker+phrase``, ``speaker``, ``speaker+phrase|phrase known``.
+
+    views : the model's base views, in their order
+    """
+    given = dict(question.given or {})
+    asked = [view for view in views if view not in given]
+    if question.same is not None:
+        asked = [view for view in views if view in question.same]
+    facts = [f"{view} {given[view]}" for view in views if view in given]
+    facts += [f"{view} known" for view in views if view in question.known_views]
+    return "|".join(["+".join(asked), *facts])
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a model returns for trials: log-likelihoods of hypotheses, and all that follows from them.
+
+    logs : {hypothesis: (profiles, tests) or (trials,)}, up to a constant of each trial
+    llr : of the same shape: natural-log likelihood ratio that answers the question
+    question : what was asked
+    key : its text, see `question_key`
+    calibrated : whether `logs` and `llr` are calibrated for this question
+    weights : {hypothesis: prior weight}
+    """
+
+    logs: Mapping[Hypothesis, Array]
+    llr: Array
+    question: Question
+    key: str
+    calibrated: bool
+    weights: Mapping[Hypothesis, float]
+
+    def posteriors(self) -> dict[Hypothesis, Array]:
+        """Posterior probability of every hypothesis, of a spoof where there is a countermeasure."""
+        return self.question.posteriors(self.logs, self.weights)
+
+    def llr_of(self, view: str) -> Array:
+        """The ratio of "same in this view, whatever the others" to "different in it", other views alike."""
+        same = [values for h, values in self.logs.items() if view in h]
+        other = [values for h, values in self.logs.items() if view not in h]
+        if not same or not other:
+            raise LabelError(f"nothing is open about view {view!r}: it is given, or no view")
+        gain = np.logaddexp.reduce(same, axis=0) - np.log(len(same))
+        return np.asarray(gain - np.logaddexp.reduce(other, axis=0) + np.log(len(other)))
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Views that hypotheses differ in."""
+        every = list(self.logs)
+        named = dict.fromkeys(view for h in every for view in h)
+        return tuple(view for view in named if not all(view in h for h in every))
+
+    def take(self, *place: int) -> Answer:
+        """The answer to one trial of the matrix or list, as arrays of no dimensions."""
+        logs = {h: values[place] for h, values in self.logs.items()}
+        question = self.question
+        if question.countermeasure is not None:
+            traces = np.broadcast_to(question.countermeasure, self.llr.shape)
+            question = replace(question, countermeasure=float(traces[place]))
+        return replace(self, logs=logs, llr=self.llr[place], question=question)

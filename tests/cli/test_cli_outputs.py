@@ -101,10 +101,8 @@ def test_every_file_of_score_is_looked_at(root, tmp_path, monkeypatch):
         *scoring(root), "--per-view", "-o", tmp_path / "scores"
     )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "mvplda[parquet]" in fails(*scoring(root), "-o", tmp_path / "scores.parquet")
-    assert "mvplda[parquet]" in fails(
-        *scoring(root), "--format", "parquet", "-o", tmp_path / "other"
-    )
+    assert "mvplda[scale]" in fails(*scoring(root), "-o", tmp_path / "scores.parquet")
+    assert "mvplda[scale]" in fails(*scoring(root), "--format", "parquet", "-o", tmp_path / "other")
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x", "-"])

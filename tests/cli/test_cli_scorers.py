@@ -16,11 +16,9 @@ from mvplda import (
     CascadeScorer,
     CosineScorer,
     MultiviewPLDA,
-    fine_tune,
     load,
     make_committee,
 )
-from mvplda.exceptions import FewSpeakersWarning
 from mvplda.io.files import read_labels
 from mvplda.io.trials import read_scores
 from mvplda.io.vectors import read_vectors
@@ -319,43 +317,7 @@ def test_a_committee_with_the_cosine_in_it(root, data):
         *many, "--fuse", "-v", "speaker=3", code=2
     )
     assert "columns together" in fails(*many, "--fuse", "--block", "voice=4", code=2)
-    assert "--block is for --fuse" in fails(*many, "--block", "voice=4", code=2)
-
-
-def test_fine_tuning(root, data):
-    pytest.importorskip("torch", reason="torch is not installed")
-    X, labels = data
-    call = [
-        "train",
-        root / "x.npz",
-        *label(root, "speaker", "phrase"),
-        "-v",
-        "speaker=5",
-        "-v",
-        "phrase=3",
-    ]
-    said = said_by(
-        *call, "--whiten", "--fine-tune", "--enrolment", "2", "-o", root / "tuned", code=0
-    )
-    assert "held-out trials cost" in said.err
-    chain = standard_chain(whitening="pca", length=None)
-    model = MultiviewPLDA({"speaker": 5, "phrase": 3}, random_state=0).fit(
-        chain.fit_transform(X, labels), labels
-    )
-    with pytest.warns(FewSpeakersWarning):
-        tuned = fine_tune(model, X, labels, preprocessing=chain, enrolment=2)
-    bundle = Bundle(chain, tuned.model, calibrator=tuned.calibrator)
-    assert str(tuned) in said.err
-    pairs = np.asarray([(i, j) for i in range(40) for j in range(40)])
-    expected = bundle.calibrated(bundle.enrol(X[:40]), bundle.enrol(X[100:140]), pairs=pairs)
-    assert scores_of(root, "tuned") == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    assert "multiview and plda" in fails(
-        "train", root / "x.npz", "--model", "cosine", "--fine-tune", "-o", "no", code=2
-    )
-    assert "leave out --fine-tune" in fails(
-        *call[:6], "--fuse", "--fine-tune", "-o", root / "no", code=2
-    )
-    assert "--fuse or --fine-tune" in fails(*call, "--enrolment", "2", "-o", root / "no", code=2)
+    assert "--block and --enrolment are for --fuse" in fails(*many, "--block", "voice=4", code=2)
 
 
 def test_the_printed_score_is_of_models_of_views_only(root):

@@ -7,19 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evaluation_problems import simulate
+from evaluation_problems import phrase_blind, simulate
 from problems import there
 from scipy.stats import norm
 from scipy.stats import t as student
 
 from mvplda.exceptions import DataError, ParameterError
-from mvplda.metrics import cllr, compare_systems, evaluate, trial_kinds
-from mvplda.metrics.intervals import speaker_codes, weighted_trials
+from mvplda.metrics import ScoreCurve, cllr, compare_systems, evaluate, trial_kinds
+from mvplda.metrics.weighted import speaker_codes, weighted_trials
 
 
 @pytest.mark.parametrize("equal_weights", [False, True])
 def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
-    """Copy the trials of every drawn speaker, leave out those between copies of one, and evaluate them."""
+    """Copy the trials of every drawn speaker, leave out those between copies of one, and evaluate them.
+
+    In rows of several kinds every kind keeps the share that it has when every speaker comes once.
+    """
     rng = np.random.default_rng(0)
     enrol = {"speaker": rng.integers(5, size=12), "phrase": rng.integers(2, size=12)}
     test = {"speaker": rng.integers(6, size=15), "phrase": rng.integers(2, size=15)}
@@ -40,15 +43,40 @@ def test_a_resample_is_the_evaluation_of_the_drawn_speakers(equal_weights):
         [s for s, _ in copies], [k for _, k in copies], **points, equal_weights=equal_weights
     )
     assert list(rows) == list(expected.rows)
+    drawn_scores = {k: [s for s, name in copies if name == k] for k in kinds}
+    once = {k: mask.sum() for k, mask in kinds.items() if k != "TC"}
     for kind, trials in rows.items():
         curve = there(trials.under(np.append(drawn, 1.0)))
-        found = {metric.name: metric.value(curve) for metric in expected.metrics if metric.is_error}
-        wanted = {
-            name: value
-            for name, value in expected[kind].values.items()
-            if name in found and not np.isnan(value)
-        }
-        assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-12)
+        shares = {kind: 1.0}
+        if kind == "Total":
+            shares = {k: size / len(drawn_scores[k]) for k, size in once.items()}
+        elif kind == "Equal":
+            shares = {k: 1 / len(drawn_scores[k]) for k in once}
+        parts = {k: drawn_scores[k] for k in shares}
+        right = ScoreCurve(drawn_scores["TC"], parts, weights=shares)
+        errors = [metric for metric in expected.metrics if metric.is_error]
+        found = {metric.name: metric.value(curve) for metric in errors}
+        wanted = {metric.name: metric.value(right) for metric in errors}
+        assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_difference_in_total_keeps_the_shares_of_the_kinds():
+    """A rejects wrong phrases, B does not: B's errors are the share of wrong phrases, which is no chance."""
+    rng = np.random.default_rng(3)
+    blind, kinds, who, test = phrase_blind(rng, speakers=30, phrases=4)
+    aware = np.where(kinds["TW"], blind - 12.0, blind)
+    found = compare_systems(aware, blind, kinds, who, test, n_resamples=200, random_state=0)
+    item = found.tests["Total"]["eer"]
+    other_speakers = []
+    for _ in range(8):
+        again = phrase_blind(rng, speakers=30, phrases=4)
+        better = np.where(again[1]["TW"], again[0] - 12.0, again[0])
+        pair = [evaluate(s, again[1])["Total"]["eer"] for s in (better, again[0])]
+        other_speakers.append(pair[0] - pair[1])
+    assert item.low < min(other_speakers)
+    assert max(other_speakers) < item.high
+    assert item.low < item.difference < item.high
+    assert item.difference - item.low < 3 * (item.high - item.difference)
 
 
 def test_paired_test_finds_the_better_system_and_only_then():

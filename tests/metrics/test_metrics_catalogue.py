@@ -26,7 +26,7 @@ from mvplda.metrics import (
     metrics_of,
     speaker_intervals,
 )
-from mvplda.metrics.intervals import speaker_codes, weighted_trials
+from mvplda.metrics.weighted import speaker_codes, weighted_trials
 from mvplda.report import Report, write_report
 
 tied_scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=14)
@@ -149,7 +149,7 @@ def test_too_few_trials_by_the_rule_of_three(tmp_path):
 
 def test_an_interval_of_a_threshold_by_hand():
     """Jackknife the false-alarm rate at the threshold, and look up the thresholds of its ends."""
-    from mvplda.metrics.catalogue import jackknife_interval
+    from mvplda.metrics.jackknife import jackknife_interval
 
     scores, same, enrol, test = simulate(np.random.default_rng(5), speakers=25, mean=2.0)
     row = speaker_intervals(scores, same, enrol, test, far=[0.05]).intervals["Total"]

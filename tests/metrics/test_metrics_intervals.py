@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from evaluation_problems import population, simulate
+from evaluation_problems import phrase_blind, population, simulate
 from scipy.stats import t as student
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.metrics import Hull, evaluate, intervals, speaker_intervals
-from mvplda.metrics.catalogue import jackknife_interval
+from mvplda.metrics import Hull, evaluate, speaker_intervals, weighted
 from mvplda.metrics.curves import pool
+from mvplda.metrics.jackknife import jackknife_interval
 
 
 def test_estimates_are_those_of_evaluate_whatever_the_shape():
@@ -71,7 +71,7 @@ def test_many_speakers_are_left_out_in_groups(monkeypatch):
     """Groups of nearly one size, every speaker in one of them, and an interval that is much the same."""
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=60)
     one_by_one = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
-    monkeypatch.setattr(intervals, "MOST_GROUPS", 20)
+    monkeypatch.setattr(weighted, "MOST_GROUPS", 20)
     grouped = speaker_intervals(scores, same, enrol, test).intervals["Total"]["cllr"]
     group = enrol % 20
     without = [
@@ -83,6 +83,26 @@ def test_many_speakers_are_left_out_in_groups(monkeypatch):
     assert grouped.standard_error == pytest.approx(np.sqrt(19 / 20 * 20 * np.var(without)))
     assert grouped.standard_error == pytest.approx(one_by_one.standard_error, rel=0.5)
     assert grouped.standard_error != one_by_one.standard_error
+
+
+@pytest.mark.parametrize("phrases", [3, 8])
+def test_total_keeps_the_shares_of_the_kinds_in_every_replicate(phrases):
+    """Without a speaker there are fewer wrong phrases for every impostor; that is no bias of the estimate.
+
+    A model of voices alone errs by the share of wrong phrases, about 1 / speakers, whoever they are.
+    """
+    rng = np.random.default_rng(2)
+    scores, kinds, who, test = phrase_blind(rng, speakers=40, phrases=phrases)
+    found = speaker_intervals(scores, kinds, who, test).intervals["Total"]
+    for name in ("eer", "min_cllr"):
+        item = found[name]
+        others = []
+        for _ in range(8):
+            again, masks, *_ = phrase_blind(rng, speakers=40, phrases=phrases)
+            others.append(evaluate(again, masks)["Total"][name])
+        assert item.low < np.mean(others) < item.high
+        assert item.high - item.low < 6 * (max(others) - min(others)), name
+        assert item.estimate - item.low < 3 * (item.high - item.estimate), name
 
 
 @pytest.mark.parametrize(("speakers", "high"), [(10, 0.2589), (20, 0.1391), (100, 0.0295)])

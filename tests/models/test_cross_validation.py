@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.random import RandomState
 from problems import crossed, draw, random_parameters, speakers_and_phrases
 
 from mvplda import MultiviewPLDA, MultiviewPLDACV, SufficientStatistics, load
 from mvplda.exceptions import LabelError, ParameterError
+from mvplda.models.heldout import deal_folds
 
 
 def plentiful() -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -80,8 +83,9 @@ def test_scores_are_held_out_likelihoods() -> None:
         {"speaker": (1, 3), "phrase": (2,)}, noise_shrinkages=(0.0, 0.1), cv=3, random_state=5
     )
     model.fit(X, labels)
+    order = list(dict.fromkeys(labels["speaker"].tolist()))  # as they first appear
     dealt = np.random.RandomState(5).permutation(15) % 3
-    fold = dealt[np.unique(labels["speaker"], return_inverse=True)[1]]
+    fold = dealt[[order.index(name) for name in labels["speaker"].tolist()]]
     assert len(model.cv_results_) >= 3
     for result in model.cv_results_:
         values = []
@@ -104,23 +108,36 @@ def test_scores_are_held_out_likelihoods() -> None:
     )
 
 
+def test_names_have_no_part_in_the_choice() -> None:
+    X, labels = speakers_and_phrases()
+    renamed = {
+        v: np.array([f"{zlib.crc32(str(name).encode())}" for name in c.tolist()])
+        for v, c in labels.items()
+    }
+    settings: dict[str, Any] = {"noise_shrinkages": (0.0, 0.1), "cv": 3, "random_state": 5}
+    one, other = (
+        MultiviewPLDACV({"speaker": (1, 3), "phrase": (2,)}, **settings).fit(X, y)
+        for y in (labels, renamed)
+    )
+    assert other.best_settings_ == one.best_settings_
+    assert other.best_score_ == pytest.approx(one.best_score_, rel=1e-5)
+
+
 def test_folds_of_statistics_are_as_good_as_vectors() -> None:
     X, labels = speakers_and_phrases()
     views = {"speaker": (1, 3), "phrase": (1, 2), "speaker:phrase": (1,)}
     settings: dict[str, Any] = {"noise_shrinkages": (0.0, 0.1), "cv": 3, "random_state": 5}
     settings["model"] = MultiviewPLDA(noise="full")
     model = MultiviewPLDACV(views, **settings).fit(X, labels)
-    fold = (np.random.RandomState(5).permutation(15) % 3)[
-        np.unique(labels["speaker"], return_inverse=True)[1]
-    ]
+    dealt = deal_folds(np.unique(labels["speaker"], return_inverse=True)[1], 3, RandomState(5))
     folds = [
         SufficientStatistics.from_arrays(
-            X[fold == f],
-            {v: c[fold == f] for v, c in labels.items()},
+            X[fold.rows],
+            {v: c[fold.rows] for v, c in labels.items()},
             views=tuple(views),
             origin=np.full(8, float(f)),
         )
-        for f in range(3)
+        for f, fold in enumerate(dealt)
     ]
     other = MultiviewPLDACV(views, **settings)
     other.fit(pd.DataFrame(X, columns=list("abcdefgh")), labels).fit_folds(folds)

@@ -13,7 +13,7 @@ import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.baselines import CascadeScorer, CosineScorer
-from mvplda.models.experts import Committee, _held_out, weigh_experts
+from mvplda.models.experts import Committee, weigh_experts
 from mvplda.models.scorer import Scorer
 from mvplda.preprocessing import standard_chain
 
@@ -277,21 +277,6 @@ def test_blocks_have_two_experts_each_and_a_calibration_of_their_own(tmp_path):
     assert there(back.calibrator_).intercept_ == there(ours.calibrator_).intercept_
 
 
-def test_people_are_held_out_whole_and_tried_only_where_that_is_fair():
-    X, y = corpus(np.random.default_rng(12))
-    people = y["speaker"] // 2  # every other class is the same person at another speed
-    met = people < 4
-    for training, trials in _held_out(
-        X, y, committee().fit(X, y), people, ~met & (y["speaker"] % 2 == 0)
-    ):
-        held = np.setdiff1d(np.arange(len(X)), np.flatnonzero(training))
-        assert not np.isin(people[held], people[training]).any()
-        tried = np.concatenate([trials.enrol, trials.test])
-        assert not met[tried].any()
-        assert (y["speaker"][tried] % 2 == 0).all()
-        assert np.isin(tried, held).all()
-
-
 def test_a_file_keeps_it(learnt, tmp_path):
     model, X, _ = learnt
     model.save(tmp_path / "committee.safetensors")
@@ -373,9 +358,6 @@ def test_a_label_that_stands_for_none_makes_no_trial():
         X, {**y, "phrase": sentinel}
     )
     assert stated.factors_["a"] == pytest.approx(none.factors_["a"], abs=1e-4)
-    trials = [t for _, t in _held_out(X, {**y, "phrase": phrase}, none, None, None)]
-    assert trials
-    assert not any(gone[np.concatenate([t.enrol, t.test])].any() for t in trials)
 
 
 def test_a_cascade_names_the_view_that_was_passed():

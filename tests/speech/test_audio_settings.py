@@ -124,7 +124,8 @@ except ImportError as error:
     )
     assert done.stdout.splitlines() == [
         "[]",
-        "soundfile is not installed, which this needs: pip install 'mvplda[audio]'",
+        "soundfile is not installed, which this needs: pip install 'mvplda[audio]', "
+        "or '.[audio]' in a copy of the sources",
     ]
 
 

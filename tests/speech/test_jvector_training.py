@@ -359,7 +359,7 @@ def test_torch_is_imported_only_when_it_is_used():
         "except MissingExtraError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "mvplda[torch]" in done.stdout
+    assert "mvplda[train]" in done.stdout
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")

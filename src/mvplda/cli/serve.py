@@ -115,7 +115,7 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
     "--people",
     type=click.IntRange(0, 20),
     default=0,
-    help="Enrol so many synthetic people first, to play with; needs mvplda[synthetic].",
+    help="Enrol so many synthetic people first, to play with; needs mvplda[serve].",
 )
 @click.option("--browse", is_flag=True, help="Open the page in a browser when it is ready.")
 @click.option("--check", is_flag=True, help="Look whether everything is in order, say so, and end.")

@@ -70,7 +70,7 @@ from .score import enrolled_profiles, read_side
     "--enrolment",
     type=click.IntRange(min=1),
     default=1,
-    help="Weigh the experts of --fuse, or --fine-tune, by trials whose profiles are of so many vectors, as yours will "
+    help="Weigh the experts of --fuse by trials whose profiles are of so many vectors, as yours will "
     "be.",
 )
 @click.option(
@@ -79,12 +79,6 @@ from .score import enrolled_profiles, read_side
     help="Draw all covariances towards isotropic ones, for few classes: 0 does not, 1 ranks like the cosine, and "
     "auto lets held-out classes choose; VIEW=STRENGTH,...,noise=STRENGTH is one for each. Vectors are centred and "
     "scaled to unit length, unless you say how; those behind statistics are taken as they are.",
-)
-@click.option(
-    "--fine-tune",
-    is_flag=True,
-    help="Move the fitted model so that trials of people who are held out, with profiles of --enrolment vectors, cost "
-    "less, and calibrate it by them; where that does not pay it is only calibrated. Needs torch.",
 )
 @click.option(
     "--no-centre",
@@ -167,7 +161,6 @@ def train(
     blocks: tuple[tuple[str, str], ...],
     enrolment: int,
     prior: str | None,
-    fine_tune: bool,
     no_centre: bool,
     output: str,
     shrinkage: str | None,
@@ -195,8 +188,6 @@ def train(
       mvplda train vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --fuse --block campplus=192 --block words=288 \\
           --enrolment 3 -o model.safetensors
       mvplda train campplus.npz -l speaker=utt2spk -l phrase=utt2phrase --prior auto -o model.safetensors
-      mvplda train x.npz -v speaker=40 -v phrase=9 -v speaker:phrase=40 --noise full --fine-tune --enrolment 3 \\
-          -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
       mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
@@ -215,10 +206,8 @@ def train(
     if fuse:
         _train_committee(vectors, labels, blocks, enrolment, output, quiet)
         return
-    if blocks or (_given("enrolment") and not fine_tune):
-        raise click.UsageError("--block is for --fuse, and --enrolment for --fuse or --fine-tune")
-    if fine_tune and name not in ("multiview", "plda"):
-        raise click.UsageError(f"--fine-tune is for --model multiview and plda, not for {name}")
+    if blocks or _given("enrolment"):
+        raise click.UsageError("--block and --enrolment are for --fuse")
     ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
     if prior is not None:
         if (
@@ -274,20 +263,14 @@ def train(
         raise click.UsageError("name the views: --view speaker=100")
     if gathered and not hasattr(kind, "fit_statistics"):
         raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
-    if gathered and (
-        automatic or labels or fine_tune or reduce is not None or whiten or length_norm
-    ):
+    if gathered and (automatic or labels or reduce is not None or whiten or length_norm):
         raise click.UsageError(
-            "statistics hold no vectors: leave out --labels, --fine-tune, --reduce, --whiten, --length-norm and auto"
+            "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
         )
     check_used(once("--labels", labels), ranks)
     if durations is not None and (gathered or automatic or name != "multiview"):
         raise click.UsageError(
             "--durations is for --model multiview, vectors, and ranks that are not auto"
-        )
-    if durations is not None and fine_tune:
-        raise click.UsageError(
-            "--fine-tune knows no durations of vectors: leave it out, or --durations"
         )
     model: Any
     if gathered:
@@ -337,18 +320,6 @@ def train(
             seconds = {} if durations is None else {"seconds": read_seconds(durations, data.ids)}
             bundle.fit(X, table, **seconds)
         bundle.preprocessing = chain
-        if fine_tune:
-            from ..models.finetuning import fine_tune as tune
-
-            options: dict[str, Any] = {
-                "enrolment": enrolment,
-                "random_state": seed,
-                "verbose": settings["verbose"],
-            }
-            tuned = tune(model, data.X, table, preprocessing=chain, **options)
-            bundle.scorer, bundle.calibrator = tuned.model, tuned.calibrator
-            if not quiet:
-                click.echo(f"mvplda: {tuned}", err=True)
     bundle.save(output)
     if not quiet:
         if bundle.durations is not None:
@@ -381,7 +352,6 @@ def _train_committee(
         "views",
         "name",
         "prior",
-        "fine_tune",
         "no_centre",
         "shrinkage",
         "reduce",

@@ -270,7 +270,7 @@ def _decoded(source: File, rate: int) -> Iterator[Sound]:
     else:
         name = next(name for name, word in CONTAINERS.values() if word == kind)
         raise AudioError(
-            f"{what} is {name}, which libsndfile does not read: pip install 'mvplda[webm]', or install ffmpeg, or "
+            f"{what} is {name}, which libsndfile does not read: pip install 'mvplda[audio]', or install ffmpeg, or "
             "convert it to WAV, FLAC or Ogg"
         )
     length, heard = 0, False

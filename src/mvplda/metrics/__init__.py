@@ -6,15 +6,22 @@ alarm* a non-target at or above it; scores are natural-log likelihood ratios.
 curves : sorted scores, the convex hull of the ROC, EER, Cllr, minCllr, Bayes error over the prior
 catalogue : every metric with its interval, in one list
 evaluation : the tables by kind of trial
-intervals : intervals over speakers, and whether one system beats another
+jackknife : the formula of an interval over speakers
+weighted : trials that are weighed again when speakers are left out or drawn
+intervals : the intervals of the tables
+comparison : whether one system beats another
+points : a threshold for a wanted false-alarm rate, and what it costs
 """
 
 from ..costs import PRESETS, DetectionCost, detection_cost, detection_costs
 from ..kinds import trial_kinds
-from .catalogue import METRICS, Interval, Metric, act_dcf, metrics_of, min_dcf
+from .catalogue import METRICS, Metric, act_dcf, metrics_of, min_dcf
+from .comparison import Comparison, PairedTest, compare_systems
 from .curves import BayesErrorRates, Curve, Hull, ScoreCurve, bayes_error_rates, cllr, eer, min_cllr
 from .evaluation import Evaluation, Measures, eer_by_kind, evaluate
-from .intervals import Comparison, Intervals, PairedTest, compare_systems, speaker_intervals
+from .intervals import Intervals, speaker_intervals
+from .jackknife import Interval
+from .points import ThresholdPoint, threshold_for
 
 __all__ = [
     "METRICS",
@@ -31,6 +38,7 @@ __all__ = [
     "Metric",
     "PairedTest",
     "ScoreCurve",
+    "ThresholdPoint",
     "act_dcf",
     "bayes_error_rates",
     "cllr",
@@ -44,5 +52,6 @@ __all__ = [
     "min_cllr",
     "min_dcf",
     "speaker_intervals",
+    "threshold_for",
     "trial_kinds",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -20,9 +20,6 @@ from ..calibration import LinearCalibrator
 from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
 from ..labels import (
     base_columns,
-    by_appearance,
-    distinct,
-    encode_labels,
     exact_names,
     label_columns,
 )
@@ -40,19 +37,11 @@ from ..scoring.question import (
 )
 from ..scoring.wide import can_be_wide, wide_evidence
 from .baselines import CascadeScorer
+from .heldout import held_out_trials
 from .scorer import Identification, MatrixScorer, check_pairs
-
-TRIALS = 20_000
-"""Of every kind in every fold, so many held-out trials are enough to weigh experts by."""
-
-TESTS = 2000
-"""Of every fold, so many held-out vectors are tests."""
 
 TOGETHER = "together"
 """Names the factor of what an expert says of several views at once, beyond what it says of each."""
-
-LEAST_HELD_OUT = 4
-"""People in a fold: between fewer, hardly any trial is of two voices."""
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -156,14 +145,6 @@ class Committee(MatrixScorer, BaseEstimator):
             )
         vectors = as_vectors(X)
         labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
-        if groups is not None and np.shape(groups) != (len(vectors),):
-            raise DataError(
-                f"there are {len(vectors)} vectors and groups of shape {np.shape(groups)}"
-            )
-        if trials is not None and (
-            np.shape(trials) != (len(vectors),) or np.asarray(trials).dtype != bool
-        ):
-            raise DataError(f"trials is true or false of each of the {len(vectors)} vectors")
         self._adopt(
             {name: clone(expert) for name, expert in self.experts.items()}, vectors.shape[1]
         )
@@ -248,27 +229,31 @@ class Committee(MatrixScorer, BaseEstimator):
         every = possible_hypotheses(tuple(self.views_), {})
         said: dict[str, list[Array]] = {name: [] for name in self.experts_}
         truth, stands_for, people = [], [], []
-        for training, trials in _held_out(X, labels, self, groups, eligible):
+        stated = {
+            getattr(scorer_of(expert), "missing", None) for expert in self.experts_.values()
+        } - {None}
+        dealt = held_out_trials(
+            labels,
+            tuple(self.views_),
+            folds=self.folds,
+            enrolment=self.enrolment,
+            groups=groups,
+            eligible=eligible,
+            missing=next(iter(stated), None),
+        )
+        for held, trials in dealt:
             fold = clone(self).set_params(factors=None)
-            fold.fit(X[training], {view: column[training] for view, column in labels.items()})
+            fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
             profiles = fold.enrol(X[trials.enrol], trials.ids)
-            claims = {view: labels[view][trials.enrol[trials.first]] for view in _names(self.known)}
+            claims = {view: labels[view][trials.profiles] for view in _names(self.known)}
             evidence = fold._evidence(
                 profiles, fold.enrol(X[trials.test]), Question(known=claims or None), every
             )
-            rows = np.concatenate(trials.chosen)
             for name, own in evidence.items():
-                said[name].append(np.stack([own[h].ravel()[rows] for h in every]))
-            truth += [np.full(len(some), number) for number, some in enumerate(trials.chosen)]
-            stands_for += [
-                np.full(len(some), w)
-                for some, w in zip(trials.chosen, trials.stands_for, strict=True)
-            ]
-            people.append(
-                labels[next(iter(self.views_))][trials.enrol[trials.first]][
-                    rows // len(trials.test)
-                ]
-            )
+                said[name].append(np.stack([own[h].ravel()[trials.places] for h in every]))
+            truth.append(trials.kinds)
+            stands_for.append(trials.weights)
+            people.append(labels[next(iter(self.views_))][trials.profiles][trials.pairs[:, 0]])
         kinds = np.concatenate(truth) if truth else np.empty(0, dtype=np.int64)
         if len(np.unique(kinds)) < 2:
             return
@@ -847,90 +832,3 @@ def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
         cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
     )  # (V11)
     return np.asarray(found.x / scale), float(found.fun)
-
-
-@dataclass(frozen=True)
-class Trials:
-    """Trials among held-out vectors: rows to enrol with their profiles, rows to test, and some trials of each kind.
-
-    first : place of every profile's first vector among those enrolled
-    chosen : per hypothesis, places in the (profiles, tests) matrix
-    stands_for : how many trials one that was chosen stands for
-    """
-
-    enrol: IntArray
-    ids: IntArray
-    first: IntArray
-    test: IntArray
-    chosen: list[IntArray]
-    stands_for: list[float]
-
-
-def _held_out(
-    X: Array, labels: dict[str, NDArray[Any]], committee: Committee, groups: Any, eligible: Any
-) -> Iterator[tuple[NDArray[np.bool_], Trials]]:
-    """Training rows and trials of every fold of people; none where these are too few."""
-    views = tuple(committee.views_)
-    stated = {
-        getattr(scorer_of(expert), "missing", None) for expert in committee.experts_.values()
-    } - {None}
-    table = encode_labels(
-        {view: labels[view] for view in views}, views, missing=next(iter(stated), None)
-    )
-    codes = np.stack([by_appearance(table.codes[view]) for view in views], axis=1)
-    people = codes[:, 0] if groups is None else by_appearance(distinct(np.asarray(groups))[1])
-    may_try = np.ones(len(X), dtype=bool) if eligible is None else np.array(eligible, dtype=bool)
-    for view in views:  # of what has no label nobody knows whether it is the same
-        may_try &= table.codes[view] < len(table.classes[view].names)
-    met = np.unique(people[may_try])
-    if len(met) < LEAST_HELD_OUT:  # nobody whom the extractor has not met: then the others must do
-        met = np.unique(people)
-    folds = min(committee.folds, len(met) // LEAST_HELD_OUT)
-    if len(np.unique(people)) < 2 * LEAST_HELD_OUT:
-        return
-    rng = np.random.default_rng(0)
-    fold_of = np.full(people.max() + 1, -1)
-    fold_of[met] = rng.permutation(len(met)) % folds
-    for f in range(folds):
-        held = fold_of[people] == f
-        out = np.flatnonzero(held & may_try) if (held & may_try).any() else np.flatnonzero(held)
-        trials = trials_among(out, codes, views, committee.enrolment, rng)
-        if trials is not None:
-            yield ~held, trials
-
-
-def trials_among(
-    out: IntArray,
-    codes: IntArray,
-    views: tuple[str, ...],
-    enrolment: int | Sequence[int],
-    rng: np.random.Generator,
-    most: tuple[int, int] = (TESTS, TRIALS),
-) -> Trials | None:
-    """Trials among some rows: the first of every cell enrol, and of the others some test; None where there are none.
-
-    codes : (n, views) classes of all rows; enrolment : vectors a profile, several numbers taking turns from cell to
-    cell; a cell with fewer than twice as many enrols half of what it has; most : tests, and trials of every kind
-    """
-    cell = np.unique(codes[out], axis=0, return_inverse=True)[1].reshape(-1)
-    order = np.argsort(cell, kind="stable")
-    place = np.empty(len(out), dtype=np.int64)
-    starts = np.flatnonzero(np.append(True, np.diff(cell[order]) > 0))
-    place[order] = np.arange(len(out)) - np.repeat(starts, np.diff(np.append(starts, len(out))))
-    size, wanted = np.bincount(cell)[cell], np.atleast_1d(enrolment)
-    enrols = (place < np.minimum(wanted[cell % len(wanted)], size // 2)) & (size > 1)
-    rows = out[enrols][np.argsort(cell[enrols], kind="stable")]
-    names = np.sort(cell[enrols])
-    tests = np.sort(rng.permutation(out[~enrols])[: most[0]])
-    first = np.flatnonzero(np.append(True, np.diff(names) > 0)) if len(names) else names
-    ids = np.cumsum(np.append(0, np.diff(names) > 0)) if len(names) else names
-    equal = [np.equal.outer(codes[rows[first], k], codes[tests, k]) for k in range(len(views))]
-    chosen, stands_for = [], []
-    for h in possible_hypotheses(views, {}):
-        mask = np.logical_and.reduce(
-            [e if v in h else ~e for v, e in zip(views, equal, strict=True)]
-        )
-        there = np.flatnonzero(mask)
-        chosen.append(np.sort(rng.permutation(there)[: most[1]]))
-        stands_for.append(len(there) / max(1, len(chosen[-1])))
-    return Trials(rows, ids, first, tests, chosen, stands_for) if len(rows) and len(tests) else None

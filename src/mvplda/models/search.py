@@ -24,6 +24,7 @@ from ..inference.design import largest_rank
 from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
 from ..statistics import SufficientStatistics
+from .heldout import deal_folds
 from .multiview import PLDA, MultiviewPLDA, check_settings
 
 HELD_OUT_VECTORS = 600
@@ -131,26 +132,22 @@ class MultiviewPLDACV(BaseEstimator):
             )
         seeded = isinstance(self.random_state, np.random.Generator)
         rng = self.random_state if seeded else check_random_state(self.random_state)
-        dealt = rng.permutation(sizes[held_out]) % self.cv
-        fold = dealt[table.codes[held_out]]
+        dealt = deal_folds(table.codes[held_out], int(self.cv), rng)
         folds = [
             SufficientStatistics.from_arrays(
-                X[fold == f],
-                {name: column[fold == f] for name, column in columns.items()},
+                X[fold.rows],
+                {name: column[fold.rows] for name, column in columns.items()},
                 views=table.views,
                 second_moment=base._second_moment(),
                 missing=base.missing,
                 origin=X[:4096].mean(axis=0, dtype=np.float64),
             )
-            for f in range(self.cv)
+            for fold in dealt
         ]
         judges: list[Judge] = [_likelihood_of(s) for s in folds]
         if self.criterion == "cllr":
             chosen = np.random.default_rng(0)
-            some = [
-                np.sort(chosen.permutation(np.flatnonzero(fold == f))[:HELD_OUT_VECTORS])
-                for f in range(self.cv)
-            ]
+            some = [fold.some_rows(HELD_OUT_VECTORS, chosen) for fold in dealt]
             judges = [
                 _cost_of(X[rows], {name: table.codes[name][rows] for name in columns})
                 for rows in some

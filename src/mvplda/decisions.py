@@ -1,0 +1,292 @@
+"""Decisions: operating points, and from the answer to a trial to accept, reject or inconclusive, with the reason.
+
+The command line, the service and the report decide by this module and by nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from .calibration import Answer, hypothesis_name
+from .costs import threshold_from_costs
+from .exceptions import ParameterError
+from .spoofing import SPOOF
+
+Verdict = Literal["accept", "reject", "inconclusive"]
+
+VIEW_WORDS = {"speaker": "voice", "phrase": "words"}
+"""What views are called in sentences."""
+
+REASONS = {
+    "wrong_speaker": "the voice does not fit",
+    "wrong_phrase": "the words do not fit",
+    "both": "neither the voice nor the words fit",
+    "suspected_replay": "the recording seems to be played or synthetic",
+    "not_enough_evidence": "the recordings do not tell enough to decide",
+    "unusable_recording": "a recording cannot be used",
+}
+"""Why a trial was not accepted, and how it is said. Views other than speaker and phrase have ``wrong_VIEW``."""
+
+FAULTS = {
+    "tone": "a recording holds a tone, not a voice",
+    "noise": "a recording holds steady noise, not a voice",
+    "quiet": "a recording is nearly silent",
+    "clipped": "a recording is clipped",
+    "short": "a recording holds very little speech",
+    "noisy": "a recording is noisy",
+    "narrow": "a recording has the bandwidth of a telephone",
+    "damaged": "a recording holds sound that no voice makes, as damaged files do",
+    "speechless": "a recording holds no speech",
+}
+"""What can be wrong with a recording, by the names that quality reports use."""
+
+
+class QualityLike(Protocol):
+    """What a decision needs of the quality of a recording."""
+
+    @property
+    def usable(self) -> bool: ...
+
+    @property
+    def warnings(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """An LLR that accepts from `threshold` on and rejects up to `reject`; what lies between decides nothing.
+
+    threshold : never below 0: what is more likely different than the same is not accepted
+    reject : at most the threshold
+    far : share of impostors of the worst kind that may be accepted, where the point was chosen for one
+    measured : what was measured on held-out people: ``far`` by kind of impostor and ``frr``, each
+        [estimate, lower, upper end of the 95 % interval]; None: nothing was
+    people : how many the measurement rests on
+    basis : where the threshold comes from, in words
+
+    Examples
+    --------
+    >>> OperatingPoint(4.6).verdict(5.0), OperatingPoint(4.6).verdict(1.0), OperatingPoint(4.6).verdict(-1.0)
+    ('accept', 'inconclusive', 'reject')
+    """
+
+    threshold: float
+    reject: float = 0.0
+    far: float | None = None
+    measured: Mapping[str, Any] | None = None
+    people: int | None = None
+    basis: str = ""
+
+    def __post_init__(self) -> None:
+        threshold = max(0.0, float(self.threshold))
+        object.__setattr__(self, "threshold", threshold)
+        object.__setattr__(self, "reject", min(float(self.reject), threshold))
+
+    def verdict(self, llr: float) -> Verdict:
+        if llr >= self.threshold:
+            return "accept"
+        return "reject" if llr <= self.reject else "inconclusive"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def point_for(
+    points: Sequence[OperatingPoint] = (),
+    *,
+    far: float | None = None,
+    threshold: float | None = None,
+    prior: float | None = None,
+    miss_cost: float = 1.0,
+    false_alarm_cost: float = 1.0,
+    largest_llr: float = math.inf,
+) -> OperatingPoint:
+    """The operating point that a caller asks for: by a threshold, by false acceptances, or by a prior and costs.
+
+    Parameters
+    ----------
+    points : the model's own, measured on held-out people
+    far : share of impostors of the worst kind that may pass. Where the model has points, the one that promises as
+        much; else a calibrated LLR exceeds t for at most exp(-t) of the impostors
+    threshold : the LLR itself
+    prior, miss_cost, false_alarm_cost : probability of a target before the recording, and what errors cost
+    largest_llr : that the model's calibration gives
+
+    None of them: the model's first point, else 1 % of the impostors.
+    """
+    options = {"far": far, "threshold": threshold, "prior": prior}
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise ParameterError(f"a threshold comes from one of {' and '.join(given)}, not from both")
+    if prior is None and (miss_cost, false_alarm_cost) != (1.0, 1.0):
+        raise ParameterError("costs decide together with a prior: give the probability of a target")
+    if threshold is not None:
+        return OperatingPoint(threshold, basis="as asked for")
+    if prior is not None:
+        limit = threshold_from_costs(prior, miss_cost, false_alarm_cost)
+        return OperatingPoint(limit, limit, basis=f"costs and a prior of {prior:g}")
+    if far is not None and not 0 < far < 1:
+        raise ParameterError(f"a share of false acceptances lies between 0 and 1; got {far}")
+    if points:
+        return _measured_point(points, far)
+    wanted = 0.01 if far is None else far
+    limit = -math.log(wanted)
+    if limit > largest_llr:
+        raise ParameterError(
+            f"this model cannot promise false acceptances of {100 * wanted:g} %: the people that it was calibrated "
+            f"on allow no LLR above {largest_llr:.1f}. Ask for {100 * math.exp(-largest_llr):.2g} % or more, or "
+            "calibrate on more people"
+        )
+    return OperatingPoint(limit, far=wanted, basis="a calibrated LLR, not measured")
+
+
+def _measured_point(points: Sequence[OperatingPoint], far: float | None) -> OperatingPoint:
+    promised = [point for point in points if point.far is not None]
+    if far is None or not promised:
+        return points[0]
+    enough = [point for point in promised if point.far is not None and point.far <= far + 1e-12]
+    if not enough:
+        least = min(point.far for point in promised if point.far is not None)
+        raise ParameterError(
+            f"this model cannot promise false acceptances of {100 * far:g} %: it was measured on too few people. "
+            f"Ask for {100 * least:g} % or more, or use a model of more people"
+        )
+    return max(enough, key=lambda point: point.far or 0.0)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about a trial, and why.
+
+    answer : accept, reject or inconclusive
+    reason : a key of `REASONS`, or ``wrong_VIEW``; None where the trial was accepted
+    views : {view: what was decided about it alone}
+    llr, threshold : accepted where the one reaches the other, and no view alone speaks against it
+    probabilities : {"speaker+phrase", "speaker", "nothing", ...: posterior}, from the same evidence as the LLR
+    calibrated : whether all of these are calibrated for what was asked
+    faults : what is wrong with the recordings, keys of `FAULTS`
+    """
+
+    answer: Verdict
+    reason: str | None
+    llr: float
+    threshold: float
+    probabilities: Mapping[str, float]
+    views: Mapping[str, Verdict] = field(default_factory=dict)
+    calibrated: bool = True
+    faults: tuple[str, ...] = ()
+
+    @property
+    def voice(self) -> Verdict | None:
+        """What was decided about the speaker alone."""
+        return self.views.get("speaker")
+
+    @property
+    def words(self) -> Verdict | None:
+        """What was decided about the phrase alone."""
+        return self.views.get("phrase")
+
+    def to_dict(self) -> dict[str, Any]:
+        values = asdict(self)
+        values["faults"] = list(self.faults)
+        return values
+
+    def sentence(self) -> str:
+        """The decision in one sentence."""
+        things = " and ".join(VIEW_WORDS.get(view, view) for view in self.views) or "voice"
+        odds = math.exp(min(abs(self.llr), 50.0))
+        amount = f"{odds:.1f}" if odds < 100 else f"{odds:,.0f}" if odds < 1e6 else f"{odds:.0e}"
+        which = "the same" if self.llr >= 0 else "different ones"
+        evidence = f"{amount} times more likely with {which} (LLR {self.llr:+.2f})"
+        if self.answer == "accept":
+            return f"The same {things}: {evidence}."
+        because = self.reason_text()
+        if self.answer == "reject":
+            return f"Not the same {things}: {because}; {evidence}."
+        return f"Nothing can be decided: {because}; {evidence}."
+
+    def reason_text(self) -> str:
+        """The reason in words."""
+        if self.reason is None:
+            return ""
+        view = self.reason.removeprefix("wrong_")
+        return REASONS.get(self.reason, f"the {view} does not fit")
+
+
+def decide(
+    answer: Answer,
+    point: OperatingPoint | None = None,
+    *,
+    quality: Iterable[QualityLike] = (),
+) -> Decision:
+    """Decide one trial.
+
+    Accepted is what reaches the point's threshold, is more likely the same than all else together, and has no view
+    that is more likely different than the same. Rejected is what lies at or below the point's lower limit, and what
+    has such a view. All else, and all that rests on a recording which cannot be used, is inconclusive.
+
+    Parameters
+    ----------
+    answer : of one trial; `Answer.take` picks one of many
+    point : None: that of `point_for`
+    quality : of the recordings
+    """
+    point = point_for() if point is None else point
+    llr = float(np.asarray(answer.llr).reshape(()))
+    posteriors = {
+        hypothesis_name(h): float(np.asarray(p).reshape(())) for h, p in answer.posteriors().items()
+    }
+    asked = _asked(answer)
+    views = {view: _view_verdict(float(answer.llr_of(view)), llr, point) for view in asked}
+    recordings = list(quality)
+    faults = tuple(dict.fromkeys(fault for one in recordings for fault in one.warnings))
+    verdict = point.verdict(llr)
+    failed = [view for view, own in views.items() if own == "reject"]
+    target = sum(p for name, p in posteriors.items() if set(asked) <= set(name.split("+")))
+    if failed:
+        verdict = "reject"
+    elif verdict == "accept" and target < 0.5:
+        verdict = "inconclusive"
+    reason = None if verdict == "accept" else _reason(verdict, failed, posteriors, asked)
+    if not all(one.usable for one in recordings):
+        verdict = "inconclusive"
+        reason = "unusable_recording"
+    return Decision(
+        verdict, reason, llr, point.threshold, posteriors, views, answer.calibrated, faults
+    )
+
+
+def _asked(answer: Answer) -> list[str]:
+    """The views in question, of those that are open."""
+    same = answer.question.same
+    return [view for view in answer.views if same is None or view in same]
+
+
+def _view_verdict(own: float, llr: float, point: OperatingPoint) -> Verdict:
+    """One view alone: what an accepted trial shows of all views, it shows of each."""
+    if own < 0:
+        return "reject"
+    return "accept" if llr >= point.threshold or own >= point.threshold else "inconclusive"
+
+
+def _reason(
+    verdict: Verdict, failed: Sequence[str], posteriors: Mapping[str, float], asked: Sequence[str]
+) -> str:
+    if posteriors.get(SPOOF, 0.0) > 0.5:
+        return "suspected_replay"
+    if verdict == "inconclusive":
+        return "not_enough_evidence"
+    if not failed:
+        # No view alone speaks against it, both together do: name the likeliest of the other hypotheses.
+        others = {
+            name: p for name, p in posteriors.items() if not set(asked) <= set(name.split("+"))
+        }
+        likeliest = max(others, key=lambda name: others[name]).split("+")
+        failed = [view for view in asked if view not in likeliest]
+    if len(failed) > 1:
+        return "both"
+    return f"wrong_{failed[0]}"

@@ -1,0 +1,96 @@
+"""The threshold for a wanted false-alarm rate of the worst kind of impostor."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from evaluation_problems import phrase_blind, simulate
+
+from mvplda.exceptions import ParameterError
+from mvplda.metrics import ScoreCurve, speaker_intervals, threshold_for
+
+
+def test_the_threshold_is_that_of_the_kind_that_needs_the_highest():
+    scores, kinds, who, test = phrase_blind(np.random.default_rng(0), speakers=20, phrases=3)
+    point = threshold_for(scores, kinds, 0.05, who, test)
+    targets = scores[kinds["TC"]]
+    wanted = {
+        kind: ScoreCurve(targets, scores[kinds[kind]]).threshold_for(false_alarm=0.05)
+        for kind in ("IW", "IC", "TW")
+    }
+    assert point.threshold == max(wanted.values()) == wanted["TW"]
+    assert point.worst == "TW"
+    for kind, rate in point.far.items():
+        assert rate.estimate == pytest.approx((scores[kinds[kind]] >= point.threshold).mean())
+        assert rate.estimate <= 0.05 + 1e-12
+        assert 0 <= rate.low <= rate.estimate <= rate.high
+    assert point.frr.estimate == pytest.approx((targets < point.threshold).mean())
+    assert point.frr.low < point.frr.estimate < point.frr.high
+
+
+def test_of_one_kind_it_is_the_operating_point_of_the_tables():
+    scores, same, who, test = simulate(np.random.default_rng(1))
+    point = threshold_for(scores, same, 0.01, who, test)
+    row = speaker_intervals(scores, same, who, test, far=[0.01]).intervals["Total"]
+    assert point.far["nontarget"] == row["far_there/0.01"]
+    threshold = row["threshold_at_far/0.01"]
+    assert (point.threshold, point.low, point.high) == (
+        threshold.estimate,
+        threshold.low,
+        threshold.high,
+    )
+
+
+def test_few_speakers_can_show_no_low_rate():
+    """The rule of three over the side with fewer speakers: 1 - 0.05^(1/10), about 3 / 10."""
+    scores, same, who, test = simulate(np.random.default_rng(1), speakers=30)
+    enrolled = who < 10
+    few = threshold_for(scores[enrolled], same[enrolled], 0.01, who[enrolled], test)
+    assert few.speakers == 10
+    assert few.least_far == pytest.approx(1 - 0.05 ** (1 / 10))
+    assert few.too_few
+    assert "with 10 speakers you cannot show a false-alarm rate below 26 %" in str(few.warning())
+    enough = threshold_for(scores, same, 0.2, who, test)
+    assert (enough.too_few, enough.warning()) == (False, None)
+
+
+def test_a_side_of_one_speaker_has_rates_of_which_nothing_is_known():
+    point = threshold_for([2.0, 1.0, 0.0], ["TC", "TC", "IC"], 0.1, list("aaa"), list("aab"))
+    assert (point.far["IC"].low, point.far["IC"].high) == (0.0, 1.0)
+    assert (point.frr.low, point.frr.high) == (0.0, 1.0)
+
+
+def test_no_score_may_be_high_enough():
+    point = threshold_for(
+        [0.0, 1.0, 9.0, 9.0], [True, True, False, False], 0.1, [0, 1, 0, 1], [0, 1, 1, 0]
+    )
+    assert math.isinf(point.threshold)
+    assert point.frr.estimate == 1
+    assert point.to_dict()["threshold"] is None
+    json.dumps(point.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("far", [0.0, 1.0, -0.1, math.nan])
+def test_a_rate_is_a_share(far):
+    scores, same, who, test = simulate(np.random.default_rng(1), speakers=8)
+    with pytest.raises(ParameterError, match="share in"):
+        threshold_for(scores, same, far, who, test)
+
+
+@pytest.mark.slow
+def test_the_rate_of_other_speakers_lies_in_the_interval():
+    """80 evaluations of 20 speakers; the threshold of each on all speakers that there might be."""
+    from scipy.stats import norm
+
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(80):
+        scores, same, who, test = simulate(rng, speakers=20)
+        point = threshold_for(scores, same, 0.02, who, test)
+        truth = norm.sf(point.threshold, scale=np.sqrt(2 * 0.7**2 + 1))
+        found = point.far["nontarget"]
+        held += found.low <= truth <= found.high
+    assert held >= 72

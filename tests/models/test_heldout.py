@@ -1,0 +1,180 @@
+"""Folds of held-out people and their trials, against counting by loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.kinds import trial_kinds
+from mvplda.models.heldout import deal_folds, held_out_trials, out_of_fold
+
+VIEWS = ("speaker", "phrase", "channel")
+
+
+def labels_of(rng: np.random.Generator, n: int = 400, views: int = 2) -> dict[str, np.ndarray]:
+    sizes = dict(zip(VIEWS, (23, 5, 3), strict=True))
+    return {view: rng.integers(sizes[view], size=n) for view in VIEWS[:views]}
+
+
+@pytest.mark.parametrize("views", [1, 2, 3])
+@pytest.mark.parametrize("limited", [False, True])
+def test_trials_are_those_of_naive_counting(views: int, limited: bool) -> None:
+    labels = labels_of(np.random.default_rng(views), views=views)
+    most: dict[str, Any] = {"most_tests": None, "most_trials": None}
+    if limited:
+        most = {"most_tests": 30, "most_trials": 40}
+    dealt = held_out_trials(labels, folds=4, enrolment=2, **most)
+    assert len(dealt) == 4
+    for fold, trials in dealt:
+        held = set(labels["speaker"][~fold.train].tolist())
+        assert held.isdisjoint(labels["speaker"][fold.train].tolist())
+        cells: dict[tuple[Any, ...], list[int]] = {}
+        for row in fold.rows.tolist():
+            cells.setdefault(tuple(labels[v][row] for v in labels), []).append(row)
+        enrolled = {row for rows in cells.values() for row in rows[: min(2, len(rows) // 2)]}
+        assert set(trials.enrol.tolist()) == enrolled
+        assert len(trials.enrol) == len(enrolled)
+        tests = set(fold.rows.tolist()) - enrolled
+        assert set(trials.test.tolist()) <= tests
+        assert len(trials.test) == (min(30, len(tests)) if limited else len(tests))
+        # every profile is one cell, whole
+        for number, first in enumerate(trials.profiles.tolist()):
+            own = trials.enrol[trials.ids == number].tolist()
+            cell = cells[tuple(labels[v][first] for v in labels)]
+            assert own == cell[: min(2, len(cell) // 2)]
+            assert own[0] == first
+        every: Counter[int] = Counter()
+        for first in trials.profiles.tolist():
+            for test in trials.test.tolist():
+                shared = tuple(v for v in labels if labels[v][first] == labels[v][test])
+                every[trials.hypotheses.index(shared)] += 1
+        drawn: Counter[int] = Counter()
+        stands_for: Counter[int] = Counter()
+        for (profile, test), kind, weight in zip(
+            trials.pairs.tolist(), trials.kinds.tolist(), trials.weights.tolist(), strict=True
+        ):
+            first, row = trials.profiles[profile], trials.test[test]
+            shared = tuple(v for v in labels if labels[v][first] == labels[v][row])
+            assert trials.hypotheses[kind] == shared
+            drawn[kind] += 1
+            stands_for[kind] += weight
+        assert len({tuple(pair) for pair in trials.pairs.tolist()}) == len(trials)
+        assert drawn == {k: min(n, 40) if limited else n for k, n in every.items()}
+        assert stands_for == pytest.approx(dict(every))
+        masks = trial_kinds(
+            {v: labels[v][trials.profiles] for v in labels},
+            {v: labels[v][trials.test] for v in labels},
+        )
+        for name, mask in masks.items():
+            assert mask.ravel()[trials.places[trials.kind_names == name]].all()
+
+
+def test_everybody_is_tried_once_by_a_model_without_them() -> None:
+    labels = labels_of(np.random.default_rng(0))
+    dealt = held_out_trials(labels, folds=5, most_tests=None, most_trials=None)
+
+    def score(fold: Any, trials: Any) -> np.ndarray:
+        trained = set(labels["speaker"][fold.train].tolist())
+        people = labels["speaker"][trials.profiles[trials.pairs[:, 0]]]
+        assert trained.isdisjoint(people.tolist())
+        return np.stack([people, labels["speaker"][trials.test[trials.pairs[:, 1]]]], axis=1)
+
+    answers = out_of_fold(dealt, score)
+    assert set(answers.values[:, 0].tolist()) == set(labels["speaker"].tolist())
+    np.testing.assert_array_equal(answers.values[:, 0], labels["speaker"][answers.enrolled])
+    np.testing.assert_array_equal(answers.values[:, 1], labels["speaker"][answers.tested])
+    same = answers.values[:, 0] == answers.values[:, 1]
+    np.testing.assert_array_equal(same, np.isin(answers.kind_names, ["TC", "TW"]))
+    np.testing.assert_array_equal(np.bincount(answers.fold), [len(trials) for _, trials in dealt])
+    with pytest.raises(DataError, match="answers of shape"):
+        out_of_fold(dealt, lambda fold, trials: np.zeros(len(trials) + 1))
+    with pytest.raises(DataError, match="too few people"):
+        out_of_fold([], score)
+
+
+def test_names_have_no_part_in_folds_or_trials() -> None:
+    labels = labels_of(np.random.default_rng(1))
+    renamed = {
+        view: np.array([f"{(7 * code) % 101:03d}" for code in column])
+        for view, column in labels.items()
+    }
+    for (one, first), (other, second) in zip(
+        held_out_trials(labels), held_out_trials(renamed), strict=True
+    ):
+        np.testing.assert_array_equal(one.train, other.train)
+        for name in ("enrol", "ids", "test", "pairs", "kinds", "weights"):
+            np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+def test_groups_are_held_out_whole_and_only_eligible_vectors_are_tried() -> None:
+    labels = labels_of(np.random.default_rng(12))
+    people = labels["speaker"] // 2  # every other class is the same person at another speed
+    seen = people < 4
+    eligible = ~seen & (labels["speaker"] % 2 == 0)
+    dealt = held_out_trials(labels, groups=[f"p{p}" for p in people], eligible=eligible)
+    assert dealt
+    for fold, trials in dealt:
+        assert not np.isin(people[~fold.train], people[fold.train]).any()
+        assert not seen[~fold.train].any()
+        tried = np.concatenate([trials.enrol, trials.test])
+        assert eligible[tried].all()
+        assert not fold.train[tried].any()
+
+
+def test_without_eligible_people_all_are_dealt() -> None:
+    labels = labels_of(np.random.default_rng(13))
+    dealt = held_out_trials(labels, eligible=labels["speaker"] < 2)
+    held = np.stack([~fold.train for fold, _ in dealt])
+    assert (held.sum(axis=0) == 1).all()
+
+
+def test_vectors_without_a_label_make_no_trial() -> None:
+    labels = labels_of(np.random.default_rng(14))
+    gone = np.random.default_rng(15).random(400) < 0.3
+    none = labels["phrase"].astype(object)
+    none[gone] = None
+    for phrase, missing in ((none, None), (np.where(gone, -1, labels["phrase"]), -1)):
+        dealt = held_out_trials({**labels, "phrase": phrase}, missing=missing)
+        assert dealt
+        for _, trials in dealt:
+            assert not gone[np.concatenate([trials.enrol, trials.test])].any()
+
+
+def test_enrolment_takes_turns() -> None:
+    labels = {"speaker": np.repeat(np.arange(12), 10)}
+    for _, trials in held_out_trials(labels, folds=3, enrolment=[1, 3]):
+        assert np.bincount(trials.ids).tolist() == [1, 3, 1, 3]
+
+
+def test_too_few_people_make_no_folds() -> None:
+    assert held_out_trials({"speaker": np.repeat(np.arange(7), 4)}) == []
+    # nobody has two vectors: no trial of the same person
+    assert held_out_trials({"speaker": np.arange(40)}) == []
+
+
+def test_folds_have_about_the_same_number_of_people() -> None:
+    people = np.random.default_rng(3).integers(50, size=500)
+    folds = deal_folds(people, 4, np.random.default_rng(0), least=4)
+    sizes = [len(np.unique(people[~fold.train])) for fold in folds]
+    assert sorted(sizes) == [12, 12, 13, 13]
+    assert len(deal_folds(people % 9, 4, np.random.default_rng(0), least=4)) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"folds": 1}, "folds is a whole number"),
+        ({"folds": True}, "folds is a whole number"),
+        ({"enrolment": 0}, "enrolment is a whole number"),
+        ({"enrolment": 1.5}, "enrolment is a whole number"),
+        ({"groups": [1, 2]}, r"groups of shape \(2,\)"),
+        ({"eligible": np.ones(400)}, "true or false of each"),
+    ],
+)
+def test_wrong_settings_are_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises((ParameterError, DataError), match=message):
+        held_out_trials(labels_of(np.random.default_rng(0)), **settings)
