@@ -141,7 +141,7 @@ def _head(graph: Graph, x: str) -> str:
         x = _residual(graph, x, f"head.{layer}.1", 1)
     x = graph.conv(x, "head.conv2", strides=[2, 1], pads=[1] * 4)
     x = graph.activated(x, "head.bn2")
-    channels = 4 * graph.weights["xvector.tdnn.linear.weight"].shape[1] // 4
+    channels = graph.weights["xvector.tdnn.linear.weight"].shape[1]
     return graph.node("Reshape", x, graph.constant("flat", [0, channels, -1]))
 
 
@@ -174,9 +174,7 @@ def _masked(graph: Graph, x: str, name: str, dilation: int, segments: str) -> st
     )
     everything = graph.node("ReduceMean", x, axes=[2], keepdims=1)
     # the last segment has what is left of the time, and its mean is over that
-    means = graph.node(
-        "AveragePool", x, kernel_shape=[SEGMENT], strides=[SEGMENT], ceil_mode=1
-    )
+    means = graph.node("AveragePool", x, kernel_shape=[SEGMENT], strides=[SEGMENT], ceil_mode=1)
     nearer = graph.node("Gather", means, segments, axis=2)
     context = graph.node("Add", nearer, everything)
     context = graph.node("Relu", graph.conv(context, f"{name}.cam_layer.linear1"))

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from .extractor import SoundExtractor, Vector
+from .network import Vector
 from .sound import Sound
 
+LONGEST_S = 30.0
+"""Seconds that are read at once: vectors gain nothing from more, and memory stays small."""
 
-class OwnExtractor(SoundExtractor):
+
+class OwnNetwork:
     """A network of this package with the frames that it was trained on."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -22,6 +25,7 @@ class OwnExtractor(SoundExtractor):
         self._network = Extractor.load(path)
         self._settings = FeatureSettings.from_dict(self._network.feature_settings)
         self.rate = self._settings.rate
+        self.segment_s = LONGEST_S
 
     @property
     def name(self) -> str:
@@ -45,6 +49,3 @@ class OwnExtractor(SoundExtractor):
         frames = FeatureSet.from_utterances(["one"], [features(samples, self._settings)])
         vector: Vector = self._network.extract(frames)[0]
         return np.asarray(vector, dtype=np.float32)
-
-    def _place(self) -> str | None:
-        return str(self.path)
