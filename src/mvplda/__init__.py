@@ -70,7 +70,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .bundle import Bundle, make_committee
-    from .extractors.loading import load_extractor
+    from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.durations import DurationNoise
     from .models.experts import Committee
@@ -88,7 +88,7 @@ __getattr__, __dir__ = import_late(
     __name__,
     {
         "bundle": ("Bundle", "make_committee"),
-        "extractors.loading": ("load_extractor",),
+        "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.durations": ("DurationNoise",),
         "models.experts": ("Committee",),

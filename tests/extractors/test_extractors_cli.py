@@ -137,7 +137,7 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert not (place / "voices.npz").exists()
     with pytest.raises(LabelError, match="no blanks"):
         ProfileBook("voices.npz").add(
-            "a b", load_extractor("net.onnx"), load_extractor("net.onnx").extract_all(["one.wav"])
+            "a b", load_extractor("net.onnx"), load_extractor("net.onnx").extract(["one.wav"])
         )
 
 

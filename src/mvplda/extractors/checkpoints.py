@@ -36,7 +36,7 @@ class Stored(NamedTuple):
 
     key: str
     dtype: str
-    count: int
+    length: int
 
 
 class Pointer(NamedTuple):
@@ -50,7 +50,7 @@ class Pointer(NamedTuple):
     def read(self, storages: Mapping[str, bytes]) -> Array:
         """The tensor as an array of its own."""
         dtype = np.dtype(self.stored.dtype)
-        numbers = np.frombuffer(storages[self.stored.key], dtype, self.stored.count)
+        numbers = np.frombuffer(storages[self.stored.key], dtype, self.stored.length)
         last = self.offset
         for length, stride in zip(self.shape, self.strides, strict=True):
             if length < 0 or stride < 0:
@@ -135,7 +135,7 @@ def _in_a_row(data: bytes) -> tuple[Any, dict[str, bytes]]:
 
         def persistent_load(self, pid: Any) -> Stored:
             stored = super().persistent_load(pid)
-            counts[stored.key] = stored.count * np.dtype(stored.dtype).itemsize
+            counts[stored.key] = stored.length * np.dtype(stored.dtype).itemsize
             return stored
 
     contents = Counting(file).load()

@@ -18,6 +18,7 @@ from .frontends import cached_file
 from .network import OnnxNetwork
 from .own import OwnNetwork
 from .quality import Meter, Quality, QualitySettings
+from .recipe import Recipe
 from .sound import Sound, Source, segments
 from .weights import NAMES
 
@@ -34,6 +35,7 @@ class Network(Protocol):
 
     name : what it is, and the start of its fingerprint
     path : of its file
+    recipe : what is done before and after it, where that is data
     rate : samples per second that it takes
     segment_s : longer sound is cut into parts
     dimension : of its vectors
@@ -45,6 +47,8 @@ class Network(Protocol):
     rate: int
     segment_s: float
 
+    @property
+    def recipe(self) -> Recipe | None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -104,6 +108,11 @@ class Extractor:
     def name(self) -> str:
         """What stands beside vectors as their extractor."""
         return "+".join(network.name for network in self.networks)
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """Of the network, where it is one alone."""
+        return self.networks[0].recipe if len(self.networks) == 1 else None
 
     @property
     def dimension(self) -> int:
@@ -288,8 +297,7 @@ def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Ext
         It is not known what the network wants: the error prints what was found and a recipe to fill in. Or the
         file is not what its recipe was written for.
     """
-    single = isinstance(path, (str, os.PathLike))
-    paths = [path] if single else list(path)
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     return Extractor([load_network(one, check=check, threads=threads) for one in paths])
 
 

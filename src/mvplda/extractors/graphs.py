@@ -46,7 +46,9 @@ class Graph:
         self._nodes: list[bytes] = []
         self._tensors: dict[str, bytes] = {}
 
-    def node(self, kind: str, *inputs: str, output: str = "", **attributes: Attribute) -> str:
+    def node(
+        self, kind: str, *inputs: str, output: str | None = None, **attributes: Attribute
+    ) -> str:
         """Add a node; what comes back is the name of its output."""
         output = output or f"{kind}{len(self._nodes)}"
         fields = [_text(1, name) for name in inputs]
@@ -74,7 +76,7 @@ class Graph:
         inputs = [x, self.weight(f"{name}.weight")]
         if f"{name}.bias" in self.weights:
             inputs.append(self.weight(f"{name}.bias"))
-        return self.node("Conv", *inputs, **attributes)
+        return self.node("Conv", *inputs, output=None, **attributes)
 
     def norm(self, x: str, name: str) -> str:
         """Batch normalisation by the means and variances of training."""

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import AudioError, FileFormatError, NumericalError
+from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
+from ..persistence import write_atomically
 from .frontends import SHIFT_S, make_frames, normalised, open_session
-from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
+from .recipe import FILL_IN, Golden, Match, Normalisation, Recipe, families, read_recipe, to_toml
 from .sound import Sound, golden_signal
 from .speech import cut_to_speech
 
@@ -60,7 +61,7 @@ class OnnxNetwork:
         self._session = open_session(self.path, threads)
         self._inputs = [Port(i.name, tuple(i.shape)) for i in self._session.get_inputs()]
         self._outputs = [Port(o.name, tuple(o.shape)) for o in self._session.get_outputs()]
-        self.recipe = self._with_ports(recipe or self._understood())
+        self.recipe: Recipe = self._with_ports(recipe or self._understood())
         self.rate = self.recipe.rate
         self.segment_s = self.recipe.samples.segment_s
         self._graph = None
@@ -177,6 +178,15 @@ class OnnxNetwork:
         if self.recipe.features.kind != "samples":
             numbers = frame_numbers(self.frames(self._prepared(signal)))
         return Golden(numbers, tuple(round(float(v), 5) for v in self.embed(signal)))
+
+    def write_recipe(self) -> Path:
+        """Write the recipe with its golden numbers beside the file; one that is there is an error."""
+        beside = self.path.with_suffix(".toml")
+        if beside.is_file():
+            raise ParameterError(f"{beside} is there already: delete it first")
+        recipe = replace(self.recipe, match=Match(), golden=self.golden())
+        write_atomically(beside, to_toml(recipe).encode())
+        return beside
 
     def _prepared(self, samples: Sound) -> Sound:
         settings = self.recipe.samples

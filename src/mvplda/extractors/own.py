@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from .network import Vector
+from .recipe import Recipe
 from .sound import Sound
 
 LONGEST_S = 30.0
@@ -22,6 +23,7 @@ class OwnNetwork:
         from ..speech.networks import Extractor
 
         self.path = Path(path)
+        self.recipe: Recipe | None = None
         self._network = Extractor.load(path)
         self._settings = FeatureSettings.from_dict(self._network.feature_settings)
         self.rate = self._settings.rate

@@ -110,8 +110,8 @@ def loud_frames(levels: Levels) -> Mask:
     """Frames near the loud ones, and clearly above the quiet ones; all that hold sound where the level is steady."""
     quiet, loud = level_range(levels)
     if loud - quiet < STEADY_DB:
-        return levels > DIGITAL_ZERO_DB
-    return levels > max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet))
+        return np.asarray(levels > DIGITAL_ZERO_DB)
+    return np.asarray(levels > max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet)))
 
 
 def _voiced(samples: NDArray[Any], rate: int, levels: Levels, loud: Mask) -> Mask:

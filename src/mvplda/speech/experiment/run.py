@@ -257,7 +257,7 @@ def _from_elsewhere(
         raise DataError(f"{corpus.name} has no sound: give its vectors instead")
     extractor = load_extractor(list(places))
     say(f"vectors of {len(corpus)} utterances: {extractor.name}")
-    made = extractor.extract_all(
+    made = extractor.extract(
         list(corpus.clips),
         on_error=on_error,
         progress=verbose,
@@ -266,7 +266,7 @@ def _from_elsewhere(
     left = set(range(len(corpus))) - set(made.rows)
     names = corpus.ids[sorted(left)].tolist()
     skipped = tuple((name, reason) for name, (_, reason) in zip(names, made.skipped, strict=True))
-    parts = getattr(extractor, "parts", [])
+    parts = extractor.networks if len(extractor.networks) > 1 else []
     blocks = {f"{part.name} ({i})": part.dimension for i, part in enumerate(parts, 1)} or None
     extra = None
     if variants.backend != "speakers" and variants.voices:
