@@ -1,30 +1,37 @@
 """How often the intervals hold the truth, and how often a paired test is wrong, in simulated evaluations.
 
-``python -m benchmarks intervals``. A world tells how scores come about; speakers are drawn from it, everyone is
-enrolled and tested, the scores are judged, and the interval is held against the value of the whole world. Trials are
+``python -m benchmarks intervals``. A world describes how scores come about; speakers are drawn from it, everyone is
+enrolled and tested, the scores are judged, and the interval is compared with the value of the whole world. Trials are
 crossed: the same speakers stand on both sides, every speaker has an effect of his own as a target, as the one enrolled
-and as the one tested, and every pair has one too. Some worlds have a hundred impostors besides, who are tested only.
+and as the one tested, and every pair has one too. Some worlds have impostors besides, who are tested only; in skewed
+worlds some speakers err far more than the others, or have far more trials; in worlds of phrases Total pools impostors
+with the right and the wrong phrase and targets with a wrong phrase.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from mvplda.costs import detection_costs
-from mvplda.metrics import compare_systems, evaluate, speaker_intervals
+from mvplda.metrics import Interval, compare_systems, evaluate, speaker_intervals, trial_kinds
 from mvplda.metrics.curves import Hull, pool
 
-COSTS = detection_costs(("default", "sre21", ".001"))
+COSTS = detection_costs(("default", "sre21", ".001", "1,1,0.1"))
 FARS = (0.01, 0.001)
 UNSTATED = ("act_dcf", "min_dcf_threshold", "far_there")
 """Metrics without an interval, or whose truth is another one in every round."""
 Trials = tuple[Any, Any, Any]
-"""Scores (profiles, tests), the speakers of the profiles, those of the tests."""
+"""Scores of the trials, who is enrolled in each, and who is tested."""
+
+
+Mixture = tuple[tuple[float, float, float], ...]
+"""Normal distributions: share, mean and deviation of each."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,10 @@ class Gaussian:
     """A target's score is mean + own + noise, an impostor's enrolled + tested + pair + noise; deviations of each.
 
     impostors : speakers who are tested, and not enrolled
+    crossed : whether those who are enrolled are impostors to each other
+    goats : share of speakers whose targets score lower, and by how much
+    wolves : share of speakers whose impostor trials score higher, and by how much
+    unequal : deviation of the logarithm of the number of tests of a speaker
     """
 
     mean: float
@@ -40,6 +51,10 @@ class Gaussian:
     pair: float
     noise: float = 1.0
     impostors: int = 0
+    crossed: bool = True
+    goats: tuple[float, float] = (0.0, 0.0)
+    wolves: tuple[float, float] = (0.0, 0.0)
+    unequal: float = 0.0
 
     @property
     def deviations(self) -> tuple[float, float]:
@@ -49,57 +64,114 @@ class Gaussian:
 
     @property
     def scale(self) -> tuple[float, float]:
-        """Factor and threshold that make the scores fair likelihood ratios."""
+        """Factor and threshold that make the scores of ordinary speakers fair likelihood ratios."""
         of_targets, of_others = self.deviations
-        return self.mean / (of_targets * of_others), self.mean * of_others / (
-            of_targets + of_others
-        )
+        factor = self.mean / (of_targets * of_others)
+        return factor, self.mean * of_others / (of_targets + of_others)
 
     def draw(self, rng: np.random.Generator, speakers: int, profiles: int, tests: int) -> Trials:
         everyone = speakers + self.impostors
-        who, test = np.repeat(np.arange(speakers), profiles), np.repeat(np.arange(everyone), tests)
-        own, enrolled = (rng.normal(0, s, speakers) for s in (self.own, self.side))
+        sizes = np.full(everyone, tests)
+        if self.unequal:
+            spread = np.exp(self.unequal * rng.normal(size=everyone))
+            sizes = np.maximum(1, np.round(tests * spread)).astype(int)
+        who = np.repeat(np.arange(speakers), profiles)
+        test = np.repeat(np.arange(everyone), sizes)
+        own = rng.normal(0, self.own, speakers)
+        enrolled = rng.normal(0, self.side, speakers)
         tested = rng.normal(0, self.side, everyone)
         pairs = rng.normal(0, self.pair, (speakers, everyone))
+        if self.goats[0]:
+            own -= self.goats[1] * (rng.random(speakers) < self.goats[0])
+        if self.wolves[0]:
+            tested += self.wolves[1] * (rng.random(everyone) < self.wolves[0])
         others = enrolled[who][:, None] + tested[test][None, :] + pairs[who][:, test]
-        scores = np.where(who[:, None] == test[None, :], self.mean + own[who][:, None], others)
+        same = who[:, None] == test[None, :]
+        scores = np.where(same, self.mean + own[who][:, None], others)
         factor, threshold = self.scale
-        return factor * (scores + rng.normal(0, self.noise, scores.shape) - threshold), who, test
+        scores = factor * (scores + rng.normal(0, self.noise, scores.shape) - threshold)
+        first, second = np.broadcast_arrays(who[:, None], test[None, :])
+        kept = same | self.crossed | (second >= speakers)
+        return scores[kept], first[kept], second[kept]
 
     def truth(self) -> dict[str, float]:
         """Measures of all speakers that there might be, from both distributions."""
         of_targets, of_others = self.deviations
-        factor, threshold = self.scale
-        x = np.linspace(-8 * of_others, self.mean + 8 * of_targets, 40_001)
-        below = (
-            np.concatenate([[0.0], ndtr(z), [1.0]])
-            for z in ((x - self.mean) / of_targets, x / of_others)
+        goats, drop = self.goats
+        wolves, rise = self.wolves
+        targets = ((1 - goats, self.mean, of_targets), (goats, self.mean - drop, of_targets))
+        others = ((1 - wolves, 0.0, of_others), (wolves, rise, of_others))
+        return truth_of(targets, others, self.scale)
+
+
+def truth_of(targets: Mixture, others: Mixture, scale: tuple[float, float]) -> dict[str, float]:
+    """Measures of scores from two mixtures, after (score - threshold) * factor."""
+    factor, threshold = scale
+    x = np.linspace(-12.0, 24.0, 80_001)
+    of_targets, of_others = (
+        sum(share * ndtr((x - mean) / deviation) for share, mean, deviation in mixture)
+        for mixture in (targets, others)
+    )
+    hull = Hull(*pool(*(np.concatenate([[0.0], y, [1.0]]) for y in (of_targets, of_others))))
+    z = np.linspace(-8, 8, 20_001)
+    density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    cllr = 0.0
+    for sign, mixture in ((-1.0, targets), (1.0, others)):
+        for share, mean, deviation in mixture:
+            llr = factor * (mean + deviation * z - threshold)
+            cllr += share * float(density @ np.logaddexp(0, sign * llr)) / (2 * np.log(2))
+    values = {"eer": hull.eer(), "cllr": cllr, "min_cllr": hull.min_cllr()}
+    for cost in COSTS:
+        least = hull.least(cost.miss_weight, cost.false_alarm_weight)[0]
+        values[f"min_dcf/{cost.name}"] = float(least)
+    for far in FARS:
+        at = float(np.interp(1 - far, of_others, x))
+        values[f"frr_at_far/{far:g}"] = float(np.interp(at, x, of_targets))
+        values[f"threshold_at_far/{far:g}"] = factor * (at - threshold)
+    return values
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """Speakers who each say every phrase: impostors with the right and the wrong phrase, and wrong phrases.
+
+    A model of voices alone has `wrong` = 0: a right speaker with a wrong phrase scores like a target. The truth of
+    Total is that of the shares of the kinds in a list of so many speakers.
+    """
+
+    phrases: int
+    wrong: float
+    voice: Gaussian
+
+    def draw(self, rng: np.random.Generator, speakers: int) -> tuple[Any, Any, Any, Any]:
+        """Scores, masks of the kinds, and the speakers of both sides."""
+        who = np.repeat(np.arange(speakers), self.phrases)
+        phrase = np.tile(np.arange(self.phrases), speakers)
+        labels = {"speaker": who, "phrase": phrase}
+        kinds = trial_kinds(labels, labels)
+        own, enrolled, tested = (
+            rng.normal(0, s, speakers) for s in (self.voice.own, self.voice.side, self.voice.side)
         )
-        hull = Hull(*pool(*below))
-        z = np.linspace(-8, 8, 20_001)
-        density = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
-        targets, others = (
-            factor * (m + s * z - threshold) for m, s in ((self.mean, of_targets), (0.0, of_others))
+        same = kinds["TC"] | kinds["TW"]
+        others = enrolled[who][:, None] + tested[who][None, :]
+        scores = np.where(same, self.voice.mean + own[who][:, None], others)
+        scores = scores + rng.normal(0, self.voice.noise, scores.shape)
+        different = kinds["TW"] | kinds["IW"]
+        factor, threshold = self.voice.scale
+        return factor * (scores - self.wrong * different - threshold), kinds, who, who
+
+    def truth(self, speakers: int) -> dict[str, float]:
+        """Measures of Total where so many speakers say all phrases."""
+        of_targets, of_others = self.voice.deviations
+        sizes = np.array([self.phrases - 1, speakers - 1, (speakers - 1) * (self.phrases - 1)])
+        tw, ic, iw = sizes / sizes.sum()
+        targets = ((1.0, self.voice.mean, of_targets),)
+        others = (
+            (tw, self.voice.mean - self.wrong, of_targets),
+            (ic, 0.0, of_others),
+            (iw, -self.wrong, of_others),
         )
-        cllr = density @ (np.logaddexp(0, -targets) + np.logaddexp(0, others)) / (2 * np.log(2))
-        least = {
-            f"min_dcf/{c.name}": float(hull.least(c.miss_weight, c.false_alarm_weight)[0])
-            for c in COSTS
-        }
-        points = {}
-        for far in FARS:
-            at = of_others * ndtri(1 - far)
-            points |= {
-                f"frr_at_far/{far:g}": float(ndtr((at - self.mean) / of_targets)),
-                f"threshold_at_far/{far:g}": float(factor * (at - threshold)),
-            }
-        return {
-            "eer": hull.eer(),
-            **least,
-            "cllr": float(cllr),
-            "min_cllr": hull.min_cllr(),
-            **points,
-        }
+        return truth_of(targets, others, self.voice.scale)
 
 
 @dataclass(frozen=True)
@@ -118,7 +190,9 @@ class Vectors:
             centre[w] + noise[w][:, None] * rng.normal(size=(len(w), self.dimension))
             for w in (who, test)
         )
-        return self._llr((e**2).sum(1)[:, None] + (t**2).sum(1)[None, :], e @ t.T), who, test
+        scores = self._llr((e**2).sum(1)[:, None] + (t**2).sum(1)[None, :], e @ t.T)
+        first, second = np.broadcast_arrays(who[:, None], test[None, :])
+        return scores.reshape(-1), first.reshape(-1), second.reshape(-1)
 
     def _llr(self, lengths: Any, products: Any) -> Any:
         total = 1 + self.noise**2 * np.exp(2 * self.unsteady**2)
@@ -159,6 +233,27 @@ UNEVEN: dict[str, Gaussian] = {
     ),
     "many errors, impostors not enrolled": replace(WORLDS["many errors"], impostors=100),
 }
+ORDINARY = Gaussian(mean=5.0, own=0.5, side=0.5, pair=0.3)
+SKEWED: dict[str, tuple[Gaussian, tuple[int, ...]]] = {
+    "one in ten is a goat": (replace(ORDINARY, goats=(0.1, 4.0)), (12, 20)),
+    "one in ten is a wolf": (replace(ORDINARY, wolves=(0.1, 3.5)), (12, 20)),
+    "ten impostors who are not enrolled, 15 % wolves": (
+        replace(ORDINARY, wolves=(0.15, 3.5), impostors=10, crossed=False),
+        (40,),
+    ),
+    "very unequal numbers of tests": (
+        replace(WORLDS["strong effects of speakers"], unequal=1.6),
+        (50,),
+    ),
+}
+"""Worlds in which some speakers err, or are met, far more than the others, and numbers of speakers."""
+VOICE = Gaussian(mean=5.0, own=0.7, side=0.5, pair=0.0)
+PHRASES: dict[str, Phrases] = {
+    f"{model}, {phrases} phrases": Phrases(phrases, wrong, VOICE)
+    for model, wrong in (("voices alone", 0.0), ("voices and phrases", 3.0))
+    for phrases in (3, 12)
+}
+"""Worlds of which Total is judged."""
 ENROLLED = (5, 12)
 SPEAKERS = (12, 20, 50)
 SIZES = ((1, 4), (2, 10))
@@ -172,14 +267,34 @@ def coverage(
     size: tuple[int, int],
     rounds: int,
 ) -> dict[str, Any]:
+    """How often the intervals of a world's measures hold the truth."""
+    rng = np.random.default_rng([speakers, *size])
+
+    def row() -> dict[str, Interval]:
+        scores, who, test = world.draw(rng, speakers, *size)
+        found = speaker_intervals(scores, who == test, who, test, COSTS, far=FARS)
+        return found.intervals["Total"]
+
+    return held_rounds(row, truth, rounds)
+
+
+def total_coverage(world: Phrases, speakers: int, rounds: int) -> dict[str, Any]:
+    """How often the intervals of Total hold the truth, where Total pools three kinds."""
+    rng = np.random.default_rng([9, speakers, world.phrases])
+
+    def row() -> dict[str, Interval]:
+        return speaker_intervals(*world.draw(rng, speakers), COSTS, far=FARS).intervals["Total"]
+
+    return held_rounds(row, world.truth(speakers), rounds)
+
+
+def held_rounds(
+    draw_row: Callable[[], dict[str, Interval]], truth: dict[str, float], rounds: int
+) -> dict[str, Any]:
     """Of the rounds in which a measure had an interval: how many held the truth, which way others missed, how wide."""
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in truth}
-    rng = np.random.default_rng([speakers, *size])
     for _ in range(rounds):
-        scores, who, test = world.draw(rng, speakers, *size)
-        row = speaker_intervals(
-            scores, who[:, None] == test[None, :], who, test, COSTS, far=FARS
-        ).intervals["Total"]
+        row = draw_row()
         for name in found:
             if name in row:
                 found[name].append((row[name].estimate, row[name].low, row[name].high))
@@ -216,7 +331,7 @@ def wrong_verdicts(
     for _ in range(rounds):
         scores, who, test = world.draw(rng, speakers, *size)
         a, b = (scores + rng.normal(0, 0.7 * world.scale[0], scores.shape) for _ in range(2))
-        same = who[:, None] == test[None, :]
+        same = who == test
         tests = compare_systems(
             a, b, same, who, test, n_resamples=resamples, random_state=rng
         ).tests["Total"]
@@ -237,7 +352,7 @@ def ratio_coverage(
     for _ in range(rounds):
         scores, who, test = world.draw(rng, speakers, *size)
         a, b = (scores + rng.normal(0, s * world.scale[0], scores.shape) for s in extra)
-        same = who[:, None] == test[None, :]
+        same = who == test
         found = compare_systems(
             a, b, same, who, test, n_resamples=resamples, random_state=rng
         ).tests["Total"]["eer"]
@@ -263,6 +378,24 @@ def uneven_intervals(rounds: int) -> list[dict[str, Any]]:
         for world, model in UNEVEN.items()
         for n in ENROLLED
     ]
+
+
+def skewed_intervals(rounds: int) -> list[dict[str, Any]]:
+    """Coverage in skewed worlds."""
+    return [
+        _covered(model, world, n, SIZES[0], rounds)
+        for world, (model, speakers) in SKEWED.items()
+        for n in speakers
+    ]
+
+
+def phrase_intervals(rounds: int) -> list[dict[str, Any]]:
+    """Coverage of Total with few and with many phrases."""
+    rows = []
+    for world, model in PHRASES.items():
+        case = {"world": world, "speakers": 20, "phrases": model.phrases, "rounds": rounds}
+        rows.append({**case, "measures": total_coverage(model, 20, rounds)})
+    return rows
 
 
 def _covered(
@@ -312,6 +445,8 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     many, resamples = (10, 50) if quick else (400, 200)
     begin = time.perf_counter()
     rows = intervals(many) + uneven_intervals(many)
+    skewed = skewed_intervals(many)
+    total = phrase_intervals(max(10, many // 2))
     comparisons = paired(
         {name: WORLDS[name] for name in list(WORLDS)[:2]}, SPEAKERS[:2], many, resamples
     )
@@ -321,5 +456,7 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         "level": 0.95,
         "least coverage in any world": least_coverage(rows),
         "intervals": rows,
+        "intervals in skewed worlds": skewed,
+        "intervals of Total": total,
         "paired tests at 5 %": comparisons,
     }

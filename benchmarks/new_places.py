@@ -21,19 +21,9 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from scipy.linalg import cholesky, eigh, solve
 
 from mvplda import Bundle, CosineScorer, MultiviewPLDA
-from mvplda.adaptation import (
-    _with,
-    adapt,
-    aligning_matrix,
-    coral_plus,
-    covariance_share,
-    recentred,
-    shift_mean,
-)
-from mvplda.inference.parameters import Parameters
+from mvplda.adaptation import adapt, recentred, shift_mean
 from mvplda.metrics import eer, speaker_intervals, trial_kinds
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.preprocessing import standard_chain, unit_chain
@@ -87,72 +77,16 @@ def centred(
     return result
 
 
-def only_the_model(bundle: Bundle, X: np.ndarray) -> Bundle:
-    return Bundle(bundle.preprocessing, coral_plus(bundle.scorer, bundle.prepare(X), share=1.0))
-
-
-def with_total(rule: Callable[..., list[np.ndarray]]) -> Callable[..., MultiviewPLDA]:
-    """A rule that makes covariances of those of the views and the noise, of their sum, and of what that should be."""
-
-    def change(model: MultiviewPLDA, X: np.ndarray) -> MultiviewPLDA:
-        p = model.parameters_
-        parts = [*(b @ b.T for b in p.loadings), p.sigma.covariance]
-        total = np.sum(parts, axis=0)
-        share = covariance_share(X, total)
-        *views, noise = rule(parts, total, (1 - share) * total + share * np.cov(X.T))
-        floor = 1e-9 * np.trace(total) / len(total) * np.eye(len(total))
-        return _with(
-            model,
-            Parameters(
-                p.mean, tuple(cholesky(v + floor, lower=True) for v in views), noise + floor
-            ),
-        )
-
-    return change
-
-
-def aligned(parts: list[np.ndarray], old: np.ndarray, new: np.ndarray) -> list[np.ndarray]:
-    """CORAL: everything as if the training vectors had been aligned with the new place."""
-    A = aligning_matrix(old, new)
-    return [A.T @ part @ A for part in parts]
-
-
-def excess(parts: list[np.ndarray], old: np.ndarray, new: np.ndarray) -> list[np.ndarray]:
-    """As Kaldi adapts: where the new place has more variance, 3/4 of it is the noise's, and 1/4 the views'."""
-    values, vectors = eigh(new, old)
-    more = old @ (vectors * np.maximum(values - 1, 0)) @ vectors.T @ old
-    return [*(part + more / 4 / (len(parts) - 1) for part in parts[:-1]), parts[-1] + 3 / 4 * more]
-
-
-def one_step(parts: list[np.ndarray], old: np.ndarray, new: np.ndarray) -> list[np.ndarray]:
-    """One step of EM from the old model, every vector a class of its own: what each part has of what is new."""
-    change = solve(old, solve(old, new - old).T)
-    return [part + part @ change @ part for part in parts]
-
-
-def grown(**options: Any) -> Callable[..., MultiviewPLDA]:
-    return lambda model, X: coral_plus(model, X, mean=False, **options)
-
-
 ROWS: dict[str, tuple[str, Callable[..., Bundle] | None]] = {
     "cosine": ("cosine", None),
     "cosine, centring, by amount": ("cosine", lambda bundle, X, y: bundle.adapt(X)),
     NONE: ("joint, prior", None),
-    "only the model: its mean and CORAL+": ("joint, prior", lambda bundle, X, y: only_the_model(bundle, X)),
     "centring, all the way": ("joint, prior", lambda bundle, X, y: centred(bundle, X, weight=1.0)),
     MOVED: ("joint, prior", lambda bundle, X, y: bundle.adapt(X)),
-    "and CORAL": ("joint, prior", lambda bundle, X, y: centred(bundle, X, with_total(aligned))),
-    "and CORAL+, not by amount": ("joint, prior", lambda bundle, X, y: centred(bundle, X, grown(share=1.0))),
-    "and CORAL+": ("joint, prior", lambda bundle, X, y: bundle.adapt(X, weight=1.0)),
-    "and CORAL+ of the noise": ("joint, prior", lambda bundle, X, y: bundle.adapt(X, weight={"noise": 1.0})),
-    "and CORAL+ of the speaker": ("joint, prior", lambda bundle, X, y: bundle.adapt(X, weight={"speaker": 1.0})),
-    "and as Kaldi adapts": ("joint, prior", lambda bundle, X, y: centred(bundle, X, with_total(excess))),
-    "and one step of EM": ("joint, prior", lambda bundle, X, y: centred(bundle, X, with_total(one_step))),
     "and a model of these, with labels": (
         "joint, prior", lambda bundle, X, y: centred(bundle, X, lambda model, Z: adapt(model, Z, y))),
     "without prior: no adaptation": ("joint", None),
     "without prior: centring, by amount": ("joint", lambda bundle, X, y: bundle.adapt(X)),
-    "without prior: and CORAL+": ("joint", lambda bundle, X, y: bundle.adapt(X, weight=1.0)),
 }  # fmt: skip
 """All of them tell themselves how far to go by the amount of recordings, unless they say otherwise."""
 FEW = (
@@ -160,9 +94,6 @@ FEW = (
     "cosine, centring, by amount",
     NONE,
     MOVED,
-    "and CORAL+",
-    "and CORAL+, not by amount",
-    "and one step of EM",
 )
 """Rows of the picture."""
 

@@ -15,7 +15,6 @@ from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 
 from mvplda import PLDA, Bundle, CosineScorer, MultiviewPLDA, load, persistence
-from mvplda.adaptation import CORAL
 from mvplda.calibration import KindCalibrator, LinearCalibrator, PAVCalibrator, QualityCalibrator
 from mvplda.exceptions import DataError, FileFormatError, ParameterError
 from mvplda.kinds import name_kinds
@@ -121,17 +120,11 @@ def test_kinds_by_name_or_mask(data: dict[str, Any]) -> None:
     assert (a.calibrator.slopes_ == b.calibrator.slopes_).all()
 
 
-def test_without_preprocessing_and_with_coral(data: dict[str, Any], tmp_path: Path) -> None:
+def test_without_preprocessing(data: dict[str, Any], tmp_path: Path) -> None:
     X, labels = data["train"]
     plain = Bundle(None, MultiviewPLDA({"speaker": 2}, max_iter=3, tol=0)).fit(X, labels)
     plain.save(tmp_path / "plain")
     assert (load(tmp_path / "plain").llr(X[:4], X[4:7]) == plain.llr(X[:4], X[4:7])).all()
-    aligned = Pipeline([("coral", CORAL().fit(X, 2 * X + 1))])
-    other = Bundle(
-        aligned, MultiviewPLDA({"speaker": 2}, max_iter=3, tol=0).fit(aligned.transform(X), labels)
-    )
-    other.save(tmp_path / "coral")
-    assert (load(tmp_path / "coral").llr(X[:4], X[4:7]) == other.llr(X[:4], X[4:7])).all()
 
 
 def test_load_tells_models_from_bundles(data: dict[str, Any], tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ LAYERS = (
     ("models",),
     ("normalisation", "adaptation", "preprocessing", "toy"),
     ("bundle",),
+    ("training",),
     ("io",),
     ("distributed",),
     ("extractors",),

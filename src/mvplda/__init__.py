@@ -66,10 +66,11 @@ __all__ = [
     "load_extractor",
     "make_committee",
     "make_two_views",
+    "train",
 ]
 
 if TYPE_CHECKING:
-    from .bundle import Bundle, make_committee
+    from .bundle import Bundle
     from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.durations import DurationNoise
@@ -83,11 +84,13 @@ if TYPE_CHECKING:
     from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
+    from .training import make_committee, train
 
 __getattr__, __dir__ = import_late(
     __name__,
     {
-        "bundle": ("Bundle", "make_committee"),
+        "bundle": ("Bundle",),
+        "training": ("make_committee", "train"),
         "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.durations": ("DurationNoise",),

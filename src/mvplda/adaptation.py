@@ -1,11 +1,10 @@
 """Adaptation of a model to a new domain, with labels there or without.
 
-Without labels: `shift_mean` moves the mean, and `recentred` that of the preprocessing, which matters more where
-lengths are normalised behind it; `CORAL` aligns the training vectors before a model is fitted to them; `coral_plus`
-aligns the covariances of a model that is fitted. How far to go is told by the vectors themselves: few of them, or
-such as the old domain might have, move little. With labels: `adapt` fits to the new vectors and mixes with
-`interpolate`. `adapted` does for any scorer what can be done with the vectors that there are. Every function gives a
-new model and leaves the old one as it is.
+Without labels: `shift_mean` moves the mean of a model, and `recentred` that of the preprocessing, which matters more
+where lengths are normalised behind it. The vectors themselves decide how far: few of them, or such as the old domain
+might have, move little. With labels: `adapt` fits to the new vectors and mixes with `interpolate`. `adapted` does for
+any scorer what can be done with the vectors that there are. Every function gives a new model and leaves the old one
+as it is.
 """
 
 from __future__ import annotations
@@ -15,87 +14,28 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial, singledispatch
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import cholesky, eigh, solve_triangular
+from numpy.typing import ArrayLike
+from scipy.linalg import cholesky, solve_triangular
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array
-from .backend import as_vectors, to_host
+from .backend import as_vectors
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
 from .models.experts import Committee
 from .models.multiview import MultiviewPLDA
-from .preprocessing import _Affine
 
-__all__ = [
-    "CORAL", "adapt", "coral_plus", "covariance_share", "interpolate", "mean_share", "recentred", "shift_mean",
-]  # fmt: skip
+__all__ = ["adapt", "interpolate", "mean_share", "recentred", "shift_mean"]
 
 Weight = float | Mapping[str, float]
 Amount = float | Literal["auto"]
-
-
-class CORAL(_Affine):
-    """Correlation alignment: vectors of one domain get the mean and the covariance of another.
-
-    x -> (x - mean_source) S^(-1/2) T^(1/2) + mean_target, where S and T are the covariances of the source and the
-    target. Either transform the labelled vectors of the old domain and train on them; or fit from the new domain to
-    the old one, and put it before a model that is there already, in a `Bundle`.
-
-    Parameters
-    ----------
-    floor : float
-        Axes of the source whose variance is below this fraction of the largest are left out, as in `Whitening`.
-
-    Attributes
-    ----------
-    mean_, target_mean_ : (D,)
-    matrix_ : (D, D)
-    """
-
-    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "target_mean_")
-
-    def __init__(self, floor: float = 1e-6) -> None:
-        self.floor = floor
-
-    def fit(self, X: ArrayLike, target: Any = None) -> Self:
-        """Align X (n, D), the source domain, with vectors (m, D) of the target domain; no labels."""
-        if not 0 < self.floor < 1:
-            raise ParameterError(f"floor lies in (0, 1); got {self.floor}")
-        X = self._new(X, least=2)
-        if np.ndim(target) != 2:
-            raise DataError(
-                "CORAL needs target=: vectors (m, D) of the domain to align with. In a Pipeline, fit it beforehand"
-            )
-        self.target_mean_, T = _moments(target, X.shape[1])
-        self.mean_, S = _moments(X, X.shape[1])
-        self.matrix_ = aligning_matrix(S, T, self.floor)
-        return self
-
-    def fit_transform(self, X: ArrayLike, target: Any = None) -> NDArray[Any]:
-        """Align these vectors with those of the target domain."""
-        return self.fit(X, target).transform(X)
-
-    def transform(self, X: ArrayLike) -> NDArray[Any]:
-        aligned = super().transform(X)
-        return np.asarray(aligned + self.target_mean_.astype(aligned.dtype))
-
-
-def aligning_matrix(source: Array, target: Array, floor: float = 1e-6) -> Array:
-    """A = S^(-1/2) T^(1/2): x'A has covariance T if x has covariance S."""
-    s, U = eigh(source)
-    t, V = eigh(target)
-    kept = s > floor * s[-1]
-    return np.asarray(
-        (U[:, kept] / np.sqrt(s[kept])) @ U[:, kept].T @ (V * np.sqrt(np.maximum(t, 0.0))) @ V.T
-    )
 
 
 def mean_share(X: ArrayLike, mean: Array) -> float:
@@ -109,22 +49,6 @@ def mean_share(X: ArrayLike, mean: Array) -> float:
     return (
         0.0 if away == 0 else max(0.0, 1 - float(np.trace(C)) / len(np.asarray(X)) / away)
     )  # (U1)
-
-
-def covariance_share(X: ArrayLike, total: Array) -> float:
-    """The weight of the covariance of X (m, D) beside an old `total`, as Ledoit and Wolf choose it.
-
-    It minimises the expected squared error of the mixture, in the coordinates in which `total` is the identity.
-    """
-    new, C = _moments(X, len(total))
-    lower = cholesky(total, lower=True)
-    Y = np.asarray(solve_triangular(lower, (np.asarray(X, dtype=np.float64) - new).T, lower=True)).T
-    C = solve_triangular(lower, solve_triangular(lower, C, lower=True).T, lower=True)
-    n = len(Y)
-    fourth, second = float(((Y**2).sum(axis=1) ** 2).sum()), float((C**2).sum())
-    error = ((n / (n - 1)) ** 2 * fourth - n * second) / (n * (n - 1))  # (U2)
-    away = float(((C - np.eye(len(C))) ** 2).sum())
-    return 0.0 if away == 0 else max(0.0, 1 - error / away)
 
 
 def shift_mean(model: MultiviewPLDA, X: ArrayLike, weight: Amount = 1.0) -> MultiviewPLDA:
@@ -156,51 +80,6 @@ def _moved(mean: Array, X: ArrayLike, weight: Amount) -> Array:
     share = mean_share(X, mean) if isinstance(weight, str) else weight
     _check_weight("weight", share)
     return np.asarray((1 - share) * mean + share * new)
-
-
-def coral_plus(
-    model: MultiviewPLDA,
-    X: ArrayLike,
-    *,
-    strength: Weight = 1.0,
-    mean: bool = True,
-    ranks: Literal["keep", "all"] = "keep",
-    share: Amount = "auto",
-) -> MultiviewPLDA:
-    """CORAL+, unsupervised: the covariances of every view and of the noise, aligned with new vectors.
-
-    The total covariance of the model and that of X give the aligning matrix A. Every covariance C of the model is
-    held against its aligned form A'CA in the basis that makes both diagonal, and grows by `strength` of what the
-    aligned form has more; it never shrinks, since vectors without labels give no ground for being surer.
-
-    Parameters
-    ----------
-    X : (m, D) unlabelled vectors of the new domain
-    strength : float in [0, 1], or {view: strength}, with "noise"; what is not named stays
-    mean : whether the mean of X becomes the model's
-    ranks : "keep" cuts every view back to its rank, relative to the noise; "all" keeps what grew
-    share : of the covariance of X in what it is taken to be, the rest being the model's own; "auto" is
-        `covariance_share`: few vectors say little
-    """
-    check_is_fitted(model, "mean_")
-    p, D = model.parameters_, len(model.mean_)
-    new_mean, T = _moments(X, D)
-    strengths = _by_part(strength, model, "strength")
-    noise = p.sigma.covariance
-    total = p.stacked() @ p.stacked().T + noise
-    part = covariance_share(X, total) if isinstance(share, str) else share
-    _check_weight("share", part)
-    A = aligning_matrix(total, (1 - part) * total + part * T)
-    grown = _grow(
-        cholesky(noise, lower=True), A.T @ cholesky(noise, lower=True), strengths["noise"]
-    )
-    new_noise = grown @ grown.T
-    loadings = []
-    for view, B in model.loadings_.items():
-        factor = _grow(B, A.T @ B, strengths[view])
-        loadings.append(_cut(factor, new_noise, B.shape[1] if ranks == "keep" else D))
-    kept = to_host(type(p.sigma).nearest(noise_of(new_noise)))
-    return _with(model, Parameters(new_mean if mean else p.mean, tuple(loadings), kept))
 
 
 def interpolate(
@@ -282,26 +161,32 @@ def adapt(
 def adapted(scorer: Any, X: ArrayLike, y: Any = None, weight: Weight | None = None) -> Any:
     """A scorer for the domain of new vectors (m, D), with labels or without.
 
-    A model with labels goes to `adapt`. Without, its mean moves as far as is not chance, and with a `weight` its
-    covariances grow by `coral_plus`. A cascade does so view by view, a committee expert by expert, and of cosine the
-    mean moves, where it takes one off. Another scorer says what it does with ``@adapted.register``.
+    A model with labels goes to `adapt`. Without, its mean moves as far as is not chance. A cascade does so view by
+    view, a committee expert by expert; of cosine the mean moves, where it takes one off. For another scorer,
+    ``@adapted.register`` a function.
 
     Parameters
     ----------
-    weight : how far to go, from 0 to 1; by default half the way with labels, and without them only means move:
-        to adapt covariances to recordings without labels did more harm than good in the places that were tried
+    weight : of the new domain where there are labels, from 0 to 1, by default 0.5
     """
-    raise ParameterError(f"nothing is known of how to adapt a {type(scorer).__name__}")
+    raise ParameterError(f"there is no way to adapt a {type(scorer).__name__}")
 
 
 @adapted.register
 def _(
     scorer: MultiviewPLDA, X: ArrayLike, y: Any = None, weight: Weight | None = None
 ) -> MultiviewPLDA:
-    if y is not None:
-        return adapt(scorer, X, y, 0.5 if weight is None else weight)
-    moved = shift_mean(scorer, X, "auto")
-    return moved if weight is None else coral_plus(moved, X, strength=weight, mean=False)
+    if y is None:
+        _refuse_weight(weight)
+        return shift_mean(scorer, X, "auto")
+    return adapt(scorer, X, y, 0.5 if weight is None else weight)
+
+
+def _refuse_weight(weight: Weight | None) -> None:
+    if weight is not None:
+        raise ParameterError(
+            "a weight is for vectors with labels: without them only means move, as far as is not chance"
+        )
 
 
 @adapted.register
@@ -339,22 +224,6 @@ def _(
     if scorer.centre:
         result.mean_ = _moved(scorer.mean_, X, "auto" if weight is None else weight)
     return result
-
-
-def _grow(factor: Array, aligned: Array, strength: float) -> Array:
-    """Factor of C + strength (C' - C)+, the positive part in the basis that makes both diagonal.
-
-    C = FF' and C' = GG' may be singular, so both are held against C + C', in its range.
-    """
-    if strength == 0:
-        return factor
-    Q, size, _ = np.linalg.svd(np.hstack([factor, aligned]), full_matrices=False)
-    kept = size > 1e-10 * size[0]
-    root = Q[:, kept] * size[kept]  # C + C' = root root'
-    seen = (Q[:, kept] / size[kept]).T @ factor
-    share, W = eigh(seen @ seen.T)  # C has `share` of C + C' along every axis, C' the rest
-    share = np.clip(share, 0.0, 1.0)
-    return np.asarray((root @ W) * np.sqrt(share + strength * np.maximum(1 - 2 * share, 0.0)))
 
 
 def _cut(factor: Array, noise: Array, rank: int) -> Array:

@@ -28,15 +28,14 @@ from .calibration import (
 from .decisions import OperatingPoint
 from .exceptions import DataError, OtherQuestionWarning, ParameterError
 from .kinds import name_kinds
-from .labels import as_array, base_columns, encode_labels
-from .models.baselines import CosineScorer
+from .labels import as_array, base_columns
 from .models.durations import DurationNoise
 from .models.experts import Committee
 from .models.multiview import MultiviewPLDA
 from .models.scorer import BaseScorer, Identification
 from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
-from .preprocessing import RectifiedRoot, Step, standard_chain, unit_chain
+from .preprocessing import Step
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import (
     Hypothesis,
@@ -683,78 +682,3 @@ PARTS: dict[str, type[Any]] = {
     "calibrator": Calibrator,
 }
 """The parts of a bundle besides the steps of its preprocessing, with what each must be."""
-
-
-WIDEST = 300
-"""Columns of a block that is modelled as it is: covariances of wider ones cost more time than they tell."""
-
-
-def _are_crossed(labels: Any, views: Sequence[str]) -> bool:
-    """Whether combinations of classes are free enough of the classes themselves to learn an interaction from."""
-    table = encode_labels(labels, [*views, ":".join(views)])
-    *each, cells = (len(table.classes[view]) for view in table.views)
-    return cells - sum(size - 1 for size in each) - 1 >= each[0] / 2
-
-
-def make_committee(
-    blocks: Mapping[str, int],
-    views: Sequence[str],
-    *,
-    labels: Any = None,
-    dim: int = 150,
-    cosine: bool = False,
-    **settings: Any,
-) -> Committee:
-    """A committee to be fitted, with two experts for every extractor's block of columns: what to begin with.
-
-    Both model all views and, of two or more, their interaction, under the isotropic prior: one sees the block
-    centred and of unit length, where classes of a public network vary alike in all directions; the other its
-    principal components, whitened, where those of a network that was trained on the same people do.
-
-    Parameters
-    ----------
-    blocks : {name of an extractor: how many columns are its}, in their order
-    views : the first is the one whose classes are new when questions are asked, such as the speaker
-    labels : of the vectors that it will be fitted to, if known: where they have too few combinations of classes to tell
-        the interaction from the views, such as speakers who say one phrase each, it is left out
-    dim : principal components that the second expert sees, at most
-    cosine : let the cosine between vectors of each block be an expert, too; profiles then take no labels
-    settings : of the committee
-
-    Examples
-    --------
-    >>> from mvplda import make_committee
-    >>> list(make_committee({"voice": 192, "words": 288}, ["speaker", "phrase"]).experts)
-    ['voice', 'voice, whitened', 'words', 'words, whitened']
-    """
-    base = list(views)
-    every = (
-        [*base, ":".join(base)]
-        if len(base) > 1 and (labels is None or _are_crossed(labels, base))
-        else base
-    )
-    # classes of the other views come again, so that training knows them, and there are few: less prior
-    plain = {**dict.fromkeys([*every, "noise"], 0.6), **dict.fromkeys(base[1:], 0.2)}
-    strengths: tuple[Any, ...] = plain, 0.4
-    experts: dict[str, Any] = {}
-    columns: dict[str, tuple[int, int]] = {}
-    start = 0
-    for name, width in blocks.items():
-        whitened = standard_chain(min(dim, width), length="unit")
-        whitened.steps.insert(0, ("root", RectifiedRoot()))
-        chains = {
-            name: unit_chain(WIDEST if width > WIDEST else None),
-            f"{name}, whitened": whitened,
-        }
-        for (title, chain), strength in zip(chains.items(), strengths, strict=True):
-            model = MultiviewPLDA(
-                dict.fromkeys(every), prior="isotropic", prior_strength=strength, max_iter=0
-            )
-            experts[title] = Bundle(chain, model)
-        if cosine:
-            experts[f"{name}, cosine"] = CosineScorer()
-        columns |= dict.fromkeys(
-            [title for title in experts if title not in columns], (start, start + width)
-        )
-        start += width
-    return Committee(experts, columns=columns, **settings)

@@ -85,15 +85,10 @@ def test_labels_to_train_on(root, tmp_path, name, words):
         ["-l", "speaker=elsewhere"],
         ["-v", "pose=0"],
         ["-v", "pose"],
-        ["--shrinkage", "1"],
-        ["--shrinkage", "nan"],
-        ["--tolerance", "nan"],
-        ["--tolerance", "-1"],
-        ["--iterations", "0"],
         ["--seed", "-1"],
         ["--seed", 2**32],
         ["--reduce", "0"],
-        ["--noise", "loud"],
+        ["--folds", "-1"],
     ],
 )
 def test_options_of_train(root, tmp_path, options):

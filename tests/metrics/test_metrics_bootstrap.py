@@ -141,6 +141,17 @@ def test_a_p_value_by_hand():
     )
 
 
+def test_what_is_no_error_is_not_compared():
+    """A threshold is neither better nor worse, and the rate that was asked for is the same."""
+    scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
+    found = compare_systems(
+        scores, 2 * scores, same, enrol, test, far=[0.1], frr=[0.1], n_resamples=2, random_state=0
+    )
+    families = {name.partition("/")[0] for name in found.tests["Total"]}
+    errors = {"eer", "min_dcf", "act_dcf", "cllr", "min_cllr", "frr_at_far", "far_at_frr"}
+    assert families == errors
+
+
 def test_progress_is_shown_on_request(capsys):
     scores, same, enrol, test = simulate(np.random.default_rng(1), speakers=8)
     compare_systems(scores, scores, same, enrol, test, n_resamples=20, random_state=0)

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.metrics import Hull, evaluate, speaker_intervals, weighted
 from mvplda.metrics.curves import pool
-from mvplda.metrics.jackknife import jackknife_interval
+from mvplda.metrics.jackknife import effective_number, jackknife_interval
 
 
 def test_estimates_are_those_of_evaluate_whatever_the_shape():
@@ -58,13 +58,60 @@ def test_an_interval_by_hand():
     error = np.sqrt((n - 1) / n * np.sum(d**2))
     corrected = n * y - (n - 1) * y_i.mean()
     freedom = min(n - 1, max(4, 3 * np.sum(d**2) ** 2 / np.sum(d**4) - 1))
-    reach = student.ppf(0.95, freedom) * error
-    assert found.low == pytest.approx(np.exp(min(y, corrected) - reach) - c, rel=1e-9)
-    assert found.high == pytest.approx(np.exp(max(y, corrected) + reach) - c, rel=1e-9)
+    t = student.ppf(0.95, freedom)
+    skewness = -np.sum(d**3) / np.sum(d**2) ** 1.5
+    further = max(0, skewness) * (2 * t**2 + 1) / 6
+    assert found.low == pytest.approx(np.exp(min(y, corrected) - t * error) - c, rel=1e-9)
+    high = np.exp(max(y, corrected) + (t + further) * error) - c
+    assert found.high == pytest.approx(high, rel=1e-9)
     raw = np.array(without)
     assert found.standard_error == pytest.approx(
         np.sqrt((n - 1) / n * np.sum((raw - raw.mean()) ** 2))
     )
+
+
+def by_formula(estimate, without):
+    """Both ends, written out: the ends without a bias, and what the bias and the skewness add."""
+    n = len(without)
+    c = 2 * estimate / n
+    y, y_i = np.log(estimate + c), np.log(without + c)
+    d = y_i.mean() - y_i
+    error = np.sqrt((n - 1) / n * np.sum(d**2))
+    bias = (n - 1) * (y_i.mean() - y)
+    t = student.ppf(0.975, min(n - 1, max(4, 3 * np.sum(d**2) ** 2 / np.sum(d**4) - 1)))
+    g = max(0, np.sum(d**3) / np.sum(d**2) ** 1.5) * (2 * t**2 + 1) / 6
+    return np.exp(min(y, y - bias) - t * error) - c, np.exp(max(y, y - bias) + (t + g) * error) - c
+
+
+@pytest.mark.parametrize("shift", [-0.002, 0.0, 0.002])
+@pytest.mark.parametrize("worst", [-0.01, 0.0, 0.01])
+def test_each_end_follows_the_bias_its_way_and_the_upper_end_the_skewness(shift, worst):
+    """Bias down moves the lower end only, bias up the upper; one bad speaker stretches the upper."""
+    without = 0.1 + shift + 0.002 * np.linspace(-1, 1, 12)
+    without[0] += worst
+    found = jackknife_interval(0.1, without)
+    assert (found.low, found.high) == pytest.approx(by_formula(0.1, without), rel=1e-12)
+    assert 0 < found.low < 0.1 < found.high
+
+
+def test_the_lower_end_is_never_below_zero():
+    without = np.array([0.001, *[0.011] * 9])  # one speaker makes nearly all errors
+    assert by_formula(0.01, without)[0] < 0
+    assert jackknife_interval(0.01, without).low == 0
+
+
+def test_speakers_count_by_their_share_of_the_trials():
+    """Four of twenty speakers have nine targets each, the others one: not quite eight speakers."""
+    sizes = np.array([9] * 4 + [1] * 16)
+    assert effective_number(sizes) == pytest.approx(52**2 / 340)
+    assert effective_number(np.full(7, 4)) == pytest.approx(7)
+    own = np.repeat(np.arange(20), sizes)
+    enrol, test = (side.reshape(-1) for side in np.indices((20, 20)))
+    kinds = np.repeat(["target", "nontarget"], [len(own), 380])
+    scores = np.where(kinds == "target", 5.0, -5.0)
+    sides = (np.concatenate([own, side[enrol != test]]) for side in (enrol, test))
+    found = speaker_intervals(scores, kinds, *sides).intervals["Total"]["eer"]
+    assert found.high == pytest.approx(1 - 0.05 ** (340 / 52**2))
 
 
 def test_many_speakers_are_left_out_in_groups(monkeypatch):
@@ -151,7 +198,11 @@ def test_freedom_is_that_of_the_speakers_who_count():
     ]
     shift = [19 * (np.log(0.1 + 0.2 / n) - np.log(without + 0.2 / n).mean()) for n in (10, 20)]
     for k, n in enumerate((10, 20)):
-        assert reach[k] == pytest.approx(shift[k] + student.ppf(0.975, n - 1) * spread[k])
+        logs = np.log(without + 0.2 / n)
+        d = logs.mean() - logs
+        t = student.ppf(0.975, n - 1)
+        further = max(0, np.sum(d**3) / np.sum(d**2) ** 1.5) * (2 * t**2 + 1) / 6
+        assert reach[k] == pytest.approx(shift[k] + (t + further) * spread[k])
 
 
 @pytest.mark.parametrize(

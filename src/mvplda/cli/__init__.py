@@ -25,8 +25,6 @@ COMMANDS = {
     "stats": "train",
     "train": "train",
     "adapt": "train",
-    "normalise": "train",
-    "enrol": "train",
     "score": "score",
     "recognise": "score",
     "calibrate": "score",

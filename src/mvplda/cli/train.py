@@ -1,27 +1,24 @@
-"""Commands that make models: stats, train, adapt, normalise, enrol."""
+"""Commands that make models: train, stats, adapt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from . import (
-    MODELS,
     KeyValue,
     Number,
-    Registered,
     labels_option,
     load_bundle,
     once,
     output_option,
-    read_seconds,
     seed_option,
     warnings_as_lines,
 )
-from .score import enrolled_profiles, read_side
+from .score import read_side
 
 
 @click.command()
@@ -29,8 +26,14 @@ from .score import enrolled_profiles, read_side
 @labels_option(
     "VIEW=FILE: read the classes of a view from FILE, such as utt2spk (vector id, class); a vector that FILE does "
     "not list has no label in that view. VIEW=COLUMN: take them from a column beside the vectors (an array of an .npz, "
-    "a column of a table).  [default: the column called like the view, or utt2spk, utt2VIEW beside the vectors] "
-    "Statistics have their own."
+    "a column of a table).  [default: columns called speaker and phrase, or utt2spk and utt2phrase beside the vectors]"
+)
+@click.option(
+    "--model",
+    help="Train this model: committee has two models for every extractor's vectors, weighted by held-out people; "
+    "multiview is the maximum-likelihood model of all views; plda is that of one view; cascade has a PLDA for every "
+    "view; cosine takes the angle between vectors, and needs no labels.  [default: committee; multiview where a rank "
+    "is given, or statistics]",
 )
 @click.option(
     "-v",
@@ -38,25 +41,8 @@ from .score import enrolled_profiles, read_side
     "views",
     multiple=True,
     type=KeyValue(bare="full"),
-    help="VIEW=RANK: model this view with so many dimensions; VIEW alone: with as many as its classes allow; "
-    "VIEW=auto: choose on held-out classes. "
-    "A:B is the interaction of A and B and needs no labels of its own. With --prior a rank is full, and the views that "
-    "have labels and their interaction are modelled if none is named.",
-)
-@click.option(
-    "--model",
-    "name",
-    type=Registered("model", "models.SCORERS"),
-    default="multiview",
-    help="Train this kind of model: multiview models all views together; plda models one view; cascade has a PLDA for "
-    "every view and fuses their scores; cosine takes the angle between vectors, and needs neither views nor labels.",
-)
-@click.option(
-    "--fuse",
-    is_flag=True,
-    help="Train a committee: for the vectors of every extractor two models of all views under the isotropic prior, and "
-    "the cosine, weighed and calibrated by classes that are held out. For few classes and vectors of strong networks; "
-    "it needs labels, the first of those whose classes will be new, and nothing else.",
+    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions; VIEW=auto: as many as do "
+    "best on held-out classes. A:B is the interaction of A and B and needs no labels.  [default: all that have labels]",
 )
 @click.option(
     "--block",
@@ -64,367 +50,212 @@ from .score import enrolled_profiles, read_side
     multiple=True,
     type=KeyValue(),
     help="NAME=WIDTH: so many columns are this extractor's, where VECTORS are several extractors' side by side, in "
-    "their order. For --fuse.",
+    "their order.  [default: as the note of the vectors' extractor tells]",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    type=KeyValue(),
+    help="NAME=VALUE: a setting of the model's class, such as noise=full, max_iter=50, algorithm=variational, "
+    "prior=isotropic, prior_strength=auto.",
+)
+@click.option(
+    "--reduce",
+    type=click.IntRange(min=1),
+    help="Fit a maximum-likelihood model to so many principal components of the vectors, whitened, of one length.",
 )
 @click.option(
     "--enrolment",
     type=click.IntRange(min=1),
     default=1,
-    help="Weigh the experts of --fuse by trials whose profiles are of so many vectors, as yours will "
-    "be.",
-)
-@click.option(
-    "--prior",
-    metavar="STRENGTH",
-    help="Draw all covariances towards isotropic ones, for few classes: 0 does not, 1 ranks like the cosine, and "
-    "auto lets held-out classes choose; VIEW=STRENGTH,...,noise=STRENGTH is one for each. Vectors are centred and "
-    "scaled to unit length, unless you say how; those behind statistics are taken as they are.",
-)
-@click.option(
-    "--no-centre",
-    is_flag=True,
-    help="Leave the mean of the training vectors in, for --model cosine.",
-)
-@output_option("Write the model to this file.")
-@click.option(
-    "--noise",
-    type=click.Choice(["diagonal", "full", "isotropic"]),
-    default="diagonal",
-    help="Give what no view explains a covariance of this shape; full fits best and needs the most vectors.",
-)
-@click.option(
-    "--shrinkage",
-    help="Mix this share of the total variance, from 0 to below 1, into the noise, which steadies it where classes "
-    "are few; auto chooses the share on held-out classes.  [default: 0; auto where a rank is auto]",
-)
-@click.option(
-    "--reduce",
-    type=click.IntRange(min=1),
-    help="Keep only so many principal components of the vectors, whitened.",
-)
-@click.option(
-    "--whiten", is_flag=True, help="Give the vectors zero mean and unit covariance first."
-)
-@click.option(
-    "--length-norm", is_flag=True, help="Scale all vectors to one length, after whitening."
-)
-@click.option(
-    "--iterations",
-    type=click.IntRange(min=1),
-    default=100,
-    help="Stop after this many EM iterations at the latest.",
-)
-@click.option(
-    "--tolerance",
-    type=Number(min=0),
-    default=1e-3,
-    help="Stop when an iteration raises the log-likelihood by less than this, in nats a vector.",
-)
-@click.option(
-    "--algorithm",
-    type=click.Choice(["auto", "exact", "variational", "paper"]),
-    default="auto",
-    help="Solve the model by this algorithm. exact refuses what does not fit in memory; variational maximises a lower "
-    "bound, for two views with many classes each; auto takes exact where that is quick, else variational; paper uses "
-    "the formulas as printed in arXiv 1704.06061.",
+    help="Make held-out trials of profiles with so many vectors, as yours will have.",
 )
 @click.option(
     "--folds",
-    type=click.IntRange(min=2),
-    default=5,
-    help="Hold classes out in so many folds, where a rank or the shrinkage is auto.",
+    type=click.IntRange(min=0),
+    help="Hold people out in so many folds, to calibrate every question and to measure thresholds; 0: do neither.  "
+    "[default: 4 for a committee, 0 for other models]",
 )
-@click.option(
-    "--criterion",
-    type=click.Choice(["likelihood", "cllr"]),
-    default="cllr",
-    help="Choose an auto rank or shrinkage by the likelihood of held-out classes, or by the cost of their scores.",
-)
-@click.option(
-    "--durations",
-    help="Read the seconds of speech behind every vector from this file (id, seconds, as in utt2dur), and learn on "
-    "held-out classes how far vectors of short utterances are noisier; `mvplda score` then takes --durations, too.",
-)
-@seed_option("Draw the start and the folds with this seed; the same seed gives the same model.")
-@click.option(
-    "-q",
-    "--quiet",
-    is_flag=True,
-    help="Print neither progress nor a summary; warnings are still shown.",
-)
+@output_option("Write the model to this file.")
+@seed_option("Draw the start with this seed; the same seed gives the same model.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no summary; warnings are still shown.")
 def train(
     vectors: str,
     labels: tuple[tuple[str, str], ...],
+    model: str | None,
     views: tuple[tuple[str, str], ...],
-    name: str,
-    fuse: bool,
     blocks: tuple[tuple[str, str], ...],
-    enrolment: int,
-    prior: str | None,
-    no_centre: bool,
-    output: str,
-    shrinkage: str | None,
+    settings: tuple[tuple[str, str], ...],
     reduce: int | None,
-    whiten: bool,
-    length_norm: bool,
-    folds: int,
-    criterion: Any,
-    durations: str | None,
+    enrolment: int,
+    folds: int | None,
+    output: str,
     seed: int,
     quiet: bool,
-    **fit: Any,
 ) -> None:
-    """Fit a model to VECTORS (scp, ark, npy, npz, parquet, arrow, h5) and labels, or to a file of mvplda stats.
+    """Train a model on VECTORS (scp, ark, npy, npz, parquet, arrow, h5, a Kaldi folder, or a file of mvplda stats).
 
-    A summary of the data and of the fit goes to standard error: classes, cells filled, which algorithm was used and,
-    of a bound, about how far it lies below the log-likelihood.
+    With nothing but vectors and labels: a committee, calibrated for every question by people who are held out, with
+    thresholds measured on them. The file is what verify, identify, score, evaluate, serve and convert take.
 
     \b
     Examples:
-      mvplda train xvector.scp -l speaker=utt2spk -l phrase=utt2phrase -v speaker=100 -v phrase=20 -o model.safetensors
-      mvplda train x.npz -v speaker=auto -v phrase=auto -v speaker:phrase=auto --noise full --whiten --length-norm \\
-          -o model.safetensors        (x.npz has the arrays X, speaker and phrase)
-      mvplda train stats.safetensors -v speaker=100 -v channel=50 --algorithm variational -o model.safetensors
-      mvplda train vectors.npz -l speaker=utt2spk -l phrase=utt2phrase --fuse --block campplus=192 --block words=288 \\
-          --enrolment 3 -o model.safetensors
-      mvplda train campplus.npz -l speaker=utt2spk -l phrase=utt2phrase --prior auto -o model.safetensors
+      mvplda train vectors.npz -o model.safetensors             (arrays X, speaker and phrase)
+      mvplda train data/train -o model.safetensors              (xvector.scp, utt2spk, utt2phrase)
+      mvplda train x.npz --model multiview -v speaker=100 -v phrase=20 --set noise=full -o model.safetensors
+      mvplda train stats.safetensors -v speaker=100 -v channel=50 -o model.safetensors
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
-      mvplda train xvector.scp --model cosine -o cosine.safetensors
     """
-    from ..bundle import Bundle
-    from ..exceptions import DataError
+    from .. import training
     from ..io.vectors import read_vectors
-    from ..models import SCORERS
-    from ..preprocessing import standard_chain, unit_chain
-    from ..statistics.record import holds_statistics, load_with_sources
+    from ..statistics.record import holds_statistics
 
-    kind, gathered = SCORERS[name], holds_statistics(vectors)
-    if fuse and gathered:
-        raise click.UsageError(
-            "--fuse weighs experts by trials between vectors, which statistics do not hold"
-        )
-    if fuse:
-        _train_committee(vectors, labels, blocks, enrolment, output, quiet)
-        return
-    if blocks or _given("enrolment"):
-        raise click.UsageError("--block and --enrolment are for --fuse")
-    ranks: dict[str, Any] = {view: _rank(value) for view, value in once("--view", views).items()}
-    if prior is not None:
-        if (
-            name != "multiview"
-            or any(isinstance(rank, int) for rank in ranks.values())
-            or _given("noise", "shrinkage")
-        ):
-            raise click.UsageError(
-                "--prior is for multiview, makes every rank full and the noise with it: leave ranks, --noise and "
-                "--shrinkage out, or name views without a rank"
-            )
-        if gathered and prior == "auto":
-            raise click.UsageError(
-                "--prior auto holds classes out, which needs vectors: train on some of them, and give the strengths "
-                "that it finds, as --prior VIEW=STRENGTH,...,noise=STRENGTH"
-            )
-        own = [view for view, _ in labels]
-        every = (
-            load_with_sources(vectors)[0].views
-            if gathered
-            else [*own, ":".join(own)]
-            if len(own) > 1
-            else own
-        )
-        ranks = dict.fromkeys(ranks or every)
-    automatic = "auto" in ranks.values() or shrinkage == "auto"
-    if automatic and name != "multiview":
-        raise click.UsageError(
-            f"--model {name} has its ranks and shrinkage from you: auto is for multiview"
-        )
-    if automatic and fit["algorithm"] == "paper":
-        raise click.UsageError(
-            "--algorithm paper has nothing to choose: give ranks, and no --shrinkage auto"
-        )
-    share = 0.0 if shrinkage in (None, "auto") else _share(str(shrinkage))
-    settings: dict[str, Any] = {LIBRARY[option]: value for option, value in fit.items()}
-    settings |= {"noise_shrinkage": share, "random_state": seed, "verbose": 0 if quiet else 1}
-    if prior is not None:
-        settings |= {
-            "prior": "isotropic",
-            "prior_strength": _strengths(prior),
-        }
-    if no_centre and name != "cosine":
-        raise click.UsageError("--no-centre is for --model cosine")
-    if not kind.NEEDS_LABELS:
-        foreign = _given("views", "labels", "shrinkage", *LIBRARY)
-        if foreign:
-            raise click.UsageError(
-                f"--model {name} takes vectors alone: leave out {', '.join(foreign)}"
-            )
-        settings = {"centre": False} if no_centre else {}
-    elif not ranks:
-        raise click.UsageError("name the views: --view speaker=100")
-    if gathered and not hasattr(kind, "fit_statistics"):
-        raise click.UsageError(f"--model {name} needs vectors: it cannot be fitted to statistics")
-    if gathered and (automatic or labels or reduce is not None or whiten or length_norm):
-        raise click.UsageError(
-            "statistics hold no vectors: leave out --labels, --reduce, --whiten, --length-norm and auto"
-        )
-    check_used(once("--labels", labels), ranks)
-    if durations is not None and (gathered or automatic or name != "multiview"):
-        raise click.UsageError(
-            "--durations is for --model multiview, vectors, and ranks that are not auto"
-        )
-    model: Any
+    wrong: list[str] = []
+    ranks = _ranks(once("--view", views), wrong)
+    options = {name: _value(text) for name, text in once("--set", settings).items()}
+    widths = _widths(once("--block", blocks), wrong)
+    gathered = holds_statistics(vectors)
+    if model is None:
+        ranked = any(rank is not None for rank in ranks.values())
+        model = "multiview" if gathered or ranked else training.COMMITTEE
+    if model not in training.MODELS:
+        wrong.append(f"there is no model {model!r}: --model is one of {', '.join(training.MODELS)}")
+    if model not in (training.COMMITTEE, "cosine"):
+        options.setdefault("random_state", seed)
+    sources = once("--labels", labels)
+    if gathered and (sources or reduce is not None or folds):
+        wrong.append("statistics hold no vectors: leave out --labels, --reduce and --folds")
     if gathered:
-        model = kind.with_ranks(ranks, settings)
-        statistics, about = load_with_sources(vectors)
-        model.fit_statistics(statistics)
-        bundle = Bundle(None, model, extractor=(about or {}).get("extractor"))
+        _complain(wrong)
+        bundle = _from_statistics(vectors, model, ranks, options)
     else:
-        table: Any = None
-        if kind.NEEDS_LABELS:
-            data, table = _labelled(
-                vectors, once("--labels", labels), ranks, named=durations is not None
-            )
-        else:
-            data = read_vectors(vectors, named=False)
-        if len(data) < 2:
-            raise DataError(
-                f"{vectors} holds one vector: a model is trained on several of every class"
-            )
-        chain = None
-        if reduce is not None or whiten or length_norm:
-            whitening: Any = "pca" if whiten or reduce is not None else None
-            chain = standard_chain(
-                reduce, whitening=whitening, length="sqrt" if length_norm else None
-            )
-        elif prior is not None:
-            chain = unit_chain()
-        X = data.X if chain is None else chain.fit_transform(data.X, table)
-        if automatic:
-            from ..models.search import MultiviewPLDACV
-
-            tried: dict[str, Any] = (
-                {} if shrinkage in (None, "auto") else {"noise_shrinkages": (share,)}
-            )
-            tried |= {
-                "model": kind.with_ranks({}, settings),
-                "random_state": seed,
-                "verbose": settings["verbose"],
-            }
-            model = (
-                MultiviewPLDACV(ranks, cv=folds, criterion=criterion, **tried).fit(X, table).model_
-            )
-        else:
-            model = kind.with_ranks(ranks, settings)
-        bundle = Bundle(None, model, extractor=data.extractor)
-        if not automatic:
-            seconds = {} if durations is None else {"seconds": read_seconds(durations, data.ids)}
-            bundle.fit(X, table, **seconds)
-        bundle.preprocessing = chain
+        columns = {}
+        if model != "cosine" or sources or views:
+            columns = labels_of(vectors, sources, ranks, wrong)
+        _complain(wrong)
+        data = read_vectors(vectors, named=any(is_list for _, is_list in columns.values()))
+        table = read_labels_of(vectors, columns, data.ids)
+        found = training.train(
+            data.X,
+            table,
+            model=model,
+            ranks=ranks or None,
+            settings=options,
+            reduce=reduce,
+            blocks=widths or blocks_of(data.extractor, int(data.X.shape[1])),
+            enrolment=enrolment,
+            folds=folds,
+            extractor=data.extractor,
+        )
+        bundle = found
     bundle.save(output)
     if not quiet:
-        if bundle.durations is not None:
-            a, b = bundle.durations.a, bundle.durations.b
-            click.echo(
-                f"mvplda: the noise of a vector of t seconds is {a:.2f} + {b:.3f} / t times the model's",
-                err=True,
-            )
-        if prior is not None:
-            told = ",".join(
-                f"{view}={strength:g}" for view, strength in model.prior_strength_.items()
-            )
-            click.echo(f"mvplda: the prior's strengths are {told}", err=True)
-        for part in getattr(model, "models_", {"": model}).values():
-            if hasattr(part, "diagnostics_"):
-                click.echo(str(part.diagnostics_), err=True)
+        click.echo("\n".join(summary(bundle)), err=True)
 
 
-def _train_committee(
-    vectors: str,
-    labels: tuple[tuple[str, str], ...],
-    blocks: tuple[tuple[str, str], ...],
-    enrolment: int,
-    output: str,
-    quiet: bool,
-) -> None:
-    from ..bundle import Bundle, make_committee
+def _complain(wrong: list[str]) -> None:
+    """All that is wrong with a call, at once."""
+    if wrong:
+        raise click.UsageError("; ".join(wrong))
 
-    foreign = _given(
-        "views",
-        "name",
-        "prior",
-        "no_centre",
-        "shrinkage",
-        "reduce",
-        "whiten",
-        "length_norm",
-        *LIBRARY,
-    )
-    if foreign:
-        raise click.UsageError(f"--fuse chooses by itself: leave out {', '.join(foreign)}")
-    if not labels:
+
+def _from_statistics(path: str, model: str, ranks: dict[str, Any], options: dict[str, Any]) -> Any:
+    from ..bundle import Bundle
+    from ..models import SCORERS
+    from ..statistics.record import load_with_sources
+
+    kind = SCORERS.get(model)
+    if kind is None or not hasattr(kind, "fit_statistics"):
         raise click.UsageError(
-            "name the labels: --labels speaker=utt2spk --labels phrase=utt2phrase"
+            f"{path} holds statistics, which --model {model} cannot be fitted to: take multiview or plda"
         )
-    sources = once("--labels", labels)
-    data, found = _labelled(vectors, sources, sources)
-    table = {view: found[view] for view in sources}
-    named = once("--block", blocks)
-    for name, width in named.items():
-        if not width.isdigit() or int(width) < 1:
-            raise click.BadParameter(
-                f"a width is a positive whole number; got {width!r} for {name}",
-                param_hint="--block",
-            )
-    sizes = {name: int(width) for name, width in named.items()} or {"vectors": int(data.X.shape[1])}
-    if sum(sizes.values()) != data.X.shape[1]:
-        raise click.UsageError(
-            f"the blocks have {sum(sizes.values())} columns together, the vectors {data.X.shape[1]}"
-        )
-    committee = make_committee(
-        sizes, list(table), labels=table, cosine=True, enrolment=enrolment
-    ).fit(data.X, table)
-    Bundle(None, committee, calibrator=committee.calibrator_, extractor=data.extractor).save(output)
-    if not quiet:
-        for expert, factors in committee.factors_.items():
-            click.echo(
-                f"{expert}: "
-                + ", ".join(f"{part} {factor:.2f}" for part, factor in factors.items()),
-                err=True,
-            )
+    statistics, about = load_with_sources(path)
+    scorer: Any = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
+    scorer.fit_statistics(statistics)
+    return Bundle(None, scorer, extractor=(about or {}).get("extractor"))
 
 
-def _labelled(
-    path: str, sources: dict[str, str], views: Iterable[str], *, named: bool = False
-) -> tuple[Any, dict[str, Any]]:
-    """Vectors, and their labels from lists and from columns beside them."""
-    from ..io.files import read_labels
-    from ..io.vectors import read_vectors
+def _ranks(views: Mapping[str, str], wrong: list[str]) -> dict[str, Any]:
+    ranks: dict[str, Any] = {}
+    for view, text in views.items():
+        if text in ("auto", "full"):
+            ranks[view] = None if text == "full" else text
+        elif text.isdigit() and int(text) > 0:
+            ranks[view] = int(text)
+        else:
+            wrong.append(f"a rank is a positive whole number, auto or full; got {text!r} of {view}")
+    return ranks
 
-    beside = _columns_of(path, sources, views)
-    lists = {view: place for view, place in sources.items() if view not in beside}
-    data = read_vectors(path, named=named or bool(lists))
-    return data, beside | read_labels(lists, data.ids)
+
+def _widths(blocks: Mapping[str, str], wrong: list[str]) -> dict[str, int]:
+    widths: dict[str, int] = {}
+    for name, text in blocks.items():
+        if text.isdigit() and int(text) > 0:
+            widths[name] = int(text)
+        else:
+            wrong.append(f"a width is a positive whole number; got {text!r} of --block {name}")
+    return widths
 
 
-def _columns_of(path: str, sources: dict[str, str], views: Iterable[str]) -> dict[str, Any]:
-    """Labels that are columns beside the vectors; `sources` gets what lies there for views that it does not name."""
+def _value(text: str) -> Any:
+    """A setting as JSON, else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
+    """Columns of every extractor, where the note of the vectors names several whose widths are known."""
+    from ..training import EXTRACTOR_WIDTHS as WIDTHS
+
+    names = [] if extractor is None else extractor.split("+")
+    widths = {name: WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
+    if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
+        return None
+    return widths
+
+
+def labels_of(
+    path: str, sources: Mapping[str, str], views: Iterable[str], wrong: list[str]
+) -> dict[str, tuple[str, bool]]:
+    """Where the labels of every view are: (column or file, whether it is a file). What is missing goes to `wrong`."""
     from ..io.files import is_stream
-    from ..io.vectors import labels_beside, open_vectors, read_columns
+    from ..io.vectors import labels_beside, open_vectors
     from ..labels import base_columns
 
-    wanted = base_columns(tuple(views))
+    named = base_columns(tuple(views))
     columns = () if is_stream(path) else open_vectors(path).columns
-    sources |= {
-        view: place for view, place in labels_beside(path, wanted).items() if view not in sources
-    }
-    missing = [view for view in wanted if view not in sources]
-    if missing:
-        beside = f", or a column of {path}, which has {', '.join(columns)}" if columns else ""
-        raise click.UsageError(
-            f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}"
-        )
-    found = read_columns(path, [place for place in sources.values() if place in columns])
-    return {view: found[place] for view, place in sources.items() if place in found}
+    wanted = named or tuple(sources) or ("speaker", "phrase")
+    places = {**labels_beside(path, wanted), **sources}
+    unused = [view for view in sources if named and view not in named]
+    if unused:
+        wrong.append(f"--labels {unused[0]}=...: no view uses it; the views are {', '.join(views)}")
+    missing = [view for view in named if view not in places]
+    if missing or not places:
+        there = [column for column in columns if column not in ("ids", "X")]
+        beside = ""
+        if there:
+            beside = f", or a column of {path}, which has {', '.join(there)}"
+        lost = missing[0] if missing else "speaker"
+        wrong.append(f"name the labels of {lost}: --labels {lost}=FILE{beside}")
+    order = [view for view in wanted if view in places]
+    return {view: (places[view], places[view] not in columns) for view in order}
+
+
+def read_labels_of(
+    path: str, places: Mapping[str, tuple[str, bool]], ids: Iterable[Any]
+) -> dict[str, Any]:
+    """The labels that `labels_of` found, in its order."""
+    from ..io.files import read_labels
+    from ..io.vectors import read_columns
+
+    lists = {view: place for view, (place, is_list) in places.items() if is_list}
+    beside = read_columns(path, [place for place, is_list in places.values() if not is_list])
+    table = {view: beside[place] for view, (place, is_list) in places.items() if not is_list}
+    table |= read_labels(lists, ids)
+    return {view: table[view] for view in places}
 
 
 def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
@@ -438,68 +269,25 @@ def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
         )
 
 
-LIBRARY = {"noise": "noise", "iterations": "max_iter", "tolerance": "tol", "algorithm": "algorithm"}
-"""Options of a fit by EM, and what the library calls them."""
-
-
-def _given(*names: str) -> list[str]:
-    """Those of some options that stand in the call, as they are written there."""
-    context = click.get_current_context()
-    called = {
-        name for name in names if context.get_parameter_source(name) is not ParameterSource.DEFAULT
-    }
-    return [option.opts[-1] for option in context.command.params if option.name in called]
-
-
-def _rank(text: str) -> int | str | None:
-    if text in ("auto", "full"):
-        return text if text == "auto" else None
-    if not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(
-            f"a rank is a positive whole number, auto or full; got {text!r}", param_hint="--view"
-        )
-    return int(text)
-
-
-def _strengths(text: str) -> Any:
-    """Of a prior: auto, one number, or one for every view and the noise."""
-    if text == "auto":
-        return text
-    if "=" not in text:
-        return _share(text, "--prior", one=True)
-    parts = [part.partition("=") for part in text.split(",")]
-    return {name: _share(strength, "--prior", one=True) for name, _, strength in parts}
-
-
-def _share(text: str, option: str = "--shrinkage", *, one: bool = False) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not (0 <= value < 1 or (one and value == 1)):
-        end = "1" if one else "below 1"
-        raise click.BadParameter(
-            f"expected a number from 0 to {end}, or auto; got {text!r}", param_hint=option
-        )
-    return value
-
-
-@click.command()
-@click.argument("model")
-@click.argument("vectors")
-@click.option("--models", help=MODELS)
-@output_option("Write the profiles to this file.")
-def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
-    """Make profiles of VECTORS with MODEL, to be scored later (mvplda score --profiles).
-
-    \b
-    Example:
-      mvplda enrol model.safetensors enrol.scp --models spk2utt -o profiles.safetensors
-    """
-
-    profiles = enrolled_profiles(load_bundle(model), vectors, models, None, None)
-    profiles.save(output)
-    click.echo(f"wrote {len(profiles)} profiles to {output}", err=True)
+def summary(bundle: Any) -> list[str]:
+    """What was trained and how well it does on held-out people."""
+    lines = []
+    card = bundle.card or {}
+    if card:
+        classes = ", ".join(f"{count} of {view}" for view, count in card["classes"].items())
+        lines.append(f"{card['model']}: {card['vectors']} vectors; classes: {classes}")
+    held = card.get("held_out")
+    if held:
+        for key, result in held["errors"].items():
+            errors = ", ".join(f"{100 * e:.2f} % {kind}" for kind, e in result["eer"].items())
+            lines.append(f"{key}: EER {errors}; Cllr {result['cllr']:.3f}")
+    elif not bundle.calibrations:
+        lines.append(f"not calibrated: {card.get('calibration', '--folds 4 holds people out')}")
+    scorer = bundle.fitted_scorer
+    for part in getattr(scorer, "models_", {"": scorer}).values():
+        if hasattr(part, "diagnostics_"):
+            lines.append(str(part.diagnostics_))
+    return lines
 
 
 @click.command()
@@ -512,8 +300,7 @@ def enrol(model: str, vectors: str, models: str | None, output: str) -> None:
 @click.option(
     "--weight",
     type=Number(0, 1),
-    help="Go this share of the way to a model of the labelled vectors; without labels, let covariances grow by this "
-    "share of what CORAL+ finds, which seldom pays.  [default: 0.5 with labels, 0 without]",
+    help="Go this share of the way to a model of the labelled vectors; for vectors with labels only.  [default: 0.5]",
 )
 @output_option("Write the adapted model to this file.")
 def adapt(
@@ -537,50 +324,6 @@ def adapt(
     table = read_labels(once("--labels", labels), data.ids) if labels else None
     bundle.adapt(data.X, table, weight).save(output)
     click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
-
-
-@click.command()
-@click.argument("model")
-@click.argument("cohort")
-@click.option(
-    "--kind",
-    type=click.Choice(["z", "t", "s", "as"]),
-    default="as",
-    help="Normalise by what the models (z), the tests (t), or both (s) score against the cohort, or by the highest "
-    "of these scores (as).",
-)
-@click.option(
-    "--top",
-    type=click.IntRange(min=2),
-    default=200,
-    help="Use so many of the highest scores of each side, for as.",
-)
-@click.option(
-    "--models",
-    help="Make a cohort of several vectors each, as this list says (model id, then ids of its vectors, as in spk2utt)."
-    "  [default: every vector is one of the cohort]",
-)
-@output_option("Write the model with its cohort to this file.")
-def normalise(
-    model: str, cohort: str, kind: Any, top: int, models: str | None, output: str
-) -> None:
-    """Let MODEL normalise its scores against a COHORT: vectors of people who are in no trial.
-
-    `mvplda score` then writes normalised scores. They are no likelihood ratios: calibrate them.
-
-    \b
-    Examples:
-      mvplda normalise model.safetensors training.scp --kind as --top 200 -o normalised.safetensors
-      mvplda score normalised.safetensors --enrol enrol.scp --test test.scp --trials trials -o scores
-    """
-    from ..normalisation import ScoreNormaliser
-
-    bundle = load_bundle(model)
-    bundle.normaliser, bundle.calibrator = ScoreNormaliser(kind, top), None
-    profiles = enrolled_profiles(bundle, cohort, models, None, None)
-    bundle.normaliser.fit(bundle.fitted_scorer, profiles)
-    bundle.save(output)
-    click.echo(f"wrote a model with a cohort of {len(profiles)} to {output}", err=True)
 
 
 @click.command()

@@ -87,7 +87,7 @@ class Metric:
         return lambda curve: (self.value(curve),)
 
     def interval(
-        self, whole: Curve, without: Array, level: float, speakers: int
+        self, whole: Curve, without: Array, level: float, speakers: float
     ) -> Interval | None:
         """The interval of its value of the whole curve.
 
@@ -226,7 +226,7 @@ class Cllr(Metric):
         return lambda curve: (curve.cllr(), curve.min_cllr())
 
     def interval(
-        self, whole: Curve, without: Array, level: float, speakers: int
+        self, whole: Curve, without: Array, level: float, speakers: float
     ) -> Interval | None:
         """It reaches at least as far up as minCllr and what poor calibration loses."""
         own = jackknife_interval(self.value(whole), without[:, 0], level, speakers=speakers)
@@ -278,7 +278,7 @@ class _AtRate(Metric):
         return lambda curve: curve.rates(threshold)
 
     def _rates(
-        self, whole: Curve, without: Array, level: float, speakers: int
+        self, whole: Curve, without: Array, level: float, speakers: float
     ) -> tuple[Interval, Interval]:
         """Intervals of both rates at the threshold, which stays where it is: the wanted one and the other."""
         rates = whole.rates(self.threshold(whole))
@@ -313,7 +313,7 @@ class ThresholdAt(_AtRate):
         return self.threshold(curve)
 
     def interval(
-        self, whole: Curve, without: Array, level: float, speakers: int
+        self, whole: Curve, without: Array, level: float, speakers: float
     ) -> Interval | None:
         wanted, _ = self._rates(whole, without, level, speakers)
         low, high = sorted(self._ends(whole, wanted))
@@ -329,7 +329,7 @@ class RateThere(_AtRate):
         return float(curve.rates(self.threshold(curve))[self.wanted])
 
     def interval(
-        self, whole: Curve, without: Array, level: float, speakers: int
+        self, whole: Curve, without: Array, level: float, speakers: float
     ) -> Interval | None:
         return self._rates(whole, without, level, speakers)[0]
 
@@ -343,7 +343,7 @@ class OtherRateAt(_AtRate):
         return float(curve.rates(self.threshold(curve))[1 - self.wanted])
 
     def interval(
-        self, whole: Curve, without: Array, level: float, speakers: int
+        self, whole: Curve, without: Array, level: float, speakers: float
     ) -> Interval | None:
         wanted, other = self._rates(whole, without, level, speakers)
         estimate = other.estimate

@@ -142,7 +142,7 @@ def _check_settings(level: float, n_resamples: int) -> None:
         )
 
 
-def _quantiles(values: Array, level: float, speakers: int) -> tuple[float, float]:
+def _quantiles(values: Array, level: float, speakers: float) -> tuple[float, float]:
     """Expanded percentiles of the replicates that had both targets and non-targets."""
     known = values[~np.isnan(values)]
     z = stdtrit(speakers - 1, (1 + level) / 2) * math.sqrt(speakers / (speakers - 1))
@@ -152,7 +152,7 @@ def _quantiles(values: Array, level: float, speakers: int) -> tuple[float, float
     return float(low), float(high)
 
 
-def _p_value(differences: Array, speakers: int) -> float:
+def _p_value(differences: Array, speakers: float) -> float:
     """Two-sided, of no difference; the observed trials count as one more resample."""
     known = differences[~np.isnan(differences)]
     tail = min(int((known <= 0).sum()), int((known >= 0).sum()))

@@ -14,15 +14,21 @@ speaker i, n speakers in all,
     bias     = (n - 1) (mean y_i - y)
 
 the interval goes from the lower of y and y - bias, less t standard errors, to the higher of
-the two and t standard errors more, and back from the logarithm. The offset c keeps finite
+the two and t + g standard errors more, and back from the logarithm. The offset c keeps finite
 what becomes zero without one speaker. t is Student's, of as many degrees of freedom as the
 variance has: n - 1, or fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), where a few
-speakers make most of it.
+speakers make most of it, d_i = mean y_i - y_i.
 
-Where impostors are not enrolled, speakers do not all count alike: five who are enrolled and a
-hundred who only pretend are five for the misses, and five of the two sides of every false alarm. In
-the offset c, in n - 1 degrees of freedom and in the rule of three below, n is therefore the least of
-three numbers: of speakers who have targets, who are enrolled in non-targets, and who are tested in them.
+Where a few speakers err far more than the others (goats as targets, wolves as impostors), a group that
+happens to have fewer of them errs less *and* varies less: the truth lies above more often than below.
+The upper end therefore reaches further by g = (2 t^2 + 1)/6 sum d_i^3 / (sum d_i^2)^(3/2), the first
+term of Cornish and Fisher's expansion for the t statistic of a skewed sample, where that is positive.
+
+Speakers do not all count alike. Five who are enrolled and a hundred who only pretend are five for the
+misses, and five of the two sides of every false alarm; fifty of whom five make most of the trials are
+little more than five. In the offset c, in n - 1 degrees of freedom and in the rule of three below, n is
+therefore the least of three effective numbers, (sum of trials)^2 / (sum of squares of a speaker's
+trials): of speakers who have targets, who are enrolled in non-targets, and who are tested in them.
 
 Where nothing went wrong there is nothing to vary. The rule of three tells what may be:
 speakers who were not met can be 3 in n, at 95 %, and at worst all their trials fail. No
@@ -58,9 +64,15 @@ class Interval:
     standard_error: float = math.nan
 
 
-def unmet(level: float, speakers: int) -> float:
+def unmet(level: float, speakers: float) -> float:
     """The share of all speakers of whom not one may be among so many, at this level: the rule of three."""
     return float(1 - (1 - level) ** (1 / speakers))
+
+
+def effective_number(sizes: Array) -> float:
+    """How many speakers with equally many trials vary as much as those with so many trials each."""
+    sizes = np.asarray(sizes, dtype=np.float64)
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
 
 
 def jackknife_interval(
@@ -68,7 +80,7 @@ def jackknife_interval(
     without: Array,
     level: float = 0.95,
     *,
-    speakers: int | None = None,
+    speakers: float | None = None,
     most: float = math.inf,
     unseen: float = math.inf,
 ) -> Interval:
@@ -79,27 +91,30 @@ def jackknife_interval(
     unseen : what speakers who were not met may add to it
     """
     n = len(without)
-    counted = n if speakers is None else min(n, speakers)
+    counted = float(n) if speakers is None else min(float(n), speakers)
     away = (n - 1) * (without - without.mean())
     standard_error = float(np.sqrt((away**2).sum() / (n * (n - 1))))
     if estimate <= 0:
         return Interval(estimate, 0.0, min(unseen, most), standard_error)
     offset = 2 * estimate / counted
-    y, y_without = np.log(estimate + offset), np.log(without + offset)
-    d = y_without - y_without.mean()
-    squares = float((d**2).sum())
-    spread = math.sqrt((n - 1) / n * squares)
+    y = np.log(estimate + offset)
+    y_without = np.log(without + offset)
     correction = (n - 1) * (y - y_without.mean())
-    fourth = float((d**4).sum())
-    freedom = (
-        min(counted - 1.0, max(4.0, 3 * squares**2 / fourth - 1)) if fourth > 0 else counted - 1.0
-    )
-    reach = float(stdtrit(freedom, (1 + level) / 2)) * spread
-    low = math.exp(y + min(correction, 0.0) - reach) - offset
-    high = math.exp(min(y + max(correction, 0.0) + reach, 700.0)) - offset
-    return Interval(
-        estimate, max(low, 0.0), max(estimate, min(high, estimate + unseen, most)), standard_error
-    )
+    d = y_without.mean() - y_without  # above zero: without this speaker there are fewer errors
+    squares = float((d**2).sum())
+    freedom = counted - 1.0
+    skewness = 0.0
+    if squares > 0:
+        freedom = min(freedom, max(4.0, 3 * squares**2 / float((d**4).sum()) - 1))
+        skewness = max(0.0, float((d**3).sum()) / squares**1.5)
+    t = float(stdtrit(freedom, (1 + level) / 2))
+    above = t + skewness * (2 * t**2 + 1) / 6
+    spread = math.sqrt((n - 1) / n * squares)
+    low = math.exp(y + min(correction, 0.0) - t * spread) - offset
+    high = math.exp(min(y + max(correction, 0.0) + above * spread, 700.0)) - offset
+    high = max(estimate, min(high, estimate + unseen, most))
+    low = min(max(low, 0.0), estimate)  # rounding must not lift it above what was measured
+    return Interval(estimate, low, high, standard_error)
 
 
 def check_level(level: float) -> None:

@@ -28,7 +28,7 @@ class ThresholdPoint:
     far : false-alarm rate of every kind at the threshold
     frr : miss rate at the threshold
     least_far : the least false-alarm rate of the worst kind that so many speakers could show
-    speakers : how many speakers count for the worst kind
+    speakers : how many speakers count for the worst kind, see :mod:`mvplda.metrics.jackknife`
     level : how often the intervals are to hold
     """
 
@@ -40,7 +40,7 @@ class ThresholdPoint:
     far: dict[str, Interval]
     frr: Interval
     least_far: float
-    speakers: int
+    speakers: float
     level: float
 
     @property
@@ -53,7 +53,7 @@ class ThresholdPoint:
         if not self.too_few:
             return None
         return (
-            f"too few: with {self.speakers} speakers you cannot show a false-alarm rate below "
+            f"too few: with {self.speakers:.0f} speakers you cannot show a false-alarm rate below "
             f"{100 * self.least_far:.2g} %, and {100 * self.wanted:g} % was asked for; "
             "use the threshold as a first guess, and measure again with more speakers"
         )

@@ -35,6 +35,7 @@ from ..exceptions import LabelError, ParameterError
 from ..kinds import Coded, Kinds, Mask, as_masks
 from .curves import ROUNDING, Curve, Hull, Scores, count_below, pool
 from .evaluation import EQUAL, TOTAL, split_by_kind
+from .jackknife import effective_number
 
 Codes = NDArray[np.int32]
 
@@ -162,14 +163,20 @@ class WeightedTrials:
         self.target_points = np.concatenate([[0], of_targets, ends[-1:]])
         self.nontarget_points = np.concatenate([[0], of_nontargets, [len(n)]])
 
-    def speakers(self, n_speakers: int) -> tuple[int, int]:
-        """How many speakers count: who have targets; the fewer of enrolled and tested impostors."""
+    def speakers(self, n_speakers: int) -> tuple[float, float]:
+        """How many speakers count, for misses and for false alarms.
+
+        Those who have targets; the fewer of those who are enrolled and who are tested in
+        non-targets. Each is an effective number, less where trials are very unequally shared.
+        """
+        once = np.ones(n_speakers + 1)
+        targets = self.targets.weights(once)
+        others = self.nontargets.weights(once)
         n = self.nontargets
         tested = np.where(n.second == n_speakers, n.first, n.second)
-        with_targets, enrolled, impostors = (
-            int(np.count_nonzero(np.bincount(codes)))
-            for codes in (self.targets.first, n.first, tested)
-        )
+        with_targets = effective_number(np.bincount(self.targets.first, targets))
+        enrolled = effective_number(np.bincount(n.first, others))
+        impostors = effective_number(np.bincount(tested, others))
         return with_targets, min(enrolled, impostors)
 
     def under(self, multiplicity: Array) -> WeightedCurve | None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from ...bundle import Bundle, make_committee
+from ...bundle import Bundle
 from ...distributed.engines import ordered_map
 from ...exceptions import DataError, MvpldaWarning
 from ...metrics import compare_systems, eer, speaker_intervals
@@ -32,6 +32,7 @@ from ...models.multiview import PLDA, MultiviewPLDA
 from ...persistence import write_atomically
 from ...preprocessing import LDA, Centring, LengthNormalisation, standard_chain, unit_chain
 from ...report import SYSTEM_COLOURS, figure, pictures_where_possible, save_figure
+from ...training import make_committee
 from .task import Task, score
 
 Mask = NDArray[np.bool_]

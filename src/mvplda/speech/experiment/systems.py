@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ...backend import one_blas_thread
-from ...bundle import Bundle, make_committee
+from ...bundle import Bundle
 from ...calibration import LinearCalibrator
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
 from ...metrics import cllr
@@ -30,6 +30,7 @@ from ...models.baselines import CascadeScorer, CosineScorer
 from ...models.experts import Committee
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
+from ...training import make_committee
 from ..corpora.corpus import cells_of, held_out_classes
 from ..settings import Count, Rule, Settings, Whole, between
 from .task import Task, score
