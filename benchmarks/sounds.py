@@ -5,7 +5,7 @@
 synthetic speakers, each of them in every language, every sentence with its own pitch, rate, microphone, room and
 noise; labels lie beside the vectors. ``python -m benchmarks.sounds places AUDIOMNIST -o places/`` sends AudioMNIST's
 clips through telephones, codecs, rooms and noise, a file of vectors a place, and makes those that are not there;
-codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get campplus-signed``); the
+codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get campplus``); the
 files are for ``mvplda study languages`` and ``python -m benchmarks.new_places``.
 """
 
@@ -268,7 +268,7 @@ def main() -> None:
         "audiomnist", type=Path, nargs="?", help="the packed folder with index.csv, for places"
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("-x", "--extractor", default="campplus-signed")
+    parser.add_argument("-x", "--extractor", default="campplus")
     parser.add_argument(
         "--place", action="append", choices=list(places()), help="only this; may be repeated"
     )

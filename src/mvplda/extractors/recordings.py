@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..exceptions import DataError
-from ..io.files import read_map
+from ..io.files import fail, read_map, read_table
 from .reading import Clip
 from .sound import SUFFIXES, container
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *SUFFIXES)
+TABLES = (".csv", ".tsv")
 VIEWS = ("speaker", "phrase")
 """What folders name, from the outer to the inner one."""
 
@@ -32,7 +33,7 @@ class Recordings:
 
 
 def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
-    """The recordings in sound files, folders and lists (``wav.scp``: an id and a path per line).
+    """The recordings in sound files, folders, lists (``wav.scp``: an id and a path per line) and tables (.csv, .tsv).
 
     Folders name speakers, and phrases where there are two levels: ``anna/hello/1.wav``. Of several folders, their own
     names count too, so that ``anna/ bob/`` holds two speakers and no two recordings with one id.
@@ -54,6 +55,10 @@ def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
 
 def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]]:
     """(id, clip, names of folders) of one source."""
+    if (path / "index.csv").is_file():
+        path = path / "index.csv"
+    if path.suffix.lower() in TABLES and path.is_file():
+        return _tabled(path)
     if path.is_dir():
         base = path.resolve().parent if several else path.resolve()
         files = sorted(file for file in path.resolve().rglob("*") if _is_sound(file))
@@ -66,6 +71,22 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
         raise DataError(f"there is no file or folder {path}")
     entries = read_map(path)
     return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
+
+
+def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
+    """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
+    header, columns = read_table(path, path.suffix.lower().removeprefix("."))
+    if "file" not in header:
+        fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
+    listed = []
+    for values in zip(*columns, strict=True):
+        row = dict(zip(header, map(str, values), strict=True))
+        file = path.parent / row["file"]
+        length = int(row["length"]) if row.get("length") else None
+        clip = Clip(file, int(row.get("start") or 0), length)
+        name = row.get("id") or f"{Path(row['file']).with_suffix('').as_posix()}-{clip.start}"
+        listed.append((name, clip, tuple(row[view] for view in VIEWS if view in row)))
+    return listed
 
 
 def _is_sound(file: Path) -> bool:
