@@ -16,9 +16,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from mvplda import MultiviewPLDA
+from mvplda.scoring.blocks import Factors, Terms, evaluate_block
 from mvplda.scoring.cuda import JointScorer, best_rows
-from mvplda.scoring.evidence import Factors, Terms
-from mvplda.scoring.matrix import evaluate_block
 
 WIDTHS = (40, 20, 20)
 CONFIGURATIONS = [

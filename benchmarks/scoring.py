@@ -55,7 +55,7 @@ def wall(rows: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]
 
 def fresh(profiles: Any) -> Any:
     """The same profiles, without what scoring has kept of them."""
-    return replace(profiles, kept={})
+    return replace(profiles)
 
 
 def sides(model: MultiviewPLDA, X: np.ndarray, profiles: int, tests: int) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 
 from mvplda import Bundle, MultiviewPLDA
 from mvplda.metrics.jackknife import jackknife_interval, unmet
-from mvplda.models.experts import weigh_experts
+from mvplda.models.committee import weigh_experts
 from mvplda.preprocessing import LengthNormalisation, Reduction
 from mvplda.serve.decisions import KINDS, odds
 from mvplda.serve.model import Calibration, Cell, Mode, ServiceModel, log_likelihoods

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
     from .bundle import Bundle
     from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
+    from .models.committee import Committee
     from .models.durations import DurationNoise
-    from .models.experts import Committee
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
@@ -94,7 +94,7 @@ __getattr__, __dir__ = import_late(
         "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.durations": ("DurationNoise",),
-        "models.experts": ("Committee",),
+        "models.committee": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),

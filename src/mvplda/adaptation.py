@@ -29,7 +29,7 @@ from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .inference.parameters import NOISES, Parameters, noise_of
 from .labels import label_columns
 from .models.baselines import CascadeScorer, CosineScorer
-from .models.experts import Committee
+from .models.committee import Committee
 from .models.multiview import MultiviewPLDA
 
 __all__ = ["adapt", "interpolate", "mean_share", "recentred", "shift_mean"]
@@ -247,7 +247,7 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
         result.noise = parameters.sigma.kind
     result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}
     result.log_likelihoods_, result.n_iter_, result.converged_ = np.zeros(0), 0, True
-    for name in ("diagnostics_", "threshold_"):
+    for name in ("diagnostics_", "threshold_", "bound_gap_", "_fitted"):
         result.__dict__.pop(name, None)
     return result
 

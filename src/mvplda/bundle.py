@@ -30,9 +30,8 @@ from .exceptions import DataError, OtherQuestionWarning, ParameterError
 from .kinds import name_kinds
 from .labels import as_array, base_columns
 from .models.durations import DurationNoise
-from .models.experts import Committee
 from .models.multiview import MultiviewPLDA
-from .models.scorer import BaseScorer, Identification
+from .models.scorer import BaseScorer, Identification, Scorer
 from .normalisation import ScoreNormaliser
 from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
 from .preprocessing import Step
@@ -43,7 +42,6 @@ from .scoring.question import (
     Ratio,
     Recognised,
     make_question,
-    possible_hypotheses,
 )
 
 
@@ -243,6 +241,25 @@ class Bundle(Persistent, BaseEstimator):
         profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
         return profiles
 
+    def evidence(self, X: ArrayLike) -> Any:
+        """(n, r) what every raw vector adds to the sum that a profile is."""
+        return self._scorer().evidence(self.prepare(X))
+
+    def profiles(
+        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Any = None
+    ) -> Profiles:
+        """Profiles of sums of `evidence`, as the scorer's."""
+        made: Profiles = self._scorer().profiles(y, weights, owner, ids, labels)
+        return made
+
+    def log_likelihoods(
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
+    ) -> dict[Hypothesis, Any]:
+        """Log-likelihood of every hypothesis as the scorer has it, not calibrated: see `answer`."""
+        sides = self._prepared(enrol), self._prepared(test)
+        logs: dict[Hypothesis, Any] = self._scorer().log_likelihoods(*sides, question, **options)
+        return logs
+
     def llr(
         self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
     ) -> Any:
@@ -365,7 +382,7 @@ class Bundle(Persistent, BaseEstimator):
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
         logs, ratio = _log_likelihoods(self.fitted_scorer, profiles, tests, question, listed)
-        key = question_key(question, base_columns(tuple(ratio.views)))
+        key = question_key(question, base_columns(_views_of(self.fitted_scorer)))
         calibrator = (self.calibrations or {}).get(key)
         if calibrator is not None:
             logs = calibrator.transform(logs)
@@ -559,7 +576,7 @@ class Bundle(Persistent, BaseEstimator):
         return scorer
 
     def _scorer(self) -> Any:
-        if not isinstance(self.scorer, BaseScorer):
+        if not isinstance(self.scorer, Scorer):
             raise ParameterError(
                 f"a bundle needs a scorer, MultiviewPLDA for example; got {type(self.scorer).__name__}"
             )
@@ -630,36 +647,22 @@ class Bundle(Persistent, BaseEstimator):
 
 
 def _views_of(scorer: BaseScorer) -> tuple[str, ...]:
-    views = getattr(scorer, "views_", None) or getattr(scorer, "models_", None) or ("speaker",)
-    return base_columns(tuple(views))
+    return base_columns(tuple(scorer.views_))
 
 
 def _log_likelihoods(
     scorer: Any, enrol: Profiles, test: Profiles, question: Question, pairs: Any
 ) -> tuple[dict[Hypothesis, Array], Ratio]:
     """Log-likelihoods of all hypotheses relative to "nothing is shared", and the ratio that is asked for."""
-    views = _views_of(scorer)
-    labelled = [v for v in test.labels if v in enrol.labels or v in question.known_views]
-    ratio = question.ratio(dict.fromkeys(views, 0), labelled)
-    facts = [v for v in labelled if question.same is None or v not in question.same]
-    free = tuple(view for view in views if view not in facts)
-    every = possible_hypotheses(free, {})
-
-    def ask(**asked: Any) -> Array:
-        if pairs is None:
-            return np.asarray(scorer.llr(enrol, test, dtype=np.float64, **asked))
-        return np.asarray(scorer.llr_trials(enrol, test, pairs, dtype=np.float64, **asked))
-
-    if not isinstance(scorer, (MultiviewPLDA, Committee)):
-        if getattr(scorer, "models_", None):
-            alone = {view: ask(same=view) for view in free}
-            return {h: sum((alone[v] for v in h), 0 * alone[free[0]]) for h in every}, ratio
-        score = ask()
-        return {h: score if h == free else np.zeros_like(score) for h in every}, ratio
-    asked: dict[str, Any] = {"known": question.known, "recognised": question.recognised}
-    gaps = {h: ask(same=free, priors={free: 1.0, h: 1.0}, **asked) for h in every if h != free}
-    logs = {h: gaps[()] - gap for h, gap in gaps.items()}
-    return {free: gaps[()], **logs}, ratio
+    named = {*question.known_views, *(question.shared or {})}
+    labelled = [v for v in test.labels if v in enrol.labels or v in named]
+    labelled += [v for v in question.shared or {} if v not in labelled]
+    ratio = question.ratio(_views_of(scorer), labelled)
+    asked = Question(
+        question.same, known=question.known, recognised=question.recognised, shared=question.shared
+    )
+    logs = scorer.log_likelihoods(enrol, test, asked, pairs=pairs)
+    return {h: to_host(values) for h, values in logs.items()}, ratio
 
 
 def _in_parts(options: Mapping[str, Any]) -> dict[str, Any]:

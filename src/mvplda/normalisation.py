@@ -23,7 +23,7 @@ from .backend import is_torch, to_host
 from .exceptions import DataError, LabelError, ParameterError
 from .models.scorer import Identification, check_top
 from .persistence import Persistent, State, Tensors, get_part, put_part
-from .scoring.matrix import best_in_bands
+from .scoring.blocks import best_in_bands
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Question
 
@@ -274,7 +274,7 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             if not hasattr(self.scorer_, "enrol"):
                 return np.asarray(side)
             side = self.scorer_.enrol(side)
-        return replace(side, y=to_host(side.y), kept={}) if is_torch(side.y) else side
+        return replace(side, y=to_host(side.y)) if is_torch(side.y) else side
 
     def _sides(self, enrol: SideLike, test: SideLike, options: dict[str, Any]) -> tuple[Any, Any]:
         check_is_fitted(self, "cohort_")

@@ -56,31 +56,11 @@ COMMANDS = {
         to,
     ],
     "evaluate --report": lambda root, to: [*judging(root), "--report", to],
-    "jvector train": lambda root, to: [
-        "jvector",
-        "train",
-        root,
-        "--pattern",
-        "{speaker}/*",
-        "-o",
-        to,
-    ],
-    "jvector extract": lambda root, to: [
-        "jvector",
-        "extract",
-        root / "net.safetensors",
-        root,
-        "-o",
-        f"{to}.npz",
-    ],
-    "jvector export": lambda root, to: ["jvector", "export", root / "net.safetensors", "-o", to],
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_place_that_is_not_there_is_said_before_the_work(root, tmp_path, monkeypatch, command):
-    if command.startswith("jvector"):
-        pytest.importorskip("torch", reason="torch is not installed")
     for owner, work in (
         (MultiviewPLDA, "fit"),
         (MultiviewPLDA, "enrol"),
@@ -105,32 +85,11 @@ def test_every_file_of_score_is_looked_at(root, tmp_path, monkeypatch):
     assert "mvplda[scale]" in fails(*scoring(root), "--format", "parquet", "-o", tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ["x.txt", "x", "-"])
-def test_vectors_that_could_not_be_written_are_not_made(tmp_path, name):
-    pytest.importorskip("torch", reason="torch is not installed")
-    target = name if name == "-" else tmp_path / name
-    line = fails("jvector", "extract", tmp_path / "net.safetensors", tmp_path, "-o", target)
-    assert "vectors are kept in files ending in" in line
-
-
 @pytest.mark.parametrize(
     "command",
     [
         ["experiment", "folder", "{root}"],
-        ["study", "drawn"],
-        ["study", "languages"],
-        [
-            "study",
-            "nuisance",
-            "{root}/x.npz",
-            "-l",
-            "speaker={root}/utt2spk",
-            "--verify",
-            "speaker",
-            "--ignore",
-            "p",
-        ],
-        ["study", "faces", "{root}"],
+        ["reproduce", "folder", "{root}"],
         ["demo"],
     ],
 )

@@ -577,32 +577,6 @@ def test_vectors_of_words_are_those_of_an_independent_run():
         assert cosine(network.embed(samples), theirs[key]) > 0.999
 
 
-def test_our_own_networks_are_extractors_like_any_other(tmp_path):
-    pytest.importorskip("torch", reason="torch is not installed, in which our networks are")
-    from mvplda.speech.features import FeatureSet, FeatureSettings, features
-    from mvplda.speech.networks import ModernNetwork, Training, train
-
-    settings = FeatureSettings.fbank(24)
-    frames = [features(voice(1.0, 1 + 0.1 * (i % 4), i), settings) for i in range(8)]
-    data = FeatureSet.from_utterances([str(i) for i in range(8)], frames, settings)
-    labels = {"speaker": np.array([str(i % 4) for i in range(8)])}
-    trained = train(
-        data,
-        labels,
-        ModernNetwork(channels=8, dilations=(1,), pooled=8, attention=4, embedding=5),
-        Training(epochs=1, batch=4),
-    )
-    trained.save(tmp_path / "net.safetensors")
-    extractor = load_extractor(tmp_path / "net.safetensors")
-    assert isinstance(extractor, Extractor)
-    assert extractor.views == ("speaker",)
-    one = FeatureSet.from_utterances(["0"], [frames[0]], settings)
-    np.testing.assert_allclose(
-        extractor(voice(1.0, 1.0, 0), RATE), trained.extract(one)[0], atol=1e-5
-    )
-    assert extractor.name == trained.name
-
-
 def test_an_older_calibration_in_the_cache_gives_way_to_the_one_that_is_known(tmp_path):
     file = network(
         tmp_path / "campplus.onnx", inputs=("frames",), output="embedding", dimension=192

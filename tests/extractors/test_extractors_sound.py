@@ -14,8 +14,8 @@ from extractor_problems import RATE, network, soundfile, voice, write
 
 from mvplda.exceptions import AudioError, DataError
 from mvplda.extractors import load_extractor, read_sound
+from mvplda.extractors.reading import read_audio
 from mvplda.extractors.sound import segments
-from mvplda.speech.features.reading import read_audio
 
 av = pytest.importorskip(
     "av", reason="PyAV is not installed, which makes the recordings of these tests"

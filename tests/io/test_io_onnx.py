@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from mvplda import (
     PLDA,
     Bundle,
-    CascadeScorer,
     CosineScorer,
     MultiviewPLDA,
     ParameterError,
@@ -110,7 +109,6 @@ def test_graphs_hold_the_calibration(tmp_path):
         ),
         (Bundle(None, MultiviewPLDA({"speaker": 3})), {"enrolled": 0}, "at least 1"),
         (Bundle(None, MultiviewPLDA({"speaker": 3})), {"known": "speaker"}, "known classes"),
-        (Bundle(None, CascadeScorer({"speaker": 3, "phrase": 2})), {}, "CascadeScorer"),
     ],
 )
 def test_what_a_graph_cannot_hold_is_said(tmp_path, bundle, settings, message):

@@ -13,7 +13,7 @@ import mvplda
 from mvplda import Bundle, MultiviewPLDA, Question, make_committee
 from mvplda.exceptions import FewSpeakersWarning, LabelError, ParameterError
 from mvplda.models.baselines import CascadeScorer, CosineScorer
-from mvplda.models.experts import Committee, weigh_experts
+from mvplda.models.committee import Committee, weigh_experts
 from mvplda.models.scorer import Scorer
 from mvplda.preprocessing import standard_chain
 
@@ -241,7 +241,7 @@ def test_mixed_enrolment_and_sequences_as_the_expert_itself_has_them(alone, ques
 
 def test_the_cosine_is_among_the_experts_as_a_likelihood_ratio(learnt):
     model, X, y = learnt
-    slope, intercept = model.lines_["cosine"]
+    slope, intercept = model.experts_["cosine"].line_
     assert slope > 0 > intercept
     assert model.factors_["cosine"].keys() == {"speaker"}
     only = Committee(

@@ -16,8 +16,8 @@ if importlib.util.find_spec("triton") is None:
 
 SCRIPT = """
 import torch
-from mvplda.scoring.evidence import Factors, Terms
-from mvplda.scoring.matrix import evaluate_block
+from mvplda.scoring.blocks import Factors, Terms
+from mvplda.scoring.blocks import evaluate_block
 from mvplda.scoring.cuda import JointScorer, best_rows, fits
 
 generator = torch.Generator().manual_seed(0)

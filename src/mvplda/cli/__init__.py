@@ -40,10 +40,10 @@ COMMANDS = {
     "verify": "verify",
     "identify": "verify",
     "profiles": "verify",
-    "jvector": "speech",
     "experiment": "experiment",
-    "study": "experiment",
+    "reproduce": "experiment",
     "demo": "experiment",
+    "network": "experiment",
     "serve": "serve",
     "remote": "serve",
 }

@@ -136,52 +136,8 @@ def _about_statistics(file: str) -> dict[str, Any]:
     }
 
 
-def _about_extractor(file: str) -> dict[str, Any]:
-    from ..speech.networks import Extractor
-
-    extractor = Extractor.load(file)
-    about = extractor.describe()
-    errors = [record["held_out_eer"] for record in extractor.history if "held_out_eer" in record]
-    best = (
-        {"held-out EER": min(errors), "its epoch": errors.index(min(errors)) + 1} if errors else {}
-    )
-    return {
-        "kind": "extractor",
-        "network": about.pop("kind"),
-        **about,
-        **best,
-        "features": dict(extractor.feature_settings),
-        "fingerprint": extractor.fingerprint,
-    }
-
-
-def _about_features(file: str) -> dict[str, Any]:
-    import numpy as np
-
-    from ..speech.features import FeatureSet
-
-    features = FeatureSet.load(file)
-    lengths = features.lengths
-    return {
-        "kind": "features",
-        "utterances": len(features),
-        "frames": len(features.frames),
-        "dimension": features.dimension,
-        "type": str(features.frames.dtype),
-        "first id": str(features.ids[0]),
-        "length": {
-            "least": int(lengths.min()),
-            "median": float(np.median(lengths)),
-            "most": int(lengths.max()),
-        },
-        "settings": {} if features.settings is None else features.settings.to_dict(),
-    }
-
-
 _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "mvplda-statistics": _about_statistics,
-    "mvplda-extractor": _about_extractor,
-    "mvplda-features": _about_features,
 }
 """By the format in the file's metadata: the modules that name it are heavy to import."""
 

@@ -16,7 +16,6 @@ from .._progress import Progress
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from .frontends import cached_file
 from .network import OnnxNetwork
-from .own import OwnNetwork
 from .quality import Meter, Quality, QualitySettings
 from .recipe import Recipe
 from .sound import Sound, Source, segments
@@ -285,8 +284,8 @@ def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Ext
 
     Parameters
     ----------
-    path : an ONNX file of a family that is known or with a recipe beside it; a network of
-        ``mvplda network train``; or a name that ``mvplda extractor get`` fetched: campplus, words, resemblyzer.
+    path : an ONNX file of a family that is known or with a recipe beside it, such as ``mvplda network`` writes; or a
+        name that ``mvplda extractor get`` fetched: campplus, words, resemblyzer.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers
     threads : of onnxruntime
@@ -303,10 +302,7 @@ def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Ext
 
 def load_network(path: str | os.PathLike[str], *, check: bool, threads: int) -> Network:
     """One network by file, folder or name."""
-    file = _file_of(path)
-    if file.suffix == ".safetensors":
-        return OwnNetwork(file)
-    network = OnnxNetwork(file, threads=threads)
+    network = OnnxNetwork(_file_of(path), threads=threads)
     if check:
         network.check()
     return network
@@ -327,7 +323,7 @@ def _file_of(path: str | os.PathLike[str]) -> Path:
         return chosen[0]
     if not file.is_file():
         raise FileNotFoundError(
-            f"there is no extractor {str(path)!r}: expected an ONNX file, a network of mvplda network train or "
+            f"there is no extractor {str(path)!r}: expected an ONNX file or "
             f"one of {', '.join(NAMES)}"
         )
     return file

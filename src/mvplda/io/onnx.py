@@ -12,13 +12,13 @@ from .._typing import Array, PathLike
 from ..bundle import Bundle
 from ..calibration import LinearCalibrator, QualityCalibrator
 from ..exceptions import ParameterError
-from ..labels import parts_of
-from ..models.baselines import CosineScorer
-from ..models.multiview import MultiviewPLDA
+from ..models.baselines import unit_length
+from ..models.committee import scorer_of
 from ..persistence import write_atomically
 from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot
-from ..scoring.evidence import LatentSpace, pair_term
-from ..scoring.question import Hypothesis, Question, make_question
+from ..scoring.forms import JointForms, LatentForms, ScoreForms
+from ..scoring.question import Question, make_question
+from ..scoring.worlds import Matches, Naming, Reading, Table, worlds
 
 __all__ = ["write_onnx"]
 
@@ -36,7 +36,7 @@ def write_onnx(
     Parameters
     ----------
     path : the file to be written, all or nothing
-    scorer : a `Bundle`, or a fitted `MultiviewPLDA`, `PLDA` or `CosineScorer`
+    scorer : a `Bundle`, or a fitted `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer` or `Committee`
     enrolled : vectors a profile
     dtype : "float64", which agrees with NumPy, or "float32" for runtimes that know no other
     asked : parts of a `Question`, in place of those of the bundle
@@ -125,6 +125,11 @@ class _Graph:
     def sum(self, x: str, axis: int, keep: int) -> str:
         return self.add("ReduceSum", [x, self.constant([axis], "int64")], keepdims=keep)
 
+    def columns(self, x: str, start: int, stop: int) -> str:
+        """Some columns of the last axis."""
+        limits = [self.constant([limit], "int64") for limit in (start, stop, -1)]
+        return self.add("Slice", [x, *limits])
+
     def form(self, y: str, matrix: Array) -> str:
         """(n, 1) of y matrix y'."""
         return self.sum(self.add("Mul", [self.add("MatMul", [y, self.constant(matrix)]), y]), -1, 1)
@@ -172,54 +177,117 @@ def _scaled(graph: _Graph, x: str, length: float) -> str:
 def _score(
     graph: _Graph, sides: Sequence[str], scorer: Any, question: Question, enrolled: int
 ) -> str:
-    if isinstance(scorer, CosineScorer):
-        mean = graph.constant(scorer.mean_)
-        centred = [graph.add("Sub", [side, mean]) for side in sides]
-        unit = [_scaled(graph, x, 1.0) for x in (graph.sum(centred[0], 1, 0), centred[1])]
-        return graph.add("MatMul", [unit[0], graph.add("Transpose", [unit[1]], perm=[1, 0])])
-    if not isinstance(scorer, MultiviewPLDA):
+    """(profiles, tests) log-likelihood ratios: evidence, the forms of all worlds, two sums over them."""
+    if question.known_views or question.recognised or question.shared:
         raise ParameterError(
-            f"a graph knows MultiviewPLDA, PLDA and CosineScorer; got a {type(scorer).__name__}: export its parts"
+            "known classes are not part of a graph: leave known=, recognised= and shared= out of the question"
         )
-    if question.known_views:
-        raise ParameterError(
-            "known classes are not part of a graph: leave known= out of the question"
-        )
-    space, ratio = LatentSpace.of(scorer.parameters_), question.ratio(scorer.views_)
-    projection, offset = graph.constant(space.projection), graph.constant(space.offset)
-    y = [graph.add("Sub", [graph.add("MatMul", [side, projection]), offset]) for side in sides]
+    forms = scorer.forms()
+    y = [_evidence(graph, side, scorer) for side in sides]
     y[0] = graph.sum(y[0], 1, 0)
-
-    def term(hypothesis: Hypothesis, log_weight: float) -> str:
-        """(profiles, tests) log p(both | hypothesis) - log p(enrol) p(test), weighted."""
-        keep = _shared(scorer.views_, hypothesis)
-        found = pair_term(enrolled * space.gram, space.gram, keep, keep)
-        column = graph.add("Transpose", [graph.form(y[1], found.column)], perm=[1, 0])
-        value = graph.add("Add", [graph.form(y[0], found.row), column])
-        if len(keep):
-            left = graph.add("MatMul", [y[0], graph.constant(found.left)])
-            right = graph.add("MatMul", [y[1], graph.constant(found.right)])
-            both = graph.add("MatMul", [left, graph.add("Transpose", [right], perm=[1, 0])])
-            value = graph.add("Add", [value, both])
-        return graph.add("Add", [value, graph.constant(found.constant + log_weight)])
-
-    def log_sum(weights: dict[Hypothesis, float]) -> str:
-        terms = [
-            graph.add("Unsqueeze", [term(*item), graph.constant([0], "int64")])
-            for item in weights.items()
-        ]
+    base = forms.base
+    one_class = ((0,),) * len(base)
+    unnamed = ((-1,),) * len(base)
+    enrol = Table(base, (float(enrolled),), one_class, unnamed)
+    test = Table(base, (1.0,), one_class, unnamed)
+    namings = dict.fromkeys(base, Naming())
+    ratio = question.ratio(base)
+    sums = []
+    for weighted in (ratio.numerator, ratio.denominator):
+        terms = []
+        for h, log_weight in weighted.items():
+            for world in worlds(h, enrol, test, namings):
+                term = _form(graph, forms, y, (enrol, test), enrol.unread(), world.matches)
+                weight = graph.constant(log_weight + world.log_weight)
+                if term is None:
+                    term = _zeros(graph, y)
+                term = graph.add("Add", [term, weight])
+                terms.append(graph.add("Unsqueeze", [term, graph.constant([0], "int64")]))
         together = graph.add("Concat", terms, axis=0)
-        return graph.add("ReduceLogSumExp", [together, graph.constant([0], "int64")], keepdims=0)
+        axis = graph.constant([0], "int64")
+        sums.append(graph.add("ReduceLogSumExp", [together, axis], keepdims=0))
+    return graph.add("Sub", sums)
 
-    return graph.add("Sub", [log_sum(ratio.numerator), log_sum(ratio.denominator)])
+
+def _evidence(graph: _Graph, x: str, scorer: Any) -> str:
+    """What every vector adds to the sum that a profile is; experts' side by side."""
+    forms = scorer.forms()
+    if isinstance(forms, LatentForms):
+        space = forms.space
+        product = graph.add("MatMul", [x, graph.constant(space.projection)])
+        return graph.add("Sub", [product, graph.constant(space.offset)])
+    if isinstance(forms, ScoreForms):
+        return graph.add("Sub", [x, graph.constant(scorer.mean_)])
+    made = []
+    for expert, columns in scorer.parts():
+        seen = graph.columns(x, *columns)
+        for step in _steps_of(expert):
+            seen = _step(graph, seen, step)
+        made.append(_evidence(graph, seen, scorer_of(expert)))
+    return graph.add("Concat", made, axis=-1)
 
 
-def _shared(views: dict[str, int], hypothesis: Hypothesis) -> Any:
-    """Latents that two sides share: those of views all of whose parts are the same."""
-    numbers: list[int] = []
-    start = 0
-    for view, rank in views.items():
-        if set(parts_of(view)) <= set(hypothesis):
-            numbers += range(start, start + rank)
-        start += rank
-    return np.asarray(numbers, dtype=np.int64)
+def _steps_of(expert: Any) -> list[Any]:
+    chain = getattr(expert, "preprocessing", None)
+    return [] if chain is None else [step for _, step in chain.steps]
+
+
+def _form(
+    graph: _Graph,
+    forms: Any,
+    y: Sequence[str],
+    tables: tuple[Table, Table],
+    reading: Reading,
+    matches: Matches,
+) -> str | None:
+    """(profiles, tests) the pair form of one world; None where it is 0."""
+    if isinstance(forms, JointForms):
+        total: str | None = None
+        for k, factor, read, world in forms.said(reading, matches):
+            part = forms.parts[k]
+            own = [graph.columns(side, part.columns.start, part.columns.stop) for side in y]
+            parts = forms.own_table(part, tables[0]), forms.own_table(part, tables[1])
+            form = _form(graph, part.forms, own, parts, read, world)
+            if form is not None:
+                form = graph.add("Mul", [form, graph.constant(factor)])
+                total = form if total is None else graph.add("Add", [total, form])
+        return total
+    if isinstance(forms, ScoreForms):
+        if not all(match[0] >= 0 for classes in matches for match in classes):
+            return None
+        if forms.encode is not unit_length:
+            raise ParameterError(f"a graph cannot be made of {forms.name}")
+        unit = [_scaled(graph, side, 1.0) for side in y]
+        cosine = graph.add("MatMul", [unit[0], graph.add("Transpose", [unit[1]], perm=[1, 0])])
+        slope, intercept = forms.line
+        scaled = graph.add("Mul", [cosine, graph.constant(slope)])
+        return graph.add("Add", [scaled, graph.constant(intercept)])
+    # of a model of latents the matrices are made from tables alone
+    width = forms.space.projection.shape[1]
+    sides = [forms.side(table, np.zeros((1, 1, width))) for table in tables]
+    made = forms.term(*sides, reading, matches)
+    if made is None:
+        return None
+    _, term, in_vectors = made
+    if in_vectors:
+        unfold = forms.space.unfold
+        y = [
+            graph.add("MatMul", [side, graph.constant(unfold / table.weights[0])])
+            for side, table in zip(y, tables, strict=True)
+        ]
+    column = graph.add("Transpose", [graph.form(y[1], term.column)], perm=[1, 0])
+    value = graph.add("Add", [graph.form(y[0], term.row), column])
+    left = graph.add("MatMul", [y[0], graph.constant(term.left)])
+    right = y[1]
+    if term.right is not None:
+        right = graph.add("MatMul", [right, graph.constant(term.right)])
+    cross = graph.add("MatMul", [left, graph.add("Transpose", [right], perm=[1, 0])])
+    value = graph.add("Add", [value, cross])
+    return graph.add("Add", [value, graph.constant(term.constant)])
+
+
+def _zeros(graph: _Graph, y: Sequence[str]) -> str:
+    """(profiles, tests) of 0: what shares nothing."""
+    nothing = graph.constant(0.0)
+    sides = [graph.add("Mul", [graph.sum(side, -1, 1), nothing]) for side in y]
+    return graph.add("Add", [sides[0], graph.add("Transpose", [sides[1]], perm=[1, 0])])

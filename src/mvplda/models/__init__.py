@@ -1,10 +1,9 @@
 """Scorers. The imports below enter them in the registry, by which files and the command line know them."""
 
 from .baselines import CascadeScorer, CosineScorer
-from .durations import DurationNoise
-from .experts import Committee
+from .committee import Committee
 from .multiview import PLDA, MultiviewPLDA
-from .scorer import SCORERS, BaseScorer, MatrixScorer, Scorer
+from .scorer import SCORERS, BaseScorer, Scorer, find_scorers
 
 __all__ = [
     "PLDA",
@@ -13,8 +12,7 @@ __all__ = [
     "CascadeScorer",
     "Committee",
     "CosineScorer",
-    "DurationNoise",
-    "MatrixScorer",
     "MultiviewPLDA",
     "Scorer",
+    "find_scorers",
 ]

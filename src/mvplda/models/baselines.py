@@ -2,105 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, FloatArray
-from ..backend import as_vectors
+from .._typing import AnyArray
+from ..backend import as_vectors, is_torch, like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import label_columns
+from ..labels import are_named, base_columns, label_columns
 from ..persistence import State, Tensors, fingerprint, get_part, put_part
-from ..scoring.profiles import Profiles, average_profiles
-from ..scoring.question import Question
+from ..scoring.forms import JointForms, Part, ScoreForms
 from .multiview import PLDA
-from .scorer import MatrixScorer
+from .scorer import BaseScorer, Scoring
 
 
-class CosineScorer(MatrixScorer, BaseEstimator):
+class CosineScorer(BaseScorer, BaseEstimator):
     """Cosine of the angle between the mean of a profile and a test.
 
-    The same calls as `MultiviewPLDA`; the score is a similarity, not a likelihood ratio, and knows no views.
+    The same calls as `MultiviewPLDA`. The score is a similarity: it counts for hypotheses in which all of its views
+    are the same, and is a log-likelihood ratio only after `line_` was learnt on trials.
 
     Parameters
     ----------
     centre : bool
         Take the mean of the training vectors off first.
+    views : sequence of str or None
+        Views that the score speaks of. None: those that the labels of `fit` name, or ``class`` without any.
 
     Attributes
     ----------
     mean_ : (D,) what is taken off: the mean of the training vectors, or zeros
+    views_ : dict of {view: 0}
+    line_ : (slope, intercept) that make a log-likelihood ratio of the cosine; (1, 0) until they are learnt
     """
 
     NAME = "cosine"
     NEEDS_LABELS = False
-    FITTED = ("mean_",)
 
-    def __init__(self, centre: bool = True) -> None:
+    def __init__(self, centre: bool = True, views: Sequence[str] | None = None) -> None:
         self.centre = centre
+        self.views = views
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
-        if ranks:
-            raise ParameterError(f"cosine knows no views: leave {', '.join(ranks)} out")
-        return cls(**settings)
+        return cls(**settings, views=base_columns(tuple(ranks)) if ranks else None)
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         vectors = as_vectors(X)
-        self.mean_ = (
-            vectors.mean(axis=0, dtype=np.float64) if self.centre else np.zeros(vectors.shape[1])
-        )
+        self.mean_ = np.zeros(vectors.shape[1])
+        if self.centre:
+            self.mean_ = vectors.mean(axis=0, dtype=np.float64)
         if not np.isfinite(self.mean_).all():
             raise DataError("Input X contains NaN or infinity")
+        views: Sequence[str] = ("class",)
+        if self.views is not None:
+            views = self.views
+        elif y is not None and are_named(y):
+            views = tuple(label_columns(y, None))
+        self.views_ = dict.fromkeys(views, 0)
+        self.line_ = (1.0, 0.0)
         return self
 
-    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
-        """Average the vectors of every profile."""
+    def evidence(self, X: ArrayLike) -> Any:
+        """(n, D) the vectors about the training mean, in float64."""
         check_is_fitted(self, "mean_")
-        if labels is not None:
-            raise ParameterError("cosine knows no views: leave labels out")
-        profiles = average_profiles(X, ids, len(self.mean_), self._key())
-        centred = profiles.y - self.mean_
-        length = np.linalg.norm(centred, axis=1, keepdims=True)
-        return replace(profiles, y=centred / np.where(length > 0, length, 1.0))
+        vectors: Any = X.double() if is_torch(X) else as_vectors(X)
+        width = len(self.mean_)
+        if vectors.ndim != 2 or vectors.shape[1] != width:
+            raise DataError(
+                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width}"
+            )
+        y = vectors - like(self.mean_, vectors)
+        if not bool(namespace(y).isfinite(y).all()):
+            raise DataError("Input X contains NaN or infinity")
+        return y
+
+    def forms(self, scoring: Scoring = "exact") -> ScoreForms:
+        check_is_fitted(self, "mean_")
+        if scoring != "exact":
+            raise ParameterError("scoring='paper' is for a model of two views")
+        return ScoreForms(tuple(self.views_), unit_length, self.line_, "a cosine")
 
     @property
     def width_in(self) -> int:
         return len(self.mean_)
 
     def describe(self) -> dict[str, Any]:
-        return {**super().describe(), "dimension": len(self.mean_)}
+        return {**super().describe(), "dimension": len(self.mean_), "views": list(self.views_)}
 
     def _key(self) -> str:
-        return fingerprint({"mean": self.mean_}, {})
+        return fingerprint({"mean": self.mean_}, {"views": list(self.views_)})
 
-    def _views(self, question: Question) -> None:
-        if question.only_same("cosine") is not None:
-            raise ParameterError("cosine knows no views: leave same out")
+    def get_state(self) -> State:
+        check_is_fitted(self, "mean_")
+        views = None if self.views is None else list(self.views)
+        values = {
+            "settings": {"centre": self.centre, "views": views},
+            "views": list(self.views_),
+            "line": list(self.line_),
+        }
+        return {"mean": np.ascontiguousarray(self.mean_, dtype=np.float64)}, values
 
-    def _matrix(
-        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
-    ) -> FloatArray:
-        scores: FloatArray = np.asarray(enrol.y, dtype=dtype) @ np.asarray(test.y, dtype=dtype).T
-        return scores
-
-    def _pairs(
-        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
-    ) -> FloatArray:
-        return np.asarray(np.einsum("ij,ij->i", enrol.y, test.y), dtype=dtype)
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        scorer = cls(**values["settings"])
+        scorer.mean_ = arrays["mean"]
+        scorer.views_ = dict.fromkeys(values["views"], 0)
+        slope, intercept = values["line"]
+        scorer.line_ = (float(slope), float(intercept))
+        return scorer
 
 
-class CascadeScorer(MatrixScorer, BaseEstimator):
+def unit_length(total: AnyArray, weights: AnyArray) -> tuple[AnyArray, None]:
+    """Vectors of length 1; zero ones stay zero."""
+    length = namespace(total).einsum("ij,ij->i", total, total) ** 0.5
+    length[length == 0] = 1.0
+    return total / length[:, None], None
+
+
+class CascadeScorer(BaseScorer, BaseEstimator):
     """Independent one-view PLDA models, their scores fused: the usual text-dependent system.
 
-    Every view gets its own PLDA, which takes the other views for noise. Were the scores
-    independent, the LLR of "same in all views" would be  sum of all  -  log mean over the
-    alternatives of exp(sum of those that are the same): that is how they are fused.
+    Every view gets its own PLDA, which takes the other views for noise. In each world the log-likelihood ratios of
+    the views that are the same add up.
 
     Parameters
     ----------
@@ -135,74 +163,51 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
                 "a cascade requires y to be passed, but the target y is None: give labels of every view"
             )
         columns = label_columns(y, tuple(self.views))
-        self.models_ = {
-            view: PLDA(rank, **dict(self.settings or {})).fit(X, {view: columns[view]})
-            for view, rank in self.views.items()
-        }
+        self.models_ = {}
+        for view, rank in self.views.items():
+            model = PLDA(rank, **dict(self.settings or {}))
+            self.models_[view] = model.fit(X, {view: columns[view]})
         return self
 
-    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
-        """Profiles of every model, their evidence side by side."""
+    @property
+    def views_(self) -> dict[str, int]:
+        return {view: model.views_[view] for view, model in self.models_.items()}
+
+    @property
+    def classes_(self) -> dict[str, Any]:
+        """Training classes of every view."""
+        return {view: model.classes_[view] for view, model in self.models_.items()}
+
+    def evidence(self, X: ArrayLike) -> Any:
+        """Evidence of every model, side by side."""
         check_is_fitted(self, "models_")
-        if labels is not None:
-            raise ParameterError(
-                "a cascade takes every profile as one class of each view: leave labels out"
-            )
-        parts = [model.enrol(X, ids) for model in self.models_.values()]
-        return replace(
-            parts[0],
-            y=np.concatenate([part.y for part in parts], axis=1),
-            model=self._key(),
-            kept={},
-        )
+        made = [model.evidence(X) for model in self.models_.values()]
+        return namespace(made[0]).concatenate(made, 1)
+
+    def parts(self) -> list[tuple[PLDA, tuple[int, int]]]:
+        """The models, and the columns that each sees."""
+        return [(model, (0, self.width_in)) for model in self.models_.values()]
+
+    @property
+    def width_out(self) -> int:
+        return sum(model.width_out for model in self.models_.values())
+
+    def forms(self, scoring: Scoring = "exact") -> JointForms:
+        check_is_fitted(self, "models_")
+        if scoring != "exact":
+            raise ParameterError("scoring='paper' is for a model of two views")
+        parts = []
+        start = 0
+        for view, model in self.models_.items():
+            columns = slice(start, start + model.width_out)
+            numbers = {view: range(len(model.classes_.get(view, ())))}
+            parts.append(Part(model.forms(), columns, {view: 1.0}, numbers))
+            start = columns.stop
+        return JointForms(tuple(self.models_), parts, self.classes_)
 
     def _key(self) -> str:
+        check_is_fitted(self, "models_")
         return "+".join(model._key() for model in self.models_.values())
-
-    def _part(self, profiles: Profiles, view: str) -> Profiles:
-        """The profiles as one view's model made them."""
-        start = 0
-        for name, model in self.models_.items():
-            width = sum(model.views_.values())
-            if name == view:
-                return replace(
-                    profiles, y=profiles.y[:, start : start + width], model=model._key(), kept={}
-                )
-            start += width
-        raise LabelError(f"there is no view {view!r}; there are {list(self.models_)}")
-
-    def _views(self, question: Question) -> tuple[str, ...]:
-        same = question.only_same("a cascade", is_llr=True)
-        asked = tuple(self.models_) if same is None else same
-        if not asked:
-            raise ParameterError("there is nothing to ask: name at least one view")
-        unknown = [view for view in asked if view not in self.models_]
-        if unknown:
-            raise LabelError(f"there is no view {unknown[0]!r}; there are {list(self.models_)}")
-        return asked
-
-    def _matrix(
-        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
-    ) -> FloatArray:
-        ratios = [
-            self.models_[view].llr(
-                self._part(enrol, view), self._part(test, view), dtype=np.float64
-            )
-            for view in views or self.models_
-        ]
-        return np.asarray(fuse(ratios), dtype=dtype)
-
-    def _pairs(
-        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
-    ) -> FloatArray:
-        both = np.repeat(np.arange(len(enrol))[:, None], 2, axis=1)
-        ratios = [
-            self.models_[view].llr_trials(
-                self._part(enrol, view), self._part(test, view), both, dtype=np.float64
-            )
-            for view in views or self.models_
-        ]
-        return np.asarray(fuse(ratios), dtype=dtype)
 
     @property
     def width_in(self) -> int:
@@ -237,14 +242,3 @@ class CascadeScorer(MatrixScorer, BaseEstimator):
             for view, about in values["models"].items()
         }
         return scorer
-
-
-def fuse(ratios: list[Array]) -> Array:
-    """LLR of "same in every view" from independent LLRs of the views."""
-    if len(ratios) == 1:
-        return ratios[0]
-    total = np.sum(ratios, axis=0)
-    # sum over all subsets of exp(sum of the subset) = product of (1 + exp), less the full subset
-    everything = np.sum([np.logaddexp(0.0, r) for r in ratios], axis=0)
-    others = everything + np.log(-np.expm1(np.minimum(total - everything, -1e-300)))
-    return np.asarray(total - others + np.log(2.0 ** len(ratios) - 1))

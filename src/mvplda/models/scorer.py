@@ -1,20 +1,51 @@
-"""Scorer: what everything around a back-end knows of it, and what back-ends have in common."""
+"""Scorer: what everything around a back-end has of it, and what back-ends have in common.
+
+A scorer makes evidence of vectors and pair forms of worlds. Likelihood ratios, lists, the best profiles and
+posteriors of hypotheses are made of these once, here, for all of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, IntArray, PathLike
-from ..exceptions import DataError, ParameterError
+from .._typing import AnyArray, Array, IntArray, PathLike
+from ..backend import cast, dtype_name, empty, is_torch, to_host
+from ..exceptions import DataError, LabelError, ParameterError
 from ..persistence import Persistent
-from ..scoring.matrix import SCATTER_ELEMENTS, best_in_bands
-from ..scoring.profiles import Profiles, SideLike, check_sides
-from ..scoring.question import Question, Recognised, make_question
+from ..scoring.engine import (
+    Comparison,
+    Memory,
+    Side,
+    best_profiles,
+    fill,
+    log_likelihoods,
+    score_pairs,
+)
+from ..scoring.forms import Forms
+from ..scoring.profiles import (
+    CellLabels,
+    Enrolment,
+    Profiles,
+    SideLike,
+    check_sides,
+    enrolled_names,
+    from_sums,
+    heard_labels,
+    match_names,
+    sum_evidence,
+)
+from ..scoring.question import Hypothesis, Question, Ratio, Recognised, make_question
+from ..scoring.worlds import Naming, Role, group_profiles
+
+Scoring = str
+"""Which forms a model gives: "exact", or "paper" where a model has those as published."""
 
 
 class Identification(NamedTuple):
@@ -28,12 +59,22 @@ class Identification(NamedTuple):
 class Scorer(Protocol):
     """A back-end: makes profiles of vectors, and says how likely two profiles are of one class.
 
-    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer` and `Bundle` are scorers. The sides of a
+    `MultiviewPLDA`, `PLDA`, `CosineScorer`, `CascadeScorer`, `Committee` and `Bundle` are scorers. The sides of a
     score are profiles, or arrays of single vectors. A question is a `Question`, or the keyword
     arguments that make one; what a scorer cannot be asked, it refuses.
+
+    A fitted scorer has `views_`, a dict whose keys are its views, and `width_in`, the width of its vectors.
+    The easiest way to one of your own is to inherit from `BaseScorer` and to write `fit`, `views_`, `width_in`,
+    `evidence` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
     """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self: ...
+
+    def evidence(self, X: ArrayLike) -> Any: ...
+
+    def profiles(
+        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Any = None
+    ) -> Profiles: ...
 
     def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles: ...
 
@@ -48,6 +89,14 @@ class Scorer(Protocol):
         pairs: ArrayLike,
         question: Question | None = None,
         **asked: Any,
+    ) -> Any: ...
+
+    def log_likelihoods(
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
+    ) -> Any: ...
+
+    def hypotheses(
+        self, enrol: SideLike, test: SideLike, question: Question | None = None, **asked: Any
     ) -> Any: ...
 
     def identify(
@@ -70,11 +119,24 @@ SCORERS: dict[str, type[BaseScorer]] = {}
 """The scorers that can be asked for by name. Each enters itself."""
 
 
-class BaseScorer(Persistent):
-    """What a file, a bundle and the command line have to know of a scorer besides.
+def find_scorers() -> dict[str, type[BaseScorer]]:
+    """All scorers by name, those of other packages too (entry points of the group ``mvplda.scorers``)."""
+    for entry in entry_points(group="mvplda.scorers"):
+        if entry.name not in SCORERS:
+            SCORERS[entry.name] = entry.load()
+    return SCORERS
 
-    A new scorer is one file: a class that inherits from `MatrixScorer`, and a line in ``mvplda/models/__init__.py``
-    that imports it. ``tests/test_scorers.py`` has one, and what every scorer promises.
+
+_MEMORIES: WeakKeyDictionary[Any, tuple[str, Memory]] = WeakKeyDictionary()
+"""Outside the scorers, which scoring must leave as they are."""
+
+
+class BaseScorer(Persistent):
+    """What every scorer can do with its evidence and its forms.
+
+    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `evidence`, `forms` and `_key`, and a line in
+    ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
+    what every scorer promises.
     """
 
     KIND: ClassVar[str] = "model"
@@ -84,10 +146,15 @@ class BaseScorer(Persistent):
 
     NEEDS_LABELS: ClassVar[bool] = True
 
+    missing: Any = None
+    """A label that stands for "no label", besides None and NaN."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.__dict__.get("NAME"):
             SCORERS[cls.NAME] = cls
+
+    # -- what a scorer has to be -------------------------------------------------
 
     @classmethod
     def with_ranks(cls, ranks: Mapping[str, int | None], settings: Mapping[str, Any]) -> Self:
@@ -102,6 +169,19 @@ class BaseScorer(Persistent):
         """Width of the vectors that a fitted scorer takes."""
         raise NotImplementedError
 
+    @property
+    def width_out(self) -> int:
+        """Width of the evidence of a vector."""
+        return self.width_in
+
+    def evidence(self, X: ArrayLike) -> Any:
+        """(n, r) what every vector adds to the sum that a profile is."""
+        raise NotImplementedError
+
+    def forms(self, scoring: Scoring = "exact") -> Forms:
+        """What the scorer has to say of worlds: see `mvplda.scoring.forms`."""
+        raise NotImplementedError
+
     def check_state(self) -> None:
         """Whether the arrays of a fitted scorer, which may come from a file, fit each other."""
 
@@ -109,65 +189,59 @@ class BaseScorer(Persistent):
         """Fingerprint of the fitted scorer."""
         raise NotImplementedError
 
-    def enrol(self, X: ArrayLike, ids: ArrayLike | None = None, labels: Any = None) -> Profiles:
-        raise NotImplementedError
+    # -- profiles ----------------------------------------------------------------
 
-    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
-        """What the vectors say of the class of every test in a view: posteriors of the training classes, all alike.
-
-        Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
+    def enrol(
+        self,
+        X: ArrayLike,
+        ids: ArrayLike | None = None,
+        labels: Any = None,
+        *,
+        method: Enrolment = "exact",
+        weights: ArrayLike | None = None,
+    ) -> Profiles:
+        """Make profiles of vectors.
 
         Parameters
         ----------
-        test : Profiles, or an array of single vectors
-        view : whose classes training knows
-        new : count on classes that training has not met, too: the class None, as likely as each of the others
+        X : array or torch tensor (n, D)
+        ids : (n,) profile of every vector; None makes a profile of each
+        labels : {view: (n,) labels} of some views: vectors of a profile with different labels are of different
+            classes (a speaker enrolled with several phrases), and so are vectors of the two sides of a trial
+            where both have labels; in views without labels all vectors of a profile are of one class
+        method : "exact" keeps the count of vectors; "average" scores their mean as one vector
+        weights : (n,) positive: the noise of a vector is the model's, divided by its weight. Profiles of equal weights
+            are scored together, so that a few distinct values are quicker than many
         """
-        tests = self._sides(test, test)[1]
-        if view in tests.labels:
-            raise ParameterError(
-                f"the tests have labels of view {view!r}: there is nothing to recognise"
-            )
-        logs = self._class_evidence(tests, view)
-        names = tuple(getattr(self, "classes_", {})[view].tolist())
-        logs, names = (logs, (*names, None)) if new else (logs[:, :-1], names)
-        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return Recognised(shares / shares.sum(axis=1, keepdims=True), names)
-
-    def _class_evidence(self, tests: Profiles, view: str) -> Array:
-        """(tests, classes + 1) log-likelihood as every training class, relative to that as a new one, the last."""
-        raise ParameterError(
-            f"a {type(self).__name__} keeps no classes of a view, and recognises none"
+        base = self.forms().base
+        return sum_evidence(
+            self.evidence(X),
+            ids,
+            labels,
+            base,
+            self._key(),
+            method=method,
+            missing=self.missing,
+            weights=weights,
         )
 
-    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
-        check_is_fitted(self)
-        profiles, tests = (
-            side if isinstance(side, Profiles) else self.enrol(side) for side in (enrol, test)
-        )
-        check_sides(profiles, self._key(), "enrolled")
-        check_sides(tests, self._key(), "test")
-        return profiles, tests
+    def profiles(
+        self, y: Any, weights: Any, owner: Any, ids: Any = None, labels: Any = None
+    ) -> Profiles:
+        """Profiles of sums of `evidence` that were made before.
 
+        Parameters
+        ----------
+        y : (R, r) sum of the evidence of every cell's vectors
+        weights : (R,) how many vectors a cell's sum is of
+        owner : (R,) profile of every cell: 0, 1, ... in order
+        ids : names of the profiles; None: their numbers
+        labels : {view: (R,) labels of the cells}
+        """
+        base = self.forms().base
+        return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
 
-class MatrixScorer(BaseScorer):
-    """Lists, bands and the best profiles, for a scorer that says what a matrix and a row of pairs are."""
-
-    def _views(self, question: Question) -> tuple[str, ...] | None:
-        """The views that a question is about; other questions are refused."""
-        raise NotImplementedError
-
-    def _matrix(
-        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
-    ) -> NDArray[Any]:
-        """Scores of every profile and test."""
-        raise NotImplementedError
-
-    def _pairs(
-        self, enrol: Profiles, test: Profiles, views: tuple[str, ...] | None, dtype: DTypeLike
-    ) -> NDArray[Any]:
-        """Scores of the first with the first, the second with the second, and so on."""
-        raise NotImplementedError
+    # -- answers -------------------------------------------------------------------
 
     def llr(
         self,
@@ -175,13 +249,38 @@ class MatrixScorer(BaseScorer):
         test: SideLike,
         question: Question | None = None,
         *,
+        scoring: Scoring = "exact",
         dtype: DTypeLike = np.float32,
+        out: Any = None,
+        threads: int | None = None,
         **asked: Any,
-    ) -> NDArray[Any]:
-        """Scores (profiles, tests), of profiles or of arrays of single vectors."""
-        sides, question = self._sides(enrol, test), make_question(question, asked)
-        scores = self._matrix(*sides, self._views(question), dtype)
-        return np.asarray(question.with_spoofs(scores, scores.shape))
+    ) -> Any:
+        """Natural-log likelihood ratios of every profile against every test, (profiles, tests).
+
+        Parameters
+        ----------
+        enrol, test : Profiles, or arrays of single vectors
+        question : a `Question`; or its parts, `same`, `given`, `priors`, `known`, `countermeasure` and so on, as
+            keyword arguments. None: "same in every view?"
+        scoring : "exact", or "paper" for the ratio published in arXiv 1704.06061, of a model of two views
+        dtype : of the products and the result; the set-up is float64
+        out : array to write into
+        threads : default: one a core
+        """
+        question = make_question(question, asked)
+        comparison = self._compare(enrol, test, question, scoring, dtype)
+        shape = comparison.shape
+        result = empty(shape, dtype, comparison.reference) if out is None else out
+        if tuple(result.shape) != shape:
+            raise DataError(f"out has shape {tuple(result.shape)}; the scores need {shape}")
+        if "float" not in dtype_name(result):
+            raise DataError(
+                f"out holds {dtype_name(result)}, which would cut the scores off: give a float array"
+            )
+        fill(comparison, result, threads)
+        if question.countermeasure is not None:
+            result[:] = question.with_spoofs(result, shape)
+        return result
 
     def llr_trials(
         self,
@@ -190,22 +289,15 @@ class MatrixScorer(BaseScorer):
         pairs: ArrayLike,
         question: Question | None = None,
         *,
+        scoring: Scoring = "exact",
         dtype: DTypeLike = np.float32,
         **asked: Any,
-    ) -> NDArray[Any]:
-        """Scores of a list of trials (row of a profile, row of a test), without the matrix."""
-        profiles, tests = self._sides(enrol, test)
+    ) -> Any:
+        """LLRs of a list of trials (row of a profile, row of a test), without the matrix."""
         question = make_question(question, asked)
-        views = self._views(question)
-        pairs = check_pairs(pairs, len(profiles), len(tests))
-        result = np.empty(len(pairs), dtype=dtype)
-        step = max(1, SCATTER_ELEMENTS // profiles.y.shape[1])
-        for start in range(0, len(pairs), step):
-            some = slice(start, start + step)
-            result[some] = self._pairs(
-                profiles.take(pairs[some, 0]), tests.take(pairs[some, 1]), views, dtype
-            )
-        return np.asarray(question.with_spoofs(result, (len(profiles), len(tests)), pairs))
+        comparison = self._compare(enrol, test, question, scoring, dtype)
+        pairs = check_pairs(pairs, *comparison.shape)
+        return question.with_spoofs(score_pairs(comparison, pairs), comparison.shape, pairs)
 
     def identify(
         self,
@@ -218,16 +310,240 @@ class MatrixScorer(BaseScorer):
         **asked: Any,
     ) -> Identification:
         """The `top` profiles of every test, best first, without ever holding the whole matrix."""
-        enrolled, tests = self._sides(profiles, test)
         question = make_question(question, asked)
-        views = self._views(question)
-        top = min(check_top(top), len(enrolled))
+        comparison = self._compare(profiles, test, question, "exact", dtype)
+        numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
+        ids = comparison.enrol.profiles.ids[numbers]
+        return Identification(ids, question.best_with_spoofs(scores))
 
-        def band(rows: IntArray) -> NDArray[Any]:
-            return self._matrix(enrolled.take(rows), tests, views, dtype)
+    def log_likelihoods(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        pairs: ArrayLike | None = None,
+        **asked: Any,
+    ) -> dict[Hypothesis, Any]:
+        """Natural-log likelihood of every hypothesis that is possible, relative to the last: nothing is shared.
 
-        numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, dtype)
-        return Identification(enrolled.ids[numbers], question.best_with_spoofs(scores))
+        {views that are the same: (profiles, tests)} in float64, or (n,) of a list of trials; see `hypotheses`. What
+        the question asks about by name (`same`) has claims where both sides have labels; its priors and
+        countermeasure play no part.
+        """
+        question = make_question(question, asked)
+        profiles, tests = self._sides(enrol, test)
+        listed = None
+        if pairs is not None:
+            listed = check_pairs(pairs, len(profiles), len(tests))
+        return self._log_likelihoods(profiles, tests, question, listed)
+
+    def _log_likelihoods(
+        self,
+        profiles: Profiles,
+        tests: Profiles,
+        question: Question,
+        pairs: IntArray | None = None,
+    ) -> dict[Hypothesis, Any]:
+        open_question = Question(given=question.given)
+        labelled = _labelled(profiles, tests, question, claims=question.same or ())
+        possible = list(open_question.alternatives(self.forms().base, labelled))
+        ratio = Ratio(dict.fromkeys(possible, 0.0), {possible[-1]: 0.0})
+        comparison = self._put(ratio, profiles, tests, question, "exact", np.float64)
+        return log_likelihoods(comparison, possible, pairs)
+
+    def hypotheses(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question | None = None,
+        *,
+        dtype: DTypeLike = np.float32,
+        **asked: Any,
+    ) -> dict[Hypothesis, Any]:
+        """Posterior probability of every hypothesis, {views that are the same: (profiles, tests)}.
+
+        For views speaker and phrase: ("speaker", "phrase") is TC, ("speaker",) is TW,
+        ("phrase",) is IC and () is IW. Views in which both sides have labels are known, and not named.
+        The question says what is given and known, and the priors of the hypotheses: equal ones by default. With a
+        countermeasure there is one more, ("spoof",): a machine that imitates the first.
+        """
+        question = make_question(question, asked)
+        profiles, tests = self._sides(enrol, test)
+        labelled = _labelled(profiles, tests, question)
+        weights = question.alternatives(self.forms().base, labelled)
+        logs = self._log_likelihoods(profiles, tests, question)
+        posteriors = question.posteriors(logs, weights)
+        return {name: cast(share, np.dtype(dtype).name) for name, share in posteriors.items()}
+
+    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
+        """What the vectors say of the class of every test in a view: posteriors of the training classes, all alike.
+
+        Given to another scorer, of other vectors of the same recordings, it is what that one calls `recognised`.
+
+        Parameters
+        ----------
+        test : Profiles, or an array of single vectors
+        view : whose classes were seen in training
+        new : count on classes that training has not met, too: the class None, as likely as each of the others
+        """
+        tests = self._sides(test, test)[1]
+        if view in tests.labels:
+            raise ParameterError(
+                f"the tests have labels of view {view!r}: there is nothing to recognise"
+            )
+        forms = self.forms()
+        names = tuple(forms.classes(view).tolist())
+        logs = np.zeros((len(tests), len(names) + 1))
+        for group in group_profiles(tests, forms.base, {}):
+            side = forms.side(group.table, group.gather(tests.y))
+            unread = group.table.unread()
+            for c in range(len(names)):
+                reading = tuple(
+                    (c,) * len(row) if v == view else row
+                    for v, row in zip(forms.base, unread, strict=True)
+                )
+                alone = forms.alone(side, reading)
+                if alone is not None:
+                    logs[group.profiles, c] = to_host(alone)
+        if not new:
+            logs = logs[:, :-1]
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        classes = (*names, None) if new else names
+        return Recognised(shares / shares.sum(axis=1, keepdims=True), classes)
+
+    # -- from sides and a question to a comparison ----------------------------------
+
+    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Profiles, Profiles]:
+        check_is_fitted(self)
+        profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
+        tests = test if isinstance(test, Profiles) else self.enrol(test)
+        check_sides(profiles, self._key(), "enrolled")
+        check_sides(tests, self._key(), "test")
+        if is_torch(profiles.y) != is_torch(tests.y):
+            raise DataError(
+                "one side is a torch tensor and the other is not: give both as the same kind"
+            )
+        return profiles, tests
+
+    def _memory(self) -> Memory:
+        key = self._key()
+        kept = _MEMORIES.get(self)
+        if kept is None or kept[0] != key:
+            kept = key, Memory()
+            _MEMORIES[self] = kept
+        return kept[1]
+
+    def _compare(
+        self,
+        enrol: SideLike,
+        test: SideLike,
+        question: Question,
+        scoring: Scoring,
+        dtype: DTypeLike,
+    ) -> Comparison:
+        if scoring not in ("exact", "paper"):
+            raise ParameterError(f"scoring is 'exact' or 'paper'; got {scoring!r}")
+        profiles, tests = self._sides(enrol, test)
+        forms = self.forms()
+        ratio = question.ratio(forms.base, _labelled(profiles, tests, question))
+        if question.countermeasure is not None and not forms.is_llr:
+            raise ParameterError(
+                f"the scores of a {type(self).__name__} are no likelihood ratios, and cannot be combined with "
+                "countermeasure=: calibrate them first"
+            )
+        if scoring == "paper":
+            named = question.known_views or question.recognised or question.shared
+            if question.given:
+                raise ParameterError(
+                    "scoring='paper' asks for both views at once or for one of them"
+                )
+            if named or profiles.labels or tests.labels:
+                raise ParameterError("scoring='paper' has neither labels nor known=")
+        return self._put(ratio, profiles, tests, question, scoring, dtype)
+
+    def _put(
+        self,
+        ratio: Ratio,
+        profiles: Profiles,
+        tests: Profiles,
+        question: Question,
+        scoring: Scoring,
+        dtype: DTypeLike,
+    ) -> Comparison:
+        """The comparison of two sides: names, training classes and posteriors by view."""
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise ParameterError(f"dtype is float32 or float64; got {dtype!r}")
+        forms = self.forms(scoring)
+        asked = set().union(*ratio.hypotheses)
+        enrol = Side(profiles, {})
+        test = Side(tests, {})
+        namings = dict.fromkeys(forms.base, Naming())
+        heard: dict[str, Array] = {}
+        labelled = _labelled(profiles, tests, question)
+        recognised = question.recognised or {}
+        shared = question.shared or {}
+        for view in shared:
+            if view not in forms.base:
+                raise LabelError(
+                    f"shared names no view of the model: {view!r}; it has {list(forms.base)}"
+                )
+            if view in profiles.labels or view in tests.labels or view in question.known_views:
+                raise ParameterError(
+                    f"view {view!r} is shared=, and labelled or known besides: give one"
+                )
+            number = _number_of(forms.classes(view), shared[view], view)
+            enrol.names[view] = np.zeros(len(profiles.owner), dtype=np.int64)
+            test.names[view] = np.zeros(len(tests.owner), dtype=np.int64)
+            namings[view] = Naming("fact", np.asarray([number]))
+        for view in dict.fromkeys([*labelled, *question.known_views, *recognised]):
+            if view in shared:
+                continue
+            training = forms.classes(view) if view in question.known_views else None
+            listed = None
+            if view in recognised:
+                if view not in namings:
+                    raise LabelError(
+                        f"recognised names no view of the model: {view!r}; it has {list(namings)}"
+                    )
+                classes = training
+                if classes is None and recognised[view].classes is None:
+                    classes = forms.classes(view)
+                listed, heard[view] = heard_labels(view, recognised[view], classes, tests)
+            carried = enrolled_names(profiles, view, question.claims(view))
+            tested: CellLabels | None = tests.labels.get(view, listed)
+            numbers, trained = match_names(view, carried, tested, training)
+            enrol.names[view] = numbers[0]
+            columns = None
+            if listed is not None and numbers[1] is not None:
+                columns = tuple(numbers[1].tolist())
+            elif numbers[1] is not None:
+                test.names[view] = numbers[1]
+            role: Role = "plain"
+            if view in labelled:
+                role = "claim" if view in asked else "fact"
+            namings[view] = Naming(role, trained, columns)
+        return Comparison(ratio, enrol, test, forms, self._memory(), namings, dtype, heard)
+
+
+def _number_of(names: AnyArray, name: Any, view: str) -> int:
+    numbers = [i for i, known in enumerate(names.tolist()) if known == name]
+    if not numbers:
+        raise LabelError(
+            f"shared names {name!r}, which is no class of view {view!r} that the model has"
+        )
+    return numbers[0]
+
+
+def _labelled(
+    profiles: Profiles, tests: Profiles, question: Question, claims: Any = ()
+) -> list[str]:
+    """Base views in which the classes of both sides have names, less those that are claims."""
+    views = list(question.shared or {})
+    for view in tests.labels:
+        if view not in views and (view in profiles.labels or view in question.known_views):
+            views.append(view)
+    return [view for view in views if view not in claims]
 
 
 def check_top(top: int) -> int:

@@ -13,7 +13,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .evidence import Factors, Terms, log_sum
+from .blocks import Factors, Terms, log_sum
 
 TOP_OF_RANGE = 256.0
 WIDEST = 256
@@ -178,6 +178,7 @@ def fits(terms: Terms) -> bool:
         len(terms.numerator) == 1
         and len(products) == 3
         and constants == [0.0]
+        and all(f.several is None for f in products)
         and all(
             f.left.dtype == torch.float32 and 3 * (f.left.shape[1] - 2) <= WIDEST for f in products
         )

@@ -1,48 +1,54 @@
-"""What a set of vectors says about the latents of its cell, and what two sets say together.
+"""What a set of vectors says about the latents of its classes.
 
-Seen from the latents z of one cell (all views side by side), the vectors of a
-side are the function  exp(y'z - z'Nz/2)  up to a constant (docs/math.md, section 9)::
+Seen from the latents z of one cell (all views side by side), the vectors of a side are the function
+exp(y'z - z'Nz/2)  up to a constant (docs/math.md, section 9)::
 
     y = B' Sigma^-1 (f - n mu)        N = n G,   G = B' Sigma^-1 B
 
-A side that holds several cells has the latents of all its classes side by side, and the evidence of its cells adds up
-on them: N is then another matrix, and nothing else changes. Parameters may be torch tensors: then everything here is
-one, and can be differentiated by them.
+A side that holds several cells has the latents of all its classes side by side, and the evidence of its
+cells adds up on them: N is then another matrix, and nothing else changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular
 
-from .._typing import AnyArray, Array
-from ..backend import as_vectors, is_torch, like, namespace
+from .._typing import AnyArray, Array, IntArray
+from ..backend import NUMPY, as_vectors, is_torch, like, namespace
 from ..exceptions import DataError
 from ..inference.parameters import Parameters
+from ..labels import parts_of
+from .worlds import Reading, Table
 
 Index = NDArray[np.int64]
 
+PROJECT_ELEMENTS = 2**22
+"""Vectors are projected in chunks of about this many numbers."""
 
-@dataclass(frozen=True)
+KEPT_NUMBERS = 2**24
+"""Matrices of pair terms, and products of tests with them, are kept up to this many numbers each (128 MiB)."""
+
+
+@dataclass(frozen=True, eq=False)
 class LatentSpace:
     """The way from vectors to evidence.
 
     projection : (D, r)  Sigma^-1 B
     offset : (r,)  B' Sigma^-1 mu
     gram : (r, r)  G
-    whitened : (D, r)  Sigma^-1/2 B, where there are more latents than columns; otherwise None
+    whitened : (D, r)  Sigma^-1/2 B
     """
 
-    projection: Any
-    offset: Any
-    gram: Any
-    whitened: Any = None
+    projection: Array
+    offset: Array
+    gram: Array
+    whitened: Array
 
     @classmethod
     def of(cls, p: Parameters[Any]) -> LatentSpace:
@@ -50,224 +56,21 @@ class LatentSpace:
         LB = p.sigma.solve(B)
         gram = B.T @ LB
         gram = (gram + gram.T) / 2
-        if isinstance(gram, np.ndarray):
-            size = np.sqrt(np.diag(gram))
-            gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = (
-                0.0  # rounding, where the parameters are canonical
-            )
-        wide = B.shape[1] > len(B)
-        return cls(
-            LB, p.mean @ LB, gram, namespace(B).solve_lower(p.sigma.lower, B) if wide else None
-        )
-
-    @cached_property
-    def unfold(self) -> Any:
-        """(r, D) gives the whitened sum of vectors back from their evidence, where there are more latents."""
-        # the loadings may leave directions out, however many they are: no term depends on those
-        return namespace(self.whitened).linalg.pinv(self.whitened, rcond=1e-10)
-
-
-@dataclass(frozen=True)
-class PairTerm:
-    """log p(e, t | h) - log p(e) - log p(t) as a quadratic form of the two sides' y.
-
-    value = (y_e left)(y_t right)' + y_e row y_e' + y_t column y_t' + constant
-
-    left, right : (r_e, rho), (r_t, rho), rho the number of latents that h shares
-    row, column : (r_e, r_e), (r_t, r_t) symmetric; or (rho,), and the form is the squares of ``y left`` so weighted
-    basis : (r, D) where the form is one of ``y basis``, which is narrower; otherwise None
-    """
-
-    left: Any
-    right: Any
-    row: Any
-    column: Any
-    constant: Any
-    basis: Any = None
-
-    @cached_property
-    def diagonals(self) -> dict[str, Array]:
-        """The diagonals of those matrices that have nothing else: of a canonical model with one view, all."""
-        if is_torch(self.left):
-            return {}
-        square = {
-            name: m
-            for name in ("left", "right", "row", "column")
-            if (m := getattr(self, name)).shape == (len(m),) * 2
-        }
-        return {
-            name: np.diag(m).copy()
-            for name, m in square.items()
-            if np.count_nonzero(m) == np.count_nonzero(np.diag(m))
-        }
-
-
-def reduce_evidence(N: AnyArray, keep: Index) -> tuple[Any, Any]:
-    """Evidence on some latents when the others are integrated out.
-
-    Returns (rho, rho) N_kept and the map M, (r, rho), with y_kept = y M.
-    """
-    r, xp = len(N), namespace(N)
-    others = np.setdiff1d(np.arange(r), keep)
-    M = xp.zeros((r, len(keep)))
-    M[keep, np.arange(len(keep))] = 1.0
-    if len(others) == 0:
-        return N[np.ix_(keep, keep)], M
-    lower = xp.cholesky(xp.eye(len(others)) + N[np.ix_(others, others)])
-    gain = xp.cho_solve(lower, N[np.ix_(others, keep)])
-    M[others] = -gain  # (V2)
-    kept = N[np.ix_(keep, keep)] - N[np.ix_(keep, others)] @ gain
-    return (kept + kept.T) / 2, M
-
-
-def log_evidence_matrix(N: AnyArray) -> tuple[Any, Any]:
-    """(r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
-    xp = namespace(N)
-    lower = xp.cholesky(xp.eye(len(N)) + N)
-    W = 0.5 * xp.cho_solve(lower, xp.eye(len(N)))
-    return (W + W.T) / 2, -xp.log(lower.diagonal()).sum()  # (V1)
-
-
-def pair_term(N_e: AnyArray, N_t: AnyArray, keep_e: Index, keep_t: Index) -> PairTerm:
-    """The term of sharing latents keep_e of one side, which are latents keep_t of the other, and no others."""
-    if len(keep_e) == 0:
-        (r_e, r_t) = (len(N_e), len(N_t))
-        return PairTerm(
-            np.zeros((r_e, 0)), np.zeros((r_t, 0)), np.zeros((r_e, r_e)), np.zeros((r_t, r_t)), 0.0
-        )
-    # What h does not share is integrated out side by side (V2). What is left adds up where both sides have the same
-    # latents: log p(e, t) has W of the sum, log p(e) and log p(t) have their own, and the cross term is 2 y_e W y_t'.
-    kept_e, M_e = reduce_evidence(N_e, keep_e)
-    kept_t, M_t = reduce_evidence(N_t, keep_t)
-    joint, k_joint = log_evidence_matrix(kept_e + kept_t)
-    own_e, k_e = log_evidence_matrix(kept_e)
-    own_t, k_t = log_evidence_matrix(kept_t)
-    root = namespace(N_e).cholesky(2 * joint)
-    return PairTerm(  # (V3)
-        M_e @ root,
-        M_t @ root,
-        M_e @ (joint - own_e) @ M_e.T,
-        M_t @ (joint - own_t) @ M_t.T,
-        k_joint - k_e - k_t,
-    )
-
-
-def wide_term(space: LatentSpace, n_e: float, n_t: float, keep: Index) -> PairTerm:
-    """The term of sharing some latents of two single cells, where a model has more latents than columns.
-
-    The whitened mean of a side has the covariance A + I/n, and the two share R, the part of A that `keep` makes: D x D
-    matrices, and a product of rank D at most, however many latents there are.
-    """
-    W, xp = space.whitened, namespace(space.whitened)
-    A, R, one = W @ W.T, W[:, keep] @ W[:, keep].T, xp.eye(len(W))
-    lower_e, lower_t = (xp.cholesky(A + one / n) for n in (n_e, n_t))
-    if is_torch(
-        W
-    ):  # whose gradient does without singular vectors: p(e | t) against p(e), both of the mean of e
-        gain = xp.cho_solve(lower_t, R)
-        joint = xp.cholesky(A + one / n_e - R @ gain)
-        cross = xp.cho_solve(joint, gain.T) / (n_e * n_t)
-        row = (xp.cho_solve(lower_e, one) - xp.cho_solve(joint, one)) / (2 * n_e**2)
-        constant = xp.log(lower_e.diagonal()).sum() - xp.log(joint.diagonal()).sum()
-        return PairTerm(cross, one, row, -gain @ cross * (n_e / (2 * n_t)), constant, space.unfold)
-    # Seen from their canonical variables u and v, the sides have unit variances and the correlations c, and all that
-    # they say together is (c u v - c^2 (u^2 + v^2) / 2) / (1 - c^2): the forms are sums of squares (9.7).
-    half = solve_triangular(lower_e, R, lower=True)
-    left, c, right = np.linalg.svd(solve_triangular(lower_t, half.T, lower=True).T)
-    c = np.minimum(c[c > 1e-15 * c[0]], 1.0 - np.finfo(np.float64).epsneg)
-    scale = np.sqrt(c / ((1.0 - c) * (1.0 + c)))
-    left = solve_triangular(lower_e, left[:, : len(c)], lower=True, trans=1) * (scale / n_e)
-    right = solve_triangular(lower_t, right[: len(c)].T, lower=True, trans=1) * (scale / n_t)
-    constant = -0.5 * float(np.log1p(-c).sum() + np.log1p(c).sum())
-    return PairTerm(left, right, -c / 2, -c / 2, constant, space.unfold)  # (V12)
-
-
-def substitute(N: Array, shift: Array, scale: Array) -> tuple[Array, Array, Array, Array, float]:
-    """Evidence seen from z~, where z = shift + scale z~: a latent whose prior is N(shift, scale scale').
-
-    Returns N~, and maps with  y~ = y scale - offset,  log factor = y . shift + constant.
-    """
-    N_new = scale.T @ N @ scale
-    return (
-        (N_new + N_new.T) / 2,
-        scale,
-        scale.T @ (N @ shift),
-        shift,
-        -0.5 * float(shift @ N @ shift),
-    )  # (V6)
-
-
-@dataclass(frozen=True)
-class Factors:
-    """One term over all pairs of two groups of sides: left @ right', or a constant.
-
-    left : (P, rho + 2), right : (T, rho + 2); None where the term is the constant 0
-    log_weight : of the hypothesis; already inside left where there is a left
-    """
-
-    left: Any
-    right: Any
-    log_weight: float
-
-    def block(self, rows: slice, columns: slice) -> Any:
-        if self.left is None:
-            return self.log_weight
-        return self.left[rows] @ self.right[columns].T
-
-
-@dataclass(frozen=True)
-class Terms:
-    """Numerator and denominator terms of one score matrix."""
-
-    numerator: tuple[Factors, ...]
-    denominator: tuple[Factors, ...]
+        size = np.sqrt(np.diag(gram))
+        # rounding, where the parameters are canonical
+        gram[np.abs(gram) <= 1e-13 * np.outer(size, size)] = 0.0
+        return cls(LB, p.mean @ LB, gram, NUMPY.solve_lower(p.sigma.lower, B))
 
     @property
-    def dtype(self) -> str | None:
-        """Name of the factors' dtype; None where all terms are constant."""
-        for f in (*self.numerator, *self.denominator):
-            if f.left is not None:
-                return str(f.left.dtype).removeprefix("torch.")
-        return None
+    def is_wide(self) -> bool:
+        """Whether there are more latents than columns: matrices of vectors are then the smaller ones."""
+        return self.whitened.shape[1] > len(self.whitened)
 
-
-def log_sum(terms: Sequence[Any]) -> Any:
-    """log sum exp of blocks and constants, all but one pass in place: NumPy blocks are overwritten."""
-    arrays = [t for t in terms if not isinstance(t, float)]
-    constants = [t for t in terms if isinstance(t, float)]
-    constant = float(np.logaddexp.reduce(constants)) if constants else None
-    if not arrays:
-        return constant
-    if isinstance(arrays[0], np.ndarray):
-        return _log_sum_numpy(arrays, constant)
-    return _log_sum_torch(arrays, constant)
-
-
-def _log_sum_numpy(arrays: list[Any], constant: float | None) -> Any:
-    if len(arrays) == 1 and constant is None:
-        return arrays[0]
-    top = arrays[0].copy()
-    for array in arrays[1:]:
-        np.maximum(top, array, out=top)
-    if constant is not None:
-        np.maximum(top, constant, out=top)
-    total = np.zeros_like(top) if constant is None else np.exp(constant - top)
-    for array in arrays:
-        array -= top
-        total += np.exp(array, out=array)
-    np.log(total, out=total)
-    total += top
-    return total
-
-
-def _log_sum_torch(arrays: list[Any], constant: float | None) -> Any:
-    xp = namespace(arrays[0])
-    if constant is not None:
-        arrays = [*arrays, xp.full_like(arrays[0], constant)]
-    return xp.logsumexp(xp.stack(arrays), 0)
-
-
-PROJECT_ELEMENTS = 2**22
+    @cached_property
+    def unfold(self) -> Array:
+        """(r, D) gives the whitened sum of vectors back from their evidence."""
+        # the loadings may leave directions out, however many they are: no term depends on those
+        return np.linalg.pinv(self.whitened, rcond=1e-10)
 
 
 def project(X: ArrayLike, space: LatentSpace) -> Any:
@@ -295,3 +98,246 @@ def project(X: ArrayLike, space: LatentSpace) -> Any:
         bad = np.flatnonzero(~np.isfinite(np.asarray(y.cpu() if is_torch(y) else y)).all(axis=1))
         raise DataError(f"Input X contains NaN or infinity, first in row {bad[0]}")
     return y
+
+
+class Layout:
+    """Where the latents of every class of a table stand, for a model with these views and ranks."""
+
+    def __init__(self, table: Table, views: Mapping[str, int]) -> None:
+        self.table = table
+        self.views = tuple(views)
+        self.blocks: dict[tuple[int, tuple[int, ...]], slice] = {}
+        end = 0
+        for k, rank in enumerate(views.values()):
+            for cell in range(len(table.weights)):
+                key = (k, self._parts(k, cell))
+                if key not in self.blocks:
+                    self.blocks[key] = slice(end, end + rank)
+                    end += rank
+        self.width = end
+        rows = []
+        for cell in range(len(table.weights)):
+            here = [self.blocks[k, self._parts(k, cell)] for k in range(len(self.views))]
+            rows.append(np.concatenate([np.r_[block] for block in here]))
+        self.places: Index = np.stack(rows).astype(np.int64)
+        """(cells, r): which of the side's latents are those of every cell."""
+
+    def _parts(self, view: int, cell: int) -> tuple[int, ...]:
+        """Classes of the parts of a view, in a cell."""
+        parts = parts_of(self.views[view])
+        return tuple(self.table.classes[self.table.base.index(part)][cell] for part in parts)
+
+    def precision(self, gram: Array) -> Array:
+        """(width, width) N: the cells' evidence matrices, added where their latents stand."""
+        total = np.zeros((self.width, self.width))
+        for place, weight in zip(self.places, self.table.weights, strict=True):
+            total[np.ix_(place, place)] += weight * gram  # (V5)
+        return total
+
+    def gather(self, y: AnyArray) -> Any:
+        """(profiles, width) evidence of profiles from that of their cells, (profiles, cells, r)."""
+        if y.shape[1] == 1:
+            return y[:, 0]
+        flat = y.reshape(len(y), -1)
+        spread = np.zeros((flat.shape[1], self.width))
+        spread[np.arange(len(spread)), self.places.reshape(-1)] = 1.0  # (V5)
+        return flat @ like(spread, flat)
+
+    def block_of_class(self, view: int, number: int) -> slice | None:
+        """Latents of a class of a base view that has latents of its own."""
+        return self.blocks.get((view, (number,)))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownClasses:
+    """Training posteriors of the classes of one view.
+
+    means, roots : (C, rank), (C, rank, rank) with covariance = root root'
+    alike : (C,) number of the first class with the same covariance
+    """
+
+    means: Array
+    roots: Array
+    alike: IntArray
+
+    @classmethod
+    def of(cls, means: Array, covariances: Array) -> KnownClasses:
+        scale = np.abs(covariances).max(initial=1e-300)
+        alike = np.arange(len(means))
+        leaders: list[int] = []
+        for c, covariance in enumerate(covariances):
+            for leader in leaders:
+                if np.abs(covariances[leader] - covariance).max() <= 1e-12 * scale:
+                    alike[c] = leader
+                    break
+            else:
+                leaders.append(c)
+        roots = np.linalg.cholesky(covariances[alike])
+        return cls(means, np.asarray(roots, dtype=np.float64), alike)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Evidence of profiles with one table whose classes are certain training classes: values - offset.
+
+    values : (profiles, width), the same for all classes with one covariance
+    offset : (width,) what the means of the training classes take off; None: nothing
+    """
+
+    values: AnyArray
+    offset: Array | None
+
+
+class LatentSide:
+    """Profiles with one table, as a model of latents sees them: the same for every training class they may be of.
+
+    Evidence comes in two kinds of coordinates. Latents: y and N. Vectors (of one cell only): the whitened mean,
+    of which the covariance is that of all latents, plus I / n.
+    """
+
+    def __init__(
+        self, space: LatentSpace, layout: Layout, known: Mapping[str, KnownClasses], y: AnyArray
+    ) -> None:
+        self.space = space
+        self.layout = layout
+        self.known = known
+        self.y = layout.gather(y)
+        self.is_cell = len(layout.table.weights) == 1
+        self._vectors: Any = None
+        self._scaled: dict[Hashable, AnyArray] = {}
+        self._products: dict[Hashable, AnyArray] = {}
+        self._kept = 0
+        self._alone: dict[Hashable, tuple[Array, AnyArray, AnyArray, float]] = {}
+
+    def blocks_of(self, reading: Reading) -> list[tuple[slice, KnownClasses, int]]:
+        """The latents whose class is a training class: where they stand, and which class it is."""
+        blocks = []
+        for view, known in self.known.items():
+            numbers = reading[self.layout.table.base.index(view)]
+            for number, trained in enumerate(numbers):
+                block = self.layout.block_of_class(self.layout.views.index(view), number)
+                if trained >= 0 and block is not None:
+                    blocks.append((block, known, trained))
+        return blocks
+
+    def key(self, reading: Reading, in_vectors: bool) -> Hashable:
+        """Tells evidence matrices apart: sides with equal keys have equal ones."""
+        table = self.layout.table
+        alike = self._alike(reading)
+        if in_vectors:
+            return "vectors", table.weights, alike
+        return "latents", table.weights, table.classes, alike
+
+    def _alike(self, reading: Reading) -> tuple[tuple[int, int], ...]:
+        """Where training classes stand, and the first class with the same covariance."""
+        blocks = self.blocks_of(reading)
+        return tuple((block.start, int(known.alike[c])) for block, known, c in blocks)
+
+    def evidence(self, reading: Reading, in_vectors: bool) -> Evidence:
+        """Evidence as certain training classes, in either kind of coordinates."""
+        blocks = self.blocks_of(reading)
+        if in_vectors:
+            offset = None
+            if blocks:
+                offset = sum(self.space.whitened[:, b] @ k.means[c] for b, k, c in blocks)
+            return Evidence(self.vectors, offset)
+        if not blocks:
+            return Evidence(self.y, None)
+        shift, scale = self._substitution(blocks)
+        offset = scale.T @ (self.precision @ shift)  # (V6)
+        alike = self._alike(reading)
+        if alike not in self._scaled:
+            self._scaled[alike] = self.y @ like(scale, self.y)
+        return Evidence(self._scaled[alike], offset)
+
+    def _substitution(self, blocks: list[tuple[slice, KnownClasses, int]]) -> tuple[Array, Array]:
+        """Shift and scale, with z = shift + scale z~ and z~ from N(0, I)."""
+        shift = np.zeros(self.layout.width)
+        scale = np.eye(self.layout.width)
+        for block, known, c in blocks:
+            shift[block] = known.means[c]
+            scale[block, block] = known.roots[c]
+        return shift, scale
+
+    @cached_property
+    def precision(self) -> Array:
+        return self.layout.precision(self.space.gram)
+
+    @property
+    def vectors(self) -> AnyArray:
+        """(profiles, D) whitened means."""
+        if self._vectors is None:
+            unfold = like(self.space.unfold / self.layout.table.weights[0], self.y)
+            self._vectors = self.y @ unfold
+        return self._vectors
+
+    def matrix(self, reading: Reading, in_vectors: bool) -> Array:
+        """N of the latents, or the covariance of the whitened mean."""
+        blocks = self.blocks_of(reading)
+        if in_vectors:
+            loading = self.space.whitened.copy()
+            for block, known, c in blocks:
+                loading[:, block] = loading[:, block] @ known.roots[c]
+            return loading @ loading.T + np.eye(len(loading)) / self.layout.table.weights[0]
+        if not blocks:
+            return self.precision
+        _, scale = self._substitution(blocks)
+        N = scale.T @ self.precision @ scale  # (V6)
+        return (N + N.T) / 2
+
+    def alone(self, reading: Reading) -> Any:
+        """(profiles,) log density as certain training classes, up to a constant that all readings share."""
+        in_vectors = self.is_cell and self.space.is_wide
+        evidence = self.evidence(reading, in_vectors)
+        key = self._alike(reading)
+        if key not in self._alone:
+            matrix = self.matrix(reading, in_vectors)
+            if in_vectors:
+                lower = NUMPY.cholesky(matrix)
+                form = -0.5 * NUMPY.inverse(lower)
+                constant = -float(np.log(np.diag(lower)).sum())
+            else:
+                form, constant = log_evidence_matrix(matrix)  # (V1)
+            times = evidence.values @ like(form, self.y)
+            squares = row_products(times, evidence.values)
+            self._alone[key] = form, times, squares, constant
+        form, times, squares, constant = self._alone[key]
+        total = squares + constant
+        if evidence.offset is not None:
+            offset = evidence.offset
+            total = total - times @ like(2.0 * offset, self.y) + float(offset @ form @ offset)
+        if not in_vectors:
+            shift, _ = self._substitution(self.blocks_of(reading))
+            constant = -0.5 * float(shift @ self.precision @ shift)
+            total = total + self.y @ like(shift, self.y) + constant  # (V6)
+        return total
+
+    def times(self, key: Hashable, values: AnyArray, matrix: Array, diagonal: Array | None) -> Any:
+        """values @ matrix, made once for every key as long as there is room."""
+        product = self._products.get(key)
+        if product is None:
+            product = _multiply(values, matrix, diagonal)
+            size = product.shape[0] * product.shape[1]
+            if self._kept + size <= KEPT_NUMBERS:
+                self._kept += size
+                self._products[key] = product
+        return product
+
+
+def _multiply(values: AnyArray, matrix: Array, diagonal: Array | None) -> Any:
+    """values @ matrix, where the matrix may have nothing but a diagonal."""
+    if diagonal is not None:
+        return values * like(diagonal, values)
+    return values @ like(matrix, values)
+
+
+def log_evidence_matrix(N: Array) -> tuple[Array, float]:
+    """(r, r) W and constant k with  log of the integral of evidence x prior = y W y' + k."""
+    lower = NUMPY.cholesky(np.eye(len(N)) + N)
+    W = 0.5 * NUMPY.cho_solve(lower, np.eye(len(N)))
+    return (W + W.T) / 2, -float(np.log(lower.diagonal()).sum())  # (V1)
+
+
+def row_products(a: AnyArray, b: AnyArray) -> Any:
+    """(n,) products of the rows of two (n, m), without an array of their size."""
+    return namespace(a).einsum("ij,ij->i", a, b)

@@ -7,7 +7,6 @@ between two profiles is settled when they are compared.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,12 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._typing import AnyArray, Array, IntArray, Names
-from ..backend import as_vectors, like, sum_rows
+from ..backend import like, sum_rows
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError, UnknownClassWarning
-from ..labels import as_array, base_columns, encode_labels, exact_names, row_keys
+from ..labels import as_array, encode_labels, exact_names, label_columns, row_keys
 from ..persistence import Persistent, State, Tensors
 from ..statistics.record import check_weights
-from .evidence import LatentSpace, project
 from .question import Recognised
 
 Enrolment = Literal["exact", "average"]
@@ -51,7 +49,6 @@ class Profiles(Persistent):
     owner : (R,) profile of every cell, in order
     model : fingerprint of the model that made them
     labels : of the cells, in the views that the enrolment named
-    kept : what scoring made of them, to be used again
     """
 
     KIND: ClassVar[str] = "profiles"
@@ -63,7 +60,6 @@ class Profiles(Persistent):
     owner: IntArray
     model: str
     labels: dict[str, CellLabels] = field(default_factory=dict)
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -115,7 +111,6 @@ class Profiles(Persistent):
                 view: CellLabels(cells.names, cells.codes[rows])
                 for view, cells in self.labels.items()
             },
-            kept={},
         )
 
     def get_state(self) -> State:
@@ -170,39 +165,38 @@ SideLike = Profiles | ArrayLike
 """One side of a score: profiles, or single vectors (n, D)."""
 
 
-def make_profiles(
-    X: ArrayLike,
+def sum_evidence(
+    y: AnyArray,
     ids: Any,
     labels: Any,
-    method: Enrolment,
-    space: LatentSpace,
-    views: Mapping[str, int],
+    base: tuple[str, ...],
     model: str,
+    *,
+    method: Enrolment = "exact",
     missing: Any = None,
     weights: ArrayLike | None = None,
 ) -> Profiles:
-    """Sum the evidence of every profile's vectors, cell by cell."""
+    """Profiles of vectors whose evidence is y: their sums, cell by cell.
+
+    base : base views, in which vectors may have labels
+    """
     if method not in ("exact", "average"):
         raise ParameterError(f"method is 'exact' or 'average'; got {method!r}")
-    y = project(X, space)
     n = len(y)
-    each = np.ones(n) if weights is None else check_weights(weights, n)
-    y = y if weights is None else y * like(each[:, None], y)
-    names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
+    each = np.ones(n)
+    if weights is not None:
+        each = check_weights(weights, n)
+        y = y * like(each[:, None], y)
+    names = owner = np.arange(n)
+    if ids is not None:
+        names, owner = number_ids(ids, n)
     counts = np.bincount(owner, minlength=len(names))
     if labels is not None:
         if method == "average":
             raise ParameterError("enrolment with labels is exact: use method='exact'")
-        first, cell, carried = _cells(owner, labels, views, len(names), missing)
-        return Profiles(
-            names,
-            counts,
-            sum_rows(y, cell, len(first)),
-            _totals(cell, each),
-            owner[first],
-            model,
-            carried,
-        )
+        first, cell, carried = _cells(owner, labels, base, len(names), missing)
+        total = sum_rows(y, cell, len(first))
+        return Profiles(names, counts, total, _totals(cell, each), owner[first], model, carried)
     total = y if ids is None else sum_rows(y, owner, len(names))
     amount = _totals(owner, each, len(names))
     if method == "average":
@@ -215,18 +209,59 @@ def _totals(number: IntArray, each: Array, size: int = 0) -> Array:
     return np.bincount(number, each, size).astype(np.float64)
 
 
-def average_profiles(X: ArrayLike, ids: Any, width: int, model: str) -> Profiles:
-    """Profiles whose rows are the means of their vectors, for a scorer that knows no latents."""
-    vectors = as_vectors(X)
-    if vectors.shape[1] != width:
-        raise DataError(f"X has {vectors.shape[1]} features, but this scorer is expecting {width}")
-    n = len(vectors)
-    names, owner = (np.arange(n), np.arange(n)) if ids is None else number_ids(ids, n)
-    counts = np.bincount(owner, minlength=len(names))
-    means = sum_rows(vectors.astype(np.float64), owner, len(names)) / counts[:, None]
-    if not np.isfinite(means).all():
-        raise DataError("Input X contains NaN or infinity")
-    return Profiles(names, counts, means, np.ones(len(names)), np.arange(len(names)), model)
+def from_sums(
+    y: AnyArray,
+    weights: ArrayLike,
+    owner: ArrayLike,
+    ids: Any,
+    labels: Any,
+    base: tuple[str, ...],
+    width: int,
+    model: str,
+) -> Profiles:
+    """Profiles of sums that were made before: one row a cell, with how many vectors it counts for."""
+    owners = np.asarray(owner)
+    n = len(owners)
+    if tuple(y.shape) != (n, width):
+        raise DataError(f"evidence of {n} cells has shape {(n, width)}; got {tuple(y.shape)}")
+    each = check_weights(weights, n)
+    n_profiles = int(owners.max()) + 1 if n else 0
+    in_order = n > 0 and owners.dtype.kind in "iu" and (np.diff(owners) >= 0).all()
+    if not in_order or not np.array_equal(np.unique(owners), np.arange(n_profiles)):
+        raise DataError(
+            "owner numbers the profile of every cell: 0, 1, ... in order, each at least once"
+        )
+    names = np.arange(n_profiles) if ids is None else _plain_ids(ids)
+    if len(names) != n_profiles:
+        raise LabelError(f"there are {n_profiles} profiles and {len(names)} ids")
+    counts = np.maximum(np.rint(np.bincount(owners, each)), 1).astype(np.int64)
+    carried = {}
+    if labels is not None:
+        for view, column in label_columns(labels, None).items():
+            _check_base(view, base)
+            carried[view] = as_cell_labels(view, as_array(column), n)
+    return Profiles(names, counts, y, each, owners.astype(np.int64), model, carried)
+
+
+def as_cell_labels(view: str, array: Any, n: int) -> CellLabels:
+    """Labels of n cells; None is a missing one."""
+    if array.shape != (n,):
+        raise LabelError(
+            f"labels of view {view!r} are one for each of {n}; got shape {array.shape}"
+        )
+    absent = np.zeros(n, dtype=bool)
+    if array.dtype == object:
+        absent = np.asarray([value is None for value in array], dtype=bool)
+    present = exact_names(array[~absent], f"classes of view {view!r}")
+    names, codes = np.unique(present, return_inverse=True)
+    numbers = np.full(n, -1)
+    numbers[~absent] = codes.reshape(-1)
+    return CellLabels(names, numbers)
+
+
+def _check_base(view: str, base: tuple[str, ...]) -> None:
+    if view not in base:
+        raise LabelError(f"labels name no view of the model: {view!r}; it has {sorted(base)}")
 
 
 def number_ids(ids: Any, n: int) -> tuple[Names, IntArray]:
@@ -259,7 +294,7 @@ def _plain_ids(ids: Any) -> Names:
 
 
 def _cells(
-    owner: IntArray, labels: Any, views: Mapping[str, int], n_profiles: int, missing: Any
+    owner: IntArray, labels: Any, base: tuple[str, ...], n_profiles: int, missing: Any
 ) -> tuple[IntArray, IntArray, dict[str, CellLabels]]:
     """First vector of every cell, cell of every vector, and the cells' labels; cells are in order of profiles."""
     table = encode_labels(labels, None, missing=missing)
@@ -267,19 +302,15 @@ def _cells(
         raise LabelError(
             f"there are {len(owner)} vectors and {len(table)} labels: give one label a vector"
         )
-    base = base_columns(tuple(views))
-    unknown = [v for v in table.views if v not in base]
-    if unknown:
-        raise LabelError(f"labels name no view of the model: {unknown[0]!r}; it has {sorted(base)}")
+    for view in table.views:
+        _check_base(view, base)
     sizes = [n_profiles, *(len(table.classes[v]) for v in table.views)]
-    _, first, cell = np.unique(
-        row_keys([owner, *(table.codes[v] for v in table.views)], sizes),
-        return_index=True,
-        return_inverse=True,
-    )
+    keys = row_keys([owner, *(table.codes[v] for v in table.views)], sizes)
+    _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
     carried = {}
     for view in table.views:
-        names, codes = table.classes[view].names, table.codes[view][first]
+        names = table.classes[view].names
+        codes = table.codes[view][first]
         carried[view] = CellLabels(names, np.where(codes < len(names), codes, -1))
     return first, cell.reshape(-1), carried
 
@@ -311,17 +342,8 @@ def enrolled_names(profiles: Profiles, view: str, claims: Any) -> CellLabels:
         raise LabelError(
             f"known[{view!r}] names one class a profile: {len(profiles)}; got shape {array.shape}"
         )
-    absent = (
-        np.asarray([value is None for value in array])
-        if array.dtype == object
-        else np.zeros(len(array), bool)
-    )
-    names, codes = np.unique(
-        exact_names(array[~absent], f"classes of view {view!r}"), return_inverse=True
-    )
-    numbers = np.full(len(array), -1)
-    numbers[~absent] = codes.reshape(-1)
-    return CellLabels(names, numbers[profiles.owner])
+    claimed = as_cell_labels(view, array, len(profiles))
+    return CellLabels(claimed.names, claimed.codes[profiles.owner])
 
 
 def heard_labels(
@@ -392,9 +414,10 @@ def _joined(sources: list[Names]) -> Names:
 
 
 def _places(names: Names, wanted: Names) -> IntArray:
-    """Place of every wanted name among sorted names; -1: it is not there."""
-    place = np.minimum(np.searchsorted(names, wanted), len(names) - 1)
-    return np.where(names[place] == wanted, place, -1)
+    """Place of every wanted name among others, which need not be sorted; -1: it is not there."""
+    order = np.argsort(names, kind="stable")
+    place = np.minimum(np.searchsorted(names[order], wanted), len(names) - 1)
+    return np.where(names[order][place] == wanted, order[place], -1)
 
 
 def _check_types(view: str, sources: list[Names]) -> None:

@@ -13,9 +13,8 @@ import numpy as np
 from .._typing import Array, IntArray
 from ..backend import like, namespace
 from ..exceptions import DataError, LabelError, ParameterError
-from ..labels import base_columns
 from ..spoofing import SPOOF, check_share, with_countermeasure
-from .evidence import log_sum
+from .blocks import log_sum
 
 Hypothesis = tuple[str, ...]
 """The base views that two sides share, in the model's order."""
@@ -41,6 +40,8 @@ class Question:
         voice against a spoof, such as a replay or a synthetic voice. Spoofs of the target are then among what should
         be rejected, and the LLR must be calibrated for the sum to mean anything
     spoof_prior : share of spoofs among the trials that should be rejected; 0.5 if nothing is said
+    shared : {view: training class}, of which all vectors of both sides are, as the domain of a deployment is. Such a
+        view is no part of any hypothesis
 
     Examples
     --------
@@ -56,6 +57,7 @@ class Question:
     countermeasure: Any = None
     spoof_prior: float | None = None
     recognised: Mapping[str, Any] | None = None
+    shared: Mapping[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"Question({', '.join(f'{name}={value!r}' for name, value in self.parts().items())})"
@@ -123,8 +125,9 @@ class Question:
             name: list(value) if isinstance(value, tuple) else value
             for name, value in self.parts().items()
         }
-        if self.given is not None:
-            plain["given"] = dict(self.given)
+        for name in ("given", "shared"):
+            if name in plain:
+                plain[name] = dict(plain[name])
         if isinstance(self.priors, Mapping):
             pairs = self.priors.items()
             plain["priors"] = [
@@ -136,14 +139,7 @@ class Question:
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
-    def only_same(self, scorer: str, *, is_llr: bool = False) -> tuple[str, ...] | None:
-        """The views in question, for a scorer that can be asked nothing else."""
-        names = [name for name in ("given", "priors", "known", "recognised") if getattr(self, name)]
-        for name in names if is_llr or self.countermeasure is None else [*names, "countermeasure"]:
-            raise ParameterError(f"{scorer} cannot be told of {name}: leave it out")
-        return None if self.same is None else tuple(self.same)
-
-    def ratio(self, views: Mapping[str, int], labelled: Iterable[str] = ()) -> Ratio:
+    def ratio(self, base: Sequence[str], labelled: Iterable[str] = ()) -> Ratio:
         """The likelihood ratio that answers this question.
 
         labelled : views in which both sides have labels. Where one is asked about by name, its labels are claims;
@@ -152,10 +148,13 @@ class Question:
         Hypotheses that `priors` do not name have none, except that a side of the ratio where none is named has
         equal weights.
         """
-        base = base_columns(tuple(views))
         asked = [] if self.same is None else list(self.same)
         for view in asked:
             _check_view(view, base, "same")
+            if view in (self.shared or {}):
+                raise ParameterError(
+                    f"view {view!r} is asked about, and shared= settles it: give one"
+                )
         facts = [v for v in base if v in labelled and v not in asked]
         given = check_given(self.given, base, labelled)
         if self.same is None:
@@ -173,18 +172,16 @@ class Question:
         numerator = {h: weights.get(h) for h in possible if set(asked) <= set(h)}
         denominator = {h: weights.get(h) for h in possible if not set(asked) <= set(h)}
         return Ratio(
-            dict(views),
             _normalised(numerator, "the hypotheses that say same"),
             _normalised(denominator, "the others"),
         )
 
     def alternatives(
-        self, views: Mapping[str, int], labelled: Iterable[str] = ()
+        self, base: Sequence[str], labelled: Iterable[str] = ()
     ) -> dict[Hypothesis, float]:
         """Every hypothesis that is possible, with its weight: equal ones, where `priors` name none."""
         if self.same is not None:
             raise ParameterError("all hypotheses are asked for: leave same out")
-        base = base_columns(tuple(views))
         free = [view for view in base if view not in labelled]
         possible = possible_hypotheses(free, check_given(self.given, base, labelled))
         weights = hypothesis_weights(possible, free, self.priors, labelled) or dict.fromkeys(
@@ -250,14 +247,6 @@ class Question:
             parts[(SPOOF,)] = logs[first] - said + spoofs
         total = log_sum([part + 0 for part in parts.values()])
         return {h: namespace(part).exp(part - total) for h, part in parts.items()}
-
-    def for_tests(self, numbers: IntArray) -> Question:
-        """The question about some of the tests, by position."""
-        if self.recognised is None:
-            return self
-        return replace(
-            self, recognised={view: said.take(numbers) for view, said in self.recognised.items()}
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,11 +356,9 @@ def make_question(
 class Ratio:
     """A likelihood ratio: weighted hypotheses for and against.
 
-    views : the model's views with their ranks
     numerator, denominator : hypotheses with their log weights, normalised on either side
     """
 
-    views: dict[str, int]
     numerator: dict[Hypothesis, float]
     denominator: dict[Hypothesis, float]
 

@@ -139,7 +139,7 @@ class Index:
                 name: np.concatenate([getattr(p, name) for p in parts])
                 for name in ("ids", "counts", "y", "weights")
             }
-            self._many = replace(parts[0], **joined, owner=np.arange(len(joined["ids"])), kept={})
+            self._many = replace(parts[0], **joined, owner=np.arange(len(joined["ids"])))
             self._rows = {name: row for row, name in enumerate(self._many.ids.tolist())}
             self._alive = np.ones(len(self._many), dtype=bool)
         self._latest, self._few = {}, None

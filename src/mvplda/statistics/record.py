@@ -42,6 +42,7 @@ class SufficientStatistics:
     classes : per view and label column, its classes
     counts, sums : per view, vectors and sum of x - origin in every class
     cooccurrence : for every pair of views, a sparse table of counts
+    log_weights : sum of the logarithms of the vectors' weights; 0 where they have none
     """
 
     views: tuple[str, ...]
@@ -53,6 +54,7 @@ class SufficientStatistics:
     counts: dict[str, Array]
     sums: Mapping[str, Array]
     cooccurrence: dict[tuple[str, str], sparse.csr_array]
+    log_weights: float = 0.0
 
     @classmethod
     def from_arrays(
@@ -178,6 +180,7 @@ class SufficientStatistics:
                 (views[k], views[l]): _rearranged(table, rows[views[k]], rows[views[l]])
                 for (k, l), table in found.cooccurrence.items()
             },
+            found.log_weights,
         )
 
     def save(self, path: PathLike) -> None:
@@ -228,6 +231,7 @@ class SufficientStatistics:
             counts=divided[0],
             sums=divided[1],
             cooccurrence=pairs,
+            log_weights=self.log_weights - self.n * float(np.log(mean)),
         ), mean
 
     @property
@@ -317,9 +321,8 @@ class SufficientStatistics:
             self.device if device is None else device,
         )
         if where is None:
-            return Sums(
-                self.n, self.total, scatter, counts, tuple(self.sums[v] for v in views), pairs
-            )
+            own = tuple(self.sums[v] for v in views)
+            return Sums(self.n, self.total, scatter, counts, own, pairs, self.log_weights)
         there = self.sums.tensors if isinstance(self.sums, DeviceSums) else self.sums
         return Sums(
             self.n,
@@ -328,6 +331,7 @@ class SufficientStatistics:
             counts,
             tuple(on_device(there[v], where) for v in views),
             pairs,
+            self.log_weights,
         )
 
 
@@ -486,6 +490,7 @@ def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
     about = {
         "views": list(s.views),
         "n": s.n,
+        "log_weights": s.log_weights,
         "classes": classes,
         "pairs": [list(pair) for pair in s.cooccurrence],
     }
@@ -520,6 +525,7 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
         counts,
         {view: tensors[f"sums/{view}"] for view in views},
         pairs,
+        float(about["log_weights"]),
     )
 
 

@@ -1,0 +1,582 @@
+"""A committee of experts: several extractors' evidence, added up in each world."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from numbers import Integral
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils.validation import check_is_fitted
+
+from .._typing import Array, IntArray
+from ..backend import as_vectors, is_torch, namespace, to_host
+from ..calibration import LinearCalibrator
+from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
+from ..labels import base_columns, label_columns
+from ..persistence import Persistent, State, Tensors, get_part, put_part
+from ..scoring.engine import Comparison, log_likelihoods
+from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms
+from ..scoring.profiles import Profiles
+from ..scoring.question import Hypothesis, Question, Ratio, possible_hypotheses
+from .heldout import Trials, held_out_trials
+from .scorer import BaseScorer, Scoring
+
+Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
+
+
+class Committee(BaseScorer, BaseEstimator):
+    """Scorers that each see a part of the columns, and may each speak of some views only.
+
+    Every expert has a pair form for every world (which classes two profiles share). What the experts say is
+    multiplied by their factors and added up in each world, and a question is answered by the sum over worlds. A
+    network of voices and one of words are two experts. An expert has a factor for every view that it speaks of, and
+    one for what it says of several views together beyond that: a network of words may count for the phrase and hardly
+    for the speaker. With all factors 1 a committee is one model whose loadings have a block for every expert.
+
+    Experts that hear the same thing say it twice, and each is overconfident where it was trained on few classes.
+    Factors are therefore learnt from classes that were held out, by logistic regression over hypotheses: the
+    likelihood ratios are calibrated by it. A score that is no likelihood ratio, such as the cosine, may be among the
+    experts: made one on the same trials, it counts for hypotheses that share all the views it speaks of.
+
+    Parameters
+    ----------
+    experts : dict of {name: scorer}
+        `MultiviewPLDA`, of all views or of some, or another scorer, bare or in a `Bundle` with its
+        preprocessing. A `PLDA`, which takes labels of one view only, is a ``MultiviewPLDA({"speaker": rank})`` here.
+    columns : dict of {name: (start, stop)} or None
+        Columns of a vector that an expert sees; those that are not named see all of them.
+    speaks_of : dict of {name: views} or None
+        Views that an expert may speak of; those that are not named speak of all.
+    factors : "learnt", dict of {name: factor, or {view or "together": factor}}, or None
+        None, and too few classes to hold any out: 1 for models, 0 for scores such as the cosine.
+    known : sequence of str
+        Views whose class is known when questions are asked (``known=``): factors are learnt for such trials.
+    enrolment : int
+        Vectors a profile in the trials that factors are learnt from.
+    folds : int
+        The classes of the first view are dealt into so many folds.
+
+    Attributes
+    ----------
+    experts_ : dict of {name: fitted scorer}
+    views_ : dict of {view: 0}, the base views that hypotheses are made of
+    factors_ : dict of {name: {view or "together": factor}}
+    cost_ : mean of -log posterior(truth) over the held-out trials, all hypotheses alike; infinite without any
+    calibrator_ : `LinearCalibrator` of the question "same in every view?", from the held-out trials; None without any
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda import Committee, MultiviewPLDA
+    >>> rng = np.random.default_rng(0)
+    >>> y = {"speaker": np.arange(600) % 20, "phrase": np.arange(600) // 60}
+    >>> voice = rng.normal(size=(20, 4))[y["speaker"]] + rng.normal(size=(600, 4))
+    >>> words = rng.normal(size=(10, 3))[y["phrase"]] + rng.normal(size=(600, 3))
+    >>> expert = MultiviewPLDA({"speaker": None, "phrase": None}, prior="isotropic", prior_strength=0.5)
+    >>> committee = Committee(
+    ...     {"voice": expert, "words": expert},
+    ...     columns={"voice": (0, 4), "words": (4, 7)},
+    ...     speaks_of={"words": ["phrase"]},
+    ... ).fit(np.hstack([voice, words]), y)
+    >>> committee.llr(np.hstack([voice, words])[:3], np.hstack([voice, words])[:5], same="speaker").shape
+    (3, 5)
+    """
+
+    calibrator_: LinearCalibrator | None
+
+    def __init__(
+        self,
+        experts: Mapping[str, Any],
+        *,
+        columns: Mapping[str, tuple[int, int]] | None = None,
+        speaks_of: Mapping[str, Sequence[str]] | None = None,
+        factors: Factors = "learnt",
+        known: Sequence[str] = (),
+        enrolment: int = 1,
+        folds: int = 4,
+    ) -> None:
+        self.experts = experts
+        self.columns = columns
+        self.speaks_of = speaks_of
+        self.factors = factors
+        self.known = known
+        self.enrolment = enrolment
+        self.folds = folds
+
+    # -- training ------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, groups: Any = None, trials: Any = None) -> Self:
+        """Fit every expert to its columns, and learn their factors from classes that were held out.
+
+        Parameters
+        ----------
+        X, y : vectors, and labels of every view
+        groups : (n,) people who are held out together; None: the classes of the first view
+        trials : (n,) bool, vectors of which held-out trials may be made: those of people that no extractor was
+            trained on, where there are such, and of recordings. None: all
+        """
+        self._check_settings()
+        if y is None:
+            raise LabelError(
+                "a committee requires y to be passed, but the target y is None: give labels of every view"
+            )
+        vectors = as_vectors(X)
+        n = len(vectors)
+        labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
+        if groups is not None and np.shape(groups) != (n,):
+            raise DataError(f"there are {n} vectors and groups of shape {np.shape(groups)}")
+        if trials is not None and (np.shape(trials) != (n,) or np.asarray(trials).dtype != bool):
+            raise DataError(f"trials is true or false of each of the {n} vectors")
+        experts = {name: clone(expert) for name, expert in self.experts.items()}
+        self._adopt(experts, vectors.shape[1])
+        for name, expert in self.experts_.items():
+            expert.fit(self._see(name, vectors), labels)
+        self._find_views(tuple(labels))
+        self.factors_ = {name: self._given_factors(name) for name in self.experts_}
+        self.calibrator_ = None
+        self.cost_ = float("inf")
+        if self.factors == "learnt":
+            with warnings.catch_warnings():
+                # few people, or scores apart: the factors allow for it
+                warnings.simplefilter("ignore", MvpldaWarning)
+                self._learn(vectors, labels, groups, trials)
+            if self.calibrator_ is None:
+                warnings.warn(
+                    "too few classes to hold any out, or no two vectors of one cell: experts are added up as they are, "
+                    "not weighed, and their likelihood ratios are not calibrated",
+                    FewSpeakersWarning,
+                    stacklevel=2,
+                )
+        return self
+
+    def _check_settings(self) -> None:
+        if not self.experts:
+            raise ParameterError("a committee needs at least one expert")
+        for name, expert in self.experts.items():
+            if getattr(expert, "normaliser", None) is not None:
+                raise ParameterError(
+                    f"expert {name!r} has a normaliser, which would play no part: leave it out"
+                )
+        for what, least in (("folds", 2), ("enrolment", 1)):
+            value = getattr(self, what)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+                raise ParameterError(f"{what} is a whole number, at least {least}; got {value!r}")
+        if isinstance(self.factors, str) and self.factors != "learnt":
+            raise ParameterError(
+                f"factors is 'learnt', a dict of them or None; got {self.factors!r}"
+            )
+        if not isinstance(self.factors, Mapping):
+            return
+        for name, told in self.factors.items():
+            for factor in told.values() if isinstance(told, Mapping) else (told,):
+                if not (np.isfinite(factor) and factor >= 0):
+                    raise ParameterError(
+                        f"a factor is a number of at least 0; got {factor!r} for {name!r}"
+                    )
+
+    def _given_factors(self, name: str) -> dict[str, float]:
+        """Factors of an expert before any are learnt."""
+        given: Mapping[str, Any] = {}
+        if isinstance(self.factors, Mapping):
+            self._check_names(self.factors, "factors")
+            given = self.factors
+        parts = self._parts_of(name)
+        told = given.get(name, 0.0 if self._is_score(name) else 1.0)
+        if not isinstance(told, Mapping):
+            return dict.fromkeys(parts, float(told))
+        unknown = [part for part in told if part not in parts]
+        if unknown:
+            raise ParameterError(
+                f"factors of {name!r} name {unknown[0]!r}; it has factors for {list(parts)}"
+            )
+        return {part: float(told.get(part, 1.0)) for part in parts}
+
+    def _is_score(self, name: str) -> bool:
+        """Whether an expert gives scores that are no likelihood ratios."""
+        return isinstance(scorer_of(self.experts_[name]).forms(), ScoreForms)
+
+    def _parts_of(self, name: str) -> tuple[str, ...]:
+        """What an expert has factors for."""
+        may = self._may(name)
+        return (*may, TOGETHER) if len(may) > 1 else may
+
+    def _may(self, name: str) -> tuple[str, ...]:
+        """Views that an expert speaks of."""
+        own = base_columns(tuple(scorer_of(self.experts_[name]).views_))
+        allowed = _names((self.speaks_of or {}).get(name, own))
+        return tuple(v for v in self.views_ if v in own and v in allowed)
+
+    def _learn(self, X: Array, labels: dict[str, NDArray[Any]], groups: Any, eligible: Any) -> None:
+        """Factors, lines of scores, and the calibrator, from trials of held-out classes."""
+        views = tuple(self.views_)
+        every = possible_hypotheses(views, {})
+        scorers = [scorer_of(expert) for expert in self.experts_.values()]
+        stated = [scorer.missing for scorer in scorers if scorer.missing is not None]
+        dealt = held_out_trials(
+            labels,
+            views,
+            folds=self.folds,
+            enrolment=self.enrolment,
+            groups=groups,
+            eligible=eligible,
+            missing=stated[0] if stated else None,
+        )
+        places = [(name, part) for name in self.experts_ for part in self._parts_of(name)]
+        said: list[Array] = []
+        folds: list[tuple[Committee, Profiles, Profiles, Question, Trials]] = []
+        for held, trials in dealt:
+            fold = clone(self).set_params(factors=None)
+            fold.fit(X[held.train], {view: column[held.train] for view, column in labels.items()})
+            profiles = fold.enrol(X[trials.enrol], trials.ids)
+            tests = fold.enrol(X[trials.test])
+            claims = {view: labels[view][trials.profiles] for view in _names(self.known)}
+            question = Question(known=claims or None)
+            said.append(fold._said(profiles, tests, question, every, places, trials.places))
+            folds.append((fold, profiles, tests, question, trials))
+        if not folds:
+            return
+        kinds = np.concatenate([trials.kinds for *_, trials in folds])
+        if len(np.unique(kinds)) < 2:
+            return
+        parts = np.concatenate(said)
+        self._draw_lines(parts, places, kinds, every)
+        factors, self.cost_ = weigh_experts(parts, kinds)
+        for (name, part), factor in zip(places, factors.tolist(), strict=True):
+            self.factors_[name][part] = factor
+        llrs = []
+        for fold, profiles, tests, question, trials in folds:
+            fold._take_over(self)
+            llrs.append(fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64))
+        people = np.concatenate(
+            [labels[views[0]][trials.profiles][trials.pairs[:, 0]] for *_, trials in folds]
+        )
+        weights = np.concatenate([trials.weights for *_, trials in folds])
+        same = kinds == 0
+        mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
+        scores = np.concatenate(llrs)[:, None]
+        self.calibrator_ = LinearCalibrator()._fit(scores, same, mass, people)
+
+    def _said(
+        self,
+        profiles: Profiles,
+        tests: Profiles,
+        question: Question,
+        every: list[Hypothesis],
+        places: Sequence[tuple[str, str]],
+        rows: IntArray,
+    ) -> Array:
+        """(trials, hypotheses, parts) what every part of every expert says by itself.
+
+        Where classes are known, the sum over the classes that a test may be of is taken in each part; the answers
+        of the committee take it over all of them together.
+        """
+        ratio = Ratio(dict.fromkeys(every, 0.0), {every[-1]: 0.0})
+        comparison = self._put(ratio, profiles, tests, question, "exact", np.float64)
+        said = np.zeros((len(rows), len(every), len(places)))
+        for k, (name, part) in enumerate(places):
+            factors = {one: float(one == part) for one in self._parts_of(name)}
+            alone = self._joint_forms({name: factors})
+            one = _with_forms(comparison, alone)
+            for h, logs in log_likelihoods(one, every).items():
+                said[:, every.index(h), k] = to_host(logs).ravel()[rows]
+        return said
+
+    def _draw_lines(
+        self,
+        parts: Array,
+        places: Sequence[tuple[str, str]],
+        kinds: IntArray,
+        every: list[Hypothesis],
+    ) -> None:
+        """Make log-likelihood ratios of scores, in their experts and in `parts`."""
+        for name in self.experts_:
+            if not self._is_score(name):
+                continue
+            may = set(self._may(name))
+            full = [i for i, h in enumerate(every) if may <= set(h)]
+            k = places.index((name, self._parts_of(name)[-1]))
+            line = LinearCalibrator().fit(parts[:, full[0], k], np.isin(kinds, full))
+            scorer_of(self.experts_[name]).line_ = float(line.slopes_[0]), line.intercept_
+            for i in full:
+                parts[:, i, k] = line.transform(parts[:, i, k])
+
+    def _take_over(self, other: Committee) -> None:
+        """The factors and lines of another committee of the same experts."""
+        self.factors_ = other.factors_
+        for name, expert in self.experts_.items():
+            if self._is_score(name):
+                scorer_of(expert).line_ = scorer_of(other.experts_[name]).line_
+
+    def _adopt(self, experts: dict[str, Any], width: int) -> None:
+        self.experts_ = experts
+        self.width_ = width
+        self._check_names(self.columns, "columns")
+        for name, (start, stop) in (self.columns or {}).items():
+            if not 0 <= start < stop <= width:
+                raise ParameterError(
+                    f"expert {name!r} sees columns {start} to {stop}, the vectors have {width}"
+                )
+
+    def _check_names(self, settings: Mapping[str, Any] | None, what: str) -> None:
+        for name in settings or {}:
+            if name not in self.experts_:
+                raise ParameterError(
+                    f"{what} names {name!r}; the experts are {list(self.experts_)}"
+                )
+
+    def _find_views(self, columns: tuple[str, ...]) -> None:
+        every: set[str] = set()
+        for expert in self.experts_.values():
+            every |= set(base_columns(tuple(scorer_of(expert).views_)))
+        self.views_ = dict.fromkeys([view for view in columns if view in every] or columns, 0)
+        self._check_names(self.speaks_of, "speaks_of")
+        for name, views in (self.speaks_of or {}).items():
+            unknown = [view for view in _names(views) if view not in self.views_]
+            if unknown:
+                raise ParameterError(
+                    f"expert {name!r} speaks of {unknown[0]!r}; there are {list(self.views_)}"
+                )
+            if not self._may(name):
+                raise ParameterError(
+                    f"expert {name!r} speaks of no view that it knows: leave it out"
+                )
+        unknown = [view for view in _names(self.known) if view not in self.views_]
+        if unknown:
+            raise ParameterError(f"known names {unknown[0]!r}; there are {list(self.views_)}")
+
+    # -- evidence and forms ----------------------------------------------------
+
+    def evidence(self, X: Any) -> Any:
+        """Evidence of every expert, side by side."""
+        check_is_fitted(self, "experts_")
+        vectors: Any = X if is_torch(X) else as_vectors(X)
+        if vectors.ndim != 2 or vectors.shape[1] != self.width_:
+            raise DataError(
+                f"X has {vectors.shape[-1]} features, but this committee is expecting {self.width_}"
+            )
+        made = []
+        for name, expert in self.experts_.items():
+            seen = self._see(name, vectors)
+            prepared = expert.prepare(seen) if hasattr(expert, "prepare") else seen
+            made.append(scorer_of(expert).evidence(prepared))
+        return namespace(made[0]).concatenate(made, 1)
+
+    def parts(self) -> list[tuple[Any, tuple[int, int]]]:
+        """The experts, and the columns that each sees."""
+        columns = self.columns or {}
+        return [
+            (expert, columns.get(name, (0, self.width_))) for name, expert in self.experts_.items()
+        ]
+
+    def _see(self, name: str, vectors: Any) -> Any:
+        start, stop = (self.columns or {}).get(name, (0, self.width_))
+        return vectors[:, start:stop]
+
+    def forms(self, scoring: Scoring = "exact") -> JointForms:
+        check_is_fitted(self, "experts_")
+        if scoring != "exact":
+            raise ParameterError("scoring='paper' is for a model of two views")
+        return self._joint_forms(self.factors_)
+
+    def _joint_forms(self, factors: Mapping[str, Mapping[str, float]]) -> JointForms:
+        """The forms of some experts, with these factors."""
+        classes = self.classes_
+        parts = []
+        start = 0
+        for name, expert in self.experts_.items():
+            scorer = scorer_of(expert)
+            columns = slice(start, start + scorer.width_out)
+            start = columns.stop
+            if name not in factors or not any(factors[name].values()):
+                continue
+            forms = scorer.forms()
+            if isinstance(forms, ScoreForms):
+                forms = ScoreForms(self._may(name), forms.encode, forms.line, forms.name)
+            own = getattr(scorer, "classes_", {})
+            numbers = {v: _numbers(classes[v], own[v]) for v in self._may(name) if v in own}
+            parts.append(Part(forms, columns, factors[name], numbers))
+        return JointForms(tuple(self.views_), parts, classes)
+
+    @property
+    def classes_(self) -> dict[str, NDArray[Any]]:
+        """Classes of every view that its experts have from training, each once."""
+        check_is_fitted(self, "experts_")
+        classes: dict[str, NDArray[Any]] = {}
+        for expert in self.experts_.values():
+            for view, names in getattr(scorer_of(expert), "classes_", {}).items():
+                if view not in self.views_:
+                    continue
+                if view not in classes:
+                    classes[view] = names
+                elif not np.array_equal(classes[view], names):
+                    new = names[~np.isin(names, classes[view])]
+                    classes[view] = np.concatenate([classes[view], new])
+        return classes
+
+    @property
+    def width_in(self) -> int:
+        return self.width_
+
+    @property
+    def width_out(self) -> int:
+        return sum(scorer_of(expert).width_out for expert in self.experts_.values())
+
+    @property
+    def missing(self) -> Any:  # type: ignore[override]
+        """The label that stands for none in the experts' training."""
+        for expert in self.experts_.values():
+            if scorer_of(expert).missing is not None:
+                return scorer_of(expert).missing
+        return None
+
+    def _key(self) -> str:
+        check_is_fitted(self, "experts_")
+        return "+".join(scorer_of(expert)._key() for expert in self.experts_.values())
+
+    # -- files -----------------------------------------------------------------
+
+    def get_state(self) -> State:
+        check_is_fitted(self, "experts_")
+        arrays: Tensors = {}
+        experts = {
+            name: put_part(arrays, f"expert/{i}", expert, Persistent)
+            for i, (name, expert) in enumerate(self.experts_.items())
+        }
+        columns = None
+        if self.columns is not None:
+            columns = {name: list(limits) for name, limits in self.columns.items()}
+        speaks_of = None
+        if self.speaks_of is not None:
+            speaks_of = {name: list(_names(views)) for name, views in self.speaks_of.items()}
+        calibrator = None
+        if self.calibrator_ is not None:
+            calibrator = put_part(arrays, "calibrator", self.calibrator_, Persistent)
+        values = {
+            "experts": experts,
+            "columns": columns,
+            "speaks_of": speaks_of,
+            "settings": {
+                "known": list(_names(self.known)),
+                "enrolment": self.enrolment,
+                "folds": self.folds,
+            },
+            "views": list(self.views_),
+            "width": self.width_,
+            "factors": self.factors_,
+            "cost": self.cost_ if np.isfinite(self.cost_) else None,
+            "calibrator": calibrator,
+        }
+        return arrays, values
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        experts = {
+            name: get_part(arrays, f"expert/{i}", about, Persistent)
+            for i, (name, about) in enumerate(values["experts"].items())
+        }
+        columns = None
+        if values["columns"] is not None:
+            columns = {name: tuple(limits) for name, limits in values["columns"].items()}
+        committee = cls(
+            experts, columns=columns, speaks_of=values["speaks_of"], **values["settings"]
+        )
+        committee._adopt(experts, int(values["width"]))
+        committee.views_ = dict.fromkeys(values["views"], 0)
+        committee.factors_ = {
+            name: {part: float(factor) for part, factor in values["factors"][name].items()}
+            for name in experts
+        }
+        cost = values["cost"]
+        committee.cost_ = float("inf") if cost is None else float(cost)
+        committee.calibrator_ = None
+        if values["calibrator"] is not None:
+            about = values["calibrator"]
+            committee.calibrator_ = get_part(arrays, "calibrator", about, Persistent)
+        return committee
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "class": type(self).__name__,
+            "dimension": self.width_,
+            "views": list(self.views_),
+            "experts": {name: expert.describe() for name, expert in self.experts_.items()},
+            "factors": self.factors_,
+        }
+
+
+def _names(views: str | Sequence[str]) -> tuple[str, ...]:
+    """Names of views, of which one may stand alone."""
+    return (views,) if isinstance(views, str) else tuple(views)
+
+
+def _numbers(every: NDArray[Any], own: NDArray[Any]) -> list[int]:
+    """An expert's own number of every class; -1 where it has not seen it."""
+    if len(every) == len(own) and np.array_equal(every, own):
+        return list(range(len(own)))
+    places = {name: i for i, name in enumerate(own.tolist())}
+    return [places.get(name, -1) for name in every.tolist()]
+
+
+def _with_forms(comparison: Comparison, forms: JointForms) -> Comparison:
+    """The same question to other forms, with nothing kept of the first ones."""
+    return Comparison(
+        comparison.ratio,
+        comparison.enrol,
+        comparison.test,
+        forms,
+        type(comparison.memory)(),
+        comparison.namings,
+        comparison.dtype,
+        comparison.heard,
+    )
+
+
+def scorer_of(expert: Any) -> Any:
+    """The scorer itself, where an expert is a bundle of it and its preprocessing."""
+    return getattr(expert, "fitted_scorer", expert)
+
+
+def weigh_experts(said: Array, truth: IntArray) -> tuple[Array, float]:
+    """Factors that cost held-out trials least, and what they cost.
+
+    said : (n, hypotheses, parts) evidence, 0 for the last hypothesis; truth : (n,) number of the true hypothesis. All
+    hypotheses that occur weigh the same; one that does not, such as "same speaker, other phrase" where every speaker
+    says one phrase, is no alternative either, or whatever speaks for it would be taken to err. The cost, the mean of
+    -log posterior(truth), is convex. There is no constant: it would serve the people who were held out, whom an
+    extractor may have met, and no others.
+    """
+    occurring, truth = np.unique(truth, return_inverse=True)
+    said = said[:, occurring]
+    n = len(said)
+    mass = (1.0 / np.bincount(truth))[truth]
+    mass /= mass.sum()
+    size = np.sqrt(np.einsum("nhe,nhe->e", said, said) / n)
+    scale = np.maximum(size, 1e-12)
+    rows = np.arange(n)
+
+    def cost(theta: Array) -> tuple[float, Array]:
+        logs = said @ (theta / scale)
+        logs -= logs.max(axis=1, keepdims=True)
+        posterior = np.exp(logs)
+        total = posterior.sum(axis=1)
+        value = float(mass @ (np.log(total) - logs[rows, truth]))
+        posterior /= total[:, None]
+        posterior[rows, truth] -= 1.0
+        posterior *= mass[:, None]
+        small = 1e-6 * theta  # keeps factors finite where all trials are told apart
+        return value + 0.5 * float(small @ theta), np.einsum(
+            "nhe,nh->e", said, posterior
+        ) / scale + small
+
+    bounds = [
+        (0.0, None if told else 0.0) for told in size > 0
+    ]  # what says nothing of anything has no factor
+    found = minimize(
+        cost, 0.3 * size, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500}
+    )  # (V11)
+    return np.asarray(found.x / scale), float(found.fun)

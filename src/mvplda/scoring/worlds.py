@@ -1,0 +1,320 @@
+"""Which classes of two profiles are the same: tables of cells, and all that a hypothesis leaves possible.
+
+Nothing here depends on a model. A profile has cells; a table says how many vectors each of them holds and
+which cells share a class of which base view. Profiles with equal tables are scored together (docs/math.md,
+section 9.6). A hypothesis names views; what it means for the classes of two profiles is a set of worlds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+
+from .._typing import AnyArray, IntArray
+from ..backend import like
+from ..exceptions import ParameterError
+from .profiles import Profiles
+from .question import Hypothesis
+
+Reading = tuple[tuple[int, ...], ...]
+"""Training class of every class of a side, by base view; -1 where there is none."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What profiles that are scored together have in common.
+
+    base : base views
+    weights : how many vectors every cell counts for
+    classes : (base views) of (cells), class of every cell, numbered within the profile
+    names : (base views) of (classes), number of every class's name; -1 where it has none
+    """
+
+    base: tuple[str, ...]
+    weights: tuple[float, ...]
+    classes: tuple[tuple[int, ...], ...]
+    names: tuple[tuple[int, ...], ...]
+
+    def unread(self) -> Reading:
+        """No class is a training class."""
+        return tuple((-1,) * len(names) for names in self.names)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Profiles with one table: their numbers (p,), and (p, cells) rows of y.
+
+    whole : these are all profiles, in their order, of one cell each
+    """
+
+    table: Table
+    profiles: IntArray
+    rows: IntArray
+    whole: bool = False
+
+    def gather(self, y: AnyArray) -> Any:
+        """(profiles, cells, r) evidence of the profiles, from the cells' y."""
+        if self.whole:
+            return y[:, None]
+        flat = y[like(self.rows.reshape(-1), y)]
+        return flat.reshape(len(self.rows), len(self.table.weights), y.shape[1])
+
+    def cut(self, which: slice | IntArray) -> Group:
+        """Some of the profiles."""
+        return Group(self.table, self.profiles[which], self.rows[which])
+
+
+def group_profiles(
+    profiles: Profiles, base: tuple[str, ...], names: Mapping[str, IntArray]
+) -> Iterator[Group]:
+    """Groups of profiles with equal tables.
+
+    names : {view: (R,) number of every cell's class name, the same on both sides of a comparison}, of the
+        views where it matters which class it is
+    """
+    if not profiles.labels and not names:
+        yield from _by_weight(profiles, base)
+        return
+    codes = {view: _own_codes(profiles, view) for view in base}
+    order = np.lexsort([*codes.values(), profiles.weights, *names.values(), profiles.owner])
+    starts = np.searchsorted(profiles.owner, np.arange(len(profiles) + 1))
+    lengths = np.diff(starts)
+    for length in np.unique(lengths):
+        numbers = np.flatnonzero(lengths == length)
+        rows = order[starts[numbers][:, None] + np.arange(length)]
+        first = {view: _first_alike(codes[view][rows]) for view in base}
+        named = [names[view][rows] for view in names]
+        key = np.concatenate([profiles.weights[rows], *first.values(), *named], axis=1)
+        _, examples, kind = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        members, bounds = _sorted_groups(kind.reshape(-1), len(examples))
+        for i, example in enumerate(examples):
+            some = members[bounds[i] : bounds[i + 1]]
+            table = _table_of(profiles, base, names, rows[example], first, example)
+            yield Group(table, numbers[some], rows[some])
+
+
+def _by_weight(profiles: Profiles, base: tuple[str, ...]) -> Iterator[Group]:
+    """Groups of profiles of one cell each, in which nothing but its weight can differ."""
+    weights = profiles.weights
+    one_class = ((0,),) * len(base)
+    unnamed = ((-1,),) * len(base)
+    if (weights == weights[0]).all():
+        every = np.arange(len(weights))
+        table = Table(base, (float(weights[0]),), one_class, unnamed)
+        yield Group(table, every, every[:, None], whole=True)
+        return
+    sizes, kind = np.unique(weights, return_inverse=True)
+    order, bounds = _sorted_groups(kind.reshape(-1), len(sizes))
+    for i, size in enumerate(sizes):
+        members = order[bounds[i] : bounds[i + 1]]
+        table = Table(base, (float(size),), one_class, unnamed)
+        yield Group(table, members, members[:, None])
+
+
+def _table_of(
+    profiles: Profiles,
+    base: tuple[str, ...],
+    names: Mapping[str, IntArray],
+    rows: IntArray,
+    first: Mapping[str, IntArray],
+    example: int,
+) -> Table:
+    """The table of one profile, whose cells are these rows."""
+    classes = []
+    called = []
+    for view in base:
+        leaders, numbered = np.unique(first[view][example], return_inverse=True)
+        classes.append(tuple(int(c) for c in numbered.reshape(-1)))
+        if view in names:
+            called.append(tuple(int(names[view][rows[j]]) for j in leaders))
+        else:
+            called.append((-1,) * len(leaders))
+    weights = tuple(float(w) for w in profiles.weights[rows])
+    return Table(base, weights, tuple(classes), tuple(called))
+
+
+def _own_codes(profiles: Profiles, view: str) -> IntArray:
+    """Codes that tell the classes of a profile apart: missing labels are classes of their own."""
+    if view not in profiles.labels:
+        return np.zeros(len(profiles.owner), dtype=np.int64)
+    codes = profiles.labels[view].codes
+    return np.where(codes < 0, -1 - np.arange(len(codes)), codes)
+
+
+def _first_alike(codes: IntArray) -> IntArray:
+    """(profiles, cells) number of the first cell of the same class."""
+    return np.asarray((codes[:, :, None] == codes[:, None, :]).argmax(axis=2))
+
+
+def _sorted_groups(kind: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    order = np.argsort(kind, kind="stable")
+    return order, np.searchsorted(kind[order], np.arange(size + 1))
+
+
+Role = Literal["plain", "fact", "claim"]
+"""plain: named on one side at most; fact: named on both; claim: named on both, and asked about."""
+
+Match = tuple[int, int, int]
+"""Of a class of the test: the class of the enrolment that it is, its training class, and the column of a
+recogniser's posteriors that counts for it; -1 for none."""
+
+Matches = tuple[tuple[Match, ...], ...]
+"""By base view, of every class of the test."""
+
+FRESH: Match = (-1, -1, -1)
+"""A class that is neither one of the enrolment's nor a training class."""
+
+MOST_WORLDS = 2**13
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What is known of the classes' names in one base view.
+
+    role : what labels on both sides mean
+    training : (names,) training class of every name, -1: not seen; None: training plays no part in this view
+    heard : names of the classes of a recogniser's posteriors, by number, -1 for "none of them"; None: no posteriors
+    """
+
+    role: Role = "plain"
+    training: IntArray | None = None
+    heard: tuple[int, ...] | None = None
+
+    def seen(self, name: int) -> int:
+        """Training class of a name."""
+        if self.training is None or name < 0:
+            return -1
+        return int(self.training[name])
+
+    def column(self, name: int) -> int:
+        """Column of the posteriors; behind the classes stand an unlisted class, and any class (no name)."""
+        if self.heard is None:
+            return -1
+        if name < 0:
+            return len(self.heard) + 1
+        if name in self.heard:
+            return self.heard.index(name)
+        return len(self.heard)
+
+
+@dataclass(frozen=True)
+class World:
+    """One possibility: the match of every class of the test, by base view, and the log of its weight."""
+
+    matches: Matches
+    log_weight: float
+
+    @property
+    def reading(self) -> Reading:
+        """Training class of every class of the test."""
+        return reading_of(self.matches)
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Column of a recogniser's posteriors, by base view; a test of several classes has none."""
+        return tuple(max(column for _, _, column in classes) for classes in self.matches)
+
+
+def reading_of(matches: Matches) -> Reading:
+    return tuple(tuple(known for _, known, _ in classes) for classes in matches)
+
+
+def enrolled_reading(table: Table, namings: Mapping[str, Naming]) -> Reading:
+    """Training class of every class of an enrolled profile."""
+    by_view = zip(table.base, table.names, strict=True)
+    return tuple(tuple(namings[view].seen(name) for name in names) for view, names in by_view)
+
+
+def worlds(
+    hypothesis: Hypothesis, enrol: Table, test: Table, namings: Mapping[str, Naming]
+) -> list[World]:
+    """Everything that a hypothesis leaves possible; the weights add up to 1."""
+    base = enrol.base
+    options: list[Sequence[tuple[Match, ...]] | None] = []
+    for i, view in enumerate(base):
+        naming = namings[view]
+        sides = enrol.names[i], test.names[i], naming
+        if naming.role == "fact" or (naming.role == "claim" and view in hypothesis):
+            options.append([_by_name(*sides)])
+        elif naming.role == "claim":
+            options.append(_otherwise(*sides))
+        elif view in hypothesis:
+            options.append(None)
+        else:
+            options.append(_outside(*sides))
+    met = [i for i, option in enumerate(options) if option is None]
+    # the test meets the enrolment in one pair of cells, in all views of the hypothesis at once
+    meetings = Counter(
+        tuple((enrol.classes[i][e], test.classes[i][t]) for i in met)
+        for e in range(len(enrol.weights))
+        for t in range(len(test.weights))
+    )
+    sizes = [len(option) for option in options if option is not None]
+    _refuse_too_many(len(meetings) * float(np.prod(sizes)))
+    times_of: Counter[Matches] = Counter()
+    for meeting, times in meetings.items():
+        chosen = list(options)
+        for i, (e, t) in zip(met, meeting, strict=True):
+            name = enrol.names[i][e]
+            match = (e, namings[base[i]].seen(name), namings[base[i]].column(name))
+            chosen[i] = [tuple(match if c == t else FRESH for c in range(len(test.names[i])))]
+        for matches in product(*(option for option in chosen if option is not None)):
+            times_of[matches] += times
+    total = sum(times_of.values())
+    return [World(matches, float(np.log(n / total))) for matches, n in times_of.items()]
+
+
+def _refuse_too_many(possibilities: float) -> None:
+    if possibilities > MOST_WORLDS:
+        raise ParameterError(
+            f"a trial leaves {possibilities:.0f} possibilities of which class is which, more than {MOST_WORLDS}: "
+            "ask about fewer labelled vectors at once, or leave the labelled view out of same= so that labels are facts"
+        )
+
+
+def _by_name(enrolled: Sequence[int], tested: Sequence[int], naming: Naming) -> tuple[Match, ...]:
+    """Equal names are the same class."""
+    at = {name: e for e, name in enumerate(enrolled) if name >= 0}
+    return tuple((at.get(name, -1), naming.seen(name), -1) for name in tested)
+
+
+def _otherwise(
+    enrolled: Sequence[int], tested: Sequence[int], naming: Naming
+) -> list[tuple[Match, ...]]:
+    """Not all labels of the test are true.
+
+    One class is in truth another enrolled or known one, or none of them; or all are none of them.
+    """
+    truth = _by_name(enrolled, tested, naming)
+    names = {name: e for e, name in enumerate(enrolled) if name >= 0}
+    if naming.training is not None:
+        for name in np.flatnonzero(naming.training >= 0):
+            names.setdefault(int(name), -1)
+    others = [FRESH]
+    others += [(e, naming.seen(name), -1) for name, e in names.items() if name not in tested]
+    claimed = [c for c, name in enumerate(tested) if name >= 0]
+    ways = [(*truth[:c], other, *truth[c + 1 :]) for c in claimed for other in others]
+    if len(claimed) > 1:
+        ways.append(tuple(FRESH if c in claimed else match for c, match in enumerate(truth)))
+    return ways or [truth]
+
+
+def _outside(
+    enrolled: Sequence[int], tested: Sequence[int], naming: Naming
+) -> list[tuple[Match, ...]]:
+    """The test's classes are none of the enrolled: another known class where that is known, or a new one."""
+    if naming.heard is not None:
+        left = [name for name in naming.heard if name < 0 or name not in enrolled]
+        listed = [((-1, naming.seen(name), naming.heard.index(name)),) for name in left]
+        return list(listed) or [((-1, -1, len(naming.heard)),)]
+    fresh = (FRESH,) * len(tested)
+    unknown = all(naming.seen(name) < 0 for name in enrolled)
+    if naming.training is None or len(tested) > 1 or unknown:
+        return [fresh]
+    others = np.setdiff1d(np.flatnonzero(naming.training >= 0), enrolled)
+    return [fresh, *(((-1, naming.seen(int(name)), -1),) for name in others)]
