@@ -13,7 +13,7 @@ import pytest
 import mvplda
 
 LAYERS = (
-    ("exceptions", "_typing", "_optional", "_progress"),
+    ("exceptions", "_typing", "_optional", "_plugins", "_progress"),
     ("persistence", "backend", "labels", "kinds", "costs", "spoofing"),
     ("statistics",),
     ("inference",),

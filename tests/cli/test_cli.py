@@ -192,7 +192,7 @@ def test_every_page_of_help_says_what_its_options_are():
         for name in getattr(command, "list_commands", lambda _: [])(None):
             yield from commands(command.get_command(None, name), (*path, name))
 
-    own = {"train", "info", "convert", "completion", "network"}
+    own = {"train", "score", "evaluate", "info", "convert", "completion", "network"}
     for path, command in commands(main, ()):
         assert command.help, path
         if path and path[0] in own:

@@ -64,7 +64,7 @@ def detect(samples: NDArray[Any], rate: int) -> Mask:
     speech = loud & _spread(voiced, _frames(NEAR_S))
     speech = _filled(speech, _frames(GAP_S))
     # noise covers where words begin and end
-    return _spread(speech, _frames(EDGE_S)) & (levels > DIGITAL_ZERO_DB)
+    return np.asarray(_spread(speech, _frames(EDGE_S)) & (levels > DIGITAL_ZERO_DB))
 
 
 def cut_to_speech(samples: NDArray[np.float32], rate: int, margin_s: float) -> NDArray[np.float32]:

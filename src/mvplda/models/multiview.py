@@ -520,16 +520,20 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return model
 
     def check_state(self) -> None:
-        D = len(self.mean_)
-        bad = [
-            view
-            for view, loading in self.loadings_.items()
-            if loading.shape != (D, self.views_[view])
-        ]
-        if bad or self.noise_.shape not in ((D,), (D, D)):
-            raise DataError(
-                f"the model's loadings or noise do not have its dimension {D}: {bad or 'noise'}"
-            )
+        Parameters.given(self.mean_, self.loadings_, self.noise_)
+        for view, covariances in self.class_covariances_.items():
+            rank = self.views_[view]
+            means = self.class_means_[view]
+            # after a fit, vectors without a label follow the named classes
+            fits = means.ndim == 2 and len(means) >= len(self.classes_[view])
+            fits = fits and means.shape == (len(means), rank)
+            fits = fits and covariances.shape == (len(means), rank, rank)
+            if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
+                raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
+            lowest = np.linalg.eigvalsh(covariances).min(initial=0.0)
+            if lowest < -1e-6 * np.abs(covariances).max(initial=1.0):
+                raise DataError(f"a covariance of the classes of view {view!r} is not definite")
+        super().check_state()
 
     def describe(self) -> dict[str, Any]:
         return {
