@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from . import training
 from .bundle import Bundle
 from .exceptions import DataError, ParameterError
-from .extractors import load_extractor
-from .extractors.extractor import Extracted, SoundExtractor
+from .extractors import Extracted, Extractor, load_extractor
 from .extractors.frontends import cache_folder
 from .extractors.sound import SUFFIXES as CONTAINERS
 from .io.vectors import VectorSet, write_vectors
@@ -24,7 +23,7 @@ from .voices import MODEL_FILE, PROFILES_FILE, REPORT_FILE, VoiceModel, default_
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *CONTAINERS)
 FIELD = re.compile(r"\{(\w+)\}|\*")
-PREFERRED = ("campplus-signed", "campplus", "words")
+PREFERRED = ("campplus", "resemblyzer", "words")
 """Extractors that `setup` uses where they are fetched: one of voices, and that of words."""
 
 ENOUGH_PEOPLE = 10
@@ -211,7 +210,7 @@ def setup(
     found = find_recordings(source, pattern)
     names = list(extractors) or fetched_extractors()
     extractor = load_extractor(names)
-    extracted = extractor.extract_all(found.files, on_error="skip", progress=progress)
+    extracted = extractor.extract(found.files, on_error="skip", progress=progress)
     usable = [place for place, q in enumerate(extracted.qualities) if q.usable]
     if not usable:
         raise DataError(f"no recording under {found.root} can be used: see mvplda quality")
@@ -249,7 +248,7 @@ def setup_vectors(
     labels: Mapping[str, Any],
     *,
     marks: Sequence[str] | None = None,
-    extractor: SoundExtractor | None = None,
+    extractor: Extractor | None = None,
     name: str | None = None,
     blocks: Mapping[str, int] | None = None,
     far: float = 0.01,
@@ -289,7 +288,7 @@ def _fitted(
     X: NDArray[Any],
     labels: dict[str, NDArray[Any]],
     people: int,
-    extractor: SoundExtractor | None,
+    extractor: Extractor | None,
     name: str | None,
     blocks: Mapping[str, int] | None,
     far: float,
@@ -298,7 +297,9 @@ def _fitted(
 ) -> Bundle:
     """A committee where there are people enough; else the cosine, calibrated as far as the data allow."""
     fars = (far, *(one for one in training.FARS if one != far))
-    if blocks is None and name is not None:
+    if blocks is None and extractor is not None:
+        blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
+    elif blocks is None:
         blocks = training.blocks_of(name, int(X.shape[1]))
     if people >= ENOUGH_PEOPLE:
         return training.train(
@@ -311,7 +312,7 @@ def _fitted(
     voices = {"speaker": labels["speaker"]}
     if people >= training.FEWEST_PEOPLE:
         return training.train(X, voices, model="cosine", folds=2, fars=fars, extractor=name)
-    if extractor is not None and getattr(extractor, "recipe", None) is not None:
+    if extractor is not None and extractor.recipe is not None:
         bundle = default_model(extractor)
         told.append("Its calibration is the default of the extractor, not one of your people.")
     else:

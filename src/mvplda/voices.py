@@ -16,10 +16,8 @@ from .bundle import Bundle
 from .calibration import HypothesisCalibrator
 from .decisions import Decision, OperatingPoint, decide, point_for
 from .exceptions import DataError, LabelError, ParameterError, UnknownExtractorWarning
-from .extractors import load_extractor
-from .extractors.extractor import Extracted, SoundExtractor
+from .extractors import Extracted, Extractor, QualitySettings, load_extractor
 from .extractors.frontends import cache_folder
-from .extractors.quality import QualitySettings
 from .io.vectors import VectorSet, read_vectors, write_vectors
 from .metrics import ThresholdPoint, threshold_for
 from .models import CosineScorer
@@ -47,13 +45,12 @@ def load_model(path: str | os.PathLike[str]) -> Bundle:
     return found if isinstance(found, Bundle) else Bundle(None, found)
 
 
-def default_model(extractor: SoundExtractor, speech_s: float = 1.0) -> Bundle:
+def default_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
     """The cosine of an extractor, with the calibration that its recipe has.
 
     speech_s : of the shorter side: vectors of short recordings spread wider
     """
-    recipe = getattr(extractor, "recipe", None)
-    calibration = getattr(recipe, "calibration", None)
+    calibration = None if extractor.recipe is None else extractor.recipe.calibration
     if calibration is None or calibration.slope == 0:
         raise ParameterError(
             f"{extractor.name} has no default calibration, so that its cosine alone decides nothing: give a model of "
@@ -89,7 +86,7 @@ class VoiceModel:
     """
 
     bundle: Bundle | None
-    extractor: SoundExtractor
+    extractor: Extractor
     settings: QualitySettings | None = None
 
     def __post_init__(self) -> None:
@@ -117,7 +114,7 @@ class VoiceModel:
 
     def vectors(self, recordings: Sequence[Any]) -> Extracted:
         """Vectors and quality of recordings; one that cannot be read is an error."""
-        return self.extractor.extract_all(list(recordings), settings=self.settings)
+        return self.extractor.extract(list(recordings), settings=self.settings)
 
     def model_for(self, *sides: Extracted) -> Bundle:
         """The bundle that answers, for recordings with so much speech."""
@@ -209,7 +206,7 @@ def extractor_names(noted: str | None) -> list[str]:
     if noted is not None:
         return [part.rpartition("-")[0] or part for part in noted.split("+")]
     folder = cache_folder() / "extractors"
-    known = ("campplus-signed", "campplus", "resemblyzer")
+    known = ("campplus", "resemblyzer")
     names = [name for name in known if (folder / name).is_dir()]
     if not names:
         raise ParameterError(

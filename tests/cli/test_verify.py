@@ -90,8 +90,8 @@ def test_noise_decides_nothing_whatever_its_score(place):
     assert found.exit_code == 2
     about = json.loads(found.output)
     assert (about["verdict"], about["reason"]) == ("inconclusive", "unusable_recording")
-    assert "noise" in about["faults"]
-    assert "noise" in about["quality"]["other"][0]["warnings"]
+    assert "speechless" in about["faults"]
+    assert "speechless" in about["quality"]["other"][0]["warnings"]
 
 
 def test_a_folder_is_one_side_of_several_recordings(place):

@@ -115,7 +115,7 @@ def test_extract_skips_what_cannot_be_used_and_warns_by_name(place):
     found = run(*words, "--on-error", "skip")
     assert found.exit_code == 0
     assert "skipped" in found.output
-    assert "warning: noise: 1 of 2 recordings, such as noise" in found.output
+    assert "warning: speechless: 1 of 2 recordings, such as noise" in found.output
 
 
 def test_quality_names_copies_and_files_that_cannot_be_read(place):
@@ -163,6 +163,7 @@ def test_stretches_of_a_table_are_recordings(place):
     )
     assert run("extract", "index.csv", "-x", "net.onnx", "-o", "v.npz", "-q").exit_code == 0
     vectors = read_vectors("v.npz")
+    assert np.load("v.npz")["speaker"].tolist() == ["a", "b"]
     extractor = load_extractor("net.onnx")
     np.testing.assert_allclose(
         vectors.select(["y"]).X[0], extractor(samples[16000:], RATE), atol=1e-6

@@ -13,7 +13,7 @@ from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
 from .evaluate import JSON, RATE, speaker_options
 from .evaluate import threshold as threshold_of_scores
-from .extractors import activity_option, extractor_option, recordings_in, warn
+from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
     from ..decisions import Decision, OperatingPoint
@@ -52,7 +52,6 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
     share = Number(0, 1, min_open=True, max_open=True)
     for option in (
-        activity_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
         click.option("--false-alarm-cost", type=Number(min=0), default=1.0, help="With --prior."),
         click.option("--miss-cost", type=Number(min=0), default=1.0, help="With --prior."),
@@ -83,11 +82,10 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _voices(model: str | None, extractors: Sequence[str], activity: Any) -> VoiceModel:
-    from ..extractors import QualitySettings
+def _voices(model: str | None, extractors: Sequence[str]) -> VoiceModel:
     from ..voices import VoiceModel
 
-    return VoiceModel.load(model, extractors, QualitySettings(activity=activity))
+    return VoiceModel.load(model, extractors)
 
 
 def _side(voices: VoiceModel, source: str) -> Extracted:
@@ -150,7 +148,6 @@ def verify(
     model: str | None,
     same: tuple[str, ...],
     as_json: bool,
-    activity: Any,
     **wanted: Any,
 ) -> None:
     """Decide whether ONE and OTHER are the same: sound files, or folders of several.
@@ -176,7 +173,7 @@ def verify(
         raise click.UsageError("--phrase is for a model of phrases: add --model")
     if spoof_prior is not None and countermeasure is None:
         raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
-    voices = _voices(model, extractors, activity)
+    voices = _voices(model, extractors)
     test = _side(voices, one)
     if book is None:
         enrolled = _side(voices, str(other))
@@ -240,7 +237,6 @@ def identify(
     model: str | None,
     same: tuple[str, ...],
     as_json: bool,
-    activity: Any,
     **wanted: Any,
 ) -> None:
     """Decide whose voice TEST is, among enrolled profiles.
@@ -255,7 +251,7 @@ def identify(
     from ..scoring.question import Question
     from ..voices import ProfileBook
 
-    voices = _voices(model, extractors, activity)
+    voices = _voices(model, extractors)
     profiles = ProfileBook(book)
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
@@ -303,7 +299,6 @@ def profiles() -> None:
     default=1.0,
     help="Refuse recordings that hold less speech than this together, in seconds.",
 )
-@activity_option
 def add(
     file: str,
     name: str,
@@ -311,14 +306,13 @@ def add(
     extractors: tuple[str, ...],
     model: str | None,
     min_speech: float,
-    activity: Any,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
     Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav
     """
     from ..exceptions import AudioError
-    from ..extractors import QualitySettings, load_extractor
+    from ..extractors import load_extractor
     from ..io.vectors import check_vectors_writable
     from ..voices import ProfileBook, extractor_names, load_model
 
@@ -329,8 +323,7 @@ def add(
     if book.vectors is not None:
         book.check(network.name)
     listed = recordings_in(recordings)
-    settings = QualitySettings(activity=activity)
-    extracted = network.extract_all(list(listed.values()), settings=settings)
+    extracted = network.extract(list(listed.values()))
     qualities = dict(zip(listed, extracted.qualities, strict=True))
     bad = [path for path, quality in qualities.items() if not quality.usable]
     if bad:
