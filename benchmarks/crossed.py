@@ -60,10 +60,7 @@ def growing(classes: int, rounds: int) -> dict[str, Any]:
     posts = {m: posterior(design, start) for m, design in designs.items()}
     rounds = rounds if classes < 300 else 1
     seconds = best_of(
-        {
-            m: lambda m=m: posterior(designs[m], m_step(sums, posts[m], noise, (0.0, 0.0)))
-            for m in designs
-        },
+        {m: lambda m=m: posterior(designs[m], m_step(sums, posts[m], noise)) for m in designs},
         rounds,
     )
     sigma = posts["exact"].parameters.sigma
@@ -126,7 +123,7 @@ def large(classes: int, vectors: int) -> dict[str, Any]:
         )
         / 1024,
         "vectors themselves, MiB": X.nbytes / 2**20,
-        "bound below the log-likelihood, nat a vector (estimated)": model.diagnostics_.bound_gap,
+        "bound below the log-likelihood, nat a vector (estimated)": model.bound_gap_,
     }
 
 

@@ -27,6 +27,7 @@ from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.inference.design import Design
 from mvplda.inference.em import fit_em, moment_start
 from mvplda.inference.parameters import NoiseModel
+from mvplda.inference.priors import MaximumLikelihood
 from mvplda.statistics import device as on_device
 from mvplda.statistics.device import DeviceAccumulator
 
@@ -372,7 +373,7 @@ def fit_rows(
     fit = fit_em(
         design,
         begin,
-        model,
+        MaximumLikelihood(model),
         max_iter=8,
         tol=0.0,
         callback=lambda _: ends.append(time.perf_counter()),

@@ -102,9 +102,7 @@ def iteration(statistics: SufficientStatistics, kind: Any, rank: int, rounds: in
     noise = NoiseModel(kind, 1e-6 * statistics.variance, statistics.variance)
     design = Design.of(sums, ranks, iterations=10)
     post = posterior(design, moment_start(sums, ranks, noise, np.random.default_rng(0)))
-    return best_of({"": lambda: posterior(design, m_step(sums, post, noise, (0.0, 0.0)))}, rounds)[
-        ""
-    ]
+    return best_of({"": lambda: posterior(design, m_step(sums, post, noise))}, rounds)[""]
 
 
 def bare_product(source: Source) -> float:

@@ -26,16 +26,18 @@ import numpy as np
 
 from mvplda import load_extractor
 from mvplda.extractors.frontends import make_frames
-from mvplda.extractors.network import OnnxExtractor
+from mvplda.extractors.network import OnnxNetwork
+from mvplda.extractors.reading import read_audio
 from mvplda.extractors.recipe import Features, Network, Recipe, Samples, to_toml
 from mvplda.metrics.evaluation import markdown_rows
 from mvplda.serve.decisions import KINDS
 from mvplda.serve.model import slug
 from mvplda.speech.corpora import load_corpus
 from mvplda.speech.corpora.synthetic import PHRASES
-from mvplda.speech.features import Channel, Gain, Noise, Room, augment, read_audio
-from mvplda.speech.features import Recipe as Conditions
+from mvplda.speech.frames import FeatureSet
 
+from .augmentation import Channel, Gain, Noise, Room, augment
+from .augmentation import Recipe as Conditions
 from .service_trials import SESSIONS, Material, Table, measure
 
 RATE = 16000
@@ -175,8 +177,7 @@ def vectors_of(
 
 def make_network(work: Path, corpus: Any) -> Any:
     """The small network as an extractor, with values to check it by."""
-    from mvplda.speech.features import FeatureSet
-    from mvplda.speech.networks import ModernNetwork, default_training, export_onnx, train
+    from mvplda.speech.networks import ModernNetwork, train, write_extractor
 
     network = work / "small.onnx"
     if not network.with_suffix(".toml").is_file():
@@ -187,14 +188,14 @@ def make_network(work: Path, corpus: Any) -> Any:
                 labels.append((speaker, phrase))
                 frames.append(make_frames(samples * np.float32(level), SMALL))
         speakers, phrases = map(np.asarray, zip(*labels, strict=True))
-        features = FeatureSet.from_utterances(np.arange(len(frames)).astype(str), frames)
+        features = FeatureSet.of(np.arange(len(frames)).astype(str), frames)
         small = ModernNetwork(channels=64, pooled=96, attention=48, embedding=128)
-        training = default_training(small, epochs=10, batch=64, hold_out=0.2)
+        training = replace(small.usual_training(), epochs=10, batch=64)
         made = train(
             features, {"speaker": speakers, "phrase": phrases}, small, training, verbose=True
         )
-        export_onnx(made, network)
-        golden = OnnxExtractor(network, SMALL).golden()
+        write_extractor(made, SMALL, network)
+        golden = OnnxNetwork(network, SMALL).golden()
         network.with_suffix(".toml").write_text(
             to_toml(replace(SMALL, golden=golden)), encoding="utf-8"
         )

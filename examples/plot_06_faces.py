@@ -4,7 +4,7 @@ Four views of faces
 
 A picture of a face carries four labels: whose it is, where the light comes from, how it feels, and what it wears. The
 faces here are drawn by the script; the model sees pixels and labels only, and takes a face apart into what each view
-adds to the mean. ``mvplda study faces`` does the same with photographs.
+adds to the mean.
 """
 
 import matplotlib.pyplot as plt

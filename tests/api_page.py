@@ -32,7 +32,7 @@ MODULES = (
     "mvplda.distributed",
     "mvplda.extractors",
     "mvplda.report",
-    "mvplda.speech.features",
+    "mvplda.speech.frames",
     "mvplda.speech.networks",
     "mvplda.speech.corpora",
     "mvplda.speech.experiment",

@@ -207,8 +207,8 @@ def _no_questions(tensors: Any, about: Any) -> None:
     ("change", "words"),
     [
         (_narrow, r"step 'whiten' gives vectors of width 4, but step 'length' takes 6"),
-        (_wrong_input, "width 8, its matrix_ 5"),
-        (_short_mean, "gives vectors of width 6, but the model takes 4"),
+        (_wrong_input, "matrix_ of a Whitening is D K, D = 8; the file has an array of shape"),
+        (_short_mean, "the loading of 'speaker' has shape"),
         (_one_more_question, r"takes 1 score\(s\) a trial, the questions give 2"),
         (_unknown, "a part 'Rocket'"),
         (_missing, "LinearCalibrator has no slopes_"),

@@ -12,6 +12,8 @@ from mvplda.metrics import evaluate
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
+from matplotlib.colors import to_rgb
+
 from mvplda import report as figures
 from mvplda.report import Report, write_report
 
@@ -97,13 +99,42 @@ def test_a_page_says_its_finding_first_and_what_the_kinds_mean(tmp_path):
     write_report(report, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     eer = {kind: f"{100 * result[kind]['eer']:.2f} %" for kind in ("IC", "Total")}
-    hardest = f"the hardest are IC, other speaker, same phrase: {eer['IC']}."
-    said = f"Equal error rate {eer['Total']} over 360 non-targets; {hardest}"
-    assert page.index(said) < page.index("<table>")
+    said = f"{eer['Total']} errors where as many right speakers are rejected"
+    assert page.index(said) < page.index("What to do next") < page.index("<table>")
+    assert "over 40 targets and 360 impostors. Hardest" in page
+    assert f"kind IC (other speaker, same phrase): {eer['IC']}." in page
+    assert "There are no intervals: give the speakers" in page
+    threshold = f"<td>{result['Total']['threshold_at_far/0.01']:.3f}</td>"
+    assert page.index("<td>1 %</td>" + threshold) < page.index("Errors and costs by kind")
+    assert "<td>0.01 %</td><td>too few trials to say</td>" in page
     assert "<dt>TW</dt><dd>same speaker, other phrase</dd>" in page
     assert '<div class="scroll" tabindex="0"' in page
     before = page[: page.index("<details>")]
     assert "<pre>" not in before
+
+
+@pytest.mark.parametrize(("shift", "calibrated"), [(0.0, True), (5.0, False)])
+def test_a_page_says_whether_scores_are_calibrated(shift, calibrated):
+    rng = np.random.default_rng(0)
+    same = np.repeat([True, False], [3000, 9000])
+    llr = rng.normal(np.where(same, 8.0, -8.0), 4.0) + shift
+    scores = {"target": llr[same], "nontarget": llr[~same]}
+    advice = " ".join(Report("a page", evaluate(llr, same, "sre21"), scores).advice())
+    assert ("calibrated well enough" in advice) == calibrated
+    assert ("Run mvplda calibrate" in advice) == (not calibrated)
+
+
+def test_bars_have_their_intervals_and_systems_their_colours():
+    _, axes = figures.figure(4, 4)
+    table = {"a": {"IW": 0.01}, "b": {"IW": 0.02}}
+    figures.bars_of_systems(axes, table, ("IW",), {"b": {"IW": (0.0, 0.05)}})
+    (line,) = axes.get_lines()
+    assert line.get_ydata()[1] == pytest.approx(5.0)
+    assert line.get_ydata()[0] > 0
+    colours = figures.system_colours(table)
+    assert [bar.get_facecolor()[:3] for bar in axes.patches] == [
+        pytest.approx(to_rgb(colours[name])) for name in "ab"
+    ]
 
 
 @pytest.mark.parametrize("name", ["det_curves", "score_histograms", "bayes_error_plot"])

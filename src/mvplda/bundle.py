@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
@@ -33,7 +34,15 @@ from .models.durations import DurationNoise
 from .models.multiview import MultiviewPLDA
 from .models.scorer import BaseScorer, Identification, Scorer
 from .normalisation import ScoreNormaliser
-from .persistence import Persistent, State, Tensors, compare_extractors, get_part, put_part
+from .persistence import (
+    Persistent,
+    State,
+    Tensors,
+    check_answers,
+    compare_extractors,
+    get_part,
+    put_part,
+)
 from .preprocessing import Step
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import (
@@ -251,6 +260,16 @@ class Bundle(Persistent, BaseEstimator):
         """Profiles of sums of `evidence`, as the scorer's."""
         made: Profiles = self._scorer().profiles(y, weights, owner, ids, labels)
         return made
+
+    def deployed(self, profiles: Profiles) -> Bundle:
+        """The bundle for the domain of what is enrolled: the profiles stay valid, and tell its scorer where it is."""
+        scorer = self.fitted_scorer
+        there = scorer.deployed(profiles)
+        if there is scorer:
+            return self
+        bundle = copy(self)
+        bundle.scorer = there
+        return bundle
 
     def log_likelihoods(
         self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
@@ -543,6 +562,16 @@ class Bundle(Persistent, BaseEstimator):
             raise DataError(
                 f"the calibrator takes {scores} score(s) a trial, the questions give {len(self._questions())}"
             )
+
+    def check_state(self) -> None:
+        width = self.fitted_scorer.width_in
+        if self.preprocessing is not None:
+            width = int(self.preprocessing[0].n_features_in_)
+        check_answers(self, self._probe, width)
+
+    def _probe(self, X: Array) -> Any:
+        profiles = self.enrol(X)
+        return self.llr(profiles, profiles)
 
     def describe(self) -> dict[str, Any]:
         """What is in the bundle, in plain values: what stands around the scorer, and the scorer."""

@@ -33,7 +33,7 @@ from .exceptions import (
 )
 from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import as_array, encode_labels
-from .persistence import Persistent
+from .persistence import Persistent, check_answers
 from .scoring.question import Hypothesis, Question
 
 __all__ = [
@@ -60,6 +60,13 @@ class Calibrator(Persistent, BaseEstimator):
 
     def transform(self, scores: Any) -> Array:
         raise NotImplementedError
+
+    def check_state(self) -> None:
+        super().check_state()
+        check_answers(self, self._probe, self.n_scores_)
+
+    def _probe(self, scores: Array) -> Array:
+        return self.transform(scores)
 
     def fit_transform(
         self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None, **named: Any
@@ -102,7 +109,12 @@ class LinearCalibrator(Calibrator):
     array([20.])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("slopes_", "intercept_", "n_scores_", "n_speakers_")
+    FITTED: ClassVar[Mapping[str, str]] = {
+        "slopes_": "M",
+        "intercept_": "number",
+        "n_scores_": "= M",
+        "n_speakers_": "count or None",
+    }
 
     def __init__(self, prior: float = 0.5, ridge: float = 1e-4) -> None:
         self.prior = prior
@@ -201,7 +213,7 @@ class KindCalibrator(LinearCalibrator):
     ['IC', 'IW']
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*LinearCalibrator.FITTED, "kinds_")
+    FITTED: ClassVar[Mapping[str, str]] = {**LinearCalibrator.FITTED, "kinds_": "texts"}
 
     def __init__(
         self,
@@ -286,13 +298,14 @@ class QualityCalibrator(LinearCalibrator):
     side_mean_, side_low_, side_high_ : (q,) after the logarithm
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (
-        *LinearCalibrator.FITTED,
-        "side_names_",
-        "side_mean_",
-        "side_low_",
-        "side_high_",
-    )
+    FITTED: ClassVar[Mapping[str, str]] = {
+        **LinearCalibrator.FITTED,
+        "n_scores_": "count",
+        "side_names_": "texts",
+        "side_mean_": "Q",
+        "side_low_": "Q",
+        "side_high_": "Q",
+    }
 
     def __init__(
         self, prior: float = 0.5, log: bool = True, interactions: bool = True, ridge: float = 1e-4
@@ -314,6 +327,9 @@ class QualityCalibrator(LinearCalibrator):
         scores = as_scores(scores)
         targets = as_targets(kinds_or_targets, len(scores))
         return self._fit(scores, targets, self._mass(targets), speakers, side)
+
+    def _probe(self, scores: Array) -> Array:
+        return self.transform(scores, np.ones((len(scores), len(self.side_names_))))
 
     def transform(self, scores: Any, side: Any = None) -> Array:
         """(n,) calibrated natural-log LLRs."""
@@ -369,7 +385,12 @@ class PAVCalibrator(Calibrator):
     array([0., 0., 0.])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("knots_", "llrs_", "n_scores_", "n_speakers_")
+    FITTED: ClassVar[Mapping[str, str]] = {
+        "knots_": "K rising",
+        "llrs_": "K rising",
+        "n_scores_": "count",
+        "n_speakers_": "count or None",
+    }
 
     def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
         """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`.
@@ -700,7 +721,12 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
     """
 
     KIND: ClassVar[str] = "calibrator"
-    FITTED: ClassVar[tuple[str, ...]] = ("factors_", "constants_", "doubt_", "n_speakers_")
+    FITTED: ClassVar[Mapping[str, str]] = {
+        "factors_": "numbers",
+        "constants_": "numbers",
+        "doubt_": "share",
+        "n_speakers_": "count",
+    }
 
     factors_: dict[str, float]
     constants_: dict[str, float]

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._typing import Array, IntArray
 from .backend import is_torch, to_host
-from .exceptions import DataError, LabelError, ParameterError
+from .exceptions import DataError, FileFormatError, LabelError, ParameterError
 from .models.scorer import Identification, check_top
 from .persistence import Persistent, State, Tensors, get_part, put_part
 from .scoring.blocks import best_in_bands
@@ -150,6 +150,19 @@ class ScoreNormaliser(Persistent, BaseEstimator):
         normaliser.groups_ = None if values["groups"] is None else np.asarray(values["groups"])
         normaliser._codes = arrays["codes"]
         return normaliser
+
+    def check_state(self) -> None:
+        groups = 1 if self.groups_ is None else len(np.unique(self.groups_.astype(np.str_)))
+        if self.groups_ is not None and self.groups_.dtype.kind not in "USiufb":
+            raise FileFormatError("the labels of the cohort are neither text nor numbers")
+        codes = self._codes
+        fits = codes.shape == (len(self.cohort_),) and codes.dtype.kind in "iu"
+        if not fits or not np.array_equal(np.unique(codes), np.arange(groups)):
+            raise FileFormatError("the labels of the cohort do not fit it")
+        if np.bincount(codes).min() < 2:
+            raise FileFormatError("the cohort is too small")
+        if self.kind not in ("z", "t", "s", "as") or not isinstance(self.top, int) or self.top < 2:
+            raise FileFormatError(f"no normaliser has kind {self.kind!r} and top {self.top!r}")
 
     def llr(
         self,

@@ -1,12 +1,17 @@
 """Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle.
 
 Below stand `pack` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
-files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, says its state as
-arrays and plain values, and is found again by `load`.
+files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, gives its state as
+arrays and plain values, and is restored by `load`.
+
+A fingerprint shows that a file is whole, not that it was made by this package. So every object that is read is checked
+before anybody gets it (`restore`): numbers are finite, attributes have the shapes and ranges that its class states in
+`FITTED`, and `check_state` finds that the parts fit each other and give an answer. What fails is a `FileFormatError`.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -27,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from ._plugins import load_entry_points
 from ._typing import PathLike
 from .exceptions import DataError, FileFormatError, ParameterError, UnknownExtractorWarning
 
@@ -42,6 +48,7 @@ TYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
     "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
+GZIP = b"\x1f\x8b"
 STANDARD = "-"
 """Stands for standard input or output."""
 EXTRACTOR_SUFFIX = ".extractor"
@@ -111,7 +118,7 @@ def unpack(path: PathLike, format: str, what: str) -> State:
             f"{path} has format version {version!r}, this mvplda reads up to {VERSION}: upgrade it"
         )
     try:
-        about = json.loads(metadata[what])
+        about = json.loads(metadata[what], parse_constant=_refuse_constant)
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
     except (KeyError, ValueError) as error:
         raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
@@ -122,6 +129,11 @@ def unpack(path: PathLike, format: str, what: str) -> State:
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
+
+
+def _refuse_constant(name: str) -> Any:
+    """JSON has no NaN and no infinity, and no file of this package has them among its values."""
+    raise ValueError(f"a value is {name}")
 
 
 def _class_in(metadata: dict[str, str]) -> str:
@@ -151,7 +163,52 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         with safe_open(path, framework="numpy") as file:
             return tensors(file), dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
+        other = kind_of_file(path)
+        if other in (None, SAFETENSORS):
+            raise FileFormatError(
+                f"{path} is truncated or not a safetensors file: {error}"
+            ) from error
+        raise FileFormatError(
+            f"{path} is {other}, not a safetensors file of mvplda, such as a model"
+        ) from error
+
+
+BEGINNINGS = {
+    b"\x1f\x8b": "a file compressed with gzip",
+    b"\x93NUMPY": "a NumPy array",
+    b"PK\x03\x04": "a NumPy or zip archive",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\x89HDF": "an HDF5 file",
+    b"RIFF": "a sound file",
+    b"fLaC": "a sound file",
+    b"OggS": "a sound file",
+    b"\0B<Plda>": "a PLDA model of Kaldi",
+    b"<Plda>": "a PLDA model of Kaldi",
+}
+
+
+SAFETENSORS = "a .safetensors file"
+
+
+def kind_of_file(path: PathLike) -> str | None:
+    """What a file is by its first bytes, for errors about swapped files; None: nothing that is known here."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(512)
+    except OSError:
+        return None
+    for beginning, kind in BEGINNINGS.items():
+        if head.startswith(beginning):
+            return kind
+    if head[8:9] == b"{" and head[5:8] == b"\0\0\0":
+        return SAFETENSORS
+    if not head:
+        return "an empty file"
+    text = head.decode("utf-8", errors="replace")[:-4]  # the last character may be cut
+    if all(c.isprintable() or c in "\t\r\n" for c in text) and "\ufffd" not in text:
+        return "a text file"
+    return None
 
 
 def fingerprint(tensors: Tensors, about: dict[str, Any]) -> str:
@@ -192,7 +249,8 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     """Temporary files to write, which take the places of the targets when the block ends well.
 
     After an error the temporary files are gone and the targets are as they were. A link stays a link: what it points
-    to is written. Devices, pipes and standard output (``-``), which cannot be replaced, get a copy.
+    to is written. Devices, pipes and standard output (``-``), which cannot be replaced, get a copy. What is called
+    ``.gz`` is compressed.
     """
     check_writable(*targets)
     paths = [
@@ -214,7 +272,9 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             if path.is_file():
                 os.chmod(part, stat.S_IMODE(path.stat().st_mode))
         yield temporary
-        for part in temporary:
+        for part, path in zip(temporary, paths, strict=True):
+            if path.suffix.lower() == ".gz":
+                _compress(part)
             with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
         for part, path, copied in zip(temporary, paths, straight, strict=True):
@@ -236,6 +296,26 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     finally:
         for part in temporary:
             part.unlink(missing_ok=True)
+
+
+def _compress(part: Path) -> None:
+    """Compress a file in its place, unless it is compressed already, as a download may be."""
+    with part.open("rb") as file:
+        if file.read(2) == GZIP:
+            return
+    packed = part.with_name(f"{part.name}.gz")
+    try:
+        # no name and no time: the same contents give the same bytes
+        with (
+            part.open("rb") as source,
+            packed.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as sink,
+        ):
+            shutil.copyfileobj(source, sink)
+        shutil.copymode(part, packed)
+        os.replace(packed, part)
+    finally:
+        packed.unlink(missing_ok=True)
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
@@ -272,7 +352,14 @@ class Persistent:
     KIND: ClassVar[str] = "object"
     """What this is, in one word, for people."""
 
-    FITTED: ClassVar[tuple[str, ...]] = ()
+    FITTED: ClassVar[Mapping[str, str]] = {}
+    """Attributes that a fit leaves, and what a file must hold for each.
+
+    ``"D"``, ``"D K"``: an array; a letter is the same size wherever it stands. ``"M > 0"``: of positive numbers;
+    ``"K rising"``: no number less than the one before. ``"= D"``: a whole number, which is the size D. ``"count"``: a
+    whole number of at least 0. ``"share"``: a number between 0 and 1. ``"numbers"``: numbers by name. ``"number"``,
+    ``"flag"``, ``"texts"``: as they are called. ``"count or None"``: also None.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -309,17 +396,18 @@ class Persistent:
         """The object whose state this is."""
         part = cls(**values["settings"])
         for attribute in cls.FITTED:
-            if attribute in arrays or attribute in values["values"]:
-                setattr(
-                    part,
-                    attribute,
-                    arrays[attribute] if attribute in arrays else values["values"][attribute],
-                )
-            elif not hasattr(
-                cls, attribute
-            ):  # else the class says what it means that a file has none
+            if attribute in arrays:
+                setattr(part, attribute, arrays[attribute])
+            elif attribute in values["values"]:
+                setattr(part, attribute, values["values"][attribute])
+            elif not hasattr(cls, attribute):
+                # a class attribute stands for what older files leave out
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
         return part
+
+    def check_state(self) -> None:
+        """Raise a `FileFormatError` where what a file holds makes no such object, or one without finite answers."""
+        check_attributes(self, self.FITTED)
 
     def save(self, path: PathLike) -> None:
         """Write this to a ``.safetensors`` file, all or nothing."""
@@ -360,10 +448,15 @@ def load(path: PathLike) -> Any:
         return _public(other).load(path)
     arrays, about = unpack(path, FORMAT, WHAT)
     try:
-        return restore(arrays, about, Persistent)
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # about numbers that are refused here
+            return restore(arrays, about, Persistent)
+    except MemoryError:
+        raise
+    except Exception as error:  # foreign values lead to any error there is
+        reason = str(error) or type(error).__name__
         raise FileFormatError(
-            f"{path} lacks parts of what it should hold, or they do not fit: {error}"
+            f"{path} lacks parts of what it should hold, or they do not fit: {reason}"
         ) from error
 
 
@@ -387,13 +480,81 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     name = about["class"]
     if name not in REGISTRY:
         _public("Bundle")  # which imports whatever stands around a scorer, and the scorers
+    if name not in REGISTRY:
+        load_entry_points("scorers")
     cls = REGISTRY.get(name)
     if cls is None:
         raise FileFormatError(f"it names a part {name!r}, which this mvplda does not know")
-    part = cls.from_state(arrays, about)
-    if not isinstance(part, kind):
+    if not issubclass(cls, kind):
         raise FileFormatError(f"it has a {name} in the place of a {kind.__name__}")
+    for key, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise FileFormatError(f"the array {key} of its {name} holds NaN or infinity")
+    part = cls.from_state(arrays, about)
+    part.check_state()
     return part
+
+
+def check_attributes(part: Any, stated: Mapping[str, str]) -> dict[str, int]:
+    """Whether attributes are what `Persistent.FITTED` states of them; gives the sizes by letter."""
+    sizes: dict[str, int] = {}
+    for name, what in stated.items():
+        value = getattr(part, name)
+        if value is None and what.endswith(" or None"):
+            continue
+        if not _is(value, what.removesuffix(" or None"), sizes):
+            shown = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else value
+            known = "".join(f", {letter} = {size}" for letter, size in sizes.items())
+            raise FileFormatError(
+                f"{name} of a {type(part).__name__} is {what}{known}; the file has {shown!s:.80}"
+            )
+    return sizes
+
+
+def check_answers(part: Any, answer: Callable[[NDArray[np.float64]], Any], width: int) -> None:
+    """Whether an object from a file gives finite numbers for two ordinary vectors of this width."""
+    vectors = np.linspace(0.31, 1.73, 2 * width).reshape(2, width)
+    if not np.isfinite(np.asarray(answer(vectors))).all():
+        raise FileFormatError(f"the {type(part).__name__} gives NaN or infinity for ordinary input")
+
+
+def _is(value: Any, what: str, sizes: dict[str, int]) -> bool:
+    """Whether a value is what `Persistent.FITTED` states; sizes that are met first are noted."""
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if what == "count":
+        return whole
+    if what == "flag":
+        return isinstance(value, bool)
+    if what == "number":
+        return _is_number(value)
+    if what == "share":
+        return _is_number(value) and 0 < value < 1
+    if what == "numbers":
+        return isinstance(value, dict) and all(map(_is_number, value.values()))
+    if what == "texts":
+        return isinstance(value, list) and all(isinstance(text, str) for text in value)
+    if what.startswith("= "):
+        return whole and value == sizes.setdefault(what[2:], value)
+    return isinstance(value, np.ndarray) and _is_array(value, what, sizes)
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return plain and abs(value) < 2**53
+
+
+def _is_array(array: NDArray[Any], what: str, sizes: dict[str, int]) -> bool:
+    letters, positive, _ = what.partition(" > 0")
+    letters, rising, _ = letters.partition(" rising")
+    axes = letters.split()
+    if array.ndim != len(axes) or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        return False
+    for letter, size in zip(axes, array.shape, strict=True):
+        if size == 0 or size != sizes.setdefault(letter, size):
+            return False
+    if positive and not (array > 0).all():
+        return False
+    return not rising or bool((np.diff(array) >= 0).all())
 
 
 def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> dict[str, Any]:
@@ -447,7 +608,7 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
         return
     if of_one is not None and of_other is not None:
         raise DataError(
-            f"{other} was made by extractor {of_other!r}, {one} by {of_one!r}: they do not fit. "
+            f"the extractor of {other} is {of_other!r}, that of {one} {of_one!r}: they do not fit. "
             "Make the vectors of both with the same one"
         )
     known, unknown = (one, other) if of_other is None else (other, one)

@@ -10,6 +10,7 @@ it is what a Gaussian model cannot undo. `standard_chain` puts them in that orde
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -29,7 +30,7 @@ from ._typing import Array, FloatArray
 from .backend import checked_vectors, diagonal_of
 from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
 from .labels import encode_labels, label_columns
-from .persistence import Persistent
+from .persistence import Persistent, check_answers
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
 __all__ = [
@@ -48,7 +49,7 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
     """Vectors in, vectors out, float32 staying float32."""
 
     KIND: ClassVar[str] = "preprocessing step"
-    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_",)
+    FITTED: ClassVar[Mapping[str, str]] = {"n_features_in_": "= D"}
 
     def _new(self, X: ArrayLike, least: int = 1) -> FloatArray:
         return checked_vectors(self, X, reset=True, least=least)
@@ -61,6 +62,10 @@ class Step(Persistent, TransformerMixin, BaseEstimator):
     def width_out(self) -> int:
         """Width of the vectors that come out."""
         return int(self.n_features_in_)
+
+    def check_state(self) -> None:
+        super().check_state()
+        check_answers(self, self.transform, self.n_features_in_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -76,7 +81,7 @@ class Centring(OneToOneFeatureMixin, Step):
     mean_ : (D,)
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "mean_")
+    FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "mean_": "D"}
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
@@ -90,7 +95,7 @@ class Centring(OneToOneFeatureMixin, Step):
 class _Affine(ClassNamePrefixFeaturesOutMixin, Step):
     """(x - mean_) @ matrix_."""
 
-    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "mean_", "matrix_")
+    FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "mean_": "D", "matrix_": "D K"}
 
     mean_: Array
     matrix_: Array
@@ -140,7 +145,7 @@ class Whitening(_Affine):
            [0., 0., 1.]])
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
+    FITTED: ClassVar[Mapping[str, str]] = {**_Affine.FITTED, "variances_": "M > 0"}
 
     def __init__(
         self, kind: Literal["pca", "zca"] = "pca", dim: int | None = None, floor: float = 1e-6
@@ -181,7 +186,7 @@ class Reduction(_Affine):
     variances_ : (axes kept,) descending
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = (*_Affine.FITTED, "variances_")
+    FITTED: ClassVar[Mapping[str, str]] = {**_Affine.FITTED, "variances_": "M > 0"}
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
@@ -293,7 +298,7 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
     rectified_ : bool, whether no training vector has a negative number
     """
 
-    FITTED: ClassVar[tuple[str, ...]] = ("n_features_in_", "rectified_")
+    FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "rectified_": "flag"}
 
     def fit(self, X: Any, y: Any = None) -> Self:
         self.rectified_ = bool(self._new(X).min() >= 0)

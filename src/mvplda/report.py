@@ -82,17 +82,38 @@ def scatter_of_kinds(
         handle.set_alpha(1)
 
 
+def system_colours(systems: Iterable[str]) -> dict[str, str]:
+    """A colour for every system, to be used in all plots of a page."""
+    return {name: SYSTEM_COLOURS[i % len(SYSTEM_COLOURS)] for i, name in enumerate(systems)}
+
+
+Ends = Mapping[str, Mapping[str, tuple[float, float]]]
+"""Lower and upper end of an interval, by system and kind of trial."""
+
+
 def bars_of_systems(
-    axes: Axes, table: Mapping[str, Mapping[str, float]], columns: tuple[str, ...]
+    axes: Axes,
+    table: Mapping[str, Mapping[str, float]],
+    columns: tuple[str, ...],
+    ends: Ends | None = None,
 ) -> None:
-    """EER of every system, one group of bars a kind of trial, on a log axis; no error at all is a written 0."""
+    """EER of every system by kind of trial, on a log axis, with intervals where there are some.
+
+    No error at all is a written 0.
+    """
     width = 0.8 / len(table)
     axes.set_yscale("log")
+    colours = system_colours(table)
     for i, (system, row) in enumerate(table.items()):
         errors = 100 * np.array([row[c] for c in columns])
         places = np.arange(len(columns)) + (i - (len(table) - 1) / 2) * width
-        colour = SYSTEM_COLOURS[i % len(SYSTEM_COLOURS)]
-        axes.bar(places, np.where(errors > 0, errors, np.nan), width, label=system, color=colour)
+        heights = np.where(errors > 0, errors, np.nan)
+        axes.bar(places, heights, width, label=system, color=colours[system])
+        for place, column in zip(places, columns, strict=True):
+            around = (ends or {}).get(system, {}).get(column)
+            if around is not None and row[column] > 0:
+                low = max(100 * around[0], 1e-6)  # a log axis has no zero
+                axes.plot([place, place], [low, 100 * around[1]], color=INK, linewidth=0.8)
         for place in places[errors == 0]:
             across = axes.get_xaxis_transform()
             axes.text(
@@ -342,6 +363,9 @@ ul.notes { font-size: .85rem; opacity: .85; padding-left: 1.2rem; }
 """
 
 
+FEW_SPEAKERS = 50
+"""With fewer the page advises to measure with more."""
+
 INTERVAL = '<small class="interval">{} to {}</small>'
 """How a cell shows its interval."""
 
@@ -409,11 +433,13 @@ class Report:
     def finding(self) -> str:
         """The result in a sentence or two."""
         rows = self.result.rows
-        text = f"Equal error rate {100 * rows['Total']['eer']:.2f} %"
+        total = rows["Total"]
+        text = f"{100 * total['eer']:.2f} % errors"
         if self.intervals is not None and (ends := self.intervals.of("Total", "eer")) is not None:
             level = f"{100 * self.intervals.level:g} % interval over speakers"
             text += f" ({level}: {100 * ends.low:.2f} to {100 * ends.high:.2f})"
-        text += f" over {rows['Total'].n_nontargets:,} non-targets"
+        text += " where as many right speakers are rejected as impostors are accepted (equal error rate), "
+        text += f"over {total.n_targets:,} targets and {total.n_nontargets:,} impostors"
         others = {
             kind: row["eer"]
             for kind, row in rows.items()
@@ -422,9 +448,56 @@ class Report:
         if len(others) > 1:
             hardest = max(others, key=lambda kind: others[kind])
             views = tuple(self.view_scores) or ("speaker", "phrase")
-            words = f", {kind_words(hardest, views)}" if hardest in KIND_COLOURS else ""
-            text += f"; the hardest are {hardest}{words}: {100 * others[hardest]:.2f} %"
+            words = f" ({kind_words(hardest, views)})" if hardest in KIND_COLOURS else ""
+            text += f". Hardest are the impostors of the kind {hardest}{words}: {100 * others[hardest]:.2f} %"
         return text + "."
+
+    def thresholds(self) -> list[list[str]]:
+        """What a threshold costs: a head, and a row for every false-alarm rate that was asked for."""
+        total = self.result["Total"]
+        head = ["accept at most, of impostors", "threshold", "then rejected, of right speakers"]
+        rows = [head]
+        for metric in self.result.metrics:
+            family, _, rate = metric.name.partition("/")
+            if family != "frr_at_far":
+                continue
+            threshold = total[f"threshold_at_far/{rate}"]
+            wanted = f"{100 * float(rate):g} %"
+            if np.isnan(total[metric.name]):
+                rows.append([wanted, "too few trials to say", ""])
+                continue
+            rejected = self.result.cell(metric, "Total", self.intervals, INTERVAL)
+            rows.append([wanted, f"{threshold:.3f}", f"{rejected} %"])
+        return rows
+
+    def advice(self) -> list[str]:
+        """What to do next."""
+        total = self.result["Total"]
+        sentences = []
+        cost = self.result.costs[0]
+        actual = total[f"act_dcf/{cost.name}"]
+        least = total[f"min_dcf/{cost.name}"]
+        if actual > 1.5 * least + 0.02:
+            sentences.append(
+                f"The scores are not calibrated: deciding by them costs {actual:.3f}, and {least:.3f} after the best "
+                f"recalibration (DCF {cost}). Run mvplda calibrate on scores of other speakers."
+            )
+        else:
+            sentences.append(
+                "The scores are calibrated well enough to be read as likelihood ratios."
+            )
+        if self.intervals is None:
+            sentences.append(
+                "There are no intervals: give the speakers of both sides to see how far the errors would change with "
+                "other speakers."
+            )
+        elif self.intervals.n_speakers < FEW_SPEAKERS:
+            sentences.append(
+                f"{self.intervals.n_speakers} speakers are few: measure with at least {FEW_SPEAKERS} before you trust "
+                "small differences."
+            )
+        sentences.append("Choose a threshold from the table below by what an error costs you.")
+        return sentences
 
     def _scatter(self, axes: Axes) -> None:
         (first, a), (second, b) = (
@@ -539,6 +612,11 @@ def _body(report: Report, cells: str, tables: Mapping[str, str]) -> str:
         parts.append(f"<h2>{html.escape(title)} by kind of trial</h2>{shown}")
     copies = "".join(fold_away(f"The tables as {form}", text) for form, text in tables.items())
     said = finding(report.finding(), [result.target, *result.rows])
+    advice = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in report.advice())
+    said += f"<h2>What to do next</h2><ul>{advice}</ul>"
+    head, *costs = report.thresholds()
+    if costs:
+        said += f"<h2>Thresholds and what they cost</h2>{html_table(head, costs)}"
     return f"{said}{''.join(parts)}{notes_list(result.definitions(intervals))}{copies}<h2>Pictures</h2>{cells}"
 
 

@@ -14,7 +14,6 @@ from safetensors.numpy import save_file
 
 from mvplda import MultiviewPLDA, load, make_two_views
 from mvplda.cli import main
-from mvplda.speech.experiment.ablations import study_drawn
 
 
 def mvplda(*arguments):
@@ -31,23 +30,6 @@ def test_help_imports_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert "demo" in mvplda("--help").stdout
-
-
-@pytest.mark.slow
-def test_drawn_vectors_make_a_table_in_which_exact_wins(tmp_path):
-    lines: list[str] = []
-    results = study_drawn(tmp_path, resamples=0, random_state=1, say=lines.append)
-    total = {system.name: system.evaluation["Total"]["eer"] for system in results.systems}
-    assert total["jplda-exact-raw"] < 0.75 * total["plda-cell-raw"]
-    assert total["jplda-exact-raw"] < 0.3 * total["jplda-printed-raw"]
-    assert total["jplda-exact-raw"] < 1.3 * total["truth"]
-    assert any(line.startswith("jPLDA exact, raw") for line in lines)
-    assert "true parameters" in (tmp_path / "table.txt").read_text()
-    assert (tmp_path / "drawn.png").stat().st_size > 10_000
-    assert (tmp_path / "latent.png").stat().st_size > 10_000
-    about = json.loads(mvplda("info", "--json", tmp_path / "model.safetensors").stdout)
-    assert about["views"] == {"speaker": 20, "phrase": 19}
-    assert "speaker: 20" in mvplda("info", tmp_path / "model.safetensors").stdout
 
 
 def test_errors_are_one_line(tmp_path):
@@ -112,7 +94,7 @@ def test_train_takes_every_algorithm_and_says_which_was_used(drawn, tmp_path, as
     code, said = run_here("train", root / "x.npz", *labelled(root), *views, *choice, "-o", path)
     assert code == 0, said
     assert f"solved by: {used}" in said
-    assert ("below the log-likelihood" in said) == (used == "variational")
+    assert ("log-likelihoods are lower bounds" in said) == (used == "variational")
     about = info(path)
     assert about["algorithm_used"] == used
     expected = MultiviewPLDA(
@@ -151,46 +133,6 @@ def test_info_of_statistics(drawn, tmp_path):
     assert about["sources"]["shards"] == 1
     path.write_bytes(path.read_bytes()[:-1])
     assert run_here("info", path)[0] == 1
-
-
-def test_info_of_features_and_extractors(tmp_path):
-    from mvplda.speech.features import FeatureSet, FeatureSettings
-
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(5, 20, size=24)
-    parts = [rng.normal(size=(length, 40)).astype(np.float32) for length in lengths]
-    settings = FeatureSettings.fbank(40)
-    features = FeatureSet.from_utterances([f"u{i}" for i in range(24)], parts, settings)
-    features.save(tmp_path / "frames.safetensors", "float16")
-    about = info(tmp_path / "frames.safetensors")
-    assert (about["kind"], about["utterances"], about["frames"]) == (
-        "features",
-        24,
-        int(lengths.sum()),
-    )
-    assert about["length"] == {
-        "least": lengths.min(),
-        "median": np.median(lengths),
-        "most": lengths.max(),
-    }
-    assert (about["type"], about["settings"]["mel_bins"]) == ("float16", 40)
-
-    pytest.importorskip("torch", reason="torch is not installed")
-    from mvplda.speech.networks import ModernNetwork, Training, train
-
-    small = ModernNetwork(channels=4, dilations=(1,), pooled=4, attention=2, embedding=3)
-    labels = {"person": np.arange(24) % 6, "pose": np.arange(24) // 6 % 2}
-    extractor = train(features, labels, small, Training(epochs=2, hold_out=0.34))
-    extractor.save(tmp_path / "net.safetensors")
-    about = info(tmp_path / "net.safetensors")
-    assert (about["kind"], about["network"], about["name"]) == (
-        "extractor",
-        "modern",
-        extractor.name,
-    )
-    assert about["classes"] == {"person": 4, "pose": 2}
-    assert about["held-out EER"] == min(record["held_out_eer"] for record in extractor.history)
-    assert about["features"]["mel_bins"] == 40
 
 
 def test_info_of_a_calibrator_and_of_what_is_nothing_of_ours(tmp_path):
@@ -250,7 +192,7 @@ def test_every_page_of_help_says_what_its_options_are():
         for name in getattr(command, "list_commands", lambda _: [])(None):
             yield from commands(command.get_command(None, name), (*path, name))
 
-    own = {"train", "info", "convert", "completion", "jvector"}
+    own = {"train", "score", "evaluate", "info", "convert", "completion", "network"}
     for path, command in commands(main, ()):
         assert command.help, path
         if path and path[0] in own:

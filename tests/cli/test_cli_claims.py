@@ -65,22 +65,6 @@ def test_claims_of_which_some_are_no_class_are_counted_in_one_line(root, tmp_pat
     )
 
 
-def test_single_views_are_scored_with_what_is_known(root, tmp_path):
-    """OUTPUT.VIEW answers the question about one view, with the claims, the facts and the formula of the command."""
-    asked = claims(root, tmp_path / "all", lambda name, phrase: phrase)
-    said_by(*scoring(root), *asked, "--per-view", "-o", tmp_path / "all-scores", code=0)
-    given = ["--given", "phrase=same"]
-    said_by(*scoring(root), *given, "--per-view", "-o", tmp_path / "given-scores", code=0)
-    for view, options, path in (
-        ("speaker", asked, "all-scores.speaker"),
-        ("phrase", asked, "all-scores.phrase"),
-        ("speaker", given, "given-scores.speaker"),
-        ("phrase", [], "given-scores.phrase"),
-    ):
-        expected = said_by(*scoring(root), *options, "--same", view, code=0).out
-        assert (tmp_path / path).read_text() == expected
-
-
 def test_a_committee_is_calibrated_for_the_views_that_it_was_to_know(root, tmp_path):
     data = np.load(root / "x.npz")
     labels = {view: list(read_map(root / name).values()) for view, name in FILES.items()}

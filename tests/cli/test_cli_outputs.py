@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -37,7 +41,6 @@ def judging(root):
 
 COMMANDS = {
     "train": lambda root, to: [*training(root), "-o", to],
-    "enrol": lambda root, to: ["enrol", root / "model.safetensors", root / "x.npz", "-o", to],
     "score": lambda root, to: [*scoring(root), "-o", to],
     "calibrate": lambda root, to: [
         "calibrate",
@@ -56,31 +59,11 @@ COMMANDS = {
         to,
     ],
     "evaluate --report": lambda root, to: [*judging(root), "--report", to],
-    "jvector train": lambda root, to: [
-        "jvector",
-        "train",
-        root,
-        "--pattern",
-        "{speaker}/*",
-        "-o",
-        to,
-    ],
-    "jvector extract": lambda root, to: [
-        "jvector",
-        "extract",
-        root / "net.safetensors",
-        root,
-        "-o",
-        f"{to}.npz",
-    ],
-    "jvector export": lambda root, to: ["jvector", "export", root / "net.safetensors", "-o", to],
 }
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_place_that_is_not_there_is_said_before_the_work(root, tmp_path, monkeypatch, command):
-    if command.startswith("jvector"):
-        pytest.importorskip("torch", reason="torch is not installed")
     for owner, work in (
         (MultiviewPLDA, "fit"),
         (MultiviewPLDA, "enrol"),
@@ -96,41 +79,18 @@ def test_a_place_that_is_not_there_is_said_before_the_work(root, tmp_path, monke
 
 def test_every_file_of_score_is_looked_at(root, tmp_path, monkeypatch):
     monkeypatch.setattr(MultiviewPLDA, "llr_trials", forbidden)
-    (tmp_path / "scores.phrase").mkdir()
-    assert "scores.phrase is a folder" in fails(
-        *scoring(root), "--per-view", "-o", tmp_path / "scores"
-    )
+    (tmp_path / "scores").mkdir()
+    assert "scores is a folder" in fails(*scoring(root), "-o", tmp_path / "scores")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert "mvplda[scale]" in fails(*scoring(root), "-o", tmp_path / "scores.parquet")
     assert "mvplda[scale]" in fails(*scoring(root), "--format", "parquet", "-o", tmp_path / "other")
-
-
-@pytest.mark.parametrize("name", ["x.txt", "x", "-"])
-def test_vectors_that_could_not_be_written_are_not_made(tmp_path, name):
-    pytest.importorskip("torch", reason="torch is not installed")
-    target = name if name == "-" else tmp_path / name
-    line = fails("jvector", "extract", tmp_path / "net.safetensors", tmp_path, "-o", target)
-    assert "vectors are kept in files ending in" in line
 
 
 @pytest.mark.parametrize(
     "command",
     [
         ["experiment", "folder", "{root}"],
-        ["study", "drawn"],
-        ["study", "languages"],
-        [
-            "study",
-            "nuisance",
-            "{root}/x.npz",
-            "-l",
-            "speaker={root}/utt2spk",
-            "--verify",
-            "speaker",
-            "--ignore",
-            "p",
-        ],
-        ["study", "faces", "{root}"],
+        ["reproduce", "folder", "{root}"],
         ["demo"],
     ],
 )
@@ -170,13 +130,6 @@ def test_what_a_report_needs_is_read_before_the_work(root, tmp_path, monkeypatch
     assert "not a safetensors file" in fails(
         *judging(root), "--report", tmp_path / "page.html", *wrong
     )
-    wrong = [
-        "--view-scores",
-        f"speaker={root / 'utt2spk'}",
-        "--view-scores",
-        f"phrase={root / 'scores'}",
-    ]
-    assert "utt2spk" in fails(*judging(root), "--report", tmp_path / "page.html", *wrong)
     assert os.listdir(tmp_path) == []
 
 
@@ -186,13 +139,8 @@ def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
     names = [f"m t{i}" for i in range(6)]
     write_map(tmp_path / "trials", names, kinds * 3)
     write_map(tmp_path / "scores", names, ["inf", "-inf", 2, 1, 3, -1])
-    views = [
-        part for view in ("a", "b") for part in ("--view-scores", f"{view}={tmp_path / 'scores'}")
-    ]
     page = ["--report", tmp_path / "page.html"]
-    done = said_by(
-        "evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, *views, code=0
-    )
+    done = said_by("evaluate", tmp_path / "scores", "--trials", tmp_path / "trials", *page, code=0)
     assert "warning" not in done.err
     assert {"det.svg", "histograms.svg", "calibration.svg"} <= set(
         os.listdir(tmp_path / "page-files")
@@ -200,9 +148,7 @@ def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
     assert "views.svg" not in os.listdir(tmp_path / "page-files")
 
 
-def test_an_experiment_and_a_study_without_matplotlib_have_their_tables(
-    root, tmp_path, no_pictures
-):
+def test_an_experiment_without_matplotlib_has_its_tables(root, tmp_path, no_pictures):
     labels = ["-l", f"speaker={root / 'utt2spk'}", "-l", f"phrase={root / 'utt2phrase'}"]
     small = ["-s", 'evaluation.systems=["cosine", "plda-speaker"]', "-s", "evaluation.resamples=10"]
     folder = tmp_path / "e"
@@ -220,13 +166,6 @@ def test_an_experiment_and_a_study_without_matplotlib_have_their_tables(
     done = said_by(*command, *small, code=0)
     assert done.err.count("pictures are left out") == 1
     assert {"table.txt", "results.json", "report.html"} <= set(os.listdir(folder))
-    views = ["--verify", "speaker", "--ignore", "phrase", "--keep", 2, "--folds", 2]
-    done = said_by(
-        "study", "nuisance", root / "x.npz", *labels, *views, "-o", tmp_path / "n", code=0
-    )
-    assert "multi-view" in done.out
-    assert done.err.count("pictures are left out") == 1
-    assert os.listdir(tmp_path / "n") == ["nuisance.txt"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is full")
@@ -282,3 +221,111 @@ def test_every_option_says_in_a_sentence_what_it_does():
         assert len(sentence.split()) >= 5, (command, option.opts, text)
         first = sentence.split(": ", 1)[1] if "=" in sentence.split(": ", 1)[0] else sentence
         assert first.split()[0] not in ("Of", "No", "At", "Default:"), (command, option.opts, text)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["score", "model.safetensors", "--test", "x.npz", "-o", "x.npz"],
+        ["score", "model.safetensors", "--test", "x.npz", "--trials", "trials", "-o", "trials"],
+        ["calibrate", "scores", "--trials", "trials", "-o", "scores"],
+        ["calibrate", "scores", "--trials", "trials", "--save", "trials"],
+        ["train", "x.npz", "-l", "speaker=utt2spk", "-v", "speaker=2", "-o", "utt2spk"],
+        ["convert", "x.npz", "x.npz"],
+        ["evaluate", "scores", "--trials", "trials", "--report", "scores"],
+    ],
+)
+def test_no_command_writes_over_what_it_reads(root, tmp_path, monkeypatch, command):
+    for name in ("x.npz", "model.safetensors", "trials", "scores", "utt2spk"):
+        (tmp_path / name).write_bytes((root / name).read_bytes())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.chdir(tmp_path)
+    assert "which is read" in fails(*command, code=2)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_calibration_goes_into_the_model_that_it_is_for(root, tmp_path):
+    model = tmp_path / "m.safetensors"
+    model.write_bytes((root / "model.safetensors").read_bytes())
+    said_by("calibrate", root / "scores", "--trials", root / "trials", "--into", model, code=0)
+
+
+HERE = {**os.environ, "PYTHONPATH": str(Path(metrics.__file__).parents[2])}
+"""Processes import the package that is tested, wherever they run."""
+
+
+def run_process(*arguments, **options):
+    command = [sys.executable, "-m", "mvplda", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=HERE, **options)
+
+
+def test_a_closed_pipe_ends_without_a_word(root):
+    process = run_process(*scoring(root))
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.wait(60)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+def test_an_ended_process_leaves_no_half_files(tmp_path):
+    code = (
+        "import time\nfrom mvplda.cli import end_on_sigterm\nfrom mvplda.persistence import atomic_write\n"
+        f"end_on_sigterm()\nwith atomic_write({str(tmp_path / 'x')!r}) as _:\n"
+        "    print('begun', flush=True)\n    time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=-1, text=True, env=HERE)
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert os.listdir(tmp_path) == []
+
+
+def test_scores_are_compressed_where_the_name_says_so(root, tmp_path):
+    said_by(*scoring(root), "-o", tmp_path / "s.gz", code=0)
+    assert gzip.decompress((tmp_path / "s.gz").read_bytes()) == (root / "scores").read_bytes()
+
+
+def test_kinds_from_phrases_groups_and_a_word_about_calibration(root, tmp_path):
+    lines = (root / "trials").read_text().splitlines()
+    (tmp_path / "by-speaker").write_text(
+        "".join(
+            f"{' '.join(line.split()[:2])} {'target' if line.split()[2][0] == 'T' else 'nontarget'}\n"
+            for line in lines
+        )
+    )
+    phrases = ["--enrol-phrases", root / "utt2phrase", "--test-phrases", root / "utt2phrase"]
+    common = ["evaluate", root / "scores", "--json", "--trials"]
+    named = json.loads(said_by(*common, tmp_path / "by-speaker", *phrases, code=0).out)
+    assert named == json.loads(said_by(*common, root / "trials", code=0).out)
+    groups = tmp_path / "utt2group"
+    groups.write_text("".join(f"u{i} {'even' if i % 2 == 0 else 'odd'}\n" for i in range(200)))
+    done = said_by("evaluate", root / "scores", "--trials", root / "trials", "--by", groups, code=0)
+    assert {"even", "odd"} <= {line.split()[0] for line in done.out.splitlines() if line}
+    (tmp_path / "wrong").write_text(
+        "".join(
+            f"{a} {b} {float(c) + 20}\n"
+            for a, b, c in (line.split() for line in (root / "scores").read_text().splitlines())
+        )
+    )
+    err = said_by("evaluate", tmp_path / "wrong", "--trials", root / "trials", code=0).err
+    assert "not calibrated" in err
+    assert "mvplda calibrate" in err
+
+
+def test_a_plugin_adds_a_scorer(root, tmp_path, monkeypatch):
+    (tmp_path / "angle_plugin.py").write_text(
+        "from mvplda import CosineScorer\n\nclass Angle(CosineScorer):\n    NAME = 'angle'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    said_by(
+        "--plugin", "angle_plugin", "train", root / "x.npz", "--model", "angle", "-o", "a", code=0
+    )
+    assert "Angle" in said_by("info", "a", code=0).out
+    assert "no_such_plugin" in fails("--plugin", "no_such_plugin", "info", "a")
+
+
+def test_no_bounds_are_no_range():
+    from mvplda.cli import Number
+
+    assert Number()._describe_range() == ""
+    assert Number(0, 1)._describe_range() == "0<=x<=1"

@@ -103,8 +103,8 @@ def test_cascade(root, data):
     chain = standard_chain(5)
     expected = Bundle(chain, CascadeScorer({"speaker": 3, "phrase": 2}, FIT)).fit(X, labels)
     assert scores_of(root, "cascade") == pytest.approx(listed(expected, X), rel=1e-5, abs=1e-5)
-    said_by(*scoring(root, "cascade"), "--per-view", "-o", root / "each", code=0)
-    assert read_scores(root / "each.phrase").score == pytest.approx(
+    said_by(*scoring(root, "cascade"), "--same", "phrase", "-o", root / "each", code=0)
+    assert read_scores(root / "each").score == pytest.approx(
         listed(expected, X, same="phrase"), rel=1e-5, abs=1e-5
     )
     assert "cannot be told of given" in fails(*scoring(root, "cascade"), "--given", "phrase=same")
@@ -119,9 +119,6 @@ def test_cosine_needs_neither_views_nor_labels(root, data, centre):
     train(root, "cosine", "--model", "cosine", *([] if centre else ["--set", "centre=false"]), "-q")
     expected = Bundle(None, CosineScorer(centre)).fit(X)
     assert scores_of(root, "cosine") == pytest.approx(listed(expected, X), abs=1e-6)
-    assert "a CosineScorer knows no views" in fails(
-        *scoring(root, "cosine"), "--per-view", "-o", root / "out", code=2
-    )
     assert "leave same out" in fails(*scoring(root, "cosine"), "--same", "speaker")
     page = ["evaluate", root / "out", "--trials", root / "trials", "--model", root / "cosine"]
     said_by(*page, "--report", root / "page.html", code=0)
@@ -255,12 +252,6 @@ def test_nothing_but_vectors_and_labels_gives_a_calibrated_committee(root, data,
     assert "columns together" in fails(
         "train", tmp_path / "x.npz", "--block", "voice=4", "-o", tmp_path / "no"
     )
-
-
-def test_the_printed_score_is_of_models_of_views_only(root):
-    train(root, "angle.safetensors", "--model", "cosine")
-    line = fails(*scoring(root, "angle.safetensors"), "--scoring", "paper", code=2)
-    assert line == "Error: --scoring paper: a CosineScorer has one score only"
 
 
 def test_a_committee_of_single_vectors_tells_why_it_is_not_calibrated(tmp_path):

@@ -131,7 +131,6 @@ def test_files_of_score(root, where, name, words):
         (["--same", "pose"], 1),
         (["--given", "phrase=maybe"], 1),
         (["--given", "phrase=same", "--given", "phrase=different"], 2),
-        (["--per-view"], 2),
         (["--format", "loud"], 2),
     ],
 )
@@ -145,7 +144,7 @@ def test_scores_and_keys(root, tmp_path, name):
         fails("evaluate", scores, "--trials", key)
         fails("calibrate", scores, "--trials", key, "-o", tmp_path / "o")
         fails(
-            "compare",
+            "evaluate",
             f"a={root / 'scores'}",
             f"b={scores}",
             "--trials",
@@ -168,19 +167,9 @@ def test_scores_and_keys(root, tmp_path, name):
     "command",
     [
         ["evaluate", "{root}/scores", "--trials", "{root}/trials", "--title", "no page"],
+        ["evaluate", "{root}/scores", "{root}/trials", "--trials", "{root}/trials"],
         [
             "evaluate",
-            "{root}/scores",
-            "--trials",
-            "{root}/trials",
-            "--report",
-            "p",
-            "--view-scores",
-            "a={root}/scores",
-        ],
-        ["compare", "a={root}/scores", "--trials", "{root}/trials"],
-        [
-            "compare",
             "a={root}/scores",
             "a={root}/trials",
             "--trials",
@@ -191,20 +180,9 @@ def test_scores_and_keys(root, tmp_path, name):
         ["calibrate", "{root}/scores", "--trials", "{root}/trials"],
         ["calibrate", "{root}/scores", "--load", "x", "--save", "y"],
         ["calibrate", "{root}/scores", "--trials", "{root}/trials", "--prior", "nan", "-o", "-"],
-        [
-            "experiment",
-            "vectors",
-            "{root}/x.npz",
-            "-l",
-            "speaker={root}/utt2spk",
-            "--extractor",
-            "x",
-        ],
-        ["experiment", "folder", "{root}", "-s", "corpus.name=rsr2015"],
         ["experiment", "folder", "{root}", "--vectors", "x", "--extractor", "y"],
         ["experiment", "nowhere", "{root}"],
-        ["study", "nuisance", "{root}/x.npz"],
-        ["jvector", "train", "{root}/utt2spk", "--pattern", "*", "-o", "-"],
+        ["network", "folder", "{root}", "-o", "net.safetensors"],
         ["nonsense"],
     ],
 )
@@ -236,7 +214,7 @@ def test_a_kind_of_one_speaker_leaves_the_table(tmp_path):
     assert "None for TW: " in table
     assert "0.00 [0.00, 31.23]" in table  # of IC, without an error: three in eight
     said = said_by(
-        "compare",
+        "evaluate",
         f"a={tmp_path / 'scores'}",
         f"b={tmp_path / 'scores'}",
         *common,

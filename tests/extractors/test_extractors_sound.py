@@ -14,8 +14,8 @@ from extractor_problems import RATE, network, soundfile, voice, write
 
 from mvplda.exceptions import AudioError, DataError
 from mvplda.extractors import load_extractor, read_sound
+from mvplda.extractors.reading import read_audio
 from mvplda.extractors.sound import segments
-from mvplda.speech.features.reading import read_audio
 
 av = pytest.importorskip(
     "av", reason="PyAV is not installed, which makes the recordings of these tests"
@@ -125,7 +125,7 @@ def test_without_a_decoder_the_error_says_what_to_install(monkeypatch):
     without_av(monkeypatch)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(
-        AudioError, match=r"WebM or Matroska.*mvplda\[webm\].*ffmpeg.*WAV, FLAC or Ogg"
+        AudioError, match=r"WebM or Matroska.*mvplda\[audio\].*ffmpeg.*WAV, FLAC or Ogg"
     ):
         read_sound(data)
 

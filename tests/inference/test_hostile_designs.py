@@ -27,9 +27,8 @@ def test_one_vector_a_class(noise: str) -> None:
     assert found == {UnidentifiableViewWarning}
     _, found = fit(X, {"a": np.arange(len(X)), "b": np.arange(len(X))}, noise=noise)
     assert found == {UnidentifiableViewWarning}
-    model, found = fit(X, {"a": [None] * len(X), "b": B}, noise=noise)
-    assert found == {UnidentifiableViewWarning}
-    assert model.diagnostics_.views["a"].singletons == len(X)
+    with pytest.raises(LabelError, match="'a' has no class"):
+        fit(X, {"a": [None] * len(X), "b": B}, noise=noise)
 
 
 @pytest.mark.parametrize("labels", [{"a": A * 0, "b": B}, {"a": A, "b": ["only"] * len(A)}])

@@ -25,6 +25,7 @@ from mvplda.inference import variational
 from mvplda.inference.design import Design
 from mvplda.inference.em import Posterior, fit_em, posterior
 from mvplda.inference.parameters import Parameters
+from mvplda.inference.priors import MaximumLikelihood
 from mvplda.inference.variational import FactorisedElimination, conjugate_gradients, excess_log
 from mvplda.labels import encode_labels
 
@@ -187,14 +188,13 @@ def test_em_never_lowers_the_bound(name: str, noise: str) -> None:
     p = problem(name, noise, dimension=6)
     _, design, origin = both(p, noise)
     start = about(perturbed(p.parameters, np.random.default_rng(2)), origin)
-    for weight, tau in ((0.0, 0.0), (5.0, 1.5)):
+    for weight in (0.0, 5.0):
         fit = fit_em(
             design,
             start,
-            noise_model(noise, 6, weight=weight),
+            MaximumLikelihood(noise_model(noise, 6, weight=weight)),
             max_iter=25,
             tol=0.0,
-            shrinkage=(tau,) * len(p.views),
         )
         assert np.diff(fit.objectives).min() >= -1e-9 * np.abs(fit.objectives).max()
         assert fit.objectives[-1] > fit.objectives[0] + 1.0
@@ -217,8 +217,8 @@ def test_class_sums_on_a_device_give_the_same() -> None:
         tuple(torch.as_tensor(b) for b in start.loadings),
         torch.as_tensor(start.noise),
     )
-    here = fit_em(design, start, noise_model("full", 4), max_iter=3, tol=0.0)
-    noise = noise_model("full", 4).on(moved.xp)
+    here = fit_em(design, start, MaximumLikelihood(noise_model("full", 4)), max_iter=3, tol=0.0)
+    noise = MaximumLikelihood(noise_model("full", 4).on(moved.xp))
     found = fit_em(replace(design, sums=moved), there, noise, max_iter=3, tol=0.0)
     close(found.log_likelihoods, here.log_likelihoods, 1e-9)
     close(np.asarray(found.parameters.noise), here.parameters.noise, 1e-7)
@@ -286,7 +286,7 @@ def test_fits_end_where_the_exact_ones_do(kind: str) -> None:
     exact, design, origin = both(p)
     start = about(perturbed(p.parameters, np.random.default_rng(2)), origin)
     fits = [
-        fit_em(d, start, noise_model("diagonal", 30), max_iter=60, tol=1e-6)
+        fit_em(d, start, MaximumLikelihood(noise_model("diagonal", 30)), max_iter=60, tol=1e-6)
         for d in (exact, design)
     ]
     at_the_end = posterior(exact, fits[1].parameters).log_likelihood

@@ -57,7 +57,7 @@ def test_unchanged_metadata_still_loads(path: Path) -> None:
 @pytest.mark.parametrize("kept", [0, 4, 8, 100, -1, -9])
 def test_a_truncated_file(path: Path, kept: int) -> None:
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(FileFormatError, match="truncated or not a safetensors file"):
+    with pytest.raises(FileFormatError, match="not a safetensors file"):
         load(path)
 
 

@@ -403,7 +403,7 @@ def test_a_note_that_is_no_text(tmp_path: Path) -> None:
 def test_extractors_are_compared(tmp_path: Path) -> None:
     compare_extractors("a", "net-1", "b", "net-1")
     compare_extractors("a", None, "b", None)
-    with pytest.raises(DataError, match="b was made by extractor 'net-2', a by 'net-1'"):
+    with pytest.raises(DataError, match="the extractor of b is 'net-2', that of a 'net-1'"):
         compare_extractors("a", "net-1", "b", "net-2")
     for sides in (("a", "net-1", "b", None), ("b", None, "a", "net-1")):
         with pytest.warns(

@@ -11,7 +11,7 @@ from evaluation_problems import phrase_blind, population, simulate
 from scipy.stats import t as student
 
 from mvplda.exceptions import LabelError, ParameterError
-from mvplda.metrics import Hull, evaluate, speaker_intervals, weighted
+from mvplda.metrics import Hull, Interval, Intervals, evaluate, speaker_intervals, weighted
 from mvplda.metrics.curves import pool
 from mvplda.metrics.jackknife import effective_number, jackknife_interval
 
@@ -62,7 +62,8 @@ def test_an_interval_by_hand():
     skewness = -np.sum(d**3) / np.sum(d**2) ** 1.5
     further = max(0, skewness) * (2 * t**2 + 1) / 6
     assert found.low == pytest.approx(np.exp(min(y, corrected) - t * error) - c, rel=1e-9)
-    high = np.exp(max(y, corrected) + (t + further) * error) - c
+    of_hull = y + 1.5 * max(0, corrected - y)
+    high = np.exp(of_hull + (t + further) * error) - c
     assert found.high == pytest.approx(high, rel=1e-9)
     raw = np.array(without)
     assert found.standard_error == pytest.approx(
@@ -70,7 +71,7 @@ def test_an_interval_by_hand():
     )
 
 
-def by_formula(estimate, without):
+def by_formula(estimate, without, hull=1.0):
     """Both ends, written out: the ends without a bias, and what the bias and the skewness add."""
     n = len(without)
     c = 2 * estimate / n
@@ -80,7 +81,9 @@ def by_formula(estimate, without):
     bias = (n - 1) * (y_i.mean() - y)
     t = student.ppf(0.975, min(n - 1, max(4, 3 * np.sum(d**2) ** 2 / np.sum(d**4) - 1)))
     g = max(0, np.sum(d**3) / np.sum(d**2) ** 1.5) * (2 * t**2 + 1) / 6
-    return np.exp(min(y, y - bias) - t * error) - c, np.exp(max(y, y - bias) + (t + g) * error) - c
+    return np.exp(min(y, y - bias) - t * error) - c, np.exp(
+        max(y, y - hull * bias) + (t + g) * error
+    ) - c
 
 
 @pytest.mark.parametrize("shift", [-0.002, 0.0, 0.002])
@@ -92,6 +95,8 @@ def test_each_end_follows_the_bias_its_way_and_the_upper_end_the_skewness(shift,
     found = jackknife_interval(0.1, without)
     assert (found.low, found.high) == pytest.approx(by_formula(0.1, without), rel=1e-12)
     assert 0 < found.low < 0.1 < found.high
+    of_hull = jackknife_interval(0.1, without, of_hull=True)
+    assert (of_hull.low, of_hull.high) == pytest.approx(by_formula(0.1, without, 1.5), rel=1e-12)
 
 
 def test_the_lower_end_is_never_below_zero():
@@ -352,7 +357,7 @@ def test_intervals_hold_the_population_and_trials_alone_would_not():
         )
     for name, value in truth.items():
         assert hits[name] >= 0.9 * rounds, name
-        assert np.median(widths[name]) < 2 * value, name
+        assert np.median(widths[name]) < 2.5 * value, name
     assert np.mean(errors) == pytest.approx(np.std(estimates), rel=0.35)
     assert np.mean(naive) < 0.8 * np.std(estimates)
 
@@ -377,3 +382,17 @@ def test_intervals_hold_the_population_where_impostors_are_not_enrolled(enrolled
         ).intervals["Total"]["eer"]
         held += found.low <= truth <= found.high
     assert held >= 54
+
+
+def test_an_interval_that_repeats_its_number_is_not_shown():
+    scores, same, _, _ = simulate(np.random.default_rng(1), speakers=8)
+    result = evaluate(scores, same, far=[0.05])
+    eer = next(metric for metric in result.metrics if metric.name == "eer")
+    value = result["Total"]["eer"]
+
+    def cell(low, high):
+        row = {"Total": {"eer": Interval(value, low, high)}}
+        return result.cell(eer, "Total", Intervals(row, 0.95, 8))
+
+    assert cell(value - 1e-7, value + 1e-7) == f"{100 * value:.2f}"
+    assert cell(0.0, 0.5) == f"{100 * value:.2f} [0.00, 50.00]"

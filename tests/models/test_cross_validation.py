@@ -62,20 +62,6 @@ def test_few_classes_in_many_dimensions_get_shrinkage() -> None:
     assert max(scores.values()) > plain.best_score_ + 1.0
 
 
-def test_loadings_are_shrunk_where_that_helps() -> None:
-    rng = np.random.default_rng(2)
-    y = np.repeat(np.arange(8), 4)
-    X = 0.3 * rng.normal(size=(8, 12))[y] + rng.normal(size=(32, 12))
-    model = MultiviewPLDACV(
-        {"a": (5,)},
-        noise_shrinkages=(0.0,),
-        loading_shrinkages=(0.0, 0.5, 0.9),
-        cv=4,
-        random_state=0,
-    )
-    assert model.fit(X, {"a": y}).best_settings_["loading_shrinkage"] > 0
-
-
 def test_scores_are_held_out_likelihoods() -> None:
     """Every score again, fold by fold, with vectors instead of statistics."""
     X, labels = speakers_and_phrases()
@@ -170,7 +156,7 @@ def test_ranks_chosen_automatically() -> None:
     every = MultiviewPLDACV(
         noise_shrinkages=(0.0,), cv=3, random_state=0, model=MultiviewPLDA(max_iter=5)
     ).fit(X[rows], pd.DataFrame(some))
-    assert set(every.best_settings_) == {"noise_shrinkage", "loading_shrinkage", "a", "b"}
+    assert set(every.best_settings_) == {"noise_shrinkage", "a", "b"}
 
 
 def test_labels_may_be_missing() -> None:

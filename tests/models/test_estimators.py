@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from dense import dense_posterior
+from dense import dense_posterior, log_normal
 from problems import NOISES, speakers_and_phrases
 from sklearn.exceptions import ConvergenceWarning
 
-from mvplda import PLDA, MultiviewPLDA
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import LabelError
 from mvplda.inference.em import Iteration
 
@@ -182,22 +184,16 @@ def test_a_random_start_finds_as_much() -> None:
 
 
 def test_shrinkage_weighs_what_its_documentation_says() -> None:
-    """Shrinkage s of the noise counts as n s / (1 - s) vectors, of loadings as s / (1 - s) classes."""
+    """Shrinkage s of the noise counts as n s / (1 - s) vectors."""
     X, labels = speakers_and_phrases()
-    s, strength = 0.3, 0.2
-    model = MultiviewPLDA(
-        VIEWS, noise_shrinkage=s, loading_shrinkage=strength, tol=1e-11, max_iter=5000
-    )
+    s = 0.3
+    model = MultiviewPLDA(VIEWS, noise_shrinkage=s, tol=1e-11, max_iter=5000)
     model.fit(X, labels)
-    classes, weight = {"speaker": 15, "phrase": 6}, strength / (1 - strength)
 
     def objective(noise: np.ndarray, loadings: dict[str, np.ndarray]) -> float:
         model.noise_, model.loadings_ = noise, loadings
         prior = len(X) * s / (1 - s) * (np.log(noise) + X.var(axis=0) / noise).sum()
-        penalty = sum(
-            weight * classes[v] * (b**2 / noise[:, None]).sum() for v, b in loadings.items()
-        )
-        return model.log_likelihood(X, labels) - 0.5 * float(prior + penalty)
+        return model.log_likelihood(X, labels) - 0.5 * float(prior)
 
     noise, loadings = model.noise_, model.loadings_
     best = objective(noise, loadings)
@@ -248,3 +244,73 @@ def test_plda_is_one_view() -> None:
     assert named.log_likelihood(X, labels) == plda.log_likelihood(X, labels["speaker"])
     with pytest.raises(LabelError, match="PLDA has one view, the labels have 2"):
         PLDA(3).fit(X, pd.DataFrame(labels))
+
+
+@pytest.mark.parametrize("view", ["phrase", "speaker:phrase"])
+def test_vectors_without_label_hold_no_rank(view: str) -> None:
+    rng = np.random.default_rng(0)
+    speaker = np.arange(1200) % 30
+    phrase = (np.arange(1200) // 30 % 6).astype(object)
+    gone = rng.permutation(1200)[:21]
+    phrase[gone] = None
+    X = rng.normal(size=(1200, 250))
+    model = MultiviewPLDA({"speaker": 5, view: None}, max_iter=1, tol=0.0)
+    model.fit(X, {"speaker": speaker, "phrase": phrase})
+    labelled = 6 if view == "phrase" else 180
+    assert model.views_[view] == labelled - 1
+    found = model.diagnostics_.views[view]
+    assert (found.classes, found.unlabelled) == (labelled, 21)
+    assert f"{labelled} classes and 21 without label" in str(model.diagnostics_)
+    with pytest.raises(LabelError, match="'phrase' has no class"):
+        MultiviewPLDA({"phrase": None}).fit(X, {"phrase": [None] * 1200})
+
+
+def test_weights_count_in_the_likelihood_of_statistics() -> None:
+    X, labels = speakers_and_phrases()
+    weights = np.random.default_rng(0).uniform(0.2, 4.0, len(X))
+    settings: Any = {"max_iter": 4, "tol": 0.0}
+    plain = MultiviewPLDA(VIEWS, **settings).fit(X, labels, weights=weights)
+    whole = SufficientStatistics.from_arrays(X, labels, weights=weights)
+    joint = np.kron(np.diag(1 / weights), np.diag(plain.noise_))
+    for view, loading in plain.loadings_.items():
+        same = np.equal.outer(labels[view], labels[view])
+        joint += np.kron(same.astype(float), loading @ loading.T)
+    dense = log_normal((X - plain.mean_).reshape(-1), joint)
+    parts = [
+        SufficientStatistics.from_arrays(
+            X[rows], {v: c[rows] for v, c in labels.items()}, weights=weights[rows]
+        )
+        for rows in (slice(0, 100), slice(100, None))
+    ]
+    back = SufficientStatistics.from_bytes(whole.to_bytes())
+    for statistics in (whole, parts[0] + parts[1], back, (whole + parts[0]) - parts[0]):
+        model = MultiviewPLDA(VIEWS, **settings).fit_statistics(statistics)
+        assert model.log_likelihoods_[-1] == pytest.approx(dense, rel=1e-9)
+        assert plain.log_likelihood_statistics(statistics) == pytest.approx(dense, rel=1e-9)
+
+
+def test_what_a_fit_says_of_its_classes_is_worked_out_when_it_is_asked() -> None:
+    X, labels = speakers_and_phrases()
+    settings: Any = {"prior": "isotropic", "prior_strength": 0.5, "max_iter": 0}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def never(*_: Any) -> None:
+            raise AssertionError("an E step that nobody asked for")
+
+        patch.setattr("mvplda.inference.em.posterior", never)
+        model = MultiviewPLDA(dict.fromkeys(VIEWS), **settings).fit(X, labels)
+        model.llr(X[:3], X[3:6])
+        repr(model)
+        copied = copy.copy(model)
+    eager = pickle.loads(pickle.dumps(copied))
+    assert not any(name.startswith("_fit") for name in vars(eager))
+    assert len(model.log_likelihoods_) == 1
+    assert model.log_likelihoods_[0] == pytest.approx(model.log_likelihood(X, labels), rel=1e-9)
+    for view in VIEWS:
+        np.testing.assert_array_equal(eager.class_means_[view], model.class_means_[view])
+        np.testing.assert_array_equal(
+            eager.class_covariances_[view], model.class_covariances_[view]
+        )
+    # what was read belongs to the fit before, not to the next one
+    before = model.class_means_["speaker"]
+    assert (model.fit(X**3, labels).class_means_["speaker"] != before).any()

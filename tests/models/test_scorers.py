@@ -45,7 +45,7 @@ class DistanceScorer(BaseScorer, BaseEstimator):
 
     NAME: ClassVar[str] = "distance"
     NEEDS_LABELS: ClassVar[bool] = False
-    FITTED: ClassVar[tuple[str, ...]] = ("spread_",)
+    FITTED: ClassVar[Mapping[str, str]] = {"spread_": "D"}
 
     def __init__(self, scale: float = 1.0) -> None:
         self.scale = scale

@@ -152,11 +152,8 @@ def test_what_no_model_can_be_made_of(X: np.ndarray, words: str) -> None:
 def test_strong_shrinkage(noise: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model = MultiviewPLDA(
-            VIEWS, noise=noise, noise_shrinkage=0.99, loading_shrinkage=1 - 1e-6
-        ).fit(vectors(), LABELS)
+        model = MultiviewPLDA(VIEWS, noise=noise, noise_shrinkage=0.99).fit(vectors(), LABELS)
     assert np.isfinite(model.log_likelihoods_).all()
-    assert model.explained_variance_ratio_["noise"] > 0.99
 
 
 def test_masked_numbers_are_not_taken_for_numbers() -> None:

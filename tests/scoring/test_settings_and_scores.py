@@ -119,12 +119,6 @@ def test_a_prior_stays_with_its_model(tmp_path):
     np.testing.assert_allclose(again.refit(statistics).noise_, model.refit(statistics).noise_)
     with pytest.raises(LabelError, match="no view 'phrase'"):
         model.refit(SufficientStatistics.from_arrays(X, {"speaker": y["speaker"]}))
-    with pytest.raises(DataError, match="width 3"):
-        model.with_prior(statistics=SufficientStatistics.from_arrays(X[:, :3], y))
-    wrong: tuple[Any, ...] = ((-1, 5), (0, 4), (1.5, 2.5))
-    for blocks in wrong:
-        with pytest.raises(ParameterError, match="blocks"):
-            model.with_prior(blocks=blocks)
 
 
 def test_bundle_with_a_normaliser_takes_tensors_and_refuses_known_classes():

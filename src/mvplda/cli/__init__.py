@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +20,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from .. import __version__
+from .._plugins import load_entry_points, load_plugin
 from ..exceptions import MvpldaError
 
 if TYPE_CHECKING:
@@ -26,10 +31,8 @@ COMMANDS = {
     "train": "train",
     "adapt": "train",
     "score": "score",
-    "recognise": "score",
     "calibrate": "score",
     "evaluate": "evaluate",
-    "compare": "evaluate",
     "threshold": "evaluate",
     "info": "files",
     "convert": "files",
@@ -40,10 +43,10 @@ COMMANDS = {
     "verify": "verify",
     "identify": "verify",
     "profiles": "verify",
-    "jvector": "speech",
     "experiment": "experiment",
-    "study": "experiment",
+    "reproduce": "experiment",
     "demo": "experiment",
+    "network": "experiment",
     "serve": "serve",
     "remote": "serve",
 }
@@ -58,10 +61,8 @@ class Tool(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(
-            import_module(f".{COMMANDS[cmd_name]}", __name__), cmd_name
-        )
-        return command
+        module = import_module(f".{COMMANDS[cmd_name]}", __name__)
+        return keeping_inputs(getattr(module, cmd_name))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -76,21 +77,78 @@ class Tool(click.Group):
     def make_context(self, *args: Any, **options: Any) -> click.Context:
         try:
             return super().make_context(*args, **options)
-        except BrokenPipeError:
-            raise
         except OSError as error:  # this prints the help, which could not be written
             _end(error)
 
     def invoke(self, ctx: click.Context) -> Any:
+        end_on_sigterm()
         try:
+            for module in ctx.params.get("plugin") or ():
+                load_plugin(module)
             with warnings_as_lines():
                 return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # click ends without a word: whoever read has gone
         except (MvpldaError, OSError, MemoryError) as error:
-            if ctx.params.get("debug"):
+            if ctx.params.get("debug") and not isinstance(error, BrokenPipeError):
                 raise
             _end(error, options_of(self.get_command(ctx, str(ctx.invoked_subcommand))))
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM end this process as an error would, so that half-written files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(number: int, frame: Any) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def keeping_inputs(command: click.Command) -> click.Command:
+    """The command, which refuses to write over a file that it reads."""
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            keeping_inputs(inner)
+        return command
+    run = command.callback
+    if run is None or hasattr(run, "keeps_inputs"):
+        return command
+
+    @wraps(run)
+    def checked(*args: Any, **options: Any) -> Any:
+        refuse_overwriting(click.get_current_context())
+        return run(*args, **options)
+
+    checked.keeps_inputs = True  # type: ignore[attr-defined]
+    command.callback = checked
+    return command
+
+
+def refuse_overwriting(ctx: click.Context) -> None:
+    """Raise an error where an option names as output (`Written`) a file that another one names as input."""
+    outputs: dict[Path, str] = {}
+    inputs: list[str] = []
+    for param in ctx.command.params:
+        texts = _texts(ctx.params.get(str(param.name)))
+        if isinstance(param.type, Written):
+            outputs.update({Path(os.path.realpath(text)): param.opts[0] for text in texts})
+        elif not isinstance(param.type, click.Choice):
+            inputs += texts
+    for text in inputs:
+        option = outputs.get(Path(os.path.realpath(text)))
+        if option is not None and Path(text).is_file():
+            raise click.UsageError(
+                f"{option} names {text}, which is read: it would be overwritten. Name another file",
+                ctx,
+            )
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts in the value of an option, which may be several, or pairs."""
+    if isinstance(value, (tuple, list)):
+        return [text for inner in value for text in _texts(inner)]
+    return [str(value)] if isinstance(value, (str, Path)) and str(value) else []
 
 
 def options_of(command: click.Command | None) -> dict[str, str]:
@@ -115,11 +173,18 @@ def in_a_line(text: str) -> str:
 
 
 def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
-    """One line on standard error, and exit code 1; what the library says of its arguments is said of the options."""
+    """One line on standard error, and exit code 1; arguments of the library are called by the options."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read has gone. Python would write a line about it when it closes standard output.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     text = str(error)
     for name, option in (options or {}).items():
         text = re.sub(rf"\b{name}='([\w-]+)'", rf"{option} \1", text)
-        text = re.sub(rf"\b{name}=(?=[\s.,;]|$)", option, text)
+        text = re.sub(rf"\b{name}=(?=[\s.,;:]|$)", option, text)
+    text = re.sub(r"\b([a-z_]+)=(?=[\s.,;:]|$)", r"\1", text)  # what is no option here
+    text = re.sub(r"\bnp\.\w+\(('[^']*'|[-+.\w]+)\)", r"\1", text)
     text = re.sub(
         r": use mvplda\.load( or \w+\.load)?", "; `mvplda info` says what a file holds", text
     )
@@ -140,7 +205,13 @@ def _end(error: Exception, options: dict[str, str] | None = None) -> NoReturn:
     is_flag=True,
     help="Show where in the program an error came from, and not only what it says.",
 )
-def main(debug: bool) -> None:
+@click.option(
+    "--plugin",
+    multiple=True,
+    metavar="MODULE",
+    help="Import this module first; it may register scorers, corpora, networks and recipes. May be repeated.",
+)
+def main(debug: bool, plugin: tuple[str, ...]) -> None:
     """Multi-view (joint) PLDA: verification of vectors that carry several labels at once.
 
     \b
@@ -168,6 +239,9 @@ MODELS = (
 
 class Number(click.FloatRange):
     """A number in a range, which NaN is not."""
+
+    def _describe_range(self) -> str:
+        return "" if self.min is None and self.max is None else super()._describe_range()
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -205,9 +279,10 @@ class Written(click.ParamType):  # type: ignore[type-arg]
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from ..io.kaldi import is_kaldi, kaldi_files
         from ..persistence import check_writable
 
-        check_writable(value)
+        check_writable(*(kaldi_files(value) if is_kaldi(value) else [value]))
         return str(value)
 
 
@@ -226,13 +301,15 @@ def seed_option(help: str) -> Callable[..., Any]:
 
 
 class Registered(click.ParamType):  # type: ignore[type-arg]
-    """A name in a registry of the package, which is imported when a name is asked for."""
+    """A name in a registry of the package, which is imported when a name is needed; plugins may add names."""
 
     def __init__(self, name: str, registry: str) -> None:
-        self.name, self.registry = name, registry
+        self.name = name
+        self.registry = registry
 
     def _names(self) -> list[str]:
         module, _, attribute = self.registry.rpartition(".")
+        load_entry_points(attribute.lower())
         return list(getattr(import_module(f"..{module}", __name__), attribute))
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -280,39 +357,6 @@ def once(option: str, pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
                 f"{name} is given twice: {found[name]} and {value}", param_hint=option
             )
     return found
-
-
-def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What is asked of every trial."""
-    for option in (
-        click.option(
-            "--scoring",
-            type=click.Choice(["exact", "paper"]),
-            default="exact",
-            help="Use the likelihood ratio that follows from the model (exact), or the one that the paper printed.",
-        ),
-        click.option(
-            "--known",
-            type=KeyValue(),
-            help="VIEW=FILE: take as known which class of VIEW every model claims, as FILE lists it (model id, class). "
-            "What training learnt of the claimed class then sharpens the score; a claim that training did not see is "
-            "scored as if it were not known, and counted in a warning.",
-        ),
-        click.option(
-            "--given",
-            multiple=True,
-            type=KeyValue(),
-            help="VIEW=same or VIEW=different: take as known that both sides of every trial agree, or differ, in VIEW.",
-        ),
-        click.option(
-            "--same",
-            multiple=True,
-            help="Ask whether both sides are the same in this view, whatever the other views are; may be repeated.  "
-            "[default: every view that is not given]",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 @contextmanager

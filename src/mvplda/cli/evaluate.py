@@ -1,4 +1,4 @@
-"""mvplda evaluate, mvplda compare"""
+"""mvplda evaluate, mvplda threshold"""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Number, check_folder, load_bundle, once, seed_option
+from . import KeyValue, Number, Written, check_folder, load_bundle, seed_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..io.trials import Scores, Trials
     from ..kinds import Coded
-    from ..metrics import Evaluation, Intervals
-    from ..report import Report
+    from ..metrics import Comparison, Evaluation, Intervals
+
+    Sides = tuple[Coded, Coded]
 
 COSTS = click.option(
     "--cost",
@@ -56,8 +57,12 @@ def speaker_options(command: Any) -> Any:
     return command
 
 
+FAR_ABOVE = 1.5
+"""An actual cost of so many times the least one shows scores that are not calibrated."""
+
+
 @click.command()
-@click.argument("scores")
+@click.argument("scores", nargs=-1, required=True)
 @TRIALS
 @COSTS
 @click.option(
@@ -77,6 +82,18 @@ def speaker_options(command: Any) -> Any:
 )
 @speaker_options
 @click.option(
+    "--enrol-phrases",
+    help="Read the phrase of every model from this file (model id, phrase); with --test-phrases, targets and "
+    "nontargets of the list become TC, TW, IC and IW.",
+)
+@click.option(
+    "--test-phrases", help="Read the phrase of every test from this file (test id, phrase)."
+)
+@click.option(
+    "--by",
+    help="Show the errors in every group of tests, too, as this file has them (test id, group, as in utt2gender).",
+)
+@click.option(
     "--spoof-cost",
     help="Show a-DCF, where trials of the kind spoof are in the list, for these costs and priors: "
     "C_miss,C_fa,C_spoof,P_nontarget,P_spoof.  [default: 1,10,10,0.0095,0.05]",
@@ -85,22 +102,22 @@ def speaker_options(command: Any) -> Any:
     "--equal", is_flag=True, help="Add a row in which every kind of non-target weighs the same."
 )
 @click.option(
+    "--resamples",
+    type=click.IntRange(min=2),
+    default=1000,
+    help="Draw the speakers this many times to compare several systems.",
+)
+@seed_option("Draw the speakers with this seed; the same seed gives the same comparison.")
+@click.option(
+    "--report",
+    type=Written(),
+    help="Write a page to this file, and plots and tables in several formats to a folder beside it.",
+)
+@click.option("--title", help="Give the page this title.  [default: the name of the score file]")
+@click.option(
     "--model",
     help="Show in the report how much of the variance every view of this model explains, and how EM went.",
 )
-@click.option(
-    "--view-scores",
-    multiple=True,
-    type=KeyValue(),
-    help="VIEW=SCORES: show in the report the scores of two single views against each other "
-    "(`mvplda score --per-view` writes them). Give one for either view.",
-)
-@click.option(
-    "--report",
-    type=click.Path(path_type=Path),
-    help="Write a page to this file, and pictures and tables in several formats to a folder beside it.",
-)
-@click.option("--title", help="Give the page this title.  [default: the name of the score file]")
 @JSON
 @click.option(
     "--format",
@@ -109,66 +126,213 @@ def speaker_options(command: Any) -> Any:
     default="text",
     help="Print the table in this format.",
 )
-def evaluate(
-    scores: str,
-    key: str,
-    costs: tuple[str, ...],
-    far: tuple[float, ...],
-    frr: tuple[float, ...],
-    enrol_speakers: str | None,
-    test_speakers: str | None,
-    spoof_cost: str | None,
-    equal: bool,
-    model: str | None,
-    view_scores: tuple[tuple[str, str], ...],
-    report: Path | None,
-    title: str | None,
-    as_json: bool,
-    form: str,
-) -> None:
+def evaluate(scores: tuple[str, ...], key: str, **options: Any) -> None:
     """Error rates and costs of SCORES by kind of trial, with intervals over speakers.
+
+    Several systems, NAME=SCORES each, are shown side by side; with --test-speakers, the first is compared with every
+    other one.
 
     \b
     Examples:
       mvplda evaluate scores --trials trials
-      mvplda evaluate scores --trials trials --far 0.001
       mvplda evaluate scores --trials trials --test-speakers utt2spk --report report.html
+      mvplda evaluate ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
     """
-    from ..report import write_report
+    systems = named_systems(scores)
+    if options["report"] is None and (options["model"] or options["title"]):
+        raise click.UsageError("--model and --title are for a page: give --report too")
+    if (options["enrol_phrases"] is None) != (options["test_phrases"] is None):
+        raise click.UsageError("kinds of trials need both --enrol-phrases and --test-phrases")
+    first, *others = systems
+    trials, values = scored_trials(key, systems[first])  # once: the list may come through a pipe
+    if options["enrol_phrases"] is not None:
+        trials = with_phrases(trials, options["enrol_phrases"], options["test_phrases"])
+    scored = {first: values} | {name: matched(trials, systems[name]) for name in others}
+    sides = speakers_of(trials, options["enrol_speakers"], options["test_speakers"])
+    if others:
+        evaluate_several(trials, scored, sides, options)
+    else:
+        evaluate_one(Path(systems[first]).name, trials, values, sides, options)
+
+
+def named_systems(scores: tuple[str, ...]) -> dict[str, str]:
+    """Score files by name; a single one needs none."""
+    if len(scores) == 1 and ("=" not in scores[0] or Path(scores[0]).exists()):
+        return {Path(scores[0]).name: scores[0]}
+    pairs = [KeyValue().convert(text, None, click.get_current_context()) for text in scores]
+    systems = dict(pairs)
+    if len(systems) < len(pairs):
+        raise click.UsageError("two systems have the same name")
+    return systems
+
+
+def with_phrases(trials: Trials, enrol: str, test: str) -> Trials:
+    """The same trials, of which targets and nontargets are told by the phrases of both sides."""
+    import numpy as np
+
+    from ..io.trials import Trials
+    from ..kinds import Coded
+
+    phrases = [labels_in(enrol, trials.enrol, "phrase"), labels_in(test, trials.test, "phrase")]
+    table = {name: code for code, name in enumerate({*phrases[0].names, *phrases[1].names})}
+    codes = [np.array([table[name] for name in side.names])[side.codes] for side in phrases]
+    impostor = ~trials.target
+    wrong = codes[0] != codes[1]
+    kinds = Coded(np.array(["TC", "TW", "IC", "IW"]), 2 * impostor + wrong)
+    return Trials(trials.enrol, trials.test, kinds)
+
+
+def evaluate_one(
+    name: str, trials: Trials, values: NDArray[Any], sides: Sides | None, options: dict[str, Any]
+) -> None:
+    """Print the tables of one system, and write its page."""
     from ..spoofing import SpoofingCost
 
-    if report is None and (model is not None or view_scores or title is not None):
-        raise click.UsageError(
-            "--model, --view-scores and --title are for a page: give --report too"
-        )
-    single = once("--view-scores", view_scores)
-    if single and len(single) != 2:
-        raise click.UsageError(
-            "--view-scores shows one view against another: give it once for either of two views"
-        )
-    if report is not None:
-        _check_page(report)
-    spoofing = None if spoof_cost is None else SpoofingCost.parse(spoof_cost)
-    trials, values = scored_trials(key, scores)
-    fitted = None if model is None else load_bundle(model).scorer
-    of_views = {view: matched(trials, path) for view, path in single.items()}
-    people = enrol_speakers, test_speakers
-    result, intervals = _judge(
-        trials, values, people, spoofing, costs=costs, far=far, frr=frr, equal_weights=equal
-    )
-    if as_json:
-        found = result.to_dict()
+    if options["report"] is not None:
+        _check_page(Path(options["report"]))
+    fitted = None if options["model"] is None else load_bundle(options["model"]).scorer
+    cost = options["spoof_cost"]
+    spoofing = None if cost is None else SpoofingCost.parse(cost)
+    settings = {name: options[name] for name in ("costs", "far", "frr")}
+    settings["equal_weights"] = options["equal"]
+    result, intervals = measured(trials, values, sides, spoofing, **settings)
+    groups = {} if options["by"] is None else by_group(trials, values, options)
+    if options["as_json"]:
+        about = result.to_dict()
         if intervals is not None:
-            found["intervals"] = intervals.to_dict()
-        click.echo(json.dumps(found, indent=2))
+            about["intervals"] = intervals.to_dict()
+        if groups:
+            about["groups"] = {group: one.to_dict() for group, one in groups.items()}
+        click.echo(json.dumps(about, indent=2))
     else:
-        click.echo(result.table(form, intervals=intervals))
-    if report is not None:
-        page = _page(
-            title or Path(scores).name, trials, values, result, intervals, fitted, of_views
-        )
-        written = write_report(page, report)
-        click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)
+        click.echo(result.table(options["form"], intervals=intervals))
+        if groups:
+            click.echo("\n".join(["", *side_by_side(groups, {})]))
+    warn_uncalibrated(result)
+    if options["report"] is not None:
+        title = options["title"] or name
+        write_page(Path(options["report"]), title, trials, values, result, intervals, fitted)
+
+
+def measured(
+    trials: Trials, values: NDArray[Any], sides: Sides | None, spoofing: Any = None, **settings: Any
+) -> tuple[Evaluation, Intervals | None]:
+    """The evaluation of scores, and intervals where the speakers of the tests are known."""
+    from .. import metrics
+
+    result = metrics.evaluate(values, trials.kinds, spoofing=spoofing, **settings)
+    if sides is None:
+        return result, None
+    return result, metrics.speaker_intervals(values, trials.kinds, *sides, **settings)
+
+
+def by_group(
+    trials: Trials, values: NDArray[Any], options: dict[str, Any]
+) -> dict[str, Evaluation]:
+    """The evaluation of the trials of every group of tests that has targets and others."""
+    from .. import metrics
+
+    groups = labels_in(options["by"], trials.test, "group")
+    evaluations = {}
+    for group in groups.used:
+        here = groups == group
+        some = trials[here]
+        targets = int(some.target.sum())
+        if 0 < targets < len(some):
+            evaluations[group] = metrics.evaluate(values[here], some.kinds, options["costs"])
+        else:
+            click.echo(f"mvplda: group {group} has only one sort of trials: left out", err=True)
+    return evaluations
+
+
+def warn_uncalibrated(result: Evaluation) -> None:
+    """A line where decisions at Bayes' threshold cost far more than they could."""
+    total = result["Total"]
+    for cost in result.costs:
+        least = total[f"min_dcf/{cost.name}"]
+        actual = total[f"act_dcf/{cost.name}"]
+        if actual > FAR_ABOVE * least + 0.01:
+            click.echo(
+                f"mvplda: the scores are not calibrated: actDCF {cost.name} is {actual:.3f}, minDCF {least:.3f}; "
+                "run mvplda calibrate",
+                err=True,
+            )
+            return
+
+
+def evaluate_several(
+    trials: Trials, scored: dict[str, NDArray[Any]], sides: Sides | None, options: dict[str, Any]
+) -> None:
+    """Print several systems side by side, and whether the first beats the others."""
+    from .. import metrics
+
+    if options["report"] is not None:
+        raise click.UsageError("--report is for one system: give one score file")
+    kinds, costs = trials.kinds, options["costs"]
+    results = {name: metrics.evaluate(values, kinds, costs) for name, values in scored.items()}
+    intervals: dict[str, Intervals] = {}
+    tests: dict[str, Comparison] = {}
+    lead = next(iter(scored))
+    if sides is not None:
+        for name, values in scored.items():
+            intervals[name] = metrics.speaker_intervals(values, kinds, *sides, costs)
+            if name != lead:
+                tests[name] = metrics.compare_systems(
+                    scored[lead],
+                    values,
+                    kinds,
+                    *sides,
+                    costs,
+                    n_resamples=options["resamples"],
+                    random_state=options["seed"],
+                )
+    if options["as_json"]:
+        about: dict[str, Any] = {name: result.to_dict() for name, result in results.items()}
+        for name, ends in intervals.items():
+            about[name]["intervals"] = ends.to_dict()
+        against = {f"{lead} against {name}": test.to_dict() for name, test in tests.items()}
+        click.echo(json.dumps({"systems": about, "tests": against}, indent=2))
+        return
+    click.echo("\n".join(side_by_side(results, intervals)))
+    if not intervals:
+        click.echo("No intervals and no comparison: they need --test-speakers.")
+        return
+    click.echo(intervals[lead].definition())
+    for name, test in tests.items():
+        click.echo("\n".join(["", *comparison_lines(lead, name, test)]))
+
+
+def side_by_side(results: dict[str, Evaluation], intervals: dict[str, Intervals]) -> list[str]:
+    """A table with one row for every system, or group."""
+    from ..metrics.evaluation import aligned
+
+    headings = list(dict.fromkeys(head for one in results.values() for head, _, _ in one.summary()))
+    lines = [["EER, %", *headings]]
+    for name, result in results.items():
+        cells = {
+            head: result.cell(metric, kind, intervals.get(name))
+            for head, metric, kind in result.summary()
+        }
+        lines.append([name, *(cells.get(head, "") for head in headings)])
+    return aligned(lines)
+
+
+def comparison_lines(lead: str, other: str, test: Comparison) -> list[str]:
+    """The difference of EER by kind, its interval, and who is better."""
+    lines = [
+        f"{lead} against {other}, difference of EER in % with its {100 * test.level:g} % interval:"
+    ]
+    words = {"A": f"{lead} is better", "B": f"{other} is better"}
+    for kind, measures in test.tests.items():
+        paired = measures["eer"]
+        if math.isnan(paired.difference):
+            lines.append(f"  {kind:>6} too few speakers for a test")
+            continue
+        ends = f"[{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
+        verdict = words.get(paired.verdict, "undecided")
+        difference = f"{100 * paired.difference:+.2f} {ends}"
+        lines.append(f"  {kind:>6} {difference}  p = {paired.p_value:.3f}  {verdict}")
+    return lines
 
 
 @click.command()
@@ -216,7 +380,8 @@ def threshold(
     assert rate is not None
     trials, values = scored_trials(key, scores)
     settings: dict[str, Any] = {"costs": (), "far": (), "frr": (), wanted: [rate]}
-    result, intervals = _judge(trials, values, (enrol_speakers, test_speakers), **settings)
+    sides = speakers_of(trials, enrol_speakers, test_speakers)
+    result, intervals = measured(trials, values, sides, **settings)
     sorts = {"threshold": ThresholdAt, wanted: RateThere, other: OtherRateAt}
     shown = {name: sort(rate, int(wanted == "far")) for name, sort in sorts.items()}
     if as_json:
@@ -242,118 +407,6 @@ def threshold(
     if intervals is not None:
         notes[-1] = intervals.definition()
     click.echo("\n".join([*aligned(lines), "", *notes]))
-
-
-@click.command()
-@click.argument("systems", nargs=-1, required=True, type=KeyValue())
-@TRIALS
-@COSTS
-@speaker_options
-@click.option(
-    "--resamples",
-    type=click.IntRange(min=2),
-    default=1000,
-    help="Draw the speakers this many times to test the differences; more make the tests steadier, and take longer.",
-)
-@seed_option("Draw the speakers with this seed; the same seed gives the same tests.")
-@JSON
-def compare(
-    systems: tuple[tuple[str, str], ...],
-    key: str,
-    costs: tuple[str, ...],
-    enrol_speakers: str | None,
-    test_speakers: str | None,
-    resamples: int,
-    seed: int,
-    as_json: bool,
-) -> None:
-    """Several systems, NAME=SCORES each, side by side, and whether the first beats the others.
-
-    Example: mvplda compare ours=scores plda=scores-plda --trials trials --test-speakers utt2spk
-    """
-    from .. import metrics
-    from ..metrics.evaluation import aligned
-
-    if len(systems) < 2:
-        raise click.UsageError("give at least two systems, NAME=SCORES each")
-    if test_speakers is None:
-        raise click.UsageError("--test-speakers is needed: the comparison resamples speakers")
-    (lead, path), *others = once("SYSTEMS", systems).items()
-    trials, values = scored_trials(key, path)  # once: the list may come through a pipe
-    scored = {lead: values} | {name: matched(trials, file) for name, file in others}
-    sides = speakers_of(trials, enrol_speakers, test_speakers)
-    settings: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
-    results = {
-        name: metrics.evaluate(values, trials.kinds, costs) for name, values in scored.items()
-    }
-    intervals = {
-        name: metrics.speaker_intervals(values, trials.kinds, *sides, costs)
-        for name, values in scored.items()
-    }
-    names = list(scored)
-    tests = {
-        other: metrics.compare_systems(
-            scored[lead], scored[other], trials.kinds, *sides, costs, **settings
-        )
-        for other in names[1:]
-    }
-    if as_json:
-        found = {
-            "systems": {
-                n: {**r.to_dict(), "intervals": intervals[n].to_dict()} for n, r in results.items()
-            },
-            "tests": {
-                f"{names[0]} against {other}": test.to_dict() for other, test in tests.items()
-            },
-        }
-        click.echo(json.dumps(found, indent=2))
-        return
-    lines = [["EER, %", *(heading for heading, _, _ in results[lead].summary())]]
-    for name, result in results.items():
-        lines.append(
-            [
-                name,
-                *(
-                    result.cell(metric, kind, intervals[name])
-                    for _, metric, kind in result.summary()
-                ),
-            ]
-        )
-    click.echo("\n".join(aligned(lines)))
-    click.echo(next(iter(intervals.values())).definition())
-    for other, test in tests.items():
-        click.echo(
-            f"\n{names[0]} against {other}, difference of EER in % with its {100 * test.level:g} % interval:"
-        )
-        for kind, measures in test.tests.items():
-            paired = measures["eer"]
-            if math.isnan(paired.difference):
-                click.echo(f"  {kind:>6} too few speakers for a test")
-                continue
-            better = {"A": f"{names[0]} is better", "B": f"{other} is better"}.get(
-                paired.verdict, "undecided"
-            )
-            span = f"{100 * paired.difference:+.2f} [{100 * paired.low:+.2f}, {100 * paired.high:+.2f}]"
-            click.echo(f"  {kind:>6} {span}  p = {paired.p_value:.3f}  {better}")
-
-
-def _judge(
-    trials: Trials,
-    values: NDArray[Any],
-    speakers: tuple[str | None, str | None],
-    spoofing: Any = None,
-    **settings: Any,
-) -> tuple[Evaluation, Intervals | None]:
-    """The evaluation of scores, and intervals where the speakers of the tests are known."""
-    from .. import metrics
-
-    result = metrics.evaluate(values, trials.kinds, spoofing=spoofing, **settings)
-    enrol, test = speakers
-    if test is None:
-        return result, None
-    return result, metrics.speaker_intervals(
-        values, trials.kinds, *speakers_of(trials, enrol, test), **settings
-    )
 
 
 def scored_trials(
@@ -388,8 +441,8 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
     return found.score
 
 
-def speakers_in(path: str, ids: Coded) -> Coded:
-    """The speaker of every id, by a map."""
+def labels_in(path: str, ids: Coded, what: str) -> Coded:
+    """The label of every id, by a map such as utt2spk."""
     from ..exceptions import LabelError
     from ..io.files import read_map
 
@@ -397,15 +450,17 @@ def speakers_in(path: str, ids: Coded) -> Coded:
     missing = [name for name in ids.names.tolist() if name not in known]
     if missing:
         raise LabelError(
-            f"{path} does not name the speaker of {missing[0]!r} ({len(missing)} such ids)"
+            f"{path} does not name the {what} of {missing[0]!r} ({len(missing)} such ids)"
         )
     return ids.renamed([known[name] for name in ids.names.tolist()])
 
 
-def speakers_of(trials: Trials, enrol: str | None, test: str) -> tuple[Coded, Coded]:
-    """Speaker of the model and of the test of every trial."""
-    models = trials.enrol if enrol is None else speakers_in(enrol, trials.enrol)
-    tested = speakers_in(test, trials.test)
+def speakers_of(trials: Trials, enrol: str | None, test: str | None) -> Sides | None:
+    """Speaker of the model and of the test of every trial; None where those of the tests are not given."""
+    if test is None:
+        return None
+    models = trials.enrol if enrol is None else labels_in(enrol, trials.enrol, "speaker")
+    tested = labels_in(test, trials.test, "speaker")
     if enrol is None and not models.isin(tested.used).any():
         click.echo(
             "mvplda: warning: no model is called like a speaker of the tests; if models are not speakers, "
@@ -424,29 +479,24 @@ def _check_page(path: Path) -> None:
     check_folder(folder_beside(path))
 
 
-def _page(
+def write_page(
+    path: Path,
     title: str,
     trials: Trials,
     values: NDArray[Any],
-    result: Any,
-    intervals: Any,
+    result: Evaluation,
+    intervals: Intervals | None,
     fitted: Any,
-    of_views: dict[str, NDArray[Any]],
-) -> Report:
-    from ..report import Report
+) -> None:
+    """Write the report of one system."""
+    from ..report import Report, write_report
 
-    kinds = [result.target, *(k for k in result.rows if k not in ("Total", "Equal"))]
-
-    def by_kind(scores: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        return {
-            kind: scores[trials.kinds == kind] for kind in kinds if (trials.kinds == kind).any()
-        }
-
+    kinds = [result.target, *(kind for kind in result.rows if kind not in ("Total", "Equal"))]
+    by_kind = {kind: values[trials.kinds == kind] for kind in kinds}
+    by_kind = {kind: some for kind, some in by_kind.items() if len(some)}
     extra: dict[str, Any] = {}
     if hasattr(fitted, "explained_variance_ratio_"):  # cosine and cascade have none
-        extra = {
-            "variance": fitted.explained_variance_ratio_,
-            "log_likelihoods": fitted.log_likelihoods_,
-        }
-    single = {view: by_kind(scores) for view, scores in of_views.items()}
-    return Report(title, result, by_kind(values), intervals, single, **extra)
+        extra["variance"] = fitted.explained_variance_ratio_
+        extra["log_likelihoods"] = fitted.log_likelihoods_
+    written = write_report(Report(title, result, by_kind, intervals, **extra), path)
+    click.echo(f"wrote {written[0]} and {len(written) - 1} files beside it", err=True)

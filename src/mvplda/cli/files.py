@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from . import load_bundle
+from . import Written, load_bundle
 
 
 @click.command()
@@ -21,7 +21,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .arrow, .h5
+      vectors        .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
 
     \b
     Examples:
@@ -136,59 +136,15 @@ def _about_statistics(file: str) -> dict[str, Any]:
     }
 
 
-def _about_extractor(file: str) -> dict[str, Any]:
-    from ..speech.networks import Extractor
-
-    extractor = Extractor.load(file)
-    about = extractor.describe()
-    errors = [record["held_out_eer"] for record in extractor.history if "held_out_eer" in record]
-    best = (
-        {"held-out EER": min(errors), "its epoch": errors.index(min(errors)) + 1} if errors else {}
-    )
-    return {
-        "kind": "extractor",
-        "network": about.pop("kind"),
-        **about,
-        **best,
-        "features": dict(extractor.feature_settings),
-        "fingerprint": extractor.fingerprint,
-    }
-
-
-def _about_features(file: str) -> dict[str, Any]:
-    import numpy as np
-
-    from ..speech.features import FeatureSet
-
-    features = FeatureSet.load(file)
-    lengths = features.lengths
-    return {
-        "kind": "features",
-        "utterances": len(features),
-        "frames": len(features.frames),
-        "dimension": features.dimension,
-        "type": str(features.frames.dtype),
-        "first id": str(features.ids[0]),
-        "length": {
-            "least": int(lengths.min()),
-            "median": float(np.median(lengths)),
-            "most": int(lengths.max()),
-        },
-        "settings": {} if features.settings is None else features.settings.to_dict(),
-    }
-
-
 _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "mvplda-statistics": _about_statistics,
-    "mvplda-extractor": _about_extractor,
-    "mvplda-features": _about_features,
 }
 """By the format in the file's metadata: the modules that name it are heavy to import."""
 
 
 @click.command()
 @click.argument("source")
-@click.argument("target")
+@click.argument("target", type=Written())
 @click.option(
     "--as",
     "what",
@@ -219,7 +175,7 @@ def convert(
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .arrow, .h5
+    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
     trials    kaldi, voxceleb, sdsv, rsr2015, nist, csv, parquet
     scores    kaldi, nist, csv, parquet
     plda      one-view models: .safetensors, .npz, .h5 by their names, else Kaldi's <Plda>,
@@ -234,17 +190,7 @@ def convert(
       mvplda convert kaldi.plda model.safetensors --as plda
       mvplda convert model.safetensors scorer.onnx --enrolled 3
     """
-    from ..persistence import check_writable
-
-    if what is None:
-        what = "vectors" if _names_vectors(source) and _names_vectors(target) else None
-        what = "scorer" if target.endswith(".onnx") else what
-        if what is None:
-            raise click.UsageError(
-                "say what the file holds: --as vectors, trials, scores, plda or scorer"
-            )
-    if what != "vectors":
-        check_writable(target)
+    what = what or _what_is_meant(source, target)
     if what == "vectors":
         from ..io.vectors import check_vectors_writable, read_vectors, write_vectors
 
@@ -265,6 +211,15 @@ def convert(
         write_onnx(target, load(source), enrolled=enrolled)
     else:
         _convert_plda(source, target, to_format)
+
+
+def _what_is_meant(source: str, target: str) -> str:
+    """What a file holds, where the names leave no doubt."""
+    if target.endswith(".onnx"):
+        return "scorer"
+    if _names_vectors(source) and _names_vectors(target):
+        return "vectors"
+    raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
 
 
 def _convert_plda(source: str, target: str, to_format: str | None) -> None:

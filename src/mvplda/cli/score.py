@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exceptions import LabelError, UnknownClassWarning
-from . import (
-    MODELS,
-    SPOOF_PRIOR,
-    KeyValue,
-    Number,
-    Written,
-    load_bundle,
-    once,
-    question_options,
-    read_seconds,
-)
+from ..exceptions import DataError, LabelError, UnknownClassWarning
+from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..bundle import Bundle
+    from ..io.trials import Trials
+    from ..io.vectors import VectorSet
+    from ..scoring.profiles import Profiles
+    from ..scoring.question import Question
 
-AT_A_TIME = 2**22
+AT_A_TIME = 2**20
 """Trials of a list that are scored together."""
+NONE = "(none)"
+"""Heads the column of "none of these classes" in a table of posteriors."""
 FORMAT = click.option(
     "--format",
     "form",
@@ -44,7 +38,7 @@ FORMAT = click.option(
 @click.option("--models", help=MODELS)
 @click.option(
     "--profiles",
-    help="Score these profiles, which `mvplda enrol` wrote, in place of --enrol and --models.",
+    help="Score these profiles, which `mvplda profiles add` wrote, in place of --enrol and --models.",
 )
 @click.option(
     "--test", "tests", required=True, help="Read the vectors of the tests from this file."
@@ -55,41 +49,52 @@ FORMAT = click.option(
     "against every test]",
 )
 @click.option(
-    "-o", "--output", default="-", help="Write the scores to this file; - is standard output."
+    "-o",
+    "--output",
+    default="-",
+    type=Written(),
+    help="Write the scores to this file; - is standard output.",
 )
 @FORMAT
 @click.option(
-    "--per-view",
-    is_flag=True,
-    help="Also write OUTPUT.VIEW for every view: how much that view alone speaks for the same class on both sides, "
-    "with the same --given, --known and --scoring.",
+    "--same",
+    multiple=True,
+    help="Ask whether both sides are the same in this view, whatever the other views are; may be repeated.  "
+    "[default: every view that is not given]",
 )
 @click.option(
-    "--raw",
-    is_flag=True,
-    help="Write the model's own likelihood ratios, even if a calibration is saved with it.",
+    "--given",
+    multiple=True,
+    type=KeyValue(),
+    help="VIEW=same or VIEW=different: take as known that both sides of every trial agree, or differ, in VIEW.",
 )
 @click.option(
-    "--countermeasure",
-    help="Read what a detector of replays and synthetic voices says of every test from this file (test id, natural-log "
-    "likelihood ratio of a person's voice against a spoof: low is suspicious). The scores are then against all that "
-    "should be rejected, spoofs among them; they mean this if they are calibrated.",
+    "--known",
+    type=KeyValue(),
+    help="VIEW=FILE: take as known which class of VIEW every model claims, as FILE lists it (model id, class). "
+    "What training learnt of the claimed class then sharpens the score; a claim that training did not see is "
+    "scored as if it were not known, and counted in a warning.",
 )
-@SPOOF_PRIOR
 @click.option(
     "--posteriors",
     multiple=True,
     type=KeyValue(),
     help="VIEW=FILE: take into account what a recogniser says of the class of VIEW in every test, as FILE has it: a "
     "CSV table with a heading, test ids in the first column and a column of probabilities for every class, all of "
-    "which it took for equally likely; `mvplda recognise` writes such. Models need a class: give --known VIEW=... too.",
+    "which it took for equally likely. Models need a class: give --known VIEW=... too.",
 )
 @click.option(
-    "--durations",
-    help="Read the seconds of speech behind every vector, of models and of tests, from this file (id, seconds), for a "
-    "model that `mvplda train --durations` made.",
+    "--countermeasure",
+    help="Read the output of a detector of replays and synthetic voices for every test from this file (test id, "
+    "natural-log likelihood ratio of a person's voice against a spoof: low is suspicious). The scores are then "
+    "against all that should be rejected, spoofs among them; they mean this if they are calibrated.",
 )
-@question_options
+@SPOOF_PRIOR
+@click.option(
+    "--raw",
+    is_flag=True,
+    help="Write the model's own likelihood ratios, even if a calibration is saved with it.",
+)
 def score(
     model: str,
     enrol: str | None,
@@ -99,16 +104,8 @@ def score(
     trials: str | None,
     output: str,
     form: str | None,
-    per_view: bool,
     raw: bool,
-    countermeasure: str | None,
-    spoof_prior: float | None,
-    posteriors: tuple[tuple[str, str], ...],
-    durations: str | None,
-    same: tuple[str, ...],
-    given: tuple[tuple[str, str], ...],
-    known: tuple[str, str] | None,
-    scoring: str,
+    **asked: Any,
 ) -> None:
     """Natural-log likelihood ratios of a trial list, or of all pairs.
 
@@ -118,115 +115,149 @@ def score(
       mvplda score model.safetensors --enrol enrol.scp --models spk2utt --test test.scp --trials trials -o scores
       mvplda score model.safetensors --test test.scp --trials trials --same speaker -o -
     """
-    import numpy as np
+    from ..io.trials import Scores, read_trials, write_scores
 
-    from ..io.trials import Scores, Trials, read_trials, write_scores
-    from ..kinds import Coded
-    from ..labels import base_columns
-    from ..scoring.question import Question
-
-    if per_view and output == "-":
-        raise click.UsageError("--per-view needs --output: it writes one more file a view")
     if profiles is not None and (enrol is not None or models is not None):
         raise click.UsageError(
             "--profiles are models that are ready: leave out --enrol and --models"
         )
-    check_scores_place(output, form=form)
-    system = load_bundle(model)
-    fitted = system.fitted_scorer
-    views = getattr(fitted, "views_", getattr(fitted, "views", {}))
-    if scoring != "exact" and not hasattr(fitted, "parameters_"):
-        raise click.UsageError(f"--scoring {scoring}: a {type(fitted).__name__} has one score only")
-    if per_view and not views:
-        raise click.UsageError(f"--per-view: a {type(fitted).__name__} knows no views")
-    single = {view: f"{output}.{view}" for view in base_columns(tuple(views))} if per_view else {}
-    check_scores_place(*single.values(), form=form)
-    if spoof_prior is not None and countermeasure is None:
+    if asked["spoof_prior"] is not None and asked["countermeasure"] is None:
         raise click.UsageError(
             "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
         )
+    check_scores_format(output, form=form)
+    system = load_bundle(model)
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
-    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set, durations)
+    enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     if listed is None:
-        rows, columns = (
-            codes.ravel() for codes in np.indices((len(enrolled), len(test_set)), dtype=np.int32)
-        )
-        listed = Trials(Coded(enrolled.ids.astype(np.str_), rows), Coded(test_set.ids, columns))
-    spoofs: dict[str, Any] = {}
-    if countermeasure is not None:
-        spoofs = {
-            "countermeasure": read_ratios(countermeasure, listed.test.names),
-            "spoof_prior": spoof_prior,
-        }
-    names = {str(name) for name in enrolled.ids.tolist()}
-    missing = [name for name in listed.enrol.names.tolist() if name not in names]
+        listed = all_pairs(enrolled, test_set)
+    rows = rows_of_models(str(trials), listed, enrolled)
+    question = read_question(system, listed, enrolled, rows, asked)
+    tested = system.enrol(test_set.select(listed.test.names).X)
+    answer = answering(system, question, raw)
+    values = of_list(answer, enrolled, tested, listed, rows)
+    write_scores(output, Scores(listed.enrol, listed.test, values), form)
+
+
+def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
+    """Every profile against every test."""
+    import numpy as np
+
+    from ..io.trials import Trials
+    from ..kinds import Coded
+
+    rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
+    models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
+    return Trials(models, Coded(tests.ids, columns.ravel()))
+
+
+def rows_of_models(path: str, listed: Trials, enrolled: Profiles) -> NDArray[Any]:
+    """The row of every model that a list names."""
+    import numpy as np
+
+    row_of = {str(name): row for row, name in enumerate(enrolled.ids.tolist())}
+    names = listed.enrol.names.tolist()
+    missing = [name for name in names if name not in row_of]
     if missing:
         raise LabelError(
-            f"{trials} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
-            f"{len(names)} models, such as {str(enrolled.ids[0])!r}"
+            f"{path} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
+            f"{len(row_of)} models, such as {str(enrolled.ids[0])!r}"
         )
-    rows = enrolled.number(listed.enrol.names)
-    claims = None if known is None else read_claims(*known, enrolled.ids, np.unique(rows), fitted)
-    chosen = test_set.select(listed.test.names)
-    sides = (enrolled, system.enrol(chosen.X, **seconds_of(durations, chosen.ids)))
+    return np.array([row_of[name] for name in names], dtype=np.int64)
 
-    def of_list(score: Callable[..., Any]) -> Scores:
-        """Scores of the list, of some of its trials at a time."""
-        stretches = (slice(start, start + AT_A_TIME) for start in range(0, len(listed), AT_A_TIME))
-        pairs = (
-            np.stack([rows[listed.enrol.codes[s]], listed.test.codes[s]], axis=1) for s in stretches
-        )
-        return Scores(
-            listed.enrol, listed.test, np.concatenate([score(*sides, pairs=part) for part in pairs])
-        )
 
-    facts = once("--given", given)
-    tables = once("--posteriors", posteriors).items()
-    heard = {
-        view: read_posteriors(view, path, listed.test.names, fitted) for view, path in tables
-    } or None
-    question = Question(same or None, facts or None, known=claims, recognised=heard)
-    options = {} if scoring == "exact" else {"scoring": scoring}
-    if heard is not None and not hasattr(fitted, "hypotheses"):
-        raise click.UsageError(f"--posteriors: a {type(fitted).__name__} cannot be told of classes")
-    meant = set(question.known_views) == set(
-        getattr(fitted, "known", ())
-    )  # a committee's calibration knows its views
-    plain = meant and replace(question, known=None) == Question() and not options
-    calibrated = not raw and system.calibrator is not None
-    if calibrated and not plain:
+def read_question(
+    system: Bundle, listed: Trials, enrolled: Profiles, rows: NDArray[Any], asked: dict[str, Any]
+) -> Question:
+    """What the options ask of every trial, with the files that they name."""
+    import numpy as np
+
+    from ..scoring.question import Question
+
+    fitted = system.fitted_scorer
+    names = listed.test.names
+    settings: dict[str, Any] = {}
+    if asked["known"] is not None:
+        settings["known"] = read_claims(*asked["known"], enrolled.ids, np.unique(rows), fitted)
+    tables = once("--posteriors", asked["posteriors"])
+    if tables:
+        settings["recognised"] = {
+            view: read_posteriors(view, path, names, fitted) for view, path in tables.items()
+        }
+    if asked["countermeasure"] is not None:
+        settings["countermeasure"] = read_ratios(asked["countermeasure"], names)
+        settings["spoof_prior"] = asked["spoof_prior"]
+    return Question(asked["same"] or None, once("--given", asked["given"]) or None, **settings)
+
+
+def answering(system: Bundle, question: Question, raw: bool) -> Callable[..., Any]:
+    """What scores pairs of profiles and tests: calibrated where the model has a calibration for the question."""
+    from ..calibration import question_key
+
+    key = question_key(question, system.views)
+    calibrations = system.calibrations or {}
+    plain = question_key(type(question)(known=question.known), system.views) == key
+    # a committee is calibrated for the views that are known where it is used
+    plain = plain and set(question.known_views) == set(getattr(system.fitted_scorer, "known", ()))
+
+    def uncalibrated(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
+        return system.llr_trials(enrol, test, pairs, question=question)
+
+    def by_hypotheses(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
+        return system.answer(enrol, test, question, pairs).llr
+
+    def by_scores(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
+        names = ("known", "recognised", "countermeasure", "spoof_prior")
+        options = {name: getattr(question, name) for name in names}
+        options = {name: value for name, value in options.items() if value is not None}
+        return system.calibrated(enrol, test, pairs=pairs, **options)
+
+    if raw:
+        return uncalibrated
+    if system.calibrator is not None and plain:
+        return by_scores
+    if key in calibrations:
+        return by_hypotheses
+    if calibrations or system.calibrator is not None:
         click.echo(
             "mvplda: the model's calibration is for another question: these scores are not calibrated",
             err=True,
         )
+    return uncalibrated
+
+
+def of_list(
+    answer: Callable[..., Any],
+    enrolled: Profiles,
+    tested: Profiles,
+    listed: Trials,
+    rows: NDArray[Any],
+) -> NDArray[Any]:
+    """Scores of a list, of some of its trials at a time."""
+    import numpy as np
+
+    values = []
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UnknownClassWarning
-        )  # read_claims has said it, and named the file
-        answer = partial(system.llr_trials, question=replace(question, **spoofs), **options)
-        told: dict[str, Any] = {"known": claims, **spoofs} if claims else spoofs
-        sure = partial(system.calibrated, **told)
-        write_scores(output, of_list(sure if calibrated and plain else answer), form)
-        for view, path in single.items():
-            others = {name: fact for name, fact in facts.items() if name != view}
-            single_view = Question(view, others or None, known=claims, recognised=heard)
-            alone = partial(system.llr_trials, question=single_view, **options)
-            write_scores(path, of_list(alone), form)
+        # read_claims has warned of claims that are no classes, and named the file
+        warnings.simplefilter("ignore", UnknownClassWarning)
+        for start in range(0, len(listed), AT_A_TIME):
+            some = slice(start, start + AT_A_TIME)
+            pairs = np.stack([rows[listed.enrol.codes[some]], listed.test.codes[some]], axis=1)
+            values.append(answer(enrolled, tested, pairs))
+    return np.concatenate(values)
 
 
-def check_scores_place(*paths: str, form: str | None) -> None:
-    """Whether scores can be written there, before they are made."""
+def check_scores_format(*paths: str, form: str | None) -> None:
+    """Whether what the format of scores needs is installed, before they are made."""
     from .._optional import need
     from ..io.files import suffix_format
-    from ..persistence import check_writable
 
-    check_writable(*paths)
     if any((form or suffix_format(path)) == "parquet" for path in paths):
         need("pyarrow")
 
 
-def read_side(bundle: Bundle, path: str) -> Any:
+def read_side(bundle: Bundle, path: str) -> VectorSet:
     """Vectors, of the extractor that the model is for."""
     from ..io.vectors import read_vectors
 
@@ -235,18 +266,9 @@ def read_side(bundle: Bundle, path: str) -> Any:
     return vectors
 
 
-def seconds_of(durations: str | None, ids: Any) -> dict[str, Any]:
-    return {} if durations is None else {"seconds": read_seconds(durations, ids)}
-
-
 def enrolled_profiles(
-    bundle: Bundle,
-    enrol: str | None,
-    models: str | None,
-    profiles: str | None,
-    tests: Any,
-    durations: str | None = None,
-) -> Any:
+    bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any
+) -> Profiles:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.files import read_groups
     from ..persistence import compare_extractors
@@ -258,11 +280,11 @@ def enrolled_profiles(
     if tests is not None and enrol is not None and bundle.extractor is None:
         compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
-        return bundle.enrol(vectors.X, vectors.ids, **seconds_of(durations, vectors.ids))
+        return bundle.enrol(vectors.X, vectors.ids)
     groups = read_groups(models)
     members = [name for group in groups.values() for name in group]
     owners = [model for model, group in groups.items() for _ in group]
-    return bundle.enrol(vectors.select(members).X, owners, **seconds_of(durations, members))
+    return bundle.enrol(vectors.select(members).X, owners)
 
 
 def read_claims(
@@ -315,15 +337,10 @@ def read_claims(
     }
 
 
-NONE = "(none)"
-"""Heads the column of "none of these classes"."""
-
-
 def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> Any:
     """What a recogniser says of every test, with classes as the model writes them."""
     import numpy as np
 
-    from ..exceptions import DataError
     from ..io.files import read_table
     from ..scoring.question import Recognised
 
@@ -346,47 +363,10 @@ def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> A
     return Recognised(said[[rows[name] for name in tests.tolist()]], classes)
 
 
-@click.command()
-@click.argument("model")
-@click.option(
-    "--test", "tests", required=True, help="Read the vectors of the tests from this file."
-)
-@click.option(
-    "--view",
-    required=True,
-    help="Recognise the classes of this view, which the model was trained on.",
-)
-@click.option(
-    "-o", "--output", required=True, type=Written(), help="Write the posteriors to this CSV file."
-)
-def recognise(model: str, tests: str, view: str, output: str) -> None:
-    """Say of every test which class of a view it is of, for `mvplda score --posteriors` with other vectors.
-
-    A model of vectors that know words, of the same recordings, is a recogniser of the phrases that it was trained
-    on. The last column, (none), is for a class that it was not trained on. Do not score the very same vectors with
-    their own posteriors: what they say would count twice.
-
-    \b
-    Example:
-      mvplda recognise words.safetensors --test words.scp --view phrase -o posteriors.csv
-      mvplda score voices.safetensors --test voices.scp --trials trials --known phrase=model2phrase \\
-          --posteriors phrase=posteriors.csv --same speaker -o scores
-    """
-    from ..io.files import write_table
-
-    system = load_bundle(model)
-    vectors = read_side(system, tests)
-    found = system.recognise(vectors.X, view)
-    heads = [NONE if name is None else str(name) for name in found.classes or ()]
-    columns = {"test": vectors.ids, **dict(zip(heads, found.posteriors.T, strict=True))}
-    write_table(output, columns, "csv")
-
-
 def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
     """What a countermeasure says of every test."""
     import numpy as np
 
-    from ..exceptions import DataError
     from ..io.files import read_map
 
     listed = read_map(path)
@@ -445,7 +425,10 @@ def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
     "--load", "source", help="Apply this calibration, which --save wrote, in place of training one."
 )
 @click.option(
-    "-o", "--output", help="Write the calibrated SCORES to this file; - is standard output."
+    "-o",
+    "--output",
+    type=Written(),
+    help="Write the calibrated SCORES to this file; - is standard output.",
 )
 @FORMAT
 def calibrate(
@@ -470,7 +453,7 @@ def calibrate(
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
     from ..io.trials import Scores, has_few_digits, read_scores, write_scores
-    from .evaluate import scored_trials, speakers_in
+    from .evaluate import labels_in, scored_trials
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
@@ -481,13 +464,15 @@ def calibrate(
     if target is None and output is None and model is None:
         raise click.UsageError("say what to write: --save, --into or --output")
     if output is not None:
-        check_scores_place(output, form=form)
+        check_scores_format(output, form=form)
     found = read_scores(scores)  # once: they may come through a pipe
     if key is not None:
         trials, values = scored_trials(key, scores, found)
         kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
         settings = {} if method == "pav" else {"prior": prior}
-        speakers = None if enrol_speakers is None else speakers_in(enrol_speakers, trials.enrol)
+        speakers = None
+        if enrol_speakers is not None:
+            speakers = labels_in(enrol_speakers, trials.enrol, "speaker")
         calibrator = kinds[method](**settings).fit(values, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -16,33 +16,26 @@ from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
 from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
-from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted, noise_of
+from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
 from .variational import FactorisedElimination
 
 
 def m_step(
-    sums: Sums[AnyArray],
-    post: Posterior,
-    noise: NoiseModel,
-    shrinkage: tuple[float, ...],
-    *,
-    min_divergence: bool = True,
+    sums: Sums[AnyArray], post: Posterior, noise: NoiseModel, *, min_divergence: bool = True
 ) -> Parameters[AnyArray]:
-    """All loadings and the mean in one solve, then the noise, then minimum divergence.
-
-    `shrinkage` holds tau_k of every view, the weight of the penalty on B_k (see `signal_penalty`).
-    """
-    r, xp = len(post.sum_z), sums.xp
-    tau = np.concatenate([np.repeat(shrinkage, post.parameters.ranks), [0.0]])
+    """All loadings and the mean in one solve, then the noise, then minimum divergence."""
+    r = len(post.sum_z)
+    xp = sums.xp
     # Regression of x on [z; 1], whose sums R = sum E[z z'] and C = sum x E[z]' the E step gives; the last column of W
-    # is the mean, and tau stands where a ridge would (docs/math.md, 6.1 and 6.4).
+    # is the mean (docs/math.md, 6.1).
     R = xp.empty((r + 1, r + 1))
-    R[:r, :r], R[:r, r], R[r, :r], R[r, r] = post.sum_zz, post.sum_z, post.sum_z, sums.n
+    R[:r, :r] = post.sum_zz
+    R[:r, r] = post.sum_z
+    R[r, :r] = post.sum_z
+    R[r, r] = sums.n
     C = xp.concatenate([post.sum_xz, sums.total[:, None]], axis=1)
-    R += xp.diag(xp.asarray(tau))
     W = xp.solve_positive(R, C.T).T  # (M1)
     noise_array = noise.estimate(sums.scatter - sums.product(W, C), sums.n)  # (M2)
-    sigma = noise_of(noise_array)
     mean = W[:, r] + 0.0
     loadings = []
     for k, where in enumerate(post.parameters.slices):
@@ -50,41 +43,11 @@ def m_step(
         if min_divergence:
             # The same model with latents whose posterior is standard normal on average: their mean goes into the
             # model's mean, the root of their spread into the loading (6.3).
-            n_classes = len(sums.counts[k])
-            centre = post.view_sums[k].class_z / n_classes
-            second = (post.view_sums[k].class_zz + post.class_covariance[k]) / n_classes
+            centre, spread = post.class_moments(k, len(sums.counts[k]))
             mean += loading @ centre  # (M4)
-            spread = second - xp.outer(centre, centre)
-            if shrinkage[k] > 0:
-                spread = _shrunk_spread(
-                    spread, loading.T @ sigma.solve(loading), shrinkage[k] / n_classes
-                )
             loading = loading @ xp.cholesky(spread)  # (M5)
         loadings.append(loading)
     return Parameters(mean, tuple(loadings), noise_array)
-
-
-def _shrunk_spread(spread: AnyArray, gram: AnyArray, weight: float) -> AnyArray:
-    """K with  weight K G K + K = S  for S = spread, G = gram: minimum divergence under the penalty."""
-    xp = namespace(spread)
-    # In coordinates where G is the identity, K and S share their axes, and each axis is a quadratic equation.
-    values, vectors = xp.linalg.eigh((gram + gram.T) / 2)
-    roots = xp.sqrt(values.clip(min=1e-12 * max(float(values[-1]), 1e-300)))
-    inner = (vectors * roots).T @ spread @ (vectors * roots)
-    s, u = xp.linalg.eigh((inner + inner.T) / 2)
-    k = 2 * s / (1 + xp.sqrt(1 + 4 * weight * s.clip(min=0.0)))  # (M6)
-    half = (vectors / roots) @ u
-    shrunk: AnyArray = (half * k) @ half.T
-    return shrunk
-
-
-def signal_penalty(parameters: Parameters[AnyArray], shrinkage: tuple[float, ...]) -> float:
-    """-1/2 sum_k tau_k tr(B_k' Sigma^-1 B_k): keeps views from claiming too much signal to noise."""
-    if not any(shrinkage):
-        return 0.0
-    sigma = parameters.sigma
-    traces = [float(sigma.xp.vdot(b, sigma.solve(b))) for b in parameters.loadings]
-    return -0.5 * float(np.dot(shrinkage, traces))
 
 
 @dataclass(frozen=True)
@@ -101,63 +64,89 @@ class Iteration:
 class Fit:
     """The end of a fit.
 
-    parameters : canonical, on the host
-    log_likelihoods : of the parameters before every iteration, and of the last ones
-    objectives : the same with priors and penalties, which is what EM raises
+    design : of the data
+    model : canonical parameters, where the sums are
+    history : log-likelihoods before every iteration and at the end; empty where there was none
+    objectives : the same with the prior's part, which is what EM raises
     converged : whether the last gain was below the tolerance
-    posterior : of the training classes, under `parameters`
     """
 
-    parameters: Parameters
-    log_likelihoods: Array
-    objectives: Array
-    converged: bool
-    posterior: Posterior
+    design: Design
+    model: Parameters[AnyArray]
+    history: tuple[float, ...] = ()
+    objectives: Array = field(default_factory=lambda: np.empty(0))
+    converged: bool = False
+
+    @property
+    def n_iter(self) -> int:
+        return max(0, len(self.history) - 1)
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The model on the host."""
+        return self.model.on_host()
+
+    @cached_property
+    def posterior(self) -> Posterior:
+        """Of the training classes under the model: one more E step, unless EM has left it here."""
+        return posterior(self.design, self.model)
+
+    @property
+    def log_likelihoods(self) -> Array:
+        """(iterations + 1,)"""
+        return np.array(self.history or (self.posterior.log_likelihood,))
+
+    def bound_gap(self) -> float:
+        """About how much (nat) the log-likelihoods lie below the true ones; 0 of an exact fit."""
+        system = self.posterior.elimination
+        if not isinstance(system, FactorisedElimination):
+            return 0.0
+        return system.estimate_gap(np.random.default_rng(0))
+
+
+class Objective(Protocol):
+    """What EM maximises besides the likelihood, and how: see ``priors``."""
+
+    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]: ...
+
+    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float: ...
 
 
 def fit_em(
     design: Design,
     start: Parameters[AnyArray],
-    noise: NoiseModel,
+    prior: Objective,
     *,
     max_iter: int,
     tol: float,
-    min_divergence: bool = True,
-    shrinkage: tuple[float, ...] | None = None,
-    step: Callable[[Posterior], Parameters[AnyArray]] | None = None,
-    log_prior: Callable[[Any], float] | None = None,
     callback: Callable[[Iteration], object] | None = None,
 ) -> Fit:
     """Alternate E and M steps until the objective gains less than `tol` nat a vector.
 
-    `step` replaces the M step (for other algorithms); the likelihood stays exact. `log_prior` replaces what the
-    objective adds to it.
+    Without iterations there is no E step either: whatever of it is asked of the fit is worked out then.
     """
     sums = design.sums
-    tau = shrinkage or (0.0,) * sums.n_views
-    update = step or (lambda post: m_step(sums, post, noise, tau, min_divergence=min_divergence))
-    added = log_prior or (lambda p: noise.log_prior(p.noise) + signal_penalty(p, tau))
+    if max_iter == 0:
+        return Fit(design, canonical_and_weighted(start)[0])
     current = posterior(design, start)
     history = [current.log_likelihood]
-    objective = current.log_likelihood + added(start)
-    objectives = [objective]
+    objectives = [current.log_likelihood + prior.log_density(start, sums)]
     converged = False
     for number in range(1, max_iter + 1):
-        parameters = update(current)
+        parameters = prior.m_step(sums, current)
         parameters.check_finite(f"after iteration {number}")
         current = posterior(design, parameters)
         history.append(current.log_likelihood)
-        previous, objective = objective, current.log_likelihood + added(parameters)
-        objectives.append(objective)
-        gain = (objective - previous) / sums.n
+        objectives.append(current.log_likelihood + prior.log_density(parameters, sums))
+        gain = (objectives[-1] - objectives[-2]) / sums.n
         if callback is not None:
             callback(Iteration(number, current.log_likelihood, gain, current.parameters.on_host()))
         if abs(gain) < tol:
             converged = True
             break
-    return Fit(
-        current.parameters.on_host(), np.array(history), np.array(objectives), converged, current
-    )
+    fit = Fit(design, current.parameters, tuple(history), np.array(objectives), converged)
+    fit.__dict__["posterior"] = current
+    return fit
 
 
 # The E step: posterior moments of all latents, and the log-likelihood, or a bound of it.
@@ -194,6 +183,12 @@ class Posterior:
         """(D, r) sum over vectors of x E[z]'."""
         xz: AnyArray = namespace(self.sum_zz).concatenate([s.xz for s in self.view_sums], axis=1)
         return xz
+
+    def class_moments(self, k: int, n_classes: int) -> tuple[AnyArray, AnyArray]:
+        """Mean over classes of E[z_kc], (r_k,), and the spread of z_kc about it, (r_k, r_k)."""
+        centre = self.view_sums[k].class_z / n_classes
+        second = (self.view_sums[k].class_zz + self.class_covariance[k]) / n_classes
+        return centre, second - namespace(second).outer(centre, centre)
 
     @cached_property
     def means(self) -> tuple[Array, ...]:
@@ -249,6 +244,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
         )
     log_likelihood = -0.5 * (  # (E9)
         sums.n * (sums.dimension * LOG_2PI + parameters.sigma.log_determinant)
+        - sums.dimension * sums.log_weights
         + parameters.sigma.trace(sums.scatter_about(p.mean))
         + system.log_determinant
         - explained
@@ -386,11 +382,19 @@ def warm_parameters(
 # reported beside it is the model's own, and may fall.
 
 
-def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Parameters]:
-    """One iteration of the printed algorithm. `cells`: the statistics with the cell as the only view."""
+@dataclass(frozen=True)
+class PublishedEM:
+    """The M step as published; stands where a prior does.
 
-    def step(current: Posterior) -> Parameters:
-        p = current.parameters.on_host()
+    cells : the statistics with the cell as the only view
+    """
+
+    cells: Sums
+    noise: NoiseModel
+
+    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
+        p = post.parameters.on_host()
+        cells = self.cells
         means, R = cell_moments(cells, p)
         mean = cells.total / cells.n  # (P2)
         C = cells.sums[0].T @ means - np.outer(mean, cells.counts[0] @ means)
@@ -402,10 +406,11 @@ def paper_step(cells: Sums, noise: NoiseModel) -> Callable[[Posterior], Paramete
                     target -= loadings[l] @ R[other, own]
             loadings[k] = cho_solve(cho_factor(R[own, own]), target.T).T
         B = np.concatenate(loadings, axis=1)
-        sigma = noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)  # (P4)
-        return Parameters(mean, tuple(loadings), to_host(sigma))
+        sigma = self.noise.estimate(cells.scatter_about(mean) - cells.product(B, C), cells.n)
+        return Parameters(mean, tuple(loadings), to_host(sigma))  # (P4)
 
-    return step
+    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
+        return self.noise.log_prior(parameters.noise)
 
 
 def cell_moments(cells: Sums, p: Parameters) -> tuple[Array, Array]:

@@ -31,6 +31,9 @@ from ..backend import Numpy, Torch
 from .design import Design
 
 CHUNK_ELEMENTS = 2**22
+KEPT_ROOT_ELEMENTS = 2**27
+"""Blocks of root classes are kept for the whole E step up to this many numbers (1 GiB), else made anew."""
+
 FEW_MET = 0.1
 """Tables of leaf classes that are filled less than this are multiplied as sparse ones."""
 
@@ -143,7 +146,7 @@ class Elimination(LeafEliminated):
             self.rest_slice[l] = slice(start, self.n_rest)
         # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
         M = self._rest_after_leaf()
-        self._only_root_block: RootBlock | None = None
+        self._kept_blocks: list[RootBlock] | None = None
         if self.plan.root is not None:
             self._prepare_root()
             for block in self._root_blocks():
@@ -214,20 +217,24 @@ class Elimination(LeafEliminated):
         }
 
     def _root_blocks(self) -> Iterator[RootBlock]:
-        if self._only_root_block is not None:
-            yield self._only_root_block
+        if self._kept_blocks is not None:
+            yield from self._kept_blocks
             return
         a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values, leaves = xp.cached(self.design.leaf_counts[0]), xp.cached(groups.leaves)
+        values = xp.cached(self.design.leaf_counts[0])
         assert a is not None
         r_a, n_groups, n_counts = self.ranks[a], len(groups.size), len(values)
         step = max(1, CHUNK_ELEMENTS // (r_a * max(self.n_rest, r_a)))
+        keeps = n_groups * r_a * (r_a + 2 * self.n_rest) <= KEPT_ROOT_ELEMENTS
+        kept = []
         for start in range(0, n_groups, step):
             part = slice(start, min(start + step, n_groups))
             g = part.stop - part.start
-            # The sums over leaf classes inside a root class, written as sums over their counts.
-            own = (leaves[part] * values) @ self.root_own.reshape(n_counts, -1)
-            D = xp.eye(r_a) + own.reshape(g, r_a, r_a)
+            # The sums over leaf classes inside a root class, written as sums over their counts. Groups with equal
+            # numbers of leaf classes of every count stand side by side, and share D.
+            distinct, shared = np.unique(groups.leaves[part], axis=0, return_inverse=True)
+            own = (xp.asarray(distinct) * values) @ self.root_own.reshape(n_counts, -1)
+            D = xp.eye(r_a) + own.reshape(-1, r_a, r_a)
             U = xp.zeros((g, r_a, self.n_rest))
             for met, l in zip(groups.met, self.plan.rest, strict=True):
                 J, r = len(self.sums.counts[l]), self.ranks[l]
@@ -236,11 +243,15 @@ class Elimination(LeafEliminated):
                 U[:, :, self.rest_slice[l]] = xp.permute(blocks, (0, 2, 1, 3)).reshape(
                     g, r_a, J * r
                 )
-            inverse = xp.linalg.solve(D, xp.broadcast_to(xp.eye(r_a), D.shape))
-            block = RootBlock(part, inverse, U, inverse @ U, xp.linalg.slogdet(D)[1])
-            if g == n_groups:
-                self._only_root_block = block
+            inverse, log_determinant = xp.inverses(D)
+            of_group = xp.asarray(shared.reshape(-1))
+            inverse = inverse[of_group]
+            block = RootBlock(part, inverse, U, inverse @ U, log_determinant[of_group])
+            if keeps:
+                kept.append(block)
             yield block
+        if keeps:
+            self._kept_blocks = kept
 
     def solve(self, leaf: Leaf, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""

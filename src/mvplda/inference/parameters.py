@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Generic, Self
+from typing import Any, ClassVar, Generic, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -108,20 +108,31 @@ def canonical_and_weighted(parameters: Parameters[A_co]) -> tuple[Parameters[A_c
     A loading is only known up to a rotation of its latents. The canonical one has B_k' Sigma^-1 B_k
     diagonal and descending, and the largest entry of every column positive.
     """
-    xp = parameters.sigma.xp
     LB = parameters.sigma.solve(parameters.stacked())
     loadings = []
     for loading, where in zip(parameters.loadings, parameters.slices, strict=True):
-        gram = loading.T @ LB[:, where]
-        rotation = xp.flip(xp.linalg.eigh((gram + gram.T) / 2)[1], (1,))
-        rotated = loading @ rotation  # (C1)
-        if rotated.shape[1]:
-            largest = rotated[xp.abs(rotated).argmax(axis=0), xp.arange(rotated.shape[1])]
-            signs = xp.where(largest < 0, -1.0, 1.0)
-            rotated, rotation = rotated * signs, rotation * signs
+        rotation = _rotation(loading, LB[:, where])
+        loadings.append(loading @ rotation)  # (C1)
         LB[:, where] = LB[:, where] @ rotation
-        loadings.append(rotated)
     return replace(parameters, loadings=tuple(loadings)), LB
+
+
+def canonical_rotation(parameters: Parameters[AnyArray], k: int) -> Any:
+    """(r_k, r_k) that makes latents of a view of those in canonical coordinates: z = rotation z_canonical."""
+    LB = parameters.sigma.solve(parameters.stacked())
+    return _rotation(parameters.loadings[k], LB[:, parameters.slices[k]])
+
+
+def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
+    """The canonical axes of a loading's latents, as columns; `weighted` is Sigma^-1 times the loading."""
+    xp = namespace(loading)
+    gram = loading.T @ weighted
+    rotation = xp.flip(xp.linalg.eigh((gram + gram.T) / 2)[1], (1,))
+    rotated = loading @ rotation
+    if not rotated.shape[1]:
+        return rotation
+    largest = rotated[xp.abs(rotated).argmax(axis=0), xp.arange(rotated.shape[1])]
+    return rotation * xp.where(largest < 0, -1.0, 1.0)
 
 
 class Noise(ABC, Generic[A_co]):

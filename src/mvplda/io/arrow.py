@@ -6,6 +6,7 @@ well where they have no nulls, but Parquet decodes them value by value, which is
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -25,6 +26,8 @@ VECTOR_COLUMNS = (*VECTOR_KEYS, "vector", "embedding", "xvector")
 FLOAT_TYPE = b"dtype"
 """Metadata of a fixed-size binary column: ``<f4`` (also where absent) or ``<f8``."""
 STREAM_BYTES = 4 * 2**20
+MOST_PACKED = 1100
+"""Bytes that one compressed byte stands for at most: 1,032 in gzip."""
 
 
 class _TableReader:
@@ -281,6 +284,7 @@ class Hdf5Reader(KeyedReader):
 
         def collect(name: str, item: Any) -> None:
             if isinstance(item, h5py.Dataset):
+                check_size(self.path, name, item)
                 headers[name] = Header(item.shape, item.dtype)
 
         with h5py.File(self.source.file, "r") as file:
@@ -296,6 +300,16 @@ class Hdf5Reader(KeyedReader):
                 yield np.asarray(file[key][start : start + step])
 
 
+def check_size(path: PathLike, name: str, dataset: Any) -> None:
+    """Refuse a dataset that says to be larger than its file could hold, before memory is taken for it."""
+    held = os.path.getsize(dataset.file.filename)
+    if dataset.size * dataset.dtype.itemsize > MOST_PACKED * held:
+        fail(
+            path,
+            f"damaged: the dataset {name!r} has shape {dataset.shape}, far more than a file of {held} bytes holds",
+        )
+
+
 def read_hdf5_arrays(path: PathLike, keys: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
     """Datasets of an HDF5 file by their paths, all or some."""
     h5py = need("h5py")
@@ -303,6 +317,7 @@ def read_hdf5_arrays(path: PathLike, keys: Sequence[str] | None = None) -> dict[
 
     def collect(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
+            check_size(path, name, item)
             arrays[name] = np.asarray(
                 item.asstr()[()] if h5py.check_string_dtype(item.dtype) else item[()]
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 import os
 import shutil
 import sys
@@ -145,7 +146,7 @@ Names = NDArray[np.str_]
 
 LONGEST_ID = 1000
 BLOCK_BYTES = 2**18
-TABLE_BYTES = 2**22
+TABLE_BYTES = 2**20
 """What is read of a table at a time: ten times as much in memory, as fields."""
 BLANKS = " \t\n\r\v\f"
 MARK = b"\xef\xbb\xbf"
@@ -229,7 +230,10 @@ def as_text(value: object) -> str:
 
 def as_names(path: PathLike, fields: Iterable[object]) -> Names:
     """Ids as an array of text; one that is absurdly long is an error."""
-    names = list(map(as_text, fields))
+    given = list(fields)
+    if any(isinstance(name, float) and not math.isfinite(name) for name in given):
+        fail(path, "an id is NaN or infinite; ids are text or numbers")
+    names = list(map(as_text, given))
     longest = max(map(len, names), default=0)
     if longest > LONGEST_ID:
         name = next(name for name in names if len(name) == longest)

@@ -326,6 +326,8 @@ def _texts(path: PathLike, ids: NDArray[Any]) -> list[str]:
     names: list[Any] = ids.tolist()
     if ids.dtype.kind == "U":
         return names
+    if ids.dtype.kind == "f" and not np.isfinite(ids).all():
+        fail(path, "an id is NaN or infinite; ids are text or numbers")
     try:
         return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
     except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@
 ``.parquet``,        a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
 ``.arrow``           binary of 32-bit floats)
 ``.h5``, ``.hdf5``   datasets ``X`` and ``ids``, or one vector a dataset
+``.csv``             a header, a column of ids and one column for every dimension
 ==================== ======================================================================
 
 Each may be compressed with gzip. The format of a stream (``-``, a pipe) is seen from its first bytes.
@@ -28,7 +29,7 @@ from .._optional import need
 from .._typing import PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
-from . import arrow, numpy_files
+from . import arrow, csv_vectors, numpy_files
 from .files import Names, OnDisk, Reader, Vectors, as_names, check_ids, fail, is_stream, repeated
 from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
 
@@ -55,6 +56,7 @@ FORMATS = {
     ),
     ".h5": HDF5,
     ".hdf5": HDF5,
+    ".csv": Format(csv_vectors.CsvReader, csv_vectors.write_csv, ()),
 }
 SUFFIXES = (".scp", ".ark", *FORMATS)
 

@@ -10,6 +10,7 @@ jackknife : the formula of an interval over speakers
 weighted : trials that are weighed again when speakers are left out or drawn
 intervals : the intervals of the tables
 comparison : whether one system beats another
+groups : errors of groups of people at a common threshold
 points : a threshold for a wanted false-alarm rate, and what it costs
 """
 
@@ -19,6 +20,7 @@ from .catalogue import METRICS, Metric, act_dcf, metrics_of, min_dcf
 from .comparison import Comparison, PairedTest, compare_systems
 from .curves import BayesErrorRates, Curve, Hull, ScoreCurve, bayes_error_rates, cllr, eer, min_cllr
 from .evaluation import Evaluation, Measures, eer_by_kind, evaluate
+from .groups import GroupErrors, group_errors
 from .intervals import Intervals, speaker_intervals
 from .jackknife import Interval
 from .points import ThresholdPoint, threshold_for
@@ -31,6 +33,7 @@ __all__ = [
     "Curve",
     "DetectionCost",
     "Evaluation",
+    "GroupErrors",
     "Hull",
     "Interval",
     "Intervals",
@@ -48,6 +51,7 @@ __all__ = [
     "eer",
     "eer_by_kind",
     "evaluate",
+    "group_errors",
     "metrics_of",
     "min_cllr",
     "min_dcf",

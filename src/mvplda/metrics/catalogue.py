@@ -53,6 +53,7 @@ class Metric:
     needs_llr : means nothing unless scores are likelihood ratios
     is_error : the less the better, so that systems can be compared by it
     most : what it cannot exceed
+    of_hull : read off the convex hull of the ROC
     unknown : what is shown if it is not known
     """
 
@@ -64,6 +65,7 @@ class Metric:
     needs_llr: bool = False
     is_error: bool = True
     most: float = math.inf
+    of_hull: bool = False
     unknown: str = "-"
 
     def notes(self) -> tuple[str, ...]:
@@ -98,7 +100,13 @@ class Metric:
         estimate = float(self.value(whole))
         unseen = self.unseen(unmet(level, speakers))
         return jackknife_interval(
-            estimate, without[:, 0], level, speakers=speakers, most=self.most, unseen=unseen
+            estimate,
+            without[:, 0],
+            level,
+            speakers=speakers,
+            most=self.most,
+            unseen=unseen,
+            of_hull=self.of_hull,
         )
 
     def show(self, value: float) -> str:
@@ -121,7 +129,12 @@ class Metric:
 class EER(Metric):
     """Equal error rate, of the convex hull of the ROC."""
 
-    name, heading, percent, headline, most = "eer", "EER %", True, True, 0.5
+    name = "eer"
+    heading = "EER %"
+    percent = True
+    headline = True
+    most = 0.5
+    of_hull = True
 
     def notes(self) -> tuple[str, ...]:
         return ("EER: where the convex hull of the ROC meets miss = false alarm.",)
@@ -152,7 +165,11 @@ class _DetectionCostMetric(Metric):
 class MinDCF(_DetectionCostMetric):
     """Least normalised detection cost over all thresholds."""
 
-    family, word, headline, most = "min_dcf", "minDCF", True, 1.0
+    family = "min_dcf"
+    word = "minDCF"
+    headline = True
+    most = 1.0
+    of_hull = True
 
     def value(self, curve: Curve) -> float:
         return float(curve.hull.least(self.cost.miss_weight, self.cost.false_alarm_weight)[0])
@@ -172,7 +189,9 @@ class MinDCF(_DetectionCostMetric):
 class ActDCF(_DetectionCostMetric):
     """Normalised detection cost at Bayes' threshold."""
 
-    family, word, needs_llr = "act_dcf", "actDCF", True
+    family = "act_dcf"
+    word = "actDCF"
+    needs_llr = True
 
     def value(self, curve: Curve) -> float:
         return float(self.cost.at(*curve.rates(self.cost.threshold)))
@@ -184,7 +203,10 @@ class ActDCF(_DetectionCostMetric):
 class MinDCFThreshold(_DetectionCostMetric):
     """The lowest score that is accepted at minDCF."""
 
-    family, word, table, is_error = "min_dcf_threshold", "threshold of minDCF", None, False
+    family = "min_dcf_threshold"
+    word = "threshold of minDCF"
+    table = None
+    is_error = False
 
     def notes(self) -> tuple[str, ...]:
         return ()
@@ -200,7 +222,11 @@ class MinDCFThreshold(_DetectionCostMetric):
 class MinCllr(Metric):
     """Cllr after the best rising recalibration."""
 
-    name, heading, headline, most = "min_cllr", "minCllr", True, 1.0
+    name = "min_cllr"
+    heading = "minCllr"
+    headline = True
+    most = 1.0
+    of_hull = True
 
     def notes(self) -> tuple[str, ...]:
         return ("Cllr, minCllr: bits.",)
@@ -216,7 +242,10 @@ class MinCllr(Metric):
 class Cllr(Metric):
     """Cost of log-likelihood ratios."""
 
-    name, heading, headline, needs_llr = "cllr", "Cllr", True, True
+    name = "cllr"
+    heading = "Cllr"
+    headline = True
+    needs_llr = True
     notes = MinCllr.notes
 
     def value(self, curve: Curve) -> float:
@@ -307,7 +336,10 @@ class _AtRate(Metric):
 class ThresholdAt(_AtRate):
     """The threshold for a wanted rate of one error."""
 
-    family, words, table, is_error = "threshold_at_{}", "threshold at {2}", THRESHOLDS, False
+    family = "threshold_at_{}"
+    words = "threshold at {2}"
+    table = THRESHOLDS
+    is_error = False
 
     def value(self, curve: Curve) -> float:
         return self.threshold(curve)
@@ -323,7 +355,11 @@ class ThresholdAt(_AtRate):
 class RateThere(_AtRate):
     """The wanted rate as it is at its threshold: what speakers who were not met may see of it."""
 
-    family, words, table, percent, is_error = "{}_there", "{} % there", None, True, False
+    family = "{}_there"
+    words = "{} % there"
+    table = None
+    percent = True
+    is_error = False
 
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[self.wanted])
@@ -337,7 +373,10 @@ class RateThere(_AtRate):
 class OtherRateAt(_AtRate):
     """The rate of the other error at a wanted rate of one: misses at a false-alarm rate, or the other way round."""
 
-    family, words, table, percent = "{1}_at_{0}", "{1} % at {2}", POINTS, True
+    family = "{1}_at_{0}"
+    words = "{1} % at {2}"
+    table = POINTS
+    percent = True
 
     def value(self, curve: Curve) -> float:
         return float(curve.rates(self.threshold(curve))[1 - self.wanted])

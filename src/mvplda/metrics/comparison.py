@@ -156,7 +156,7 @@ def _p_value(differences: Array, speakers: float) -> float:
     """Two-sided, of no difference; the observed trials count as one more resample."""
     known = differences[~np.isnan(differences)]
     tail = min(int((known <= 0).sum()), int((known >= 0).sum()))
-    z = ndtri(min(0.5, (tail + 1) / (len(known) + 1)))
+    z = float(ndtri(min(0.5, (tail + 1) / (len(known) + 1))))
     return float(2 * stdtr(speakers - 1, z / math.sqrt(speakers / (speakers - 1))))
 
 

@@ -147,8 +147,15 @@ class Evaluation:
         self, metric: Metric, kind: str, intervals: Intervals | None = None, form: str = " [{}, {}]"
     ) -> str:
         """A metric of a kind as tables show it, with its interval in that form."""
+        value = self.rows[kind][metric.name]
         ends = None if intervals is None else intervals.of(kind, metric.name)
-        return metric.show(self.rows[kind][metric.name]) + metric.show_ends(ends, form)
+        shown = metric.show(value)
+        if ends is None or math.isnan(value):
+            return shown
+        around = {metric.show(ends.low), metric.show(ends.high)}
+        if around == {shown}:  # an interval that shows nothing but the number itself
+            return shown
+        return shown + metric.show_ends(ends, form)
 
     def summary(self) -> list[tuple[str, Metric, str]]:
         """What is shown of each of several systems: heading, metric and kind.

@@ -14,8 +14,9 @@ speaker i, n speakers in all,
     bias     = (n - 1) (mean y_i - y)
 
 the interval goes from the lower of y and y - bias, less t standard errors, to the higher of
-the two and t + g standard errors more, and back from the logarithm. The offset c keeps finite
-what becomes zero without one speaker. t is Student's, of as many degrees of freedom as the
+y and y - f bias, and t + g standard errors more, and back from the logarithm. f is 1 but for what is
+read off a convex hull: there the bias falls as n^(-2/3), of which leaving one out shows 2/3, so f = 3/2.
+The offset c keeps finite what becomes zero without one speaker. t is Student's, of as many degrees of freedom as the
 variance has: n - 1, or fewer, 3 (sum d_i^2)^2 / sum d_i^4 - 1 (at least 4), where a few
 speakers make most of it, d_i = mean y_i - y_i.
 
@@ -36,6 +37,30 @@ interval of EER, minDCF or minCllr reaches further above its estimate than that.
 error costs in Cllr has no bound; but Cllr is minCllr and what poor calibration loses, and its
 interval reaches at least as far up as that of minCllr and the loss.
 
+How often 95 % intervals held the truth
+---------------------------------------
+In 200 simulated evaluations of each of the worlds of ``benchmarks.interval_coverage`` (50 of those with
+50 speakers or 12 phrases); the least where there are several worlds or numbers of speakers:
+
+==============================================  ========  ================  ========  ========
+world (speakers)                                EER       minDCF, prior .1  Cllr      minCllr
+==============================================  ========  ================  ========  ========
+weak, strong, many, few errors: the least       97.5 %    97.0 %            97.5 %    98.0 %
+one in ten speakers is a goat (12, 20)          95.0 %    98.5 %            94.0 %    96.0 %
+one in ten speakers is a wolf (12, 20)          94.5 %    90.0 %            92.5 %    96.0 %
+very unequal numbers of tests (50)              100 %     98 %              98 %      100 %
+Total, voices alone, 12 phrases (20)            94 %      92 %              100 %     96 %
+Total, voices alone, 3 phrases (20)             89.5 %    94.5 %            97.0 %    84.5 %
+Total, voices and phrases, 12 phrases (20)      98 %      98 %              100 %     98 %
+Total, voices and phrases, 3 phrases (20)       95.0 %    97.5 %            97.0 %    89.5 %
+40 enrolled, 10 other impostors, 15 % wolves    86.0 %    78.0 %            81.5 %    87.5 %
+==============================================  ========  ================  ========  ========
+
+The last world cannot be mended: one group of ten impostors in five has no wolf, and nothing in its scores
+tells that there are any. Truth then lies above the interval. Measure with more impostors, not with more
+trials. minCllr of a model that does not tell phrases, with few phrases, is too low for the same reason as ever:
+its hull is drawn around few targets and few right speakers with a wrong phrase.
+
 Not every metric can have an interval. What actDCF costs is decided by false alarms so
 rare that few speakers have any, and those who have none say nothing about those who do. The
 same holds of a minDCF whose false alarms weigh so much that a single trial moves it by more
@@ -48,10 +73,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from .._typing import Array
 from ..exceptions import ParameterError
+
+HULL_BIAS = 1.5
+"""A bias of order n^(-2/3) is so many times what a jackknife finds of it."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +98,10 @@ def unmet(level: float, speakers: float) -> float:
     return float(1 - (1 - level) ** (1 / speakers))
 
 
-def effective_number(sizes: Array) -> float:
+def effective_number(sizes: ArrayLike) -> float:
     """How many speakers with equally many trials vary as much as those with so many trials each."""
-    sizes = np.asarray(sizes, dtype=np.float64)
-    return float(sizes.sum() ** 2 / (sizes**2).sum())
+    trials = np.asarray(sizes, dtype=np.float64)
+    return float(trials.sum() ** 2 / (trials**2).sum())
 
 
 def jackknife_interval(
@@ -83,12 +112,14 @@ def jackknife_interval(
     speakers: float | None = None,
     most: float = math.inf,
     unseen: float = math.inf,
+    of_hull: bool = False,
 ) -> Interval:
     """The interval of an error rate or cost, from its values without each speaker or group.
 
     speakers : how many count, if fewer than were left out
     most : what the metric cannot exceed
     unseen : what speakers who were not met may add to it
+    of_hull : whether it is read off a convex hull, which flatters the scores that it was drawn around
     """
     n = len(without)
     counted = float(n) if speakers is None else min(float(n), speakers)
@@ -111,7 +142,8 @@ def jackknife_interval(
     above = t + skewness * (2 * t**2 + 1) / 6
     spread = math.sqrt((n - 1) / n * squares)
     low = math.exp(y + min(correction, 0.0) - t * spread) - offset
-    high = math.exp(min(y + max(correction, 0.0) + above * spread, 700.0)) - offset
+    upwards = HULL_BIAS * max(correction, 0.0) if of_hull else max(correction, 0.0)
+    high = math.exp(min(y + upwards + above * spread, 700.0)) - offset
     high = max(estimate, min(high, estimate + unseen, most))
     low = min(max(low, 0.0), estimate)  # rounding must not lift it above what was measured
     return Interval(estimate, low, high, standard_error)

@@ -2,6 +2,7 @@
 
 from .baselines import CascadeScorer, CosineScorer
 from .committee import Committee
+from .domain import DomainPLDA
 from .multiview import PLDA, MultiviewPLDA
 from .scorer import SCORERS, BaseScorer, Scorer, find_scorers
 
@@ -12,6 +13,7 @@ __all__ = [
     "CascadeScorer",
     "Committee",
     "CosineScorer",
+    "DomainPLDA",
     "MultiviewPLDA",
     "Scorer",
     "find_scorers",

@@ -215,11 +215,11 @@ class CascadeScorer(BaseScorer, BaseEstimator):
 
     def check_state(self) -> None:
         for view, model in self.models_.items():
-            model.check_state()
             if model.width_in != self.width_in:
                 raise DataError(
                     f"the model of {view!r} takes width {model.width_in}, the first {self.width_in}"
                 )
+        super().check_state()
 
     def describe(self) -> dict[str, Any]:
         models = {view: model.describe() for view, model in self.models_.items()}

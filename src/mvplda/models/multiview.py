@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from inspect import Signature, signature
 from numbers import Integral
 from typing import Any, Literal, Self
@@ -14,59 +15,40 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._progress import Progress
 from .._typing import AnyArray, Array, Device, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
-from ..exceptions import (
-    DataError,
-    DisconnectedDesignWarning,
-    LabelError,
-    LikelihoodFellWarning,
-    NoiseFlooredWarning,
-    ParameterError,
-    UnidentifiableViewWarning,
-)
-from ..inference.design import (
-    Design,
-    Diagnostics,
-    Method,
-    choose_ranks,
-    effective_rank,
-    examine,
-    step_operations,
-)
+from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
+from ..inference.design import Design, Method, step_operations
+from ..inference.diagnostics import conclude, examine
 from ..inference.em import (
     Fit,
     Iteration,
-    Posterior,
+    Objective,
+    PublishedEM,
     fit_em,
-    moment_start,
-    paper_step,
     posterior,
-    random_start,
     warm_parameters,
 )
-from ..inference.parameters import NOISES, NoiseModel, Parameters
-from ..inference.variational import FactorisedElimination
-from ..labels import LabelTable, are_named, check_view_names, encode_labels, exact_names
+from ..inference.parameters import NOISES, NoiseModel, Parameters, canonical_rotation
+from ..inference.priors import PRIORS
+from ..labels import (
+    LabelTable,
+    are_named,
+    base_columns,
+    check_view_names,
+    encode_labels,
+    exact_names,
+)
 from ..persistence import State, Tensors, plain_settings
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from .priors import (
-    DEFAULT_STRENGTH,
-    Components,
-    IsotropicPrior,
-    as_strengths,
-    choose_strengths,
-    map_step,
-    moment_components,
-    without_labels,
-)
+from ..statistics.record import check_weights
+from .priors import as_strengths, choose_strengths, without_labels
 from .verification import LatentModel
 
 KEPT_CLASSES = 10_000
@@ -74,6 +56,12 @@ KEPT_CLASSES = 10_000
 
 KEPT_COVARIANCES = 2**22
 """Posterior covariances of a view's classes are kept up to this many numbers (32 MiB)."""
+
+HELD_NUMBERS = 2**25
+"""Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
+
+OF_THE_FIT = ("log_likelihoods_", "bound_gap_", "class_means_", "class_covariances_")
+"""Attributes that are worked out from a fit when they are first read."""
 
 
 class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
@@ -94,9 +82,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         The noise is (1 - s) times its maximum-likelihood value plus s times the total variance of every column: what
         is known of training classes is believed less of new ones. 0.02 to 0.2 helps where there are few classes;
         `MultiviewPLDACV` chooses it.
-    loading_shrinkage : float in [0, 1)
-        Penalty s / (1 - s) a class on every view's signal-to-noise ratio: 0.5 weighs as much as the
-        classes themselves.
     prior : "isotropic" or None
         For few classes, and vectors of one length that are not whitened: the covariances of all views and of
         the noise, all of full rank, are drawn towards isotropic ones of the same variance, as an inverse Wishart
@@ -132,13 +117,16 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     noise_ : (D,) variances, or (D, D) for full noise
     log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end; never
         falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls).
-        A lower bound of the log-likelihood where `algorithm_used_` is "variational"
+        Lower bounds of the log-likelihood where `algorithm_used_` is "variational"
+    bound_gap_ : about how much (nat a vector) the bounds lie below; 0 of an exact fit. An estimate from four random
+        probes: half to one and a half times the true gap where there are few classes
     algorithm_used_ : "exact", "variational" or "paper"
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
     class_means_ : dict of {view: (classes, rank)} posterior means of the training classes
-    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large
+    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large. These, the means
+        and the gap of a bound are worked out when they are first read
     diagnostics_ : Diagnostics
     views_ : dict of {view: rank used}
     prior_strength_ : dict of {view or "noise": strength}, of a fit with a prior
@@ -165,7 +153,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         *,
         noise: str = "diagonal",
         noise_shrinkage: float = 0.0,
-        loading_shrinkage: float = 0.0,
         prior: Literal["isotropic"] | None = None,
         prior_strength: float | Mapping[str, float] | Literal["auto"] = "auto",
         noise_floor: float = 1e-6,
@@ -181,7 +168,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.views = views
         self.noise = noise
         self.noise_shrinkage = noise_shrinkage
-        self.loading_shrinkage = loading_shrinkage
         self.prior = prior
         self.prior_strength = prior_strength
         self.noise_floor = noise_floor
@@ -222,69 +208,17 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         X = self._vectors(X, reset=True)
         table = self._encode(without_labels(len(X), self.views) if y is None else y)
         views = table.views
-        if self.prior is not None:
+        if PRIORS[self.prior].full_rank:
             strengths = 1.0 if y is None else self.prior_strength
             if isinstance(strengths, str):
                 strengths = choose_strengths(to_host(X), table)
-            self.prior_strength_ = dict(
-                zip((*views, "noise"), as_strengths(strengths, views), strict=True)
-            )
+            self._set_strengths(strengths, views)
         if self.algorithm == "paper" and len(views) == 2 and not any(":" in v for v in views):
             table = encode_labels(y, (*views, ":".join(views)), missing=self.missing)
         statistics = SufficientStatistics.from_arrays(
             X, table, second_moment=self._second_moment(), weights=weights
         )
-        self._fit(statistics, self._ranks(views))
-        if weights is not None:
-            self.log_likelihoods_ += _weights_constant(statistics, weights)
-        return self
-
-    def with_prior(
-        self,
-        strength: float | Mapping[str, float] = DEFAULT_STRENGTH,
-        *,
-        blocks: Sequence[int] = (),
-        statistics: SufficientStatistics | None = None,
-    ) -> MultiviewPLDA:
-        """This model with its covariances drawn towards isotropic ones, at once and without a fit.
-
-        Parameters
-        ----------
-        strength : in [0, 1], one for all or a dict of {view or "noise": strength}
-        blocks : widths of the parts of a vector, where several extractors' stand side by side: isotropic part by part
-        statistics : of the training vectors, for posteriors of the training classes (``known=``); None: these go
-        """
-        check_is_fitted(self, "mean_")
-        D = len(self.mean_)
-        if len(blocks) and (
-            sum(blocks) != D or not all(isinstance(b, Integral) and b > 0 for b in blocks)
-        ):
-            raise ParameterError(f"blocks are widths that make {D} columns; got {list(blocks)}")
-        if statistics is not None and statistics.dimension != D:
-            raise DataError(f"the statistics have width {statistics.dimension}, the model {D}")
-        views = tuple(self.views_)
-        strengths = as_strengths(strength, views)
-        found = Components.of(self.parameters_)
-        p = IsotropicPrior.about(found, strengths, blocks).draw(found).parameters()
-        model = MultiviewPLDA.from_parameters(
-            p.mean, dict(zip(views, p.loadings, strict=True)), p.noise
-        )
-        model.missing = self.missing
-        model.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
-        return model if statistics is None else model._with_classes(statistics)
-
-    def _with_classes(self, statistics: SufficientStatistics) -> Self:
-        """This model, whose parameters were given, with posteriors of the classes of training vectors."""
-        views, p = tuple(self.views_), self.parameters_
-        design = Design.of(
-            statistics.for_views(views, p.sigma.second_moment).on_host(),
-            p.ranks,
-            method=self._method(),
-        )
-        found = posterior(design, replace(p, mean=p.mean - statistics.origin))
-        self._take(views, replace(found.parameters.on_host(), mean=p.mean))
-        self._take_posterior(found, statistics)
-        return self
+        return self._fit(statistics, self._ranks(views))
 
     def fit_statistics(self, statistics: SufficientStatistics, *, device: Device = None) -> Self:
         """Fit to sufficient statistics, which may come from many shards.
@@ -297,14 +231,13 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         """
         check_settings(self)
         views = statistics.views if self.views is None else tuple(self.views)
-        if self.prior is not None:
+        if PRIORS[self.prior].full_rank:
             if isinstance(self.prior_strength, str):
                 raise ParameterError(
                     "prior_strength='auto' holds classes out, which needs vectors: fit(X, y) to some of them, and give "
                     "its prior_strength_"
                 )
-            strengths = as_strengths(self.prior_strength, views)
-            self.prior_strength_ = dict(zip((*views, "noise"), strengths, strict=True))
+            self._set_strengths(self.prior_strength, views)
         self.n_features_in_ = statistics.dimension
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
@@ -324,6 +257,10 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             )
         return self._fit(statistics, self._ranks(tuple(self.views_)), earlier=self.parameters_)
 
+    def _set_strengths(self, strengths: Any, views: tuple[str, ...]) -> None:
+        each = as_strengths(strengths, views)
+        self.prior_strength_ = dict(zip((*views, "noise"), each, strict=True))
+
     def _fit(
         self,
         statistics: SufficientStatistics,
@@ -332,158 +269,76 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         earlier: Parameters | None = None,
     ) -> Self:
         views = tuple(wanted)
-        if self.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
-            raise ParameterError(
-                f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
-            )
-        if self.algorithm == "paper" and self.loading_shrinkage > 0:
-            raise ParameterError(
-                "algorithm='paper' knows no loading_shrinkage: leave it at 0, or use 'exact'"
-            )
+        check_published(self, views)
+        kind = PRIORS[self.prior]
         statistics, mean_weight = statistics.balanced()
-        if earlier is not None and mean_weight != 1:
-            earlier = replace(earlier, noise=earlier.noise / mean_weight)
-        if self.prior is None:
-            asked, ranks = choose_ranks(statistics, wanted)
-        else:
-            asked = ranks = dict.fromkeys(views, statistics.dimension)
-        sums = statistics.for_views(views, self._second_moment(), device)
+        asked, ranks = kind.ranks(statistics, wanted)
         with warnings.catch_warnings():
-            if self.prior is not None:  # what the labels cannot tell, it can
-                warnings.simplefilter("ignore", UnidentifiableViewWarning)
-                warnings.simplefilter("ignore", DisconnectedDesignWarning)
+            for category in kind.needless:
+                warnings.simplefilter("ignore", category)
             diagnostics = examine(statistics, views, asked, ranks)
-        kind = self.noise if self.prior is None else "full"
-        noise = NoiseModel.of(kind, self.noise_floor, statistics, self.noise_shrinkage)
+        used = tuple(ranks[view] for view in views)
+        design = self._design(statistics, views, used, device)
+        sums = design.sums
+        noise_kind = kind.noise_kind(self.noise)
+        noise = NoiseModel.of(noise_kind, self.noise_floor, statistics, self.noise_shrinkage)
         chance = self.init == "random" or self.random_state is not None
         rng = generator(self.random_state) if chance else np.random.default_rng(0)
-        rank_tuple = tuple(ranks[v] for v in views)
-        design = Design.of(
-            sums, rank_tuple, iterations=min(self.max_iter, 10), method=self._method()
-        )
-        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
-            sums = sums.on_host()
-            design = replace(design, sums=sums)
-        noise_there = noise.on(sums.xp)
-        step: Callable[[Posterior], Parameters[Any]] | None = None
-        log_prior: Callable[[Parameters[Any]], float] | None = None
-        if self.prior is None:
-            start = (moment_start if self.init == "moments" else random_start)(
-                sums, rank_tuple, noise_there, rng
-            )
+        strengths = tuple(getattr(self, "prior_strength_", {}).values())
+        prior = kind.of(sums, noise.on(sums.xp), strengths)
+        if earlier is None:
+            start = prior.start(sums, used, self.init, rng)
         else:
-            moments = moment_components(sums)
-            prior = IsotropicPrior.about(moments, tuple(self.prior_strength_.values()))
-            start = prior.draw(moments).parameters().on(sums.xp)
-            step = partial(map_step, sums, prior=prior)
-            log_prior = partial(prior.log_density, counts=(*map(len, sums.counts), sums.n))
-        if earlier is not None:
-            start = warm_parameters(earlier, rank_tuple, kind, statistics.origin, rng).on(sums.xp)
+            scaled = replace(earlier, noise=earlier.noise / mean_weight)
+            start = warm_parameters(scaled, used, noise_kind, statistics.origin, rng).on(sums.xp)
+        objective: Objective = prior
         if self.algorithm == "paper":
-            cell = views[0] if len(views) == 1 else ":".join(views)
-            step = paper_step(statistics.for_views((cell,), self._second_moment()).on_host(), noise)
-        penalty = self.loading_shrinkage / (
-            1 - self.loading_shrinkage
-        )  # a class, as it is of the noise
-        with threads_for(step_operations(design, rank_tuple)):
+            cell = ":".join(views)
+            cells = statistics.for_views((cell,), self._second_moment()).on_host()
+            objective = PublishedEM(cells, noise)
+        with threads_for(step_operations(design, used)):
             fit = fit_em(
                 design,
                 start,
-                noise_there,
+                objective,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                shrinkage=tuple(penalty * len(c) for c in sums.counts),
-                step=step,
-                log_prior=log_prior,
                 callback=self._watch(statistics, design.plan.measure),
             )
-        origin = statistics.origin
-        own = (
-            fit.parameters
-            if mean_weight == 1
-            else replace(fit.parameters, noise=mean_weight * fit.parameters.noise)
+        p = fit.parameters
+        noise_array = p.noise if mean_weight == 1 else mean_weight * p.noise
+        self._take(views, replace(p, mean=p.mean + statistics.origin, noise=noise_array))
+        self._take_fit(fit, statistics)
+        self.diagnostics_ = conclude(
+            diagnostics,
+            fit,
+            design.plan,
+            noise,
+            max_iter=self.max_iter,
+            tol=self.tol,
+            published=self.algorithm == "paper",
         )
-        self._take(views, replace(own, mean=own.mean + origin))
-        self.log_likelihoods_ = fit.log_likelihoods
-        self.n_iter_ = len(fit.log_likelihoods) - 1
-        self.converged_ = fit.converged
-        used = "variational" if design.plan.factorised else "exact"
-        self.algorithm_used_ = "paper" if self.algorithm == "paper" else used
-        self._take_posterior(fit.posterior, statistics)
-        self.diagnostics_ = self._conclude(diagnostics, design, fit, noise, views)
         return self
 
-    def _conclude(
+    def _design(
         self,
-        found: Diagnostics,
-        design: Design,
-        fit: Fit,
-        noise: NoiseModel,
+        statistics: SufficientStatistics,
         views: tuple[str, ...],
-    ) -> Diagnostics:
-        """Complete the diagnostics with what the fit showed, and warn."""
-        messages = list(found.messages)
-
-        def warn(category: type[Warning], text: str) -> None:
-            messages.append(text)
-            warnings.warn(text, category, stacklevel=5)
-
-        sigma = fit.parameters.sigma
-        floored = sigma.floored(noise.floor)
-        if found.constant_columns:
-            columns = [
-                *map(str, found.constant_columns[:5]),
-                *(["..."] if len(found.constant_columns) > 5 else []),
-            ]
-            warn(
-                NoiseFlooredWarning,
-                f"{len(found.constant_columns)} column(s) of X are constant, or vary by no more than rounding "
-                f"({', '.join(columns)}): the model ignores them",
-            )
-        elif floored:
-            warn(
-                NoiseFlooredWarning,
-                f"the noise lies on its floor in {floored} {sigma.axes}: columns are dependent, or there are too few "
-                "vectors a class; use noise_shrinkage, fewer dimensions or another noise",
-            )
-        scale = np.abs(fit.objectives).max() + 1.0
-        fell = tuple(int(i) + 1 for i in np.flatnonzero(np.diff(fit.objectives) < -1e-9 * scale))
-        if fell:
-            warn(
-                LikelihoodFellWarning,
-                f"the {design.plan.measure} fell in {len(fell)} of {self.n_iter_} iterations"
-                + (
-                    ": the printed algorithm does not maximise it"
-                    if self.algorithm == "paper"
-                    else ""
-                ),
-            )
-        if not fit.converged and self.max_iter > 0 and self.tol > 0:
-            warn(
-                ConvergenceWarning,
-                f"EM stopped at max_iter={self.max_iter} before gaining less than tol={self.tol} nat a vector",
-            )
-        views_found = {
-            v: replace(
-                found.views[v],
-                effective_rank=effective_rank(np.linalg.norm(self.loadings_[v], axis=0)),
-            )
-            for v in views
-        }
-        return replace(
-            found,
-            views=views_found,
-            noise_floored=floored,
-            solver=design.plan.describe(views),
-            bound_gap=_bound_gap(fit, found.n_vectors),
-            likelihood_fell=fell,
-            messages=tuple(messages),
-        )
+        ranks: tuple[int, ...],
+        device: Device,
+    ) -> Design:
+        """How the E step is solved, with the sums where it is."""
+        sums = statistics.for_views(views, self._second_moment(), device)
+        iterations = min(self.max_iter, 10)
+        design = Design.of(sums, ranks, iterations=iterations, method=self._method())
+        if self.algorithm == "paper" or design.plan.factorised:  # these are for the host
+            design = replace(design, sums=sums.on_host())
+        return design
 
     def log_likelihood(self, X: ArrayLike, y: Any, *, weights: ArrayLike | None = None) -> float:
         """Log-likelihood (nat) of labelled vectors; their classes are taken as new ones.
 
-        Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound.
+        Exact; only where the design is too large for that, and `algorithm` allows it, a lower bound, with a warning.
         """
         check_is_fitted(self, "mean_")
         X = self._vectors(X, reset=False)
@@ -492,8 +347,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         statistics = SufficientStatistics.from_arrays(
             X, table, second_moment=moment, weights=weights
         )
-        constant = 0.0 if weights is None else _weights_constant(statistics, weights)
-        return self.log_likelihood_statistics(statistics) + constant
+        return self.log_likelihood_statistics(statistics)
 
     def log_likelihood_statistics(self, statistics: SufficientStatistics) -> float:
         """Log-likelihood (nat) of the vectors behind sufficient statistics: see `log_likelihood`."""
@@ -509,9 +363,71 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         design = Design.of(sums, p.ranks, method=self._method())
         if design.plan.factorised:
             design = replace(design, sums=sums.on_host())
-        return posterior(
-            design, replace(p, mean=p.mean - statistics.origin).on(design.sums.xp)
-        ).log_likelihood
+            warnings.warn(
+                "this is a lower bound of the log-likelihood, not the log-likelihood: the design is solved class by "
+                "class; algorithm='exact' gives the value itself, if it fits in memory",
+                MvpldaWarning,
+                stacklevel=2,
+            )
+        moved = replace(p, mean=p.mean - statistics.origin)
+        return posterior(design, moved.on(design.sums.xp)).log_likelihood
+
+    def add_class(
+        self,
+        view: str,
+        name: Any,
+        X: ArrayLike,
+        labels: Mapping[str, Any] | None = None,
+        *,
+        counts: ArrayLike | None = None,
+    ) -> Self:
+        """A copy of this model that has one more class of a view, for ``known={view: name}``.
+
+        The class has the exact posterior of its latent given these vectors; the parameters stay, and everything else
+        (other classes, which are taken as new ones, and their interactions) is integrated out. It is as wide as the
+        prior in whatever the vectors do not show: a thousand vectors of one person say little of a domain.
+
+        Parameters
+        ----------
+        view : a base view of the model
+        name : of the class; one that is there already is replaced
+        X : (n, D) vectors of the class, or, with `counts`, sums of vectors with equal labels
+        labels : {view: (n,) labels} of the other views. Views that are not named, and labels that are missing: every
+            row is of a class of its own there
+        counts : (n,) how many vectors every row of X is the sum of; None: one
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mvplda import MultiviewPLDA
+        >>> loadings = {"speaker": np.eye(2), "domain": np.eye(2)}
+        >>> model = MultiviewPLDA.from_parameters(np.zeros(2), loadings, np.ones(2))
+        >>> here = model.add_class("domain", "office", [[1.0, 2.0], [3.0, 2.0]], {"speaker": ["ann", "bob"]})
+        >>> here.class_means_["domain"].round(2).tolist(), here.classes_["domain"].tolist()
+        ([[1.0, 1.0]], ['office'])
+        """
+        check_is_fitted(self, "mean_")
+        views = tuple(self.views_)
+        if view not in views or ":" in view:
+            base = [v for v in views if ":" not in v]
+            raise LabelError(f"a class is added to a base view of the model, {base}; got {view!r}")
+        mean, covariance = class_posterior(self, view, X, labels, counts)
+        names = self.classes_.get(view, np.empty(0)).tolist()
+        rank = self.views_[view]
+        means = self.class_means_.get(view, np.empty((0, rank)))[: len(names)]
+        covariances = self.class_covariances_.get(view, np.empty((0, rank, rank)))[: len(names)]
+        if len(covariances) < len(names):
+            raise ParameterError(f"the model keeps no class posteriors of view {view!r}: too many")
+        others = np.asarray([other != name for other in names], dtype=bool)
+        named = exact_names([*(other for other in names if other != name), name])
+        order = np.argsort(named, kind="stable")
+        result = copy(self)
+        result.classes_ = {**self.classes_, view: named[order]}
+        means = np.concatenate([means[others], mean[None]])[order]
+        covariances = np.concatenate([covariances[others], covariance[None]])[order]
+        result.class_means_ = {**self.class_means_, view: means}
+        result.class_covariances_ = {**self.class_covariances_, view: covariances}
+        return result
 
     def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood a vector (nat): what a cross-validated search maximises."""
@@ -571,6 +487,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "converged": bool(self.converged_),
             "n_iter": int(self.n_iter_),
             "algorithm_used": getattr(self, "algorithm_used_", None),
+            "bound_gap": getattr(self, "bound_gap_", 0.0),
             "classes": {view: self.classes_[view].tolist() for view in kept},
         }
         if hasattr(self, "prior_strength_"):
@@ -585,7 +502,9 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         loadings = tuple(arrays[f"loading/{view}"] for view in values["views"])
         model._take(tuple(values["views"]), Parameters(arrays["mean"], loadings, arrays["noise"]))
         model.log_likelihoods_ = arrays["log_likelihoods"]
-        model.n_iter_, model.converged_ = values["n_iter"], values["converged"]
+        model.n_iter_ = values["n_iter"]
+        model.converged_ = values["converged"]
+        model.bound_gap_ = values.get("bound_gap", 0.0)
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
         model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
@@ -601,16 +520,20 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return model
 
     def check_state(self) -> None:
-        D = len(self.mean_)
-        bad = [
-            view
-            for view, loading in self.loadings_.items()
-            if loading.shape != (D, self.views_[view])
-        ]
-        if bad or self.noise_.shape not in ((D,), (D, D)):
-            raise DataError(
-                f"the model's loadings or noise do not have its dimension {D}: {bad or 'noise'}"
-            )
+        Parameters.given(self.mean_, self.loadings_, self.noise_)
+        for view, covariances in self.class_covariances_.items():
+            rank = self.views_[view]
+            means = self.class_means_[view]
+            # after a fit, vectors without a label follow the named classes
+            fits = means.ndim == 2 and len(means) >= len(self.classes_[view])
+            fits = fits and means.shape == (len(means), rank)
+            fits = fits and covariances.shape == (len(means), rank, rank)
+            if not fits or not (np.isfinite(means).all() and np.isfinite(covariances).all()):
+                raise DataError(f"the classes of view {view!r} do not fit its rank {rank}")
+            lowest = np.linalg.eigvalsh(covariances).min(initial=0.0)
+            if lowest < -1e-6 * np.abs(covariances).max(initial=1.0):
+                raise DataError(f"a covariance of the classes of view {view!r} is not definite")
+        super().check_state()
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -658,16 +581,57 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         self.views_ = dict(zip(views, parameters.ranks, strict=True))
         self._n_features_out = sum(parameters.ranks)
 
-    def _take_posterior(self, found: Posterior, statistics: SufficientStatistics) -> None:
-        """What is known of the training classes."""
-        views = tuple(self.views_)
-        self.classes_ = {v: statistics.classes[v].names for v in views if ":" not in v}
-        self.class_means_ = dict(zip(views, found.means, strict=True))
-        self.class_covariances_ = {
-            v: found.covariances(k)
-            for k, v in enumerate(views)
-            if ":" not in v and len(found.means[k]) * self.views_[v] ** 2 <= KEPT_COVARIANCES
-        }
+    def _take_fit(self, fit: Fit, statistics: SufficientStatistics) -> None:
+        """Keep the fit: what it says of the training classes is worked out when it is asked for."""
+        for name in OF_THE_FIT:
+            self.__dict__.pop(name, None)
+        self._fitted = fit
+        self.n_iter_ = fit.n_iter
+        self.converged_ = fit.converged
+        self.algorithm_used_ = "variational" if fit.design.plan.factorised else "exact"
+        if self.algorithm == "paper":
+            self.algorithm_used_ = "paper"
+        base = [view for view in self.views_ if ":" not in view]
+        self.classes_ = {view: statistics.classes[view].names for view in base}
+        held = sum(math.prod(own.shape) for own in fit.design.sums.sums)
+        if held > HELD_NUMBERS:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Work out all that is left of the fit, so that its sums need not be kept."""
+        for name in OF_THE_FIT:
+            getattr(self, name, None)
+        self.__dict__.pop("_fitted", None)
+
+    @cached_property
+    def log_likelihoods_(self) -> Array:  # type: ignore[override]
+        return self._fitted.log_likelihoods
+
+    @cached_property
+    def bound_gap_(self) -> float:
+        return self._fitted.bound_gap() / self._fitted.design.sums.n
+
+    @cached_property
+    def class_means_(self) -> dict[str, Array]:  # type: ignore[override]
+        return dict(zip(self.views_, self._fitted.posterior.means, strict=True))
+
+    @cached_property
+    def class_covariances_(self) -> dict[str, Array]:  # type: ignore[override]
+        kept = {}
+        for k, (view, rank) in enumerate(self.views_.items()):
+            n_classes = len(self._fitted.design.sums.counts[k])
+            if ":" not in view and n_classes * rank**2 <= KEPT_COVARIANCES:
+                kept[view] = self._fitted.posterior.covariances(k)
+        return kept
+
+    def __copy__(self) -> Self:
+        result = object.__new__(type(self))
+        result.__dict__.update(self.__dict__)
+        return result
+
+    def __getstate__(self) -> Any:
+        self._settle()  # a fit holds the sums of the training data, which stay where they are
+        return super().__getstate__()
 
     def _encode(self, y: Any) -> LabelTable:
         return encode_labels(
@@ -679,7 +643,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return dict.fromkeys(views) if self.views is None else dict(self.views)
 
     def _second_moment(self) -> SecondMoment:
-        return "full" if self.prior is not None else NOISES[self.noise].second_moment
+        return NOISES[PRIORS[self.prior].noise_kind(self.noise)].second_moment
 
     def _method(self) -> Method:
         """How posteriors are solved: the printed algorithm is judged by the exact likelihood."""
@@ -735,14 +699,44 @@ class _InOrder(dict[str, Any]):
         return dict.__repr__(self)
 
 
-def _bound_gap(fit: Fit, n: int) -> float:
-    """Nat a vector, about, by which the bound of a fit is below the log-likelihood."""
-    system = fit.posterior.elimination
-    return (
-        system.estimate_gap(np.random.default_rng(0)) / n
-        if isinstance(system, FactorisedElimination)
-        else 0.0
+def class_posterior(
+    model: MultiviewPLDA,
+    view: str,
+    X: ArrayLike,
+    labels: Mapping[str, Any] | None,
+    counts: ArrayLike | None,
+) -> tuple[Array, Array]:
+    """Mean (rank,) and covariance (rank, rank) of the latent of the one class of a view that all vectors have."""
+    rows = checked_vectors(model, X, reset=False)
+    n = len(rows)
+    views = tuple(model.views_)
+    unknown = [name for name in labels or {} if name == view or name not in base_columns(views)]
+    if unknown:
+        others = [name for name in base_columns(views) if name != view]
+        raise LabelError(f"labels are of the other views, {others}; got {unknown[0]!r}")
+    columns = {name: [None] * n for name in base_columns(views)} | dict(labels or {})
+    columns[view] = ["the class"] * n
+    table = encode_labels(columns, views, missing=model.missing)
+    if len(table) != n:
+        raise LabelError(f"there are {n} rows and {len(table)} labels: give one label a row")
+    if counts is not None:
+        # the mean of n vectors of one cell is to the latents what one vector of n-fold precision is
+        counts = check_weights(counts, n)
+        rows = rows / counts[:, None]
+    p = model.parameters_
+    statistics = SufficientStatistics.from_arrays(
+        rows, table, second_moment=p.sigma.second_moment, weights=counts
     )
+    sums = statistics.for_views(views, p.sigma.second_moment)
+    design = Design.of(sums, p.ranks, method="exact")
+    with threads_for(step_operations(design, p.ranks)):
+        found = posterior(design, replace(p, mean=p.mean - statistics.origin))
+        k = views.index(view)
+        # the E step rotates latents to canonical coordinates; those of the model may be others
+        turn = canonical_rotation(p, k)
+        mean = turn @ found.means[k][0]
+        covariance = turn @ found.covariances(k)[0] @ turn.T
+    return mean, (covariance + covariance.T) / 2
 
 
 def generator(random_state: Any) -> np.random.Generator:
@@ -767,22 +761,11 @@ def check_settings(model: MultiviewPLDA) -> None:
     if model.views is not None and len(model.views) == 0:
         raise ParameterError("views is empty: name at least one view")
     if model.prior is not None:
-        choice("prior", ("isotropic",))
-        ranked = {view: rank for view, rank in (model.views or {}).items() if rank is not None}
-        if ranked or getattr(model, "n_components", None) is not None:
-            raise ParameterError("a prior makes loadings of full rank: leave every rank None")
-        if isinstance(model.prior_strength, str) and model.prior_strength != "auto":
-            raise ParameterError(
-                f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}"
-            )
-        if model.noise_shrinkage or model.loading_shrinkage or model.algorithm == "paper":
-            raise ParameterError(
-                "a prior goes with no other shrinkage, and not with algorithm='paper'"
-            )
+        choice("prior", tuple(kind for kind in PRIORS if kind is not None))
+    if PRIORS[model.prior].full_rank:
+        _check_full_rank(model)
     if not 0 <= model.noise_shrinkage < 1:
         raise ParameterError(f"noise_shrinkage lies in [0, 1); got {model.noise_shrinkage}")
-    if not 0 <= model.loading_shrinkage < 1:
-        raise ParameterError(f"loading_shrinkage lies in [0, 1); got {model.loading_shrinkage}")
     if not 1e-10 <= model.noise_floor < 1:
         raise ParameterError(
             f"noise_floor lies in [1e-10, 1), below which rounding drowns the likelihood; got {model.noise_floor}"
@@ -797,10 +780,24 @@ def check_settings(model: MultiviewPLDA) -> None:
         raise ParameterError(f"tol is at least 0; got {model.tol}")
 
 
-def _weights_constant(statistics: SufficientStatistics, weights: ArrayLike) -> float:
-    """What weights add to the log-likelihood of statistics that were made with them."""
-    each = np.asarray(weights, dtype=np.float64) * statistics.n / statistics.weight
-    return 0.5 * statistics.dimension * float(np.log(each).sum())
+def _check_full_rank(model: MultiviewPLDA) -> None:
+    ranked = {view: rank for view, rank in (model.views or {}).items() if rank is not None}
+    if ranked or getattr(model, "n_components", None) is not None:
+        raise ParameterError("a prior makes loadings of full rank: leave every rank None")
+    if isinstance(model.prior_strength, str) and model.prior_strength != "auto":
+        raise ParameterError(
+            f"prior_strength is a number, a dict of them or 'auto'; got {model.prior_strength!r}"
+        )
+    if model.noise_shrinkage or model.algorithm == "paper":
+        raise ParameterError("a prior goes with no other shrinkage, and not with algorithm='paper'")
+
+
+def check_published(model: MultiviewPLDA, views: tuple[str, ...]) -> None:
+    """Refuse views that the EM of the paper is not for."""
+    if model.algorithm == "paper" and (len(views) > 2 or any(":" in v for v in views)):
+        raise ParameterError(
+            f"algorithm='paper' is for one or two views without interaction; got {list(views)}"
+        )
 
 
 class PLDA(MultiviewPLDA):

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import AnyArray, Array, IntArray, PathLike
 from ..backend import cast, dtype_name, empty, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
-from ..persistence import Persistent
+from ..persistence import Persistent, check_answers
 from ..scoring.engine import (
     Comparison,
     Memory,
@@ -183,7 +183,13 @@ class BaseScorer(Persistent):
         raise NotImplementedError
 
     def check_state(self) -> None:
-        """Whether the arrays of a fitted scorer, which may come from a file, fit each other."""
+        """Whether a scorer from a file has parts that fit each other, and finite scores."""
+        super().check_state()
+        check_answers(self, self._probe, self.width_in)
+
+    def _probe(self, X: Array) -> Any:
+        profiles = self.enrol(X)
+        return self.llr(profiles, profiles)
 
     def _key(self) -> str:
         """Fingerprint of the fitted scorer."""
@@ -240,6 +246,10 @@ class BaseScorer(Persistent):
         """
         base = self.forms().base
         return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
+
+    def deployed(self, profiles: Profiles) -> Self:
+        """The scorer for the domain of what is enrolled; itself, where it has no domain."""
+        return self
 
     # -- answers -------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from .._progress import Progress
 from .._typing import RandomState
 from ..backend import checked_vectors
 from ..exceptions import LabelError, MvpldaWarning, ParameterError
-from ..inference.design import largest_rank
+from ..inference.diagnostics import largest_rank
 from ..kinds import trial_kinds
 from ..labels import as_array, encode_labels, label_columns
 from ..statistics import SufficientStatistics
@@ -56,7 +56,7 @@ class MultiviewPLDACV(BaseEstimator):
         ``"auto"`` tries 5, 10, 20, 40, ... as far as the classes allow.
     model : MultiviewPLDA or None
         Every setting besides ranks and shrinkage, which are the search's to choose. None: the defaults.
-    noise_shrinkages, loading_shrinkages : sequences of float
+    noise_shrinkages : sequence of float
     cv : int
         Number of folds.
     criterion : {"likelihood", "cllr"}
@@ -84,7 +84,6 @@ class MultiviewPLDACV(BaseEstimator):
         *,
         model: MultiviewPLDA | None = None,
         noise_shrinkages: Sequence[float] = (0.0, 0.02, 0.05, 0.1, 0.2),
-        loading_shrinkages: Sequence[float] = (0.0,),
         cv: int = 5,
         criterion: Literal["likelihood", "cllr"] = "likelihood",
         held_out: str | None = None,
@@ -95,7 +94,6 @@ class MultiviewPLDACV(BaseEstimator):
         self.views = views
         self.model = model
         self.noise_shrinkages = noise_shrinkages
-        self.loading_shrinkages = loading_shrinkages
         self.cv = cv
         self.criterion = criterion
         self.held_out = held_out
@@ -231,7 +229,6 @@ class MultiviewPLDACV(BaseEstimator):
                     f"the ranks of view {view!r} are whole numbers; got {broken[0]!r}"
                 )
             axes[view] = tuple(sorted({min(int(r), most) for r in ranks}))
-        axes["loading_shrinkage"] = _in_order(self.loading_shrinkages)
         if not all(axes.values()):
             raise ParameterError("every setting needs at least one candidate")
         return axes
@@ -276,7 +273,7 @@ def _try(
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         candidate.fit_statistics(training)
-    return judge(candidate)
+        return judge(candidate)
 
 
 class _Search:

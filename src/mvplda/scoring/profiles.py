@@ -151,6 +151,19 @@ class Profiles(Persistent):
             raise FileFormatError("its arrays do not make profiles")
         return profiles
 
+    def check_state(self) -> None:
+        numbers = {"y": self.y, "weights": self.weights}
+        odd = [name for name, array in numbers.items() if np.asarray(array).dtype.kind != "f"]
+        whole = {"counts": self.counts, "owner": self.owner}
+        odd += [name for name, array in whole.items() if np.asarray(array).dtype.kind not in "iu"]
+        if odd or self.weights.ndim != 1 or not (self.weights > 0).all() or (self.counts < 1).any():
+            raise FileFormatError(f"its arrays do not make profiles: {odd or 'weights or counts'}")
+        if len(set(self.ids.tolist())) != len(self):
+            raise FileFormatError("its profiles have the same id twice")
+        cells = np.stack([self.owner, *(cells.codes for cells in self.labels.values())], axis=1)
+        if len(np.unique(cells, axis=0)) != len(cells):
+            raise FileFormatError("a profile has two rows of the same labels")
+
     def describe(self) -> dict[str, Any]:
         first = {"first id": str(self.ids[0])} if len(self) else {}
         return {

@@ -23,8 +23,8 @@ def enrol_people(
     service: Service, count: int, folder: Path, say: Callable[[str], Any]
 ) -> list[str]:
     """Make so many voices, enrol them, and leave recordings of theirs in a folder; those who are there already stay."""
+    from ..extractors.reading import read_audio
     from ..speech.corpora import load_corpus
-    from ..speech.features import read_audio
 
     caller = Caller("synthetic people", "admin")
     names = [

@@ -50,6 +50,7 @@ class Sums(Generic[A_co]):
     counts : per view (C_k,), vectors in every class
     sums : per view (C_k, D), sum of x over every class
     cooccurrence : for k < l a sparse (C_k, C_l), vectors in class c of k and class d of l
+    log_weights : sum of the logarithms of the vectors' weights
 
     `total`, `scatter` and `sums` may be torch tensors, all on one device; then the
     whole E and M steps run there. Counts stay NumPy: the design is made from them.
@@ -61,6 +62,7 @@ class Sums(Generic[A_co]):
     counts: tuple[Array, ...]
     sums: tuple[A_co, ...]
     cooccurrence: dict[tuple[int, int], sparse.csr_array]
+    log_weights: float = 0.0
 
     @property
     def n_views(self) -> int:
@@ -78,7 +80,15 @@ class Sums(Generic[A_co]):
     def on_host(self) -> Sums:
         """The same as NumPy arrays."""
         total, scatter, *sums = map(to_host, (self.total, self.scatter, *self.sums))
-        return Sums(self.n, total, scatter, self.counts, tuple(sums), self.cooccurrence)
+        return Sums(
+            self.n,
+            total,
+            scatter,
+            self.counts,
+            tuple(sums),
+            self.cooccurrence,
+            self.log_weights,
+        )
 
     def together(self, k: int, l: int) -> sparse.csr_array:
         """Co-occurrence N_kl for any order of two different views."""
@@ -204,6 +214,7 @@ class HostAccumulator:
 
     def _begin(self) -> None:
         self.n, self._rows, D, K = 0, 0, self.dimension, len(self.views)
+        self._log_weights = 0.0
         self._scatter = np.zeros((D, D) if self.second_moment == "full" else D)
         self._classes = [_ClassSums(size, D) for size in self._sizes]
         self._space = np.empty((0, D))
@@ -258,10 +269,11 @@ class HostAccumulator:
         left_out = np.concatenate([np.empty(0, dtype=np.int64), *bad])
         if len(left_out) < n:
             kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
+            each = None if weights is None else np.delete(weights, left_out)
             for (k, l), pairs in self._pairs.items():
-                pairs.add(
-                    kept[k], kept[l], None if weights is None else np.delete(weights, left_out)
-                )
+                pairs.add(kept[k], kept[l], each)
+            if each is not None:
+                self._log_weights += float(np.log(each).sum())
         self._rows += n
         return left_out
 
@@ -304,7 +316,7 @@ class HostAccumulator:
         scatter = (
             self._scatter if self.second_moment == "diagonal" else _both_triangles(self._scatter)
         )
-        found = Sums(self.n, sums[0].sum(axis=0), scatter, counts, sums, pairs)
+        found = Sums(self.n, sums[0].sum(axis=0), scatter, counts, sums, pairs, self._log_weights)
         self._begin()
         return found
 

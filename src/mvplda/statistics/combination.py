@@ -72,6 +72,7 @@ def merge(
         counts=counts,
         sums=sums,
         cooccurrence=pairs,
+        log_weights=sum(part.log_weights for part in parts),
     )
 
 
@@ -236,6 +237,7 @@ def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> Suffici
         counts={view: counts[view][kept[view]] for view in whole.views},
         sums={view: sums[view][kept[view]] for view in whole.views},
         cooccurrence=pairs,
+        log_weights=whole.log_weights - part.log_weights,
     )
 
 

@@ -3,27 +3,16 @@
 Importing a module with a corpus registers it: `CORPORA` has them all, `load_corpus` loads one by name.
 """
 
-from ..features.reading import Clip
+from ..frames import Clip
 from . import public, rsr2015, synthetic  # noqa: F401
-from .corpus import (
-    CORPORA,
-    Corpus,
-    Enrolments,
-    Protocol,
-    ProtocolOptions,
-    enrolments,
-    load_corpus,
-    register_corpus,
-    split_classes,
-)
-from .folder import corpus_of_vectors, table
-from .protocol import build_corpus, listed_protocol, make_protocol
+from .corpus import CORPORA, Corpus, Protocol, ProtocolOptions, load_corpus, register_corpus
+from .folder import corpus_of_vectors, read_table
+from .protocol import build_corpus, enrolments, listed_protocol, make_protocol, split_classes
 
 __all__ = [
     "CORPORA",
     "Clip",
     "Corpus",
-    "Enrolments",
     "Protocol",
     "ProtocolOptions",
     "build_corpus",
@@ -32,7 +21,7 @@ __all__ = [
     "listed_protocol",
     "load_corpus",
     "make_protocol",
+    "read_table",
     "register_corpus",
     "split_classes",
-    "table",
 ]

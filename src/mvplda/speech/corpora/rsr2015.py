@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,10 @@ from numpy.typing import NDArray
 from ..._typing import IntArray
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
-from .corpus import Corpus, Protocol, StringArray, enrolments, named, register_corpus
-from .folder import Found, match_files
-from .protocol import listed_protocol
+from ...kinds import Coded
+from .corpus import Corpus, Protocol, StringArray, named, register_corpus
+from .folder import Listing, match_files
+from .protocol import enrolments, listed_protocol
 
 SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
 HOW = "RSR2015 is licensed by I2R, Singapore: give the folder that holds sph/<male|female>/<speaker>/*.sph"
@@ -44,7 +46,7 @@ def rsr2015(
     *,
     subset: str = "evaluation",
     gender: str | None = None,
-    keys: bool | str | os.PathLike[str] | None = None,
+    keys: Literal[False] | str | os.PathLike[str] | None = None,
     training: Sequence[str] | None = None,
     phrases: int = PHRASES,
     on_error: str = "raise",
@@ -59,10 +61,10 @@ def rsr2015(
     subset : "evaluation" trains on background and development, as the paper does; "development" trains on the
         background, and leaves the evaluation set alone
     gender : "male" or "female" evaluates one; None both, each against itself. Both are trained on.
-    keys : the folder that holds ``trn/*eval*.trn`` and ``ndx/*eval*.ndx`` (or ``*dev*``), or True for the root's
-        ``key/part1``: enrolments and trials as listed. None uses those that are there; False
-        enrols sessions 1, 4 and 7 of every speaker and phrase, and tests with the others, all
-        against all of the same gender.
+    keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``; ``dev``):
+        enrolments and trials as listed. None is the root's ``key/part1``, and lists that are not there are an
+        error; False enrols sessions 1, 4 and 7 of every speaker and phrase, and tests with the others, all against
+        all of the same gender.
     training : speakers to train on; None takes those before the set
     phrases : use the first so many
     on_error : "raise" stops at listed utterances that are not there; "skip" leaves them out, and says how many
@@ -72,42 +74,33 @@ def rsr2015(
     if subset not in SUBSETS:
         raise ParameterError(f"subset is {' or '.join(map(repr, SUBSETS))}; got {subset!r}")
     base, sound = _folders(Path(root))
-    found = _one_format(match_files(sound, PATTERN, on_error="skip", what="rsr2015"))
-    number = _numbers(found.fields["phrase"], "phrase")
-    found = found.take(np.flatnonzero((number >= 1) & (number <= phrases)))
-    if not len(found):
+    listing = _one_format(match_files(sound, PATTERN, on_error="skip", what="rsr2015"))
+    number = _numbers(listing.fields["phrase"], "phrase")
+    listing = listing.take(np.flatnonzero((number >= 1) & (number <= phrases)))
+    if not len(listing):
         raise DataError(f"rsr2015: no file is of the phrases 001 to {phrases:03d} of part I")
-    ids = np.array([rsr2015_utterance(path.rpartition(".")[0]) for path in found.paths.tolist()])
-    labels = {view: found.fields[view] for view in ("speaker", "phrase")}
-    genders, session = found.fields["gender"], found.fields["session"]
-    train, judged = _sets(labels["speaker"], genders, subset, training)
-    rows = np.flatnonzero(judged if gender is None else judged & (genders == gender))
+    ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
+    labels = listing.labels(("speaker", "phrase"))
+    genders = listing.fields["gender"]
+    session = listing.fields["session"]
+    train, evaluated = _sets(labels["speaker"], genders, subset, training)
+    rows = np.flatnonzero(evaluated if gender is None else evaluated & (genders == gender))
     if not (train.any() and len(rows)):
         raise DataError(
             f"rsr2015: {int(train.sum())} utterances to train on and {len(rows)} of speakers to evaluate with; "
             "expected some of both: name the speakers to train on where the folder holds a part of the corpus"
         )
-    lists = _key_files(base, keys, gender, SUBSETS[subset])
-    if lists is None:
-        protocol = _by_session(
-            ids, labels, _numbers(session, "session"), np.flatnonzero(train), rows, genders
-        )
+    train_rows = np.flatnonzero(train)
+    if keys is False:
+        numbers = _numbers(session, "session")
+        protocol = _by_session(labels, numbers, train_rows, rows, genders)
     else:
-        models: dict[str, tuple[str, ...]] = {}
-        for file in lists[0]:
-            models.update(read_rsr2015_enrolment(file).models)
-        parts = [read_trials(file, "rsr2015") for file in lists[1]]
-        columns = ("enrol", "test", "kind")
-        enrol, test, kind = (
-            np.concatenate([getattr(part, column) for part in parts]) for column in columns
-        )
-        trials = Trials(enrol, test, kind)
-        if phrases < PHRASES:
-            models, trials = _of_phrases(models, trials, phrases)
+        folder = base / KEYS if keys is None else Path(keys)
+        models, trials = _read_lists(folder, gender, SUBSETS[subset], phrases)
         protocol = listed_protocol(
-            ids, models, trials, train=np.flatnonzero(train), groups=genders, on_error=on_error
+            ids, models, trials, train=train_rows, groups=genders, on_error=on_error
         )
-    return Corpus("rsr2015", ids, labels, found.clips, protocol, SOURCE, session)
+    return Corpus("rsr2015", ids, labels, listing.clips, protocol, SOURCE, session)
 
 
 def _folders(root: Path) -> tuple[Path, Path]:
@@ -123,30 +116,23 @@ def _folders(root: Path) -> tuple[Path, Path]:
     )
 
 
-def _one_format(found: Found) -> Found:
-    """One file an utterance."""
-    stems = np.array([path.rpartition(".")[0] for path in found.paths.tolist()])
-    suffixes = ["." + path.rpartition(".")[2].lower() for path in found.paths.tolist()]
-    rank = np.array(
-        [FORMATS.index(suffix) if suffix in FORMATS else len(FORMATS) for suffix in suffixes]
-    )
-    order = np.lexsort([rank, stems])
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = stems[order][1:] != stems[order][:-1]
-    kept = np.sort(order[first])
-    if len(kept) < len(stems):
-        twice = sorted(set(stems[np.setdiff1d(order, kept)].tolist()))
+def _one_format(listing: Listing) -> Listing:
+    """One file per utterance."""
+    chosen: dict[str, tuple[int, int]] = {}
+    for row, (name, clip) in enumerate(zip(listing.ids.tolist(), listing.clips, strict=True)):
+        suffix = clip.path.suffix.lower()
+        rank = FORMATS.index(suffix) if suffix in FORMATS else len(FORMATS)
+        chosen[name] = min(chosen.get(name, (rank, row)), (rank, row))
+    if len(chosen) < len(listing):
         log.warning(
-            "rsr2015: %d utterance(s) lie there in several formats, and the first of %s is used: %s",
-            len(twice),
+            "rsr2015: %d utterance(s) lie there in several formats, and the first of %s is used",
+            len(listing) - len(chosen),
             ", ".join(FORMATS),
-            named(twice),
         )
-    return found.take(kept)
+    return listing.take(np.sort([row for _, row in chosen.values()]))
 
 
 def _by_session(
-    ids: StringArray,
     labels: dict[str, StringArray],
     sessions: IntArray,
     train: IntArray,
@@ -156,30 +142,19 @@ def _by_session(
     # Enrolment sessions come first, so that the first three of a cell are these.
     enrolling = np.isin(sessions, ENROL_SESSIONS)
     order = np.where(enrolling, sessions, sessions + sessions.max())
-    counts = enrolments(ids, labels, order, rows, per_model=len(ENROL_SESSIONS))
-    odd = [name for name, members in counts.enrol.items() if not enrolling[members].all()]
+    models, tests = enrolments(labels, order, rows, per_model=len(ENROL_SESSIONS))
+    odd = [name for name, members in models.items() if not enrolling[members].all()]
     if odd:
         log.warning(
             "rsr2015: %d enrolment(s) lack a session of 1, 4 and 7: %s", len(odd), named(odd)
         )
-    return Protocol(train, counts.enrol, counts.test, genders)
-
-
-def _of_phrases(
-    models: dict[str, tuple[str, ...]], trials: Trials, phrases: int
-) -> tuple[dict[str, tuple[str, ...]], Trials]:
-    """The enrolments and trials of the first phrases; models and utterances end in the phrase's number."""
-    models = {
-        name: members for name, members in models.items() if int(name.rpartition("_")[2]) <= phrases
-    }
-    used = [name for name in trials.test.used if int(name.rpartition("_")[2]) <= phrases]
-    return models, trials[trials.enrol.isin(models) & trials.test.isin(used)]
+    return Protocol(train, models, tests, genders)
 
 
 def _sets(
     speakers: StringArray, genders: StringArray, subset: str, training: Sequence[str] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Utterances to train on, and those of the speakers who are judged."""
+    """Utterances to train on, and those of the speakers who are evaluated."""
     if training is not None:
         missing = sorted(set(map(str, training)) - set(speakers.tolist()))
         if missing:
@@ -188,10 +163,10 @@ def _sets(
             )
         train = np.isin(speakers, [str(name) for name in training])
         return train, ~train
-    number = _numbers(np.array([name[1:] for name in speakers.tolist()]), "speaker")
     odd = sorted(set(genders.tolist()) - set(EVALUATION))
     if odd:
         raise LabelError(f"rsr2015: the folders of speakers are male and female; got {named(odd)}")
+    number = _numbers(np.array([name[1:] for name in speakers.tolist()]), "speaker")
     late = number >= np.array([EVALUATION[name] for name in genders.tolist()])
     if subset == "evaluation":
         return ~late, late
@@ -208,33 +183,77 @@ def _numbers(texts: StringArray, what: str) -> IntArray:
     return texts.astype(np.int64)
 
 
-def _key_files(
-    root: Path, keys: bool | str | os.PathLike[str] | None, gender: str | None, subset: str
-) -> tuple[list[Path], list[Path]] | None:
-    """The lists of enrolments and of trials, or None where there are none and none are asked for."""
-    if keys is False:
-        return None
-    folder = root / KEYS if keys is None or keys is True else Path(keys)
-    genders = tuple(EVALUATION) if gender is None else (gender,)
-    lists = {
-        (kind, name): sorted(folder.glob(f"{kind}/3sess*pwd*{subset}_{name[0]}.{kind}"))
+def _read_lists(
+    folder: Path, gender: str | None, subset: str, phrases: int
+) -> tuple[dict[str, tuple[str, ...]], Trials]:
+    """Enrolments and trials of the first phrases, as the lists of one gender or of both have them."""
+    genders = list(EVALUATION) if gender is None else [gender]
+    files = [
+        folder / kind / f"3sess-pwd_{subset}_{name[0]}.{kind}"
         for kind in ("trn", "ndx")
         for name in genders
-    }
-    if keys is None and not any(lists.values()):
-        return None
-    missing = [
-        str(folder / kind / f"3sess-pwd_{subset}_{name[0]}.{kind}")
-        for (kind, name), found in lists.items()
-        if not found
     ]
+    missing = [str(file) for file in files if not file.is_file()]
     if missing:
         raise DataError(
-            f"rsr2015: {len(missing)} of {len(lists)} lists are not there: {named(missing)}. Put them there, judge one "
-            "gender with gender=, or leave all lists with keys=False"
+            f"rsr2015: {len(missing)} of {len(files)} lists are not there: {named(missing)}. Put them there, name "
+            "their folder (-s corpus.keys=FOLDER), evaluate one gender (-s corpus.gender=male), or do without lists "
+            "(-s corpus.keys=false)"
         )
-    trn, ndx = (
-        [file for (k, _), found in lists.items() if k == kind for file in found]
-        for kind in ("trn", "ndx")
+    models: dict[str, tuple[str, ...]] = {}
+    for file in files[: len(genders)]:
+        models.update(read_rsr2015_enrolment(file).models)
+    parts = [read_trials(file, "rsr2015") for file in files[len(genders) :]]
+    trials = Trials(
+        _joined([part.enrol for part in parts]),
+        _joined([part.test for part in parts]),
+        _joined([part.kinds for part in parts]),
     )
-    return trn, ndx
+    _compare_marks(trials)
+    if phrases < PHRASES:
+        # models and utterances end in the phrase's number
+        models = {name: rows for name, rows in models.items() if _phrase(name) <= phrases}
+        tests = [name for name in trials.test.used if _phrase(name) <= phrases]
+        trials = trials[trials.enrol.isin(models) & trials.test.isin(tests)]
+    return models, trials
+
+
+def _joined(columns: list[Coded]) -> Coded:
+    """Columns one after the other; no id is written out, for there are tens of millions of them."""
+    table = Coded.of(np.concatenate([column.names for column in columns]))
+    codes = []
+    start = 0
+    for column in columns:
+        codes.append(table.codes[start : start + len(column.names)][column.codes])
+        start += len(column.names)
+    return Coded(table.names, np.concatenate(codes))
+
+
+def _compare_marks(trials: Trials) -> None:
+    """Count trials whose mark is not what the ids of model and test say, and log it."""
+
+    def coded(column: Coded, part: Callable[[str], object]) -> Coded:
+        return column.renamed([str(part(name)) for name in column.names.tolist()])
+
+    same = {}
+    for what, part in (("speaker", _speaker), ("phrase", _phrase)):
+        both = _joined([coded(trials.enrol, part), coded(trials.test, part)])
+        same[what] = both.codes[: len(trials)] == both.codes[len(trials) :]
+    meant = np.where(same["speaker"], 0, 2) + np.where(same["phrase"], 0, 1)
+    kinds = ["TC", "TW", "IC", "IW"]
+    place = np.array([kinds.index(name) if name in kinds else -1 for name in trials.kinds.names])
+    wrong = int((place[trials.kinds.codes] != meant).sum())
+    if wrong:
+        log.warning(
+            "rsr2015: %d of %d marks in the key differ from what the ids say; the ids are used",
+            wrong,
+            len(trials),
+        )
+
+
+def _speaker(name: str) -> str:
+    return name.rpartition("/")[2].partition("_")[0]
+
+
+def _phrase(name: str) -> int:
+    return int(name.rpartition("_")[2])

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import json
-import logging
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +22,17 @@ from ..._progress import Progress
 from ...distributed.engines import ordered_map
 from ...exceptions import DataError, ParameterError
 from ...io.files import write_table
-from ..features.augmentation import Channel, Noise, Recipe, Room, Speed, augment
+from ...persistence import write_atomically
+from ..augmentation import at_speed, in_room, over_channel, with_noise
 from .corpus import Corpus, register_corpus
 from .folder import read_table
 from .protocol import build_corpus
 
 SOURCE = "synthetic speech, espeak-ng"
-VERSION = 1
+VERSION = 2
 """Of the recipe: raised when the same settings would make other sound."""
-INDEX, SPEAKERS, MANIFEST = "index.csv", "speakers.csv", "manifest.json"
+INDEX = "index.csv"
+MANIFEST = "manifest.json"
 BLOCK = 5
 """Speakers a process. Fixed, for what espeak-ng says depends on what the process said before."""
 PHRASES = (
@@ -59,8 +59,6 @@ PHRASES = (
 )
 """Pass-phrases of about a second, in pairs that share words."""
 
-log = logging.getLogger(__name__)
-
 
 @register_corpus(
     "synthetic", root="where the speech is written; made by espeak-ng if it is not there"
@@ -86,7 +84,7 @@ def synthetic(
 
     Parameters
     ----------
-    root : the folder to write: one FLAC a speaker, ``index.csv``, ``speakers.csv`` and ``manifest.json``
+    root : the folder to write: one FLAC per speaker, ``index.csv`` and ``manifest.json``
     speakers, sessions : how many
     phrases : how many of `PHRASES`, or English phrases of your own
     random_state : of everything that is drawn
@@ -101,50 +99,46 @@ def synthetic(
         _check(root, settings)
     else:
         _make(root, settings, workers, verbose)
-    listed = read_table(root / INDEX, views=("speaker", "phrase"))
-    found = listed.ids, listed.labels, listed.clips, listed.sessions
-    protocol: dict[str, Any] = {
-        "training": training,
-        "random_state": random_state,
-        "per_model": per_model,
-    }
-    return build_corpus("synthetic", *found, source=SOURCE, **protocol)
+    listing = read_table(root / INDEX, views=("speaker", "phrase"))
+    return build_corpus(
+        "synthetic",
+        listing.ids,
+        listing.labels(("speaker", "phrase")),
+        listing.clips,
+        listing.session,
+        source=SOURCE,
+        training=training,
+        random_state=random_state,
+        per_model=per_model,
+    )
 
 
 def _settings(
     speakers: int, phrases: int | Sequence[str], sessions: int, random_state: int, rate: int
 ) -> dict[str, Any]:
-    if isinstance(phrases, str):
-        raise ParameterError(
-            f"phrases is a number or a sequence of phrases; got the text {phrases!r}"
-        )
     if isinstance(phrases, (int, np.integer)):
         if not 1 <= phrases <= len(PHRASES):
             raise ParameterError(
                 f"there are {len(PHRASES)} phrases; got {phrases}: give phrases of your own"
             )
-        texts = list(PHRASES[:phrases])
-    else:
-        texts = [" ".join(str(text).split()) for text in phrases]
+        phrases = PHRASES[:phrases]
+    if isinstance(phrases, str):
+        raise ParameterError(f"phrases is a number or a list of phrases; got the text {phrases!r}")
+    texts = [" ".join(str(text).split()) for text in phrases]
     if not texts or not all(texts) or len(set(map(slug, texts))) < len(texts):
         raise ParameterError(f"phrases are texts that differ, and none is blank; got {texts}")
-    for name, value, least in (
-        ("speakers", speakers, 2),
-        ("sessions", sessions, 1),
-        ("rate", rate, 8000),
-    ):
-        if value < least:
-            raise ParameterError(f"{name} is at least {least}; got {value}")
-    if random_state < 0:
-        raise ParameterError(f"random_state is a whole number from 0; got {random_state}")
-    return {
+    settings = {
         "version": VERSION,
-        "speakers": int(speakers),
-        "phrases": texts,
-        "sessions": int(sessions),
-        "seed": int(random_state),
-        "rate": int(rate),
+        "speakers": speakers,
+        "sessions": sessions,
+        "seed": random_state,
+        "rate": rate,
     }
+    least = {"speakers": 2, "sessions": 1, "rate": 8000}
+    for name, value in settings.items():
+        if value < least.get(name, 0):
+            raise ParameterError(f"{name} is at least {least.get(name, 0)}; got {value}")
+    return {**{name: int(value) for name, value in settings.items()}, "phrases": texts}
 
 
 def slug(text: str) -> str:
@@ -153,166 +147,111 @@ def slug(text: str) -> str:
 
 
 def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bool) -> None:
-    """Write the corpus beside its place, then move it there: it is whole or not there."""
+    """Write the corpus; the manifest comes last, so that a folder without it is not whole."""
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
     if root.exists() and (not root.is_dir() or any(root.iterdir())):
         raise DataError(
-            f"{root} is not an empty folder, and holds no {MANIFEST}: choose another for synthetic speech"
+            f"{root} is not empty, and holds no {MANIFEST}: delete it, or choose another folder"
         )
-    root.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=root.parent, prefix=root.name + ".", suffix=".part"))
-    try:
-        made = _run_all(scratch, settings, workers, verbose)
-        rows = [row for part in made for row in part["rows"]]
-        labels = list(map(slug, settings["phrases"]))
-        file, start, length, speaker, phrase, session = zip(*rows, strict=True)
-        names = [f"{s}_{labels[p]}_{k}" for s, p, k in zip(speaker, phrase, session, strict=True)]
-        columns = {"id": names, "file": file, "start": start, "length": length, "speaker": speaker}
-        columns |= {"phrase": [labels[p] for p in phrase], "session": session}
-        write_table(scratch / INDEX, columns, "csv")
-        about = [speaker for part in made for speaker in part["speakers"]]
-        write_table(
-            scratch / SPEAKERS, {key: [entry[key] for entry in about] for key in about[0]}, "csv"
-        )
-        manifest = {
-            "settings": settings,
-            "espeak": made[0]["espeak"],
-            "fingerprint": fingerprint(scratch),
-        }
-        (scratch / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-        scratch.chmod(0o755)
-        if root.exists():
-            root.rmdir()
-        os.replace(scratch, root)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
-
-
-def _run_all(
-    folder: Path, settings: dict[str, Any], workers: int | None, verbose: bool
-) -> list[dict[str, Any]]:
+    root.mkdir(parents=True, exist_ok=True)
     numbers = range(settings["speakers"])
     jobs = [
-        {**settings, "folder": str(folder), "numbers": list(numbers[k : k + BLOCK])}
+        {**settings, "folder": str(root), "numbers": list(numbers[k : k + BLOCK])}
         for k in numbers[::BLOCK]
     ]
-    shown = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
-    made = []
-    for part in ordered_map(_run, jobs, engine="threads", workers=workers):
-        made.append(part)
-        if shown:
-            done = sum(len(p["speakers"]) for p in made)
-            shown.step(done, f"{sum(len(p['rows']) for p in made)} utterances")
-    return made
+    line = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
+    rows: list[dict[str, Any]] = []
+    done = 0
+    for job, made in zip(
+        jobs, ordered_map(_run, jobs, engine="threads", workers=workers), strict=True
+    ):
+        rows += made
+        done += len(job["numbers"])
+        if line is not None:
+            line.step(done, f"{len(rows)} utterances")
+    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]}, "csv")
+    write_atomically(root / MANIFEST, json.dumps(settings, indent=1).encode())
 
 
-def _run(job: dict[str, Any]) -> dict[str, Any]:
-    """One job in a fresh process, which finds this package where it lies."""
+def _run(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """One job in a fresh process, which finds this package where it lies: the rows of the index."""
     package = str(Path(__file__).resolve().parents[3])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OPENBLAS_NUM_THREADS": "1"}
     program = "import json, sys; from mvplda.speech.corpora.synthetic import say_all; "
     program += "json.dump(say_all(json.load(sys.stdin)), sys.stdout)"
-    command = [sys.executable, "-c", program]
     ended = subprocess.run(
-        command, input=json.dumps(job), capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-c", program],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     if ended.returncode:
         reason = (ended.stderr.strip().splitlines() or ["no message"])[-1]
         raise DataError(f"synthetic speech was not made: {reason}")
-    result: dict[str, Any] = json.loads(ended.stdout)
-    return result
+    rows: list[dict[str, Any]] = json.loads(ended.stdout)
+    return rows
 
 
 def _check(root: Path, settings: dict[str, Any]) -> None:
-    """The corpus in a folder is of these settings, and whole."""
+    """The corpus in a folder is of these settings."""
     try:
-        manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-        there, mark = manifest["settings"], manifest["fingerprint"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{root / MANIFEST} is damaged: delete the folder to make the corpus again"
-        ) from error
-    other = [
-        f"{key} {there.get(key)!r}, not {settings[key]!r}"
-        for key in settings
-        if there.get(key) != settings[key]
-    ]
+        there = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{root / MANIFEST} is damaged: delete the folder") from error
+    other = [f"{key} {there.get(key)!r}" for key in settings if there.get(key) != settings[key]]
     if other:
         raise DataError(
-            f"{root} holds synthetic speech of other settings ({'; '.join(other)}): choose another folder"
+            f"{root} holds synthetic speech of other settings ({', '.join(other)}): choose another folder"
         )
-    if mark != fingerprint(root):
-        raise DataError(
-            f"{root} is damaged, its files do not match its fingerprint: delete it to make it again"
-        )
-    log.info("synthetic speech in %s is used as it is", root)
-
-
-def fingerprint(root: str | os.PathLike[str]) -> str:
-    """SHA-256 of the names and contents of a corpus' files."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(root).iterdir()):
-        if file.suffix in (".flac", ".csv"):
-            digest.update(f"{file.name} {file.stat().st_size}\n".encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
 
 
 # What runs in a fresh process: it says and records the phrases of some speakers.
 
 
-SESSION = Recipe(
-    (
-        Speed(factor=(0.98, 1.02)),
-        Channel(gain_db=(-7, 7), low_hz=(40, 250), high_hz=(3800, 7600)),
-        Room(0.8, t60_s=(0.1, 0.5), direct_db=(0, 12)),
-    )
-)
-"""A day's voice, microphone and room."""
+SPEED = (0.98, 1.02)
+LOW_HZ, HIGH_HZ = (40, 250), (3800, 7600)
+ROOMS = 0.8
+"""The share of sessions in a room that reverberates."""
+T60_S, DIRECT_DB = (0.1, 0.5), (0, 12)
 SNR_DB = (6.0, 25.0)
 VOLUME = 60
 QUIET = 0.01
 PAD_S = (0.03, 0.12)
 
 
-def say_all(job: dict[str, Any]) -> dict[str, Any]:
-    """Make the files of a job: one FLAC a speaker, utterances joined. The rows of the index, and what the speakers are.
+def say_all(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """Make the files of a job, one FLAC per speaker, utterances joined: the rows of the index.
 
     job : `folder` to write in, `numbers` of the speakers, `phrases` (the texts), `sessions`, `rate` and `seed`
     """
     soundfile = need("soundfile")
     bases = people()
     speakers = [draw_speaker(number, job["seed"], bases) for number in job["numbers"]]
-    rows: list[list[Any]] = []
+    labels = [slug(text) for text in job["phrases"]]
+    rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "data"
         english_data(data, {speaker.name: speaker.variant for speaker in speakers})
         espeak = Espeak(data, seed=job["seed"] % 2**31 + 1)
         for number, speaker in zip(job["numbers"], speakers, strict=True):
-            clips = []
-            for session in range(job["sessions"]):
-                clips += _session(espeak, speaker, number, session, job)
             file = f"{speaker.name}.flac"
-            soundfile.write(
-                str(Path(job["folder"]) / file),
-                np.concatenate(clips),
-                job["rate"],
-                subtype="PCM_16",
-            )
+            clips = []
             start = 0
-            labels = [(k, s) for s in range(job["sessions"]) for k in range(len(job["phrases"]))]
-            for clip, (phrase, session) in zip(clips, labels, strict=True):
-                rows.append([file, start, len(clip), speaker.name, phrase, session])
-                start += len(clip)
-        version = espeak.version
-    about = [
-        {key: value for key, value in asdict(speaker).items() if key != "variant"}
-        for speaker in speakers
-    ]
-    return {"rows": rows, "speakers": about, "espeak": version}
+            for session in range(job["sessions"]):
+                said = _session(espeak, speaker, number, session, job)
+                for label, clip in zip(labels, said, strict=True):
+                    row = {"id": f"{speaker.name}_{label}_{session}", "file": file, "start": start}
+                    row |= {"length": len(clip), "speaker": speaker.name, "phrase": label}
+                    rows.append(row | {"session": session})
+                    start += len(clip)
+                clips += said
+            path = str(Path(job["folder"]) / file)
+            soundfile.write(path, np.concatenate(clips), job["rate"], subtype="PCM_16")
+    return rows
 
 
 def _session(
@@ -321,29 +260,41 @@ def _session(
     """Every phrase, said in one sitting: the same mood, microphone, room and noise."""
     key = [job["seed"], 2, number, session]
     rng = np.random.default_rng(key)
-    rate = speaker.rate * rng.uniform(0.88, 1.14)
-    pitch, expression = 50 + rng.normal(0, 5), speaker.expression + rng.normal(0, 8)
-    snr, peak = rng.uniform(*SNR_DB), rng.uniform(0.05, 0.8)
-    noise = Recipe(
-        (Noise(snr_db=(snr - 1, snr + 1), kinds=("pink",) if rng.random() < 0.5 else ("white",)),)
-    )
+    words_per_minute = speaker.rate * rng.uniform(0.88, 1.14)
+    pitch = 50 + rng.normal(0, 5)
+    expression = speaker.expression + rng.normal(0, 8)
+    snr = rng.uniform(*SNR_DB)
+    peak = rng.uniform(0.05, 0.8)
+    pink = rng.random() < 0.5
+    rate = job["rate"]
     clips = []
     for phrase, text in enumerate(job["phrases"]):
         own = np.random.default_rng([*key, phrase])
-        # The library forgets nothing: every setting is set again before every phrase.
+        # The library keeps every setting: all are set again before every phrase.
         espeak.voice(f"{speaker.accent}+{speaker.name}")
         espeak.set(
-            rate=rate * own.uniform(0.95, 1.05),
+            rate=words_per_minute * own.uniform(0.95, 1.05),
             pitch=np.clip(pitch + own.normal(0, 2), 20, 80),
             range=np.clip(expression + own.normal(0, 4), 5, 95),
             volume=VOLUME,
         )
         said = _padded(_trimmed(espeak.say(text)), own, espeak.sample_rate)
-        said = need("soxr").resample(said, espeak.sample_rate, job["rate"], quality="HQ")
-        heard = augment(said, SESSION, np.random.default_rng([*key, 0, 0]), rate=job["rate"])
-        heard = augment(heard, noise, own, rate=job["rate"])
+        said = need("soxr").resample(said, espeak.sample_rate, rate, quality="HQ")
+        heard = _recorded(said, rate, np.random.default_rng([*key, 0, 0]))
+        heard = with_noise(heard, snr + own.uniform(-1, 1), pink, own)
         clips.append((heard * (peak / np.abs(heard).max())).astype(np.float32))
     return clips
+
+
+def _recorded(
+    samples: NDArray[np.float64], rate: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Samples as the voice, the microphone and the room of a session have them."""
+    samples = at_speed(samples, rng.uniform(*SPEED), rate)
+    samples = over_channel(samples, rng.uniform(*LOW_HZ), rng.uniform(*HIGH_HZ), rate, rng)
+    if rng.random() < ROOMS:
+        samples = in_room(samples, rng.uniform(*T60_S), rng.uniform(*DIRECT_DB), rate, rng)
+    return samples
 
 
 def _trimmed(samples: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -397,7 +348,6 @@ class Espeak:
             ctypes.c_void_p,
             ctypes.c_void_p,
         ]
-        self._library.espeak_Info.restype = ctypes.c_char_p
         self._library.espeak_ng_SetRandSeed.argtypes = [ctypes.c_long]
         self.sample_rate = int(
             self._library.espeak_Initialize(SYNCHRONOUS, 0, os.fsencode(path), 0)
@@ -413,10 +363,6 @@ class Espeak:
         if samples and number > 0:
             self._parts.append(ctypes.string_at(samples, 2 * number))
         return 0
-
-    @property
-    def version(self) -> str:
-        return str(self._library.espeak_Info(None).decode().split()[0])
 
     def voice(self, name: str) -> None:
         """Choose a language and a variant, such as ``en-us+f2``."""
@@ -504,7 +450,9 @@ KEPT = ("flutter", "roughness", "breath", "voicing", "consonants", "tone")
 """Lines of a shipped voice that stay. Echoes, stresses and changed phonemes would give a speaker away."""
 LIKENESS = 0.4
 """How far a speaker is from the plain voice towards its shipped one."""
-COMMON_SPREAD, FORMANT_SPREAD, SHAPE_SPREAD = 0.05, 0.035, 0.12
+COMMON_SPREAD = 0.05
+FORMANT_SPREAD = 0.035
+SHAPE_SPREAD = 0.12
 """Standard deviations of the logarithm: length of the vocal tract, each formant besides, heights and widths."""
 
 

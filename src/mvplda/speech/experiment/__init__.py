@@ -1,19 +1,14 @@
-"""From a corpus to the paper's table: extractor, vectors, every system, error rates, a page."""
+"""From a corpus to the paper's table: extractor, vectors, every system, error rates, a page.
 
-from typing import TYPE_CHECKING
+vectors : a corpus -> vectors, of a network that is trained on it, of extractors, or of files
+task : vectors -> what every system is given
+systems : the rows of the table
+run : all of it, one after the other
+results : the table, with intervals; the page
+configuration, provenance : what made it
+"""
 
-from ..._optional import import_late
+from .configuration import Configuration, read_configuration, read_recipe
+from .run import run_experiment
 
-__all__ = ["Configuration", "read_configuration", "run_experiment", "write_configuration"]
-
-if TYPE_CHECKING:
-    from .configuration import Configuration, read_configuration, write_configuration
-    from .run import run_experiment
-
-__getattr__, __dir__ = import_late(
-    __name__,
-    {
-        "configuration": ("Configuration", "read_configuration", "write_configuration"),
-        "run": ("run_experiment",),
-    },
-)
+__all__ = ["Configuration", "read_configuration", "read_recipe", "run_experiment"]

@@ -1,10 +1,9 @@
-"""The systems of the table, from cosine to the best that we know.
+"""The systems of the table, from cosine to the best.
 
-Those that the paper has are as the paper has them: 20 + 20 latents against a PLDA of 40,
-ten iterations, diagonal noise, the mean of three enrolment vectors scored as one vector. The
-paper feeds them raw vectors; in the usual table they see principal components, on which they
-and the others do better. The group "paper" has both.
-The others have full noise, exact enrolment, and ranks as far as the classes allow.
+Those that the paper has are as the paper has them: 20 + 20 latents against a PLDA of 40, ten iterations, diagonal
+noise, the mean of three enrolment vectors scored as one vector. The paper feeds them raw vectors; in the usual table
+they see principal components. The group "paper" has both. The others have full noise, exact enrolment, and ranks as
+far as the classes allow.
 """
 
 from __future__ import annotations
@@ -12,62 +11,60 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from ...backend import one_blas_thread
 from ...bundle import Bundle
-from ...calibration import LinearCalibrator
 from ...exceptions import FewSpeakersWarning, MvpldaWarning, ParameterError
-from ...metrics import cllr
 from ...models.baselines import CascadeScorer, CosineScorer
-from ...models.committee import Committee
 from ...models.multiview import MultiviewPLDA
 from ...preprocessing import Reduction, standard_chain
 from ...training import make_committee
-from ..corpora.corpus import cells_of, held_out_classes
-from ..settings import Count, Rule, Settings, Whole, between
-from .task import Task, score
+from ..settings import Settings, number
+from .task import Task
 
 
 @dataclass(frozen=True)
 class BackendSettings(Settings):
-    """Sizes of the back-ends.
+    """Sizes of the back-ends, and the readings of the paper that are open.
 
     reduce : principal components that the paper's systems see, None for the vectors as they are; rows that are
         called raw see those in any case
     paper_rank, paper_iterations : latents of each view in the paper's systems (cells have
         as many as all views together), and iterations of EM
+    start : of the paper's systems, "random" or "moments"; "published" is random for the published formulas alone
+    noise : of the paper's systems, "diagonal", "full" or "isotropic"
+    priors : p1 (phrase shared), p2 (speaker shared), p3 (nothing shared), in proportion
     speaker_rank, cell_rank : largest ranks of the first view and of the cells elsewhere;
         other views have all that their classes allow, up to ``speaker_rank``
     components : principal components of the systems with full noise
-    shrinkages : shares of the total variance that may be added to the noise of tuned systems; the
-        first is taken unless held-out speakers are clearly for another
-    random_state : of random starts and folds
+    shrinkage : share of the total variance that is added to the noise of whitened systems
+    random_state : of random starts
     """
 
-    reduce: Count | None = 200
-    paper_rank: Count = 20
-    paper_iterations: Count = 10
-    speaker_rank: Count = 40
-    cell_rank: Count = 120
-    components: Count = 150
-    shrinkages: Annotated[
-        tuple[Annotated[float, between(0, 1)], ...], Rule(bool, "has at least one share")
-    ] = (
-        0.05,
-        0.0,
-        0.02,
-        0.1,
-        0.2,
-    )
-    random_state: Whole = 0
+    reduce: int | None = number(200, 1)
+    paper_rank: int = number(20, 1)
+    paper_iterations: int = number(10, 1)
+    start: str = "published"
+    noise: str = "diagonal"
+    priors: tuple[float, ...] = ()
+    speaker_rank: int = number(40, 1)
+    cell_rank: int = number(120, 1)
+    components: int = number(150, 1)
+    shrinkage: float = number(0.05, 0, 1)
+    random_state: int = number(0, 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.start not in ("published", "random", "moments"):
+            raise ParameterError(f"start is published, random or moments; got {self.start!r}")
+        if self.priors and len(self.priors) != 3:
+            raise ParameterError(f"priors are p1, p2 and p3; got {len(self.priors)}")
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,11 @@ class SystemScores:
     note: str = ""
 
 
-def _plainly(task: Task) -> dict[str, Any]:
+Builder = Callable[[Task, BackendSettings], Bundle]
+Question = Callable[[Task, BackendSettings], dict[str, Any]]
+
+
+def _plain_question(task: Task, settings: BackendSettings) -> dict[str, Any]:
     return {}
 
 
@@ -88,25 +89,23 @@ class System:
     """A name for the command line, a title for the table, and what is fitted and asked.
 
     title : {0} and {1} in it stand for the first and the second view
-    build : a bundle to be fitted to a task; the last argument is the shrinkage of a tuned system's noise
+    build : a bundle to be fitted to a task
     question : what is asked about a task's trials
-    method : how profiles are made of several vectors, where it is not as the scorer does it
+    average : score the mean of a profile's vectors as one vector, as the paper does
     llr : whether scores are log-likelihood ratios, whose Cllr means something
     two_views : whether it is for two views only
-    tuned : whether speakers that are held out choose the shrinkage, and calibrate
-    vectors : of the paper's systems: the principal components that the settings name, or the vectors as they are
+    raw : see the vectors as they are; None for systems that have a preprocessing of their own
     usual : whether it is in the table where no systems are named
     """
 
     name: str
     title: str
-    build: Callable[[Task, BackendSettings, float], Bundle]
-    question: Callable[[Task], dict[str, Any]] = _plainly
-    method: str | None = None
+    build: Builder
+    question: Question = _plain_question
+    average: bool = False
     llr: bool = True
     two_views: bool = False
-    tuned: bool = False
-    vectors: Literal["", "reduced", "raw"] = ""
+    raw: bool | None = None
     usual: bool = True
 
     def heading(
@@ -114,194 +113,182 @@ class System:
     ) -> str:
         """The title with the names of the views, and which vectors the paper's systems see."""
         title = self.title.format(*views)
-        vectors = "raw" if self.vectors and settings.reduce is None else self.vectors
-        return f"{title}, {vectors}" if vectors else title
-
-    def fit(self, task: Task, settings: BackendSettings, shrinkage: float = 0.0) -> Bundle:
-        if self.vectors == "raw":
-            settings = replace(settings, reduce=None)
-        bundle = self.build(task, settings, shrinkage)
-        if not isinstance(bundle.scorer, Committee):
-            return bundle.fit(task.train, task.train_labels)
-        found: list[Committee] = []
-        for some in (task,) if task.as_recorded.all() else (task.without_variants, task):
-            scorer = clone(bundle.scorer)
-            found.append(
-                scorer.fit(some.train, some.train_labels, groups=some.people, trials=some.fair)
-            )
-        bundle.scorer = min(found, key=lambda scorer: scorer.cost_)  # of those who were held out
-        bundle.calibrator = bundle.scorer.calibrator_
-        return bundle
+        if self.raw is None:
+            return title
+        return f"{title}, raw" if self.raw or settings.reduce is None else f"{title}, reduced"
 
 
-def _components(task: Task, wanted: int) -> int:
-    return min(wanted, int(task.train.shape[1]), len(task.train) - 1)
-
-
-def _full_components(task: Task, settings: BackendSettings) -> int:
+def _components(task: Task, settings: BackendSettings) -> int:
     """Components for a full noise: no more than half of what varies within cells can tell."""
     within = len(task.train) - task.classes[task.cell]
-    return max(
-        min(_components(task, settings.components), within // 2), min(2, int(task.train.shape[1]))
-    )
+    width = int(task.train.shape[1])
+    return max(min(settings.components, width, len(task.train) - 1, within // 2), min(2, width))
 
 
-def _plain_chain(task: Task, wanted: int | None) -> Any:
+def _reduction(task: Task, wanted: int | None) -> Pipeline | None:
     """Principal components as they are, not whitened: a diagonal noise depends on it."""
     if wanted is None:
         return None
-    return Pipeline([("reduce", Reduction(_components(task, wanted)))])
+    count = min(wanted, int(task.train.shape[1]), len(task.train) - 1)
+    return Pipeline([("reduce", Reduction(count))])
 
 
-def _ranks(task: Task, settings: BackendSettings, components: int) -> dict[str, int]:
-    most = {view: min(task.classes[view] - 1, components) for view in (*task.views, task.cell)}
-    ranks = {view: min(settings.speaker_rank, most[view]) for view in task.views}
-    return {**ranks, task.cell: min(settings.cell_rank, most[task.cell])}
+def _ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
+    components = _components(task, settings)
+    ranks = {}
+    for view in (*task.views, task.cell):
+        wanted = settings.cell_rank if view == task.cell else settings.speaker_rank
+        ranks[view] = min(wanted, task.classes[view] - 1, components)
+    return ranks
+
+
+def _paper(
+    task: Task, settings: BackendSettings, views: dict[str, int], published: bool = False
+) -> Bundle:
+    start = settings.start
+    if start == "published":
+        start = "random" if published else "moments"
+    model = MultiviewPLDA(
+        views,
+        algorithm="paper" if published else "exact",
+        init=start,
+        noise=settings.noise,
+        max_iter=settings.paper_iterations,
+        tol=0,
+        random_state=settings.random_state,
+    )
+    return Bundle(_reduction(task, settings.reduce), model)
 
 
 def _paper_ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
+    """As many latents of a view as the paper has, or one fewer than there are classes."""
     return {view: min(settings.paper_rank, task.classes[view] - 1) for view in task.views}
 
 
-def _paper(task: Task, settings: BackendSettings, views: dict[str, int], **options: Any) -> Bundle:
-    common: dict[str, Any] = {
-        "max_iter": settings.paper_iterations,
-        "tol": 0,
-        "random_state": settings.random_state,
-    }
-    return Bundle(_plain_chain(task, settings.reduce), MultiviewPLDA(views, **common, **options))
-
-
-def cosine(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+def cosine(task: Task, settings: BackendSettings) -> Bundle:
     return Bundle(None, CosineScorer())
 
 
-def plain_cosine(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+def plain_cosine(task: Task, settings: BackendSettings) -> Bundle:
     return Bundle(None, CosineScorer(centre=False))
 
 
-def plda_by_cell(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+def plda_of_cells(task: Task, settings: BackendSettings) -> Bundle:
     return _one_view(task, settings, task.cell)
 
 
-def plda_by_speaker(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+def plda_of_speakers(task: Task, settings: BackendSettings) -> Bundle:
     return _one_view(task, settings, task.views[0])
 
 
 def _one_view(task: Task, settings: BackendSettings, view: str) -> Bundle:
-    return _paper(
-        task, settings, {view: min(len(task.views) * settings.paper_rank, task.classes[view] - 1)}
-    )
+    rank = min(len(task.views) * settings.paper_rank, task.classes[view] - 1)
+    return _paper(task, settings, {view: rank})
 
 
-def cascade(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
-    components = _full_components(task, settings)
-    ranks = _ranks(task, settings, components)
+def cascade(task: Task, settings: BackendSettings) -> Bundle:
+    ranks = _ranks(task, settings)
     ranks.pop(task.cell)
-    return Bundle(
-        _plain_chain(task, components), CascadeScorer(ranks, {"noise": "full", "max_iter": 20})
-    )
+    scorer = CascadeScorer(ranks, {"noise": "full", "max_iter": 20})
+    return Bundle(_reduction(task, _components(task, settings)), scorer)
 
 
-def as_printed(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
-    return _paper(task, settings, _paper_ranks(task, settings), algorithm="paper", init="random")
+def published(task: Task, settings: BackendSettings) -> Bundle:
+    return _paper(task, settings, _paper_ranks(task, settings), published=True)
 
 
-def exact(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+def exact(task: Task, settings: BackendSettings) -> Bundle:
     return _paper(task, settings, _paper_ranks(task, settings))
 
 
-def with_interaction(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
-    components = _full_components(task, settings)
-    model = MultiviewPLDA(_ranks(task, settings, components), noise="full", max_iter=20)
-    return Bundle(_plain_chain(task, components), model)
+def with_interaction(task: Task, settings: BackendSettings) -> Bundle:
+    model = MultiviewPLDA(_ranks(task, settings), noise="full", max_iter=20)
+    return Bundle(_reduction(task, _components(task, settings)), model)
 
 
-def whitened(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
+def whitened(task: Task, settings: BackendSettings) -> Bundle:
     """All views with the interaction, on whitened vectors brought to one length."""
-    components = _full_components(task, settings)
-    return _whitened(settings, components, _ranks(task, settings, components), shrinkage)
+    return _whitened(task, settings, _ranks(task, settings))
 
 
-def whitened_by_cell(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
-    components = _full_components(task, settings)
-    ranks = _ranks(task, settings, components)
-    return _whitened(settings, components, {task.cell: ranks[task.cell]}, shrinkage)
+def whitened_cells(task: Task, settings: BackendSettings) -> Bundle:
+    return _whitened(task, settings, {task.cell: _ranks(task, settings)[task.cell]})
 
 
-def without_interaction(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
-    components = _full_components(task, settings)
-    ranks = _ranks(task, settings, components)
-    return _whitened(settings, components, {view: ranks[view] for view in task.views}, shrinkage)
+def _whitened(task: Task, settings: BackendSettings, views: dict[str, int]) -> Bundle:
+    model = MultiviewPLDA(
+        views,
+        noise="full",
+        noise_shrinkage=settings.shrinkage,
+        max_iter=20,
+        random_state=settings.random_state,
+    )
+    return Bundle(standard_chain(_components(task, settings)), model)
 
 
-def _whitened(
-    settings: BackendSettings, components: int, views: dict[str, int], shrinkage: float
-) -> Bundle:
-    options: dict[str, Any] = {
-        "noise": "full",
-        "noise_shrinkage": shrinkage,
-        "max_iter": 20,
-        "random_state": settings.random_state,
-    }
-    return Bundle(standard_chain(components), MultiviewPLDA(views, **options))
-
-
-def committee(task: Task, settings: BackendSettings, shrinkage: float) -> Bundle:
-    """Two experts an extractor, weighed and calibrated by held-out speakers, for the question that will be asked."""
+def committee(task: Task, settings: BackendSettings) -> Bundle:
+    """Two experts per extractor, weighted and calibrated by held-out speakers, for the question that will be asked."""
     blocks = task.blocks or {"vectors": int(task.train.shape[1])}
-    options: dict[str, Any] = {
-        "known": list(claims(task).get("known", {})),
-        "enrolment": task.per_model,
-    }
-    options |= {"labels": task.train_labels, "dim": _full_components(task, settings)}
-    return Bundle(None, make_committee(blocks, task.views, **options))
+    scorer = make_committee(
+        blocks,
+        task.views,
+        labels=task.train_labels,
+        dim=_components(task, settings),
+        known=list(phrase_known(task, settings).get("known", {})),
+        enrolment=task.per_model,
+    )
+    return Bundle(None, scorer)
 
 
-def claims(task: Task) -> dict[str, Any]:
-    """The phrase that an enrolment claims, the second view's class; nothing where training has met no such phrase."""
+def phrase_known(task: Task, settings: BackendSettings) -> dict[str, Any]:
+    """The phrase that an enrolment claims, the second view's class; nothing where training had no such phrase."""
     view = task.views[1]
     claimed = task.model_labels[view]
-    return {"known": {view: claimed}} if np.isin(claimed, task.train_labels[view]).any() else {}
+    if not np.isin(claimed, task.train_labels[view]).any():
+        return {}
+    return {"known": {view: claimed}}
 
 
-def _as_the_paper_asks(task: Task) -> dict[str, Any]:
-    return {"scoring": "paper"}
+def published_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+    return {"scoring": "paper", **exact_score(task, settings)}
 
 
-def _as_its_appendix_asks(task: Task) -> dict[str, Any]:
-    """The first view on its own, whatever the second; a target with another phrase is no impostor to it."""
+def exact_score(task: Task, settings: BackendSettings) -> dict[str, Any]:
+    if not settings.priors:
+        return {}
+    speaker, phrase = task.views
+    shared = [(phrase,), (speaker,), ()]
+    return {"priors": dict(zip(shared, settings.priors, strict=True))}
+
+
+def speaker_alone(task: Task, settings: BackendSettings) -> dict[str, Any]:
+    """The appendix: the first view on its own, whatever the second."""
     return {"scoring": "paper", "same": task.views[0]}
-
-
-PLDA_CELL = System("plda-cell", "PLDA by cell", plda_by_cell, method="average", vectors="reduced")
-PRINTED = System(
-    "jplda-printed",
-    "jPLDA as printed",
-    as_printed,
-    _as_the_paper_asks,
-    "average",
-    two_views=True,
-    vectors="reduced",
-)
-ALONE = System(
-    "jplda-alone",
-    "{0} alone, printed",
-    as_printed,
-    _as_its_appendix_asks,
-    "average",
-    two_views=True,
-    vectors="reduced",
-    usual=False,
-)
-EXACT = System("jplda-exact", "jPLDA exact", exact, method="average", vectors="reduced")
 
 
 def on_raw_vectors(system: System) -> System:
     """The same system, fed as the paper feeds it."""
-    return replace(system, name=f"{system.name}-raw", vectors="raw", usual=False)
+    return replace(system, name=f"{system.name}-raw", raw=True, usual=False)
 
 
+PLDA_CELL = System("plda-cell", "PLDA ({0} x {1})", plda_of_cells, average=True, raw=False)
+PUBLISHED = System(
+    "jplda-printed",
+    "jPLDA as published",
+    published,
+    published_score,
+    average=True,
+    two_views=True,
+    raw=False,
+)
+ALONE = replace(
+    PUBLISHED,
+    name="jplda-alone",
+    title="{0} alone, published",
+    question=speaker_alone,
+    usual=False,
+)
+EXACT = System("jplda-exact", "jPLDA exact", exact, exact_score, average=True, raw=False)
 SYSTEMS = {
     system.name: system
     for system in (
@@ -309,248 +296,85 @@ SYSTEMS = {
         System("cosine", "cosine, centred", cosine, llr=False),
         on_raw_vectors(PLDA_CELL),
         PLDA_CELL,
-        System("plda-speaker", "PLDA by {0}", plda_by_speaker, vectors="reduced"),
+        System("plda-speaker", "PLDA of {0}", plda_of_speakers, raw=False),
         System("cascade", "cascade of two PLDA", cascade),
-        on_raw_vectors(PRINTED),
-        PRINTED,
+        on_raw_vectors(PUBLISHED),
+        PUBLISHED,
         on_raw_vectors(ALONE),
         ALONE,
         on_raw_vectors(EXACT),
         EXACT,
         System("jplda-interaction", "jPLDA exact, interaction", with_interaction),
-        System("jplda-known", "  the same, {1} known", with_interaction, claims),
-        System("plda-tuned", "PLDA by cell, tuned", whitened_by_cell, tuned=True),
-        System(
-            "jplda-tuned",
-            "jPLDA, interaction, {1} known, tuned",
-            whitened,
-            claims,
-            tuned=True,
-            usual=False,
-        ),
-        System("best", "best", committee, claims),
+        System("jplda-known", "  the same, {1} known", with_interaction, phrase_known),
+        System("plda-whitened", "PLDA ({0} x {1}), whitened", whitened_cells),
+        System("jplda-whitened", "jPLDA, interaction, {1} known, whitened", whitened, phrase_known),
+        System("best", "best", committee, phrase_known),
     )
 }
-BASELINE, BEST = "plda-cell", "best"
-PAPERS = (PLDA_CELL, PRINTED, EXACT)
-"""The paper's systems that answer its main question."""
+BASELINE = "plda-cell"
+BEST = "best"
+PAPER = ("cosine-plain", "plda-cell-raw", "jplda-printed-raw", "jplda-exact-raw")
 GROUPS = {
-    "paper": (
-        "cosine-plain",
-        "cosine",
-        *(name for system in (*PAPERS, ALONE) for name in (f"{system.name}-raw", system.name)),
-        "jplda-interaction",
-        "plda-tuned",
-        "jplda-tuned",
-        "best",
-    )
+    "paper": (*PAPER, "jplda-interaction", BEST),
+    "all": tuple(SYSTEMS),
 }
-"""Rows of a table by one name: the paper's systems raw and reduced, and what it takes to do better."""
-
+"""Rows of a table by one name: the paper's systems as the paper feeds them, then what does better; all."""
 COMPARED = (
     (BEST, BASELINE),
-    ("jplda-tuned", BASELINE),
-    ("jplda-tuned", "plda-tuned"),
+    ("jplda-whitened", "plda-whitened"),
     ("jplda-interaction", "jplda-exact"),
-    *(
-        (f"{system.name}{vectors}", f"{BASELINE}{vectors}")
-        for vectors in ("", "-raw")
-        for system in (PRINTED, EXACT)
-    ),
+    ("jplda-interaction", "jplda-exact-raw"),
+    ("jplda-printed", BASELINE),
+    ("jplda-exact", BASELINE),
+    ("jplda-printed-raw", f"{BASELINE}-raw"),
+    ("jplda-exact-raw", f"{BASELINE}-raw"),
     (BASELINE, "cosine"),
     (f"{BASELINE}-raw", "cosine-plain"),
 )
-"""Pairs of systems whose errors are compared on the same draws of speakers; the first pair is the claim."""
+"""Pairs of systems whose errors are compared on the same draws of speakers."""
 
 
-def systems_named(names: tuple[str, ...], settings: BackendSettings | None = None) -> list[System]:
-    """Systems by name or group, in the order of the table; none named: the usual ones.
-
-    Where the settings reduce nothing, a system that is told to see raw vectors is the same as the plain one of its
-    name, and stands there once.
-    """
+def systems_named(names: tuple[str, ...]) -> list[System]:
+    """Systems by name or group, in the order of the table; none named: the usual ones."""
     unknown = [name for name in names if name not in SYSTEMS and name not in GROUPS]
     if unknown:
         raise ParameterError(
-            f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the group {', '.join(GROUPS)}"
+            f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEMS)}, and the groups {', '.join(GROUPS)}"
         )
+    if not names:
+        return [system for system in SYSTEMS.values() if system.usual]
     chosen = {own for name in names for own in GROUPS.get(name, (name,))}
-    if settings is not None and settings.reduce is None:
-        chosen -= {
-            name
-            for name in chosen
-            if SYSTEMS[name].vectors == "raw" and name.removesuffix("-raw") in chosen
-        }
-    return [
-        system for name, system in SYSTEMS.items() if (name in chosen if names else system.usual)
-    ]
+    return [system for system in SYSTEMS.values() if system.name in chosen]
 
 
 def run_system(system: System, task: Task, settings: BackendSettings) -> SystemScores:
-    """Fit and score, on one BLAS thread: products are small, and sums do not depend on the cores that there are.
+    """Fit and score, on one BLAS thread: products are small, and sums do not depend on the number of cores.
 
-    That a rank is capped or ten iterations are few is no news here; that few speakers calibrate is.
+    Warnings that a rank is capped or that ten iterations are few are not shown; that few speakers calibrate is.
     """
+    if system.raw:
+        settings = replace(settings, reduce=None)
     with warnings.catch_warnings(), one_blas_thread():
         warnings.simplefilter("ignore", MvpldaWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("default", FewSpeakersWarning)
-        question = system.question(task)
-        if not system.tuned:
-            bundle = system.fit(task, settings)
-            scores, note = score(bundle, task, method=system.method, **question), _ranks_of(bundle)
-            if isinstance(bundle.scorer, Committee):
-                note = f"{len(bundle.scorer.experts_)} experts"
-            if bundle.calibrator is not None:
-                scores = bundle.calibrator.transform(scores.ravel().astype(np.float64)).reshape(
-                    scores.shape
-                )
-                note += f", calibrated on {bundle.calibrator.n_speakers_} speakers"
-            return SystemScores(scores, bundle, note)
-        tuned = tune(
-            task,
-            settings.shrinkages,
-            partial(_refit, system, settings),
-            system.question,
-            settings.random_state,
-        )
-        scores = score(tuned.bundle, task, **question)
-        note = f"{_ranks_of(tuned.bundle)}, shrinkage {tuned.shrinkage:g}"
-        if tuned.calibrator is not None:
-            scores = tuned.calibrator.transform(scores.ravel().astype(np.float64)).reshape(
-                scores.shape
-            )
-            note += f", calibrated on {tuned.calibrator.n_speakers_} speakers"
-        return SystemScores(scores, tuned.bundle, note)
+        bundle = system.build(task, settings)
+        if system.name == BEST:
+            bundle.scorer.fit(task.train, task.train_labels, trials=task.held_out_trials)
+            bundle.calibrator = bundle.scorer.calibrator_
+        else:
+            bundle.fit(task.train, task.train_labels)
+        options = {"method": "average"} if system.average else {}
+        profiles = bundle.enrol(task.enrol, task.enrol_ids, **options)
+        scores = np.asarray(bundle.llr(profiles, task.test, **system.question(task, settings)))
+        if bundle.calibrator is not None:
+            flat = bundle.calibrator.transform(scores.ravel().astype(np.float64))
+            scores = flat.reshape(scores.shape)
+    return SystemScores(scores, bundle, _note(bundle))
 
 
-def _refit(system: System, settings: BackendSettings, task: Task, shrinkage: float) -> Bundle:
-    return system.fit(task, settings, shrinkage)
-
-
-def _ranks_of(bundle: Bundle) -> str:
-    ranks = getattr(bundle.scorer, "views_", None) or getattr(bundle.scorer, "views", {})
-    return (
-        f"rank{'s' if len(ranks) > 1 else ''} {' + '.join(map(str, ranks.values()))}"
-        if ranks
-        else ""
-    )
-
-
-# Settings and calibration from speakers that the extractor has not met.
-#
-# An extractor knows its own training speakers too well: their vectors hardly vary, and a
-# back-end that is judged on them believes that nobody's do. Speakers that were held out of
-# the extractor tell the truth. The back-end is trained without them for every candidate,
-# their trials choose the candidate and fit its calibration, and then all speakers train the
-# final one. Where none are known to be unseen, a share of the training speakers stands in:
-# unseen by the back-end at least.
-
-
-SHARE = 0.2
-"""Of the training speakers, held out where the extractor's unseen ones are not known."""
-
-CLEARLY = 0.95
-"""A candidate costs no more than this share of what the first one costs, or the first is taken: few speakers cannot
-tell smaller differences from chance."""
-
-Fit = Callable[[Task, float], Bundle]
-"""Trains a back-end on a task's training vectors, with a shrinkage of the noise."""
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """A back-end trained on all speakers, with the calibration found on others.
-
-    bundle : its own calibrator is for the plain question, "same in every view?"
-    calibrator : for the question that was asked; None where there were too few speakers
-    development : Cllr of the held-out speakers' trials, calibrated, by shrinkage
-    """
-
-    bundle: Bundle
-    shrinkage: float
-    calibrator: LinearCalibrator | None
-    development: dict[float, float]
-
-
-def tune(
-    task: Task,
-    shrinkages: Sequence[float],
-    fit: Fit,
-    question: Callable[[Task], dict[str, Any]] = _plainly,
-    random_state: int = 0,
-) -> Tuned:
-    """Choose the shrinkage, the first unless another is clearly better, and calibrate; then train on all."""
-    inner = development_task(task, random_state)
-    if inner is None:
-        return Tuned(fit(task, shrinkages[0]), shrinkages[0], None, {})
-    found: dict[float, tuple[float, LinearCalibrator, Bundle]] = {}
-    for share in shrinkages:
-        candidate = fit(inner, share)
-        found[share] = (*_calibrate(candidate, inner, question(inner)), candidate)
-    chosen = min(found, key=lambda share: found[share][0])
-    if found[chosen][0] > CLEARLY * found[shrinkages[0]][0]:
-        chosen = shrinkages[0]
-    _, calibrator, candidate = found[chosen]
-    bundle = fit(task, chosen)
-    bundle.calibrator = _calibrate(candidate, inner, {})[1]
-    return Tuned(bundle, chosen, calibrator, {share: cost for share, (cost, *_) in found.items()})
-
-
-def _calibrate(
-    bundle: Bundle, task: Task, question: dict[str, Any]
-) -> tuple[float, LinearCalibrator]:
-    """What a bundle's scores of a task cost once they are calibrated on it, and the calibrator."""
-    targets, profiles = task.targets, bundle.enrol(task.enrol, task.enrol_ids)
-    bundle.calibrator = LinearCalibrator()
-    bundle.fit_calibrator(
-        profiles, task.test, targets, speakers=task.model_labels[task.views[0]], **question
-    )
-    llrs = bundle.calibrated(profiles, task.test, **question)
-    return float(cllr(llrs[targets], llrs[~targets])), bundle.calibrator
-
-
-def development_task(task: Task, random_state: int = 0) -> Task | None:
-    """Trials among held-out training speakers, and training vectors of the others; None where they are too few."""
-    speaker = task.views[0]
-    people = task.train_labels[speaker].astype(np.str_) if task.people is None else task.people
-    names = np.unique(people)
-    unseen = names[:0] if task.unseen is None else np.unique(people[task.unseen])
-    if (
-        2 <= len(unseen) <= len(names) - 3
-    ):  # an extractor from elsewhere has met nobody: then a share is held out
-        held = unseen
-    elif len(names) >= 6:
-        held = held_out_classes(names, SHARE, random_state)
-    else:
-        return None
-    out = np.isin(people, held)
-    own = np.flatnonzero(out & task.as_recorded)
-    if len(np.unique(people[~out])) < 3:
-        return None
-    per_model = task.per_model
-    cells = [
-        rows
-        for rows in cells_of(task.train_labels, own, task.views).values()
-        if len(rows) > per_model
-    ]
-    test = np.sort(np.concatenate([own[:0], *(rows[per_model:] for rows in cells)]))
-    if len(np.unique(people[test])) < 2:
-        return None
-    enrol = np.concatenate([rows[:per_model] for rows in cells])
-    first = enrol[::per_model]
-    return replace(
-        task,
-        train=task.train[~out],
-        train_labels={view: values[~out] for view, values in task.train_labels.items()},
-        enrol=task.train[enrol],
-        enrol_ids=np.repeat(np.arange(len(cells)), per_model),
-        model_labels={view: values[first] for view, values in task.train_labels.items()},
-        test=task.train[test],
-        test_labels={view: values[test] for view, values in task.train_labels.items()},
-        mask=None,
-        groups=None,
-        people=people[~out],
-        unseen=None,
-        recorded=None,
-    )
+def _note(bundle: Bundle) -> str:
+    ranks = getattr(bundle.scorer, "views_", None)
+    if not isinstance(ranks, dict) or not all(ranks.values()):
+        return ""
+    return f"ranks {' + '.join(map(str, ranks.values()))}"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,6 @@ from ...io.vectors import VectorSet
 from ...kinds import trial_kinds
 from ...labels import encode_labels
 from ..corpora.corpus import Corpus
-
-if TYPE_CHECKING:
-    from .extraction import Extra
 
 
 def compared_views(corpus: Corpus) -> tuple[str, ...]:
@@ -45,9 +42,7 @@ class Task:
     test, test_labels : vectors and {view: (t,) classes}
     mask : (m, t) which trials there are; None: all
     groups : (m,) group of every enrolment, where the protocol keeps groups apart
-    people : (n,) who speaks in every training vector; None: the classes of the first view
-    unseen : (n,) training vectors of people that the extractor has not met, where that is known
-    recorded : (n,) training vectors of recordings, not of what was made of them; None: where class and person agree
+    unseen : (n,) training vectors of speakers that the extractor was not trained on, where that is known
     blocks : {extractor: columns}, where the vectors of several stand side by side
     """
 
@@ -61,9 +56,7 @@ class Task:
     test_labels: dict[str, NDArray[Any]]
     mask: NDArray[np.bool_] | None = None
     groups: NDArray[Any] | None = None
-    people: NDArray[Any] | None = None
     unseen: NDArray[np.bool_] | None = None
-    recorded: NDArray[np.bool_] | None = None
     blocks: dict[str, int] | None = None
 
     @classmethod
@@ -71,54 +64,36 @@ class Task:
         cls,
         corpus: Corpus,
         vectors: VectorSet,
-        extra: Extra | None = None,
         *,
-        met: Iterable[str] | None = None,
+        trained_on: Collection[str] = (),
         blocks: dict[str, int] | None = None,
     ) -> Task:
         """The task that a corpus sets, with vectors of its utterances.
 
         Parameters
         ----------
-        corpus : labels and protocol
-        vectors : of all utterances that the protocol names
-        extra : further training vectors
-        met : classes of the first view that the extractor was trained on, where that is known
+        trained_on : classes of the first view that the extractor was trained on, where that is known
         blocks : {extractor: columns}, where the vectors of several stand side by side
         """
         protocol = corpus.protocol
-        labels = corpus.model_labels()
         views = compared_views(corpus)
-
-        def rows(which: NDArray[np.int64]) -> NDArray[Any]:
-            return vectors.X[vectors.rows(corpus.ids[which])]
-
-        train, train_labels = rows(protocol.train), corpus.labels_at(protocol.train)
-        people = train_labels[corpus.views[0]].astype(np.str_)
-        recorded = None if extra is None else np.arange(len(train) + len(extra.people)) < len(train)
-        if extra is not None:
-            train = np.concatenate([train, extra.vectors.X])
-            train_labels = {
-                view: np.concatenate([train_labels[view], extra.labels[view]]) for view in views
-            }
-            people = np.concatenate([people, extra.people])
-        members = [len(part) for part in protocol.enrol.values()]
-        first = np.array([part[0] for part in protocol.enrol.values()])
-        groups = None if protocol.groups is None else protocol.groups[first]
+        model_labels = corpus.model_labels()
+        sizes = [len(rows) for rows in protocol.enrol.values()]
+        X = vectors.X[vectors.rows(corpus.ids)]
+        speakers = corpus.labels[views[0]][protocol.train].astype(np.str_)
+        groups = protocol.groups
         return cls(
             views,
-            train,
-            {view: train_labels[view] for view in views},
-            rows(corpus.enrolled),
-            np.repeat(np.arange(len(members)), members),
-            {view: labels[view] for view in views},
-            rows(protocol.test),
+            X[protocol.train],
+            {view: corpus.labels[view][protocol.train] for view in views},
+            X[protocol.enrolled],
+            np.repeat(np.arange(len(sizes)), sizes),
+            {view: model_labels[view] for view in views},
+            X[protocol.test],
             {view: corpus.labels[view][protocol.test] for view in views},
             corpus.trial_mask(),
-            groups,
-            people,
-            None if met is None else ~np.isin(people, list(met)),
-            recorded,
+            None if groups is None else groups[protocol.first],
+            ~np.isin(speakers, list(trained_on)) if trained_on else None,
             blocks,
         )
 
@@ -139,53 +114,18 @@ class Task:
         return int(np.median(np.bincount(self.enrol_ids)))
 
     @property
-    def as_recorded(self) -> NDArray[np.bool_]:
-        """(n,) training vectors that a trial can be made of.
-
-        A noisy copy of an enrolled utterance, or a voice at another speed, is no trial that anybody will make.
-        """
-        if self.recorded is not None:
-            return self.recorded
-        own = self.train_labels[self.views[0]].astype(np.str_)
-        return np.ones(len(own), dtype=bool) if self.people is None else own == self.people
-
-    @property
-    def without_variants(self) -> Task:
-        """The same, trained on recordings alone."""
-        own = self.as_recorded
-        return replace(
-            self,
-            train=self.train[own],
-            train_labels={view: values[own] for view, values in self.train_labels.items()},
-            people=None if self.people is None else self.people[own],
-            unseen=None if self.unseen is None else self.unseen[own],
-            recorded=None,
-        )
-
-    @property
-    def fair(self) -> NDArray[np.bool_]:
-        """(n,) training vectors of recordings of people whom no extractor has met, where there are such."""
-        unseen = self.as_recorded & (True if self.unseen is None else self.unseen)
-        return unseen if unseen.any() else self.as_recorded
-
-    @property
-    def targets(self) -> NDArray[np.bool_]:
-        """(models, tests) which trials are of the same class in every view."""
-        return next(iter(self.kinds.values()))
+    def held_out_trials(self) -> NDArray[np.bool_] | None:
+        """(n,) training vectors that trials may be made of: of people whom the extractor was not trained on."""
+        if self.unseen is None or not self.unseen.any():
+            return None
+        return self.unseen
 
     @cached_property
     def kinds(self) -> dict[str, NDArray[np.bool_]]:
-        """Masks of the kinds of trials, (models, tests)."""
+        """Masks of the kinds of trials, (models, tests); the first are the targets."""
         kinds = trial_kinds(self.model_labels, self.test_labels)
         if self.mask is not None:
             kinds = {kind: mask & self.mask for kind, mask in kinds.items()}
         if not any(mask.any() for mask in list(kinds.values())[1:]):
             raise DataError("the protocol has no non-target trials")
         return kinds
-
-
-def score(model: Any, task: Task, *, method: str | None = None, **question: Any) -> NDArray[Any]:
-    """Scores of all enrolments against all tests, by anything that enrols and compares."""
-    options = {} if method is None else {"method": method}
-    profiles = model.enrol(task.enrol, task.enrol_ids, **options)
-    return np.asarray(model.llr(profiles, task.test, **question))

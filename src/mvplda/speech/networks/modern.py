@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 
-from ...exceptions import ParameterError
 from .batches import Body, Tensor, functional, nn, torch, valid_frames
 from .settings import ModernNetwork
 
@@ -33,50 +31,42 @@ def blank(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class Block(nn.Module):
-    """One convolution (tdnn), or two and a short cut (residual)."""
+    """Two convolutions and a short cut."""
 
-    def __init__(self, channels: int, kernel: int, dilation: int, residual: bool) -> None:
+    def __init__(self, channels: int, dilation: int) -> None:
         super().__init__()
-        self.first = Convolution(channels, channels, kernel, dilation)
-        self.second = Convolution(channels, channels, kernel, dilation) if residual else None
+        self.first = Convolution(channels, channels, 3, dilation)
+        self.second = Convolution(channels, channels, 3, dilation)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         inner = blank(torch.relu(self.first(x, mask)), mask)
-        if self.second is None:
-            return inner
         return blank(torch.relu(self.second(inner, mask) + x), mask)
 
 
 class ModernBody(Body):
-    """Frames (B, T, D) and lengths (B,) -> vectors (B, dimension)."""
+    """Frames (B, T, D) and lengths (B,) -> vectors (B, embedding + 2 pooled)."""
 
     def __init__(self, settings: ModernNetwork, width: int) -> None:
-        both = settings.output == "embedding+pooled"
-        super().__init__(
-            width, settings.embedding + (2 * settings.pooled if both else 0), settings.embedding
-        )
+        pooled = 2 * settings.pooled
+        super().__init__(width, settings.embedding + pooled, settings.embedding)
         self.settings = settings
         self.entry = Convolution(width, settings.channels, 5, 1)
-        residual = settings.block == "residual"
         self.blocks = nn.ModuleList(
-            Block(settings.channels, settings.kernel, dilation, residual)
-            for dilation in settings.dilations
+            Block(settings.channels, dilation) for dilation in settings.dilations
         )
         self.exit = Convolution(settings.channels, settings.pooled, 1, 1)
         self.pool = AttentiveStatistics(settings.pooled, settings.attention)
-        self.pooled_norm = MaskedBatchNorm(2 * settings.pooled)
+        self.pooled_norm = MaskedBatchNorm(pooled)
         self.dropout = nn.Dropout(settings.dropout)
-        self.project = nn.Linear(2 * settings.pooled, settings.embedding, bias=False)
+        self.project = nn.Linear(pooled, settings.embedding, bias=False)
         self.embedding_norm = MaskedBatchNorm(settings.embedding)
 
     def pooled(self, frames: Tensor, lengths: Tensor | None) -> Tensor:
         """(B, 2 pooled) statistics of standardised frames; without lengths every frame is valid."""
         x = frames.transpose(1, 2)
-        mask = (
-            None
-            if lengths is None
-            else valid_frames(lengths, frames.shape[1])[:, None, :].to(x.dtype)
-        )
+        mask = None
+        if lengths is not None:
+            mask = valid_frames(lengths, frames.shape[1])[:, None, :].to(x.dtype)
         x = blank(torch.relu(self.entry(blank(x, mask), mask)), mask)
         for block in self.blocks:
             x = block(x, mask)
@@ -85,9 +75,8 @@ class ModernBody(Body):
         return pooled
 
     def project_pooled(self, pooled: Tensor) -> Tensor:
-        embedding: Tensor = self.embedding_norm(self.project(self.dropout(pooled))[:, :, None])[
-            :, :, 0
-        ]
+        projected = self.project(self.dropout(pooled))
+        embedding: Tensor = self.embedding_norm(projected[:, :, None])[:, :, 0]
         return embedding
 
     def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -96,9 +85,7 @@ class ModernBody(Body):
 
     def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
         pooled = self.pooled((frames - self.shift) / self.deviation, lengths)
-        embedding = self.project_pooled(pooled)
-        both = self.settings.output == "embedding+pooled"
-        return torch.cat([embedding, pooled], dim=1) if both else embedding
+        return torch.cat([self.project_pooled(pooled), pooled], dim=1)
 
 
 class MaskedBatchNorm(nn.Module):
@@ -184,7 +171,7 @@ def angular_margin_logits(cosines: Tensor, codes: Tensor, margin: float, scale: 
 
 
 class Heads(nn.Module):
-    """Sum over views of weighted cross-entropies.
+    """Sum over views of cross-entropies.
 
     ``forward`` gives the loss, and by view how many were right and how many had a label;
     a label of -1 is missing and costs nothing.
@@ -196,67 +183,47 @@ class Heads(nn.Module):
         classes: Mapping[str, int],
         margins: Mapping[str, float] | None = None,
         scale: float = 1.0,
-        weights: Mapping[str, float] | None = None,
-        smoothing: float = 0.0,
-        split: bool = False,
     ) -> None:
-        """``margins`` of the views that have one, in cosines times ``scale``; ``split``: a part of the width each."""
+        """``margins`` of the views that have one, in cosines times ``scale``."""
         super().__init__()
-        margins, weights = margins or {}, weights or {}
-        for name in (*weights, *margins):
-            if name not in classes:
-                raise ParameterError(
-                    f"the network's settings name a view {name!r}; the labels have {list(classes)}"
-                )
-        self.scale, self.smoothing, self.views = scale, smoothing, tuple(classes)
-        self.margins = [margins.get(view) for view in classes]
-        self.weights = [float(weights.get(view, 1.0)) for view in classes]
-        bounds = [round(k * width / len(classes)) for k in range(len(classes) + 1)]
-        self.parts = [slice(a, b) if split else slice(0, width) for a, b in pairwise(bounds)]
-        self.outputs = nn.ModuleList(
-            nn.Linear(part.stop - part.start, count, bias=margin is None)
-            for part, count, margin in zip(self.parts, classes.values(), self.margins, strict=True)
-        )
-        for output in self.outputs:
-            assert isinstance(output, nn.Linear)
+        self.scale = scale
+        self.views = tuple(classes)
+        self.margins = [(margins or {}).get(view) for view in classes]
+        self.outputs = nn.ModuleList()
+        for count, margin in zip(classes.values(), self.margins, strict=True):
+            output = nn.Linear(width, count, bias=margin is None)
             nn.init.xavier_uniform_(output.weight)
             if output.bias is not None:
                 nn.init.zeros_(output.bias)
+            self.outputs.append(output)
 
     def logits(
         self, embedding: Tensor, codes: Tensor, k: int, margin_share: float
     ) -> tuple[Tensor, Tensor]:
         """What view k's loss sees, and what decides whether it is right."""
-        part, output = embedding[:, self.parts[k]], self.outputs[k]
+        output = self.outputs[k]
         margin = self.margins[k]
-        if margin is None:
-            plain = output(part).float()
-            return plain, plain
         assert isinstance(output, nn.Linear)
+        if margin is None:
+            plain = output(embedding)
+            return plain, plain
         cosines = functional.linear(
-            functional.normalize(part.float()), functional.normalize(output.weight.float())
+            functional.normalize(embedding), functional.normalize(output.weight.float())
         )
-        return angular_margin_logits(
-            cosines, codes[:, k], margin * margin_share, self.scale
-        ), cosines
+        moved = angular_margin_logits(cosines, codes[:, k], margin * margin_share, self.scale)
+        return moved, cosines
 
     def forward(
         self, embedding: Tensor, codes: Tensor, margin_share: float = 1.0
     ) -> tuple[Tensor, Tensor, Tensor]:
         total = embedding.new_zeros((), dtype=torch.float32)
         right, counted = [], []
-        for k, weight in enumerate(self.weights):
+        for k in range(len(self.views)):
             with torch.autocast(embedding.device.type, enabled=False):
                 logits, decided = self.logits(embedding.float(), codes, k, margin_share)
             known = codes[:, k] >= 0
-            lost = functional.cross_entropy(
-                logits,
-                codes[:, k],
-                ignore_index=-1,
-                reduction="sum",
-                label_smoothing=self.smoothing,
-            )
-            total = total + weight * lost / known.sum().clamp(min=1)
+            lost = functional.cross_entropy(logits, codes[:, k], ignore_index=-1, reduction="sum")
+            total = total + lost / known.sum().clamp(min=1)
             right.append((decided.detach().argmax(dim=1) == codes[:, k]).sum())
             counted.append(known.sum())
         return total, torch.stack(right), torch.stack(counted)

@@ -32,7 +32,7 @@ class PaperBody(Body):
     def __init__(self, settings: PaperNetwork, width: int) -> None:
         super().__init__(width, settings.hidden)
         self.settings = settings
-        sizes = [width * (sum(settings.context) + 1)] + [settings.hidden] * settings.layers
+        sizes = [width * (2 * settings.context + 1)] + [settings.hidden] * settings.layers
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
@@ -41,7 +41,7 @@ class PaperBody(Body):
             nn.init.zeros_(layer.bias)
 
     def embed(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Last hidden layer of standardised stacked frames (N, (before + 1 + after) D)."""
+        """Last hidden layer of standardised stacked frames (N, (2 context + 1) D)."""
         hidden = frames
         for layer in self.layers:
             hidden = torch.sigmoid(layer(hidden))
@@ -116,7 +116,7 @@ def pretrain(
         layer = body.layers[number]
         assert isinstance(layer, nn.Linear)
         gaussian = number == 0
-        machine = new_machine(below(body, probe, number), layer.out_features, gaussian, settings)
+        machine = new_machine(below(body, probe, number), layer.out_features, gaussian)
         trainer = MachineTrainer(machine, settings)
         mean_error = math.nan
         for epoch in range(settings.gaussian_epochs if gaussian else settings.epochs):
@@ -197,7 +197,7 @@ def kept_variance(hidden: Tensor, visible: Tensor, ridge: float = 1e-3) -> float
 #     F(v) = -log sum_h exp(-E(v, h)) = {-b'v or |v - b|^2 / 2} - sum_j softplus(c_j + (v'W)_j)
 #     d log p(v) / d theta = -dF(v) / d theta + E_model[dF / d theta]
 #
-# Contrastive divergence puts k Gibbs steps from the data in place of the model's expectation.
+# Contrastive divergence puts one Gibbs step from the data in place of the model's expectation.
 
 
 @dataclass(frozen=True)
@@ -268,21 +268,14 @@ def drawn(probability: Tensor) -> Tensor:
     return (torch.rand_like(probability) < probability).to(probability.dtype)
 
 
-def gibbs(machine: Machine, visible: Tensor, steps: int, *, sample_visible: bool = False) -> Tensor:
-    """Visible units after some steps from the data: hidden units are drawn, visible ones drawn or their means."""
-    for _ in range(steps):
-        hidden = drawn(hidden_probability(machine, visible))
-        visible = visible_mean(machine, hidden)
-        if sample_visible:
-            visible = visible + torch.randn_like(visible) if machine.gaussian else drawn(visible)
-    return visible
+def gibbs(machine: Machine, visible: Tensor) -> Tensor:
+    """Visible units after one step from the data: hidden units are drawn, visible ones are their means."""
+    return visible_mean(machine, drawn(hidden_probability(machine, visible)))
 
 
-def contrastive_divergence(
-    machine: Machine, visible: Tensor, steps: int = 1, *, sample_visible: bool = False
-) -> tuple[Gradients, Tensor]:
-    """Descent direction's gradients, and the mean squared error of the reconstruction."""
-    rebuilt = gibbs(machine, visible, steps, sample_visible=sample_visible)
+def contrastive_divergence(machine: Machine, visible: Tensor) -> tuple[Gradients, Tensor]:
+    """Descent direction's gradients (CD-1), and the mean squared error of the reconstruction."""
+    rebuilt = gibbs(machine, visible)
     gradients = free_energy_gradients(machine, visible) - free_energy_gradients(machine, rebuilt)
     return gradients, ((visible - rebuilt) ** 2).mean()
 
@@ -305,16 +298,14 @@ def centred(gradients: Gradients, visible: Tensor, hidden: Tensor) -> Gradients:
     )
 
 
-def new_machine(visible: Tensor, hidden: int, gaussian: bool, settings: Pretraining) -> Machine:
-    """A start for data like these rows: small weights, visible bias at the data's mean, hidden units half on."""
+def new_machine(visible: Tensor, hidden: int, gaussian: bool) -> Machine:
+    """A start for data like these rows: visible bias at the data's mean, hidden units half on.
+
+    The weights are such that a hidden unit's input has a deviation of 1 over the rows.
+    """
     mean = visible.mean(dim=0)
-    width = visible.shape[1]
-    if settings.start is None:
-        spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
-        scale = settings.start_deviation / float(spread)
-    else:
-        scale = settings.start
-    weight = scale * torch.randn(width, hidden, device=visible.device)
+    spread = visible.var(dim=0).sum().sqrt().clamp(min=1e-6)
+    weight = torch.randn(visible.shape[1], hidden, device=visible.device) / float(spread)
     bias = mean if gaussian else torch.logit(mean.clamp(0.01, 0.99))
     return Machine(weight, bias.clone(), -mean @ weight, gaussian)
 
@@ -323,23 +314,22 @@ class MachineTrainer:
     """Momentum and weight decay about `contrastive_divergence`; the machine is changed in place."""
 
     def __init__(self, machine: Machine, settings: Pretraining) -> None:
-        self.machine, self.settings = machine, settings
+        self.machine = machine
+        self.settings = settings
         self.rate = settings.gaussian_rate if machine.gaussian else settings.rate
         self.speed = [torch.zeros_like(p) for p in machine.parameters]
         self.means: tuple[Tensor, Tensor] | None = None
 
     def step(self, visible: Tensor) -> Tensor:
         """One step on a batch; returns the reconstruction error, on the device."""
-        gradients, error = contrastive_divergence(self.machine, visible, self.settings.steps)
-        if self.settings.centred:
-            now = visible.mean(dim=0), hidden_probability(self.machine, visible).mean(dim=0)
-            if self.means is None:
-                self.means = now
-            self.means = (self.means[0].lerp(now[0], 0.01), self.means[1].lerp(now[1], 0.01))
-            gradients = centred(gradients, *self.means)
-        for parameter, gradient, speed in zip(
-            self.machine.parameters, gradients.parts, self.speed, strict=True
-        ):
+        gradients, error = contrastive_divergence(self.machine, visible)
+        now = visible.mean(dim=0), hidden_probability(self.machine, visible).mean(dim=0)
+        if self.means is None:
+            self.means = now
+        self.means = (self.means[0].lerp(now[0], 0.01), self.means[1].lerp(now[1], 0.01))
+        gradients = centred(gradients, *self.means)
+        parts = zip(self.machine.parameters, gradients.parts, self.speed, strict=True)
+        for parameter, gradient, speed in parts:
             decay = self.settings.weight_decay if parameter.ndim == 2 else 0.0
             speed.mul_(self.settings.momentum).sub_(gradient + decay * parameter, alpha=self.rate)
             parameter.add_(speed)

@@ -3,98 +3,83 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from ..features.frames import FeatureSettings
-from ..settings import Count, NotNegative, Positive, Rule, Settings, Share, Tagged, Whole
+from ...exceptions import ParameterError
+from ...extractors.recipe import Features
+from ..settings import Settings, number
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from ..._typing import IntArray
-    from ..features.store import FeatureSet
+    from ..frames import FeatureSet
     from .batches import Batches, Body
     from .modern import Heads
 
 
 @dataclass(frozen=True)
-class FrameAugmentation(Settings):
-    """Changes of the standardised frames, drawn anew for every batch.
-
-    Attributes
-    ----------
-    noise : standard deviation of what is added to every number
-    crop : an utterance loses at most this share of its frames, at random ends
-    stretch : time runs faster or slower by up to this share (frames are interpolated)
-    time_masks, time_mask : how many stretches are blanked, each up to this share of the utterance
-    frequency_masks, frequency_mask : how many bands are blanked, each up to so many features
-    """
-
-    noise: NotNegative = 0.0
-    crop: Share = 0.0
-    stretch: Share = 0.0
-    time_masks: Whole = 0
-    time_mask: Share = 0.1
-    frequency_masks: Whole = 0
-    frequency_mask: Whole = 5
-
-
-@dataclass(frozen=True)
 class Training(Settings):
-    """How a network is trained; `default_training` has what suits each kind of network.
+    """How a network is trained; `NetworkSettings.usual_training` has what suits each kind of network.
 
     Attributes
     ----------
     epochs : at most so many
-    batch : utterances a step; frames, for the paper's network
+    batch : utterances of a step; frames, for the paper's network
     optimiser, learning_rate, momentum, weight_decay : of each step; momentum is Adam's first beta
     schedule : "constant", "linear" (to 0) or "cosine" (to 0)
     warmup : share of the steps over which the rate grows from 0
     clip : longest gradient, None for any
     random_state : the same one, the same data, same device kind and number of threads give the same network
-    device, precision : "auto" takes the GPU and bfloat16 products where there is one
-    hold_out : share of the monitored view's classes that are kept out, to stop early by
-    monitor : the view whose error is watched, None for the first
-    criterion : "cosine" of centred vectors, or "plda" trained on the training vectors' cells
+    device : "auto" takes the GPU, and bfloat16 products there, where there is one
+    hold_out : share of the first view's classes that are kept out; their error chooses the epoch
     patience : epochs without a better held-out error before the end, None for all epochs
-    augmentation : of the frames
-    checkpoint, checkpoint_every : file to continue from, and how many epochs lie between two writes
+    voices : speeds; every training speaker at each of them is one more speaker
+    noise : standard deviation of what is added to every standardised number
+    crop : an utterance loses at most this share of its frames, at random ends
+    time_masks : stretches of up to a tenth of an utterance that are blanked
+    checkpoint : file to continue from, written after every epoch
     """
 
-    epochs: Count = 30
-    batch: Count = 64
+    epochs: int = number(30, 1)
+    batch: int = number(64, 1)
     optimiser: Literal["sgd", "adamw"] = "adamw"
-    learning_rate: Positive = 2e-3
-    momentum: Share = 0.9
-    weight_decay: NotNegative = 0.05
+    learning_rate: float = number(2e-3, 1e-12)
+    momentum: float = number(0.9, 0, 1)
+    weight_decay: float = number(0.05, 0)
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    warmup: Share = 0.1
-    clip: Positive | None = 5.0
-    random_state: Whole = 0
+    warmup: float = number(0.1, 0, 1)
+    clip: float | None = number(5.0, 1e-12)
+    random_state: int = number(0, 0)
     device: str = "auto"
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    hold_out: Share = 0.0
-    monitor: str | None = None
-    criterion: Literal["cosine", "plda"] = "cosine"
-    patience: int | None = None
-    augmentation: FrameAugmentation = field(default_factory=FrameAugmentation)
+    hold_out: float = number(0.0, 0, 1)
+    patience: int | None = number(None, 1)
+    voices: tuple[float, ...] = ()
+    noise: float = number(0.0, 0)
+    crop: float = number(0.0, 0, 1)
+    time_masks: int = number(0, 0)
     checkpoint: str | None = None
-    checkpoint_every: Count = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not all(0.5 <= speed <= 2 and speed != 1 for speed in self.voices):
+            raise ParameterError(f"voices are speeds from 0.5 to 2 other than 1; got {self.voices}")
 
 
-class NetworkSettings(Tagged):
+class NetworkSettings(Settings):
     """A kind of network: its settings, and how it is built, fed and prepared.
 
     A new kind is a frozen dataclass that descends from this one and is registered with
     `register_network`; what it does not define is as here."""
 
+    kind: ClassVar[str] = ""
     margin_warmup: float = 0.0
 
-    def usual_features(self) -> FeatureSettings:
+    def usual_features(self) -> Features:
         """The frames that suit it."""
-        return FeatureSettings.fbank(64, normalisation="mean")
+        return Features(bins=64)
 
     def usual_training(self) -> Training:
         """The training that suits it."""
@@ -121,19 +106,27 @@ class NetworkSettings(Tagged):
         """What an epoch sees: whole utterances."""
         from .batches import UtteranceBatches
 
-        return UtteranceBatches(
-            features, frames, codes, training.batch, device, training.augmentation
-        )
+        return UtteranceBatches(features, frames, codes, training, device)
 
     def prepare(
-        self, body: Body, source: Batches, training: Training, verbose: bool
+        self, body: Any, source: Any, training: Training, verbose: bool
     ) -> list[dict[str, Any]]:
         """What is done before the first epoch, and the health of what came of it."""
         return []
 
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **super().to_dict()}
+
     @classmethod
-    def registered(cls) -> Mapping[str, type[NetworkSettings]]:
-        return NETWORKS
+    def from_dict(cls, values: Any) -> Self:
+        """The settings of `to_dict`, of the kind that they name."""
+        if isinstance(values, NetworkSettings):
+            return values  # type: ignore[return-value]
+        plain = dict(values)
+        kind = plain.pop("kind", "modern")
+        if kind not in NETWORKS:
+            raise ParameterError(f"kind is one of {', '.join(NETWORKS)}; got {kind!r}")
+        return super(NetworkSettings, NETWORKS[kind]).from_dict(plain)  # type: ignore[return-value]
 
 
 NETWORKS: dict[str, type[NetworkSettings]] = {}
@@ -152,37 +145,25 @@ def register_network(kind: Kind) -> Kind:
 class Pretraining(Settings):
     """Restricted Boltzmann machines, layer by layer, by contrastive divergence.
 
-    The frames are standardised, so the Gaussian units of the first machine have
-    variance 1; its rate is small because they are not bounded. What makes deeper
-    layers constant is a layer below that hardly varies: the next machine then
-    learns its mean only, and its reconstruction looks perfect. Hence a start whose
-    units vary as the data do (``start_deviation``), and gradients about the means
-    (``centred``).
+    The frames are standardised, so the Gaussian units of the first machine have variance 1; its rate is small
+    because they are not bounded. What makes deeper layers constant is a layer below that hardly varies: the next
+    machine then learns its mean only. Hence a start whose units vary as the data do, and gradients about the means.
 
     Attributes
     ----------
     gaussian_epochs, gaussian_rate : of the first machine
     epochs, rate : of the others
-    batch : frames a step
-    steps : k of CD-k
+    batch : frames of a step
     momentum, weight_decay : of every machine
-    start : standard deviation of the first weights (0.01 is the usual one); None for what gives a
-        unit's input the ``start_deviation`` over the frames
-    start_deviation : see there
-    centred : take gradients about the running means of both layers
     """
 
-    gaussian_epochs: Count = 10
-    gaussian_rate: Positive = 0.001
-    epochs: Count = 5
-    rate: Positive = 0.02
-    batch: Count = 256
-    steps: Count = 1
-    momentum: Share = 0.9
-    weight_decay: Share = 2e-4
-    start: Positive | None = None
-    start_deviation: Positive = 1.0
-    centred: bool = True
+    gaussian_epochs: int = number(10, 1)
+    gaussian_rate: float = number(0.001, 1e-12)
+    epochs: int = number(5, 1)
+    rate: float = number(0.02, 1e-12)
+    batch: int = number(256, 1)
+    momentum: float = number(0.9, 0, 1)
+    weight_decay: float = number(2e-4, 0, 1)
 
 
 @register_network
@@ -200,14 +181,15 @@ class PaperNetwork(NetworkSettings):
 
     kind: ClassVar[str] = "paper"
 
-    hidden: Count = 2048
-    layers: Count = 6
-    context: tuple[Whole, Whole] = (5, 5)
-    start_scale: Positive = 4.0
+    hidden: int = number(2048, 1)
+    layers: int = number(6, 1)
+    context: int = number(5, 0)
+    start_scale: float = number(4.0, 1e-12)
     pretraining: Pretraining | None = None
 
-    def usual_features(self) -> FeatureSettings:
-        return FeatureSettings()
+    def usual_features(self) -> Features:
+        """39 cepstral features: 13, with deltas and delta-deltas, mean and variance normalised."""
+        return Features(kind="mfcc", bins=23, normalisation="mean+variance")
 
     def usual_training(self) -> Training:
         return Training(
@@ -235,9 +217,7 @@ class PaperNetwork(NetworkSettings):
     ) -> Batches:
         from .batches import FrameBatches
 
-        return FrameBatches(
-            features, frames, codes, self.context, training.batch, device, training.augmentation
-        )
+        return FrameBatches(features, frames, codes, self.context, training, device)
 
     def prepare(
         self, body: Any, source: Any, training: Training, verbose: bool
@@ -246,59 +226,44 @@ class PaperNetwork(NetworkSettings):
 
         if self.pretraining is None:
             return []
-        found = pretrain(body, source, self.pretraining, training.random_state, verbose=verbose)
-        return [asdict(layer) for layer in found]
+        health = pretrain(body, source, self.pretraining, training.random_state, verbose=verbose)
+        return [asdict(layer) for layer in health]
 
 
 @register_network
 @dataclass(frozen=True)
 class ModernNetwork(NetworkSettings):
-    """Convolutions over time, attentive statistics, one embedding, a head for every view.
+    """Residual convolutions over time, attentive statistics, one embedding, a head for every view.
+
+    The vector is the embedding with the pooled statistics beside it: the embedding keeps what tells the training
+    classes apart, the statistics what may tell others.
 
     Attributes
     ----------
-    block : "residual" (two convolutions and a short cut) or "tdnn" (one convolution)
     channels : of every block
-    kernel, dilations : of the convolutions; one dilation a block
-    pooled : channels that are pooled; their mean and deviation are 2 x as many numbers
+    dilations : of the convolutions, one per block of two
+    pooled : channels that are pooled; their mean and deviation are 2 x as many dimensions
     attention : hidden units of the attention over frames
     embedding : width of the embedding
-    split : every view's head sees its own part of the embedding, instead of all of it
-    output : the vector: "embedding", or "embedding+pooled", with the pooled statistics beside it: the
-        embedding keeps what tells the training classes apart, the statistics what may tell others
     dropout : of the pooled statistics
-    margin_views : views that get an angular margin, the others get a plain softmax; None for the view
-        called speaker or, where there is none, the first
-    margin, scale : of the angular margin
+    margin, scale : of the angular margin that the view speaker, or else the first view, has
     margin_warmup : share of the training over which the margin grows from 0
-    label_smoothing : of every head
-    loss_weights : of views, 1 where none is given
     """
 
     kind: ClassVar[str] = "modern"
 
-    block: Literal["residual", "tdnn"] = "residual"
-    channels: Count = 128
-    kernel: Annotated[
-        Count, Rule(lambda n: n % 2 == 1, "is odd, so that a frame stays in the middle")
-    ] = 3
-    dilations: Annotated[tuple[Count, ...], Rule(bool, "has one count a block")] = (1, 2, 3)
-    pooled: Count = 256
-    attention: Count = 64
-    embedding: Count = 256
-    split: bool = False
-    output: Literal["embedding", "embedding+pooled"] = "embedding+pooled"
-    dropout: Share = 0.2
-    margin_views: tuple[str, ...] | None = None
-    margin: NotNegative = 0.2
-    scale: Positive = 20.0
-    margin_warmup: Share = 0.5
-    label_smoothing: Share = 0.0
-    loss_weights: Mapping[str, float] = field(default_factory=dict)
+    channels: int = number(128, 1)
+    dilations: tuple[int, ...] = (1, 2, 3)
+    pooled: int = number(256, 1)
+    attention: int = number(64, 1)
+    embedding: int = number(256, 1)
+    dropout: float = number(0.2, 0, 1)
+    margin: float = number(0.2, 0)
+    scale: float = number(20.0, 1e-12)
+    margin_warmup: float = number(0.5, 0, 1)
 
     def usual_training(self) -> Training:
-        # bands of cepstra are no bands of frequency: masks of them, and a stretched time, cost more than they gave
-        return Training(augmentation=FrameAugmentation(noise=0.2, crop=0.1, time_masks=1))
+        return Training(noise=0.2, crop=0.1, time_masks=1)
 
     def build(self, width: int) -> Body:
         from .modern import ModernBody
@@ -308,22 +273,5 @@ class ModernNetwork(NetworkSettings):
     def heads(self, width: int, classes: Mapping[str, int]) -> Heads:
         from .modern import Heads
 
-        views = self.margin_views
-        if views is None:
-            views = ("speaker",) if "speaker" in classes else tuple(classes)[:1]
-        margins = dict.fromkeys(views, self.margin)
-        return Heads(
-            width, classes, margins, self.scale, self.loss_weights, self.label_smoothing, self.split
-        )
-
-
-def default_training(network: NetworkSettings, **changes: Any) -> Training:
-    """What suits this kind of network, with changes.
-
-    Examples
-    --------
-    >>> from mvplda.speech.networks import PaperNetwork, default_training
-    >>> default_training(PaperNetwork(), epochs=10).optimiser
-    'sgd'
-    """
-    return replace(network.usual_training(), **changes)
+        view = "speaker" if "speaker" in classes else next(iter(classes))
+        return Heads(width, classes, {view: self.margin}, self.scale)

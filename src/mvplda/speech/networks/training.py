@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
+import json
 import math
-import os
 import time
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from ..._typing import FloatArray, IntArray
 from ...exceptions import FileFormatError, LabelError, NumericalError, ParameterError
 from ...metrics import eer
 from ...persistence import write_atomically
-from ..features.store import FeatureSet
+from ..frames import FeatureSet
 from .batches import (
     Body,
     Inputs,
@@ -31,18 +30,77 @@ from .batches import (
     check_features,
     choose_device,
     frame_statistics,
-    hold_out_rows,
     nn,
     number_classes,
-    standardised,
-    take_labels,
     torch,
 )
-from .extractor import Extractor, extract_vectors
 from .modern import Heads
-from .settings import ModernNetwork, NetworkSettings, Training, default_training
+from .settings import ModernNetwork, NetworkSettings, Training
 
-HeldOut = tuple[FeatureSet, Labels]
+BATCH_FRAMES = 16384
+MOST = 2000
+"""Held-out utterances whose pairs choose the epoch."""
+FREE = ("checkpoint", "device", "patience")
+"""Settings that may differ when a training goes on."""
+CHECKPOINT = "mvplda-network-checkpoint"
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network without its heads: frames in, one vector per utterance out.
+
+    Attributes
+    ----------
+    network : its settings
+    body : the network itself, on the CPU
+    classes : view -> names of the classes that it was trained on
+    history : one record per epoch: loss, accuracies, held-out error
+    health : what every layer kept of its frames after pre-training, where there was one
+    """
+
+    network: NetworkSettings
+    body: Body
+    classes: Mapping[str, list[str]] = field(default_factory=dict)
+    history: tuple[Mapping[str, Any], ...] = ()
+    health: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def n_parameters(self) -> int:
+        return sum(p.numel() for p in self.body.parameters())
+
+    def extract(self, features: FeatureSet, device: str = "auto") -> NDArray[np.float32]:
+        """(n, dimension) vectors in the set's order; they do not depend on batches or on order."""
+        check_features(features)
+        where = choose_device(device)
+        try:
+            return extract_vectors(self.body.to(where), features, where)
+        finally:
+            self.body.to("cpu")
+
+
+@torch.no_grad()
+def extract_vectors(
+    body: Body, features: FeatureSet, device: torch.device, batch_frames: int = BATCH_FRAMES
+) -> NDArray[np.float32]:
+    """(n, dimension) vectors, utterances of similar length together; products in full float32."""
+    body.eval()
+    vectors = np.empty((len(features), body.dimension), dtype=np.float32)
+    order = np.argsort(features.lengths, kind="stable")[::-1]
+    start = 0
+    with torch.backends.cudnn.flags(
+        enabled=True, benchmark=False, deterministic=True, allow_tf32=False
+    ):
+        while start < len(order):
+            longest = int(features.lengths[order[start]])
+            rows = order[start : start + max(1, batch_frames // longest)]
+            frames = np.zeros((len(rows), longest, features.dimension), dtype=np.float32)
+            for i, row in enumerate(rows):
+                frames[i, : features.lengths[row]] = features[int(row)]
+            lengths = torch.from_numpy(features.lengths[rows].astype(np.int64))
+            made = body(torch.from_numpy(frames).to(device), lengths.to(device))
+            vectors[rows] = made.float().cpu().numpy()
+            start += len(rows)
+    return vectors
 
 
 def train(
@@ -51,11 +109,10 @@ def train(
     network: NetworkSettings | None = None,
     training: Training | None = None,
     *,
-    held_out: HeldOut | None = None,
-    feature_settings: Mapping[str, Any] | None = None,
+    held_out: tuple[FeatureSet, Labels] | None = None,
     verbose: bool = False,
-) -> Extractor:
-    """Train a network on the labels of all views at once, and give the extractor.
+) -> TrainedNetwork:
+    """Train a network on the labels of all views at once.
 
     Parameters
     ----------
@@ -63,16 +120,9 @@ def train(
     labels : view -> (n,) classes; None where a label is missing
     network : PaperNetwork or ModernNetwork (the default)
     training : None for what suits the network
-    held_out : frames and labels of classes that the training does not see. Their error rate
-        chooses the epoch. Without it, ``training.hold_out`` says which share of the monitored
-        view's classes is taken out of ``features``; 0 for none, and then the last epoch is kept.
-    feature_settings : how the frames were made, kept with the extractor; None for what the set says
-    verbose : a line an epoch on standard error
-
-    Returns
-    -------
-    Extractor
-        Of the epoch with the lowest held-out error; its ``history`` has every epoch.
+    held_out : frames and labels of classes that the training does not see; their error rate in the first view
+        chooses the epoch. Without it the last epoch is kept.
+    verbose : a line per epoch on standard error
 
     Raises
     ------
@@ -82,111 +132,85 @@ def train(
     Examples
     --------
     >>> import numpy as np
-    >>> from mvplda.speech.features.store import FeatureSet
+    >>> from mvplda.speech.frames import FeatureSet
     >>> from mvplda.speech.networks import ModernNetwork, Training, train
     >>> rng = np.random.default_rng(0)
     >>> speaker, phrase = np.arange(40) % 4, np.arange(40) // 4 % 2
     >>> frames = rng.normal(size=(40 * 20, 6)).astype(np.float32)
     >>> frames[:, 0] += np.repeat(speaker, 20)
-    >>> frames[:, 1] += np.repeat(phrase, 20)
     >>> features = FeatureSet(np.arange(40).astype(str), frames, 20 * np.arange(41))
     >>> small = ModernNetwork(channels=8, dilations=(1,), pooled=8, attention=4, embedding=4)
-    >>> extractor = train(features, {"speaker": speaker, "phrase": phrase}, small, Training(epochs=2))
-    >>> extractor.extract(features).shape
+    >>> trained = train(features, {"speaker": speaker, "phrase": phrase}, small, Training(epochs=2))
+    >>> trained.extract(features).shape
     (40, 20)
     """
     network = ModernNetwork() if network is None else network
-    training = default_training(network) if training is None else training
+    training = network.usual_training() if training is None else training
     check_features(features)
-    monitor = next(iter(labels), "") if training.monitor is None else training.monitor
-    if monitor not in labels:
-        raise LabelError(f"there is no view {monitor!r} to monitor; the labels have {list(labels)}")
-    number_classes(labels, len(features))
-    if held_out is None and training.hold_out:
-        stay, out = hold_out_rows(labels, monitor, training.hold_out, training.random_state)
-        held_out = features.take(out), take_labels(labels, out)
-        features, labels = features.take(stay), take_labels(labels, stay)
     codes, classes = number_classes(labels, len(features))
-    watched = (
-        None
-        if held_out is None
-        else _watched(held_out, list(classes), monitor, features, codes, training)
-    )
-
+    monitor = None
+    if held_out is not None:
+        monitor = Monitor.of(*held_out, list(classes), training.random_state)
     device = choose_device(training.device)
-    here = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=here):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(training.random_state)
-        run = _Run(
-            features,
-            codes,
-            {view: len(names) for view, names in classes.items()},
-            network,
-            training,
-            device,
-        )
-        history = run.fit(watched, verbose)
-    run.body.to("cpu").eval()
-    if feature_settings is None:
-        feature_settings = {} if features.settings is None else features.settings.to_dict()
-    settings = dict(feature_settings), classes, training.to_dict()
-    return Extractor(network, run.body, *settings, history, tuple(run.health))
+        sizes = {view: len(names) for view, names in classes.items()}
+        run = _Run(features, codes, sizes, network, training, device)
+        history = run.fit(monitor, verbose)
+    body = run.body.to("cpu").eval()
+    return TrainedNetwork(network, body, classes, history, tuple(run.health))
 
 
 @dataclass(frozen=True)
-class _Watched:
-    """Held-out utterances, and some of the training's for a back-end; which view's error counts."""
+class Monitor:
+    """Held-out utterances and their class numbers (n, K); the first view's error chooses the epoch."""
 
     features: FeatureSet
     codes: IntArray
-    view: int
-    name: str
-    criterion: str
-    own: FeatureSet
-    own_codes: IntArray
+    view: str
+
+    @classmethod
+    def of(
+        cls, features: FeatureSet, labels: Labels, views: list[str], random_state: int
+    ) -> Monitor:
+        check_features(features)
+        chosen = np.random.default_rng([random_state, 3]).permutation(len(features))[:MOST]
+        rows = np.sort(chosen)
+        columns = [
+            np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views
+        ]
+        codes = np.stack(columns, axis=1)[rows].astype(np.int64)
+        if math.isnan(held_out_eer(np.zeros((len(rows), len(rows))), codes)):
+            raise LabelError(
+                f"the held-out utterances have no two of one class, or one class only, in view {views[0]!r}"
+            )
+        return cls(features.take(rows), codes, views[0])
 
     def error(self, body: Body, device: torch.device) -> float:
-        vectors = extract_vectors(body, self.features, device)
-        if self.criterion == "plda":
-            scores = plda_scores(vectors, extract_vectors(body, self.own, device), self.own_codes)
-        else:
-            scores = cosine_scores(vectors)
-        return held_out_eer(scores, self.codes, self.view)
+        """EER of the first view by the cosine of centred vectors."""
+        X = extract_vectors(body, self.features, device).astype(np.float64)
+        X -= X.mean(axis=0)
+        X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
+        return held_out_eer(X @ X.T, self.codes)
 
 
-def _watched(
-    held_out: HeldOut,
-    views: list[str],
-    monitor: str,
-    features: FeatureSet,
-    codes: IntArray,
-    training: Training,
-) -> _Watched:
-    found, labels = held_out
-    check_features(found, features.dimension)
-    missing = [view for view in views if view not in labels]
-    if missing:
-        raise LabelError(
-            f"the held-out labels have no view {missing[0]!r}; they have {list(labels)}"
-        )
-    rows = some_rows(len(found), training.random_state)
-    columns = [np.unique([str(v) for v in labels[view]], return_inverse=True)[1] for view in views]
-    numbers = np.stack(columns, axis=1)[rows].astype(np.int64)
-    own = some_rows(len(features), training.random_state, most=4000)
-    watched = _Watched(
-        found.take(rows),
-        numbers,
-        views.index(monitor),
-        monitor,
-        training.criterion,
-        features.take(own),
-        codes[own],
-    )
-    if math.isnan(held_out_eer(np.zeros((len(rows), len(rows))), numbers, watched.view)):
-        raise LabelError(
-            f"the held-out utterances have no two of one class, or one class only, in view {monitor!r}"
-        )
-    return watched
+def held_out_eer(scores: FloatArray, codes: IntArray) -> float:
+    """EER of the first view, the others shared: same cell against another class of that view only.
+
+    Where no two vectors share all other views, every pair counts. NaN where there are no
+    pairs of one kind.
+    """
+    first, second = np.triu_indices(len(codes), k=1)
+    same = codes[first] == codes[second]
+    others = same[:, 1:].all(axis=1)
+    if not (others & same[:, 0]).any() or not (others & ~same[:, 0]).any():
+        others = np.ones_like(others)
+    values = scores[first, second]
+    targets = values[others & same[:, 0]]
+    nontargets = values[others & ~same[:, 0]]
+    if not len(targets) or not len(nontargets):
+        return math.nan
+    return eer(targets, nontargets)
 
 
 class _Run:
@@ -201,13 +225,11 @@ class _Run:
         training: Training,
         device: torch.device,
     ) -> None:
-        self.network, self.training, self.device, self.views = (
-            network,
-            training,
-            device,
-            list(classes),
-        )
-        self.setting = setting_of(features, codes, network, training) if training.checkpoint else {}
+        self.network = network
+        self.training = training
+        self.device = device
+        self.views = list(classes)
+        self.key = _training_key(features, codes, network, training) if training.checkpoint else ""
         self.body = network.build(features.dimension)
         shift, deviation = (torch.from_numpy(part) for part in frame_statistics(features))
         self.body.shift.copy_(shift)
@@ -215,14 +237,15 @@ class _Run:
         self.heads = network.heads(self.body.embedding, classes)
         self.body.to(device)
         self.heads.to(device)
-        frames = standardised(features, shift, deviation, device)
+        frames = torch.from_numpy(np.ascontiguousarray(features.frames, dtype=np.float32))
+        frames = ((frames - shift) / deviation).to(device)
         self.source = network.batches(features, frames, codes, training, device)
         self.step = Step(self.body, self.heads, training, device)
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Any] | None = None
         self.health: list[dict[str, Any]] = []
 
-    def fit(self, watched: _Watched | None, verbose: bool) -> tuple[Mapping[str, Any], ...]:
+    def fit(self, monitor: Monitor | None, verbose: bool) -> tuple[Mapping[str, Any], ...]:
         """Epochs from the checkpoint, if there is one, to the last or to the end of patience."""
         self._resume()
         if not self.history:
@@ -230,14 +253,15 @@ class _Run:
         line = Progress("epoch", self.training.epochs) if verbose else None
         while len(self.history) < self.training.epochs and not self._patience_ended():
             record = self._epoch(len(self.history))
-            if watched is not None:
-                record["held_out_eer"] = watched.error(self.body, self.device)
+            lowest = min(self._errors(), default=math.inf)
+            if monitor is not None:
+                record["held_out_eer"] = monitor.error(self.body, self.device)
+                if record["held_out_eer"] < lowest:
+                    self.best = copy.deepcopy(self.body.state_dict())
             self.history.append(record)
-            if watched is None or record["held_out_eer"] < self._best_error(self.history[:-1]):
-                self.best = None if watched is None else copy.deepcopy(self.body.state_dict())
             self._checkpoint()
             if line is not None:
-                line.step(len(self.history), _shown(record, watched))
+                line.step(len(self.history), _line(record))
         if line is not None and len(self.history) < self.training.epochs:
             line.close()
         if self.best is not None:
@@ -256,16 +280,16 @@ class _Run:
             done = (number + number_of_step / steps) / self.training.epochs
             self.step.set_rate(rate_at(self.training, done))
             self.step(inputs, codes, self._margin_share(done))
-        loss_value = float(self.step.loss) / steps
-        if not math.isfinite(loss_value):
+        loss = float(self.step.loss) / steps
+        if not math.isfinite(loss):
             raise NumericalError(
-                f"the loss is {loss_value} in epoch {number + 1}: lower learning_rate (now "
-                f"{self.training.learning_rate:g}), set clip, or use precision='float32'"
+                f"the loss is {loss} in epoch {number + 1}: lower learning_rate (now "
+                f"{self.training.learning_rate:g}), or set clip"
             )
         shares = (self.step.right / self.step.counted.clamp(min=1)).tolist()
         return {
             "epoch": number + 1,
-            "loss": loss_value,
+            "loss": loss,
             "accuracy": dict(zip(self.views, shares, strict=True)),
             "seconds": time.monotonic() - started,
         }
@@ -274,30 +298,21 @@ class _Run:
         warmup = self.network.margin_warmup
         return min(1.0, done / warmup) if warmup else 1.0
 
-    @staticmethod
-    def _best_error(history: list[dict[str, Any]]) -> float:
-        return min(
-            (record["held_out_eer"] for record in history if "held_out_eer" in record),
-            default=math.inf,
-        )
+    def _errors(self) -> list[float]:
+        return [record["held_out_eer"] for record in self.history if "held_out_eer" in record]
 
     def _patience_ended(self) -> bool:
-        errors = [record.get("held_out_eer", math.inf) for record in self.history]
-        if self.training.patience is None or not errors or math.isinf(min(errors)):
+        errors = self._errors()
+        if self.training.patience is None or not errors:
             return False
         return len(errors) - 1 - int(np.argmin(errors)) >= self.training.patience
 
     def _checkpoint(self) -> None:
-        epoch = len(self.history)
         if self.training.checkpoint is None:
             return
-        if (
-            epoch % self.training.checkpoint_every
-            and epoch < self.training.epochs
-            and not self._patience_ended()
-        ):
-            return
         state = {
+            "format": CHECKPOINT,
+            "key": self.key,
             "body": self.body.state_dict(),
             "heads": self.heads.state_dict(),
             "optimiser": self.step.optimiser.state_dict(),
@@ -305,31 +320,42 @@ class _Run:
             "history": self.history,
             "health": self.health,
         }
-        write_checkpoint(self.training.checkpoint, self.setting, state)
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        write_atomically(self.training.checkpoint, stream.getvalue())
 
     def _resume(self) -> None:
-        if self.training.checkpoint is None:
+        path = self.training.checkpoint
+        if path is None or not Path(path).is_file():
             return
-        state = read_checkpoint(self.training.checkpoint, self.setting)
-        if state is not None:
-            self.body.load_state_dict(state["body"])
-            self.heads.load_state_dict(state["heads"])
-            self.step.optimiser.load_state_dict(state["optimiser"])
-            self.best, self.history, self.health = (
-                state["best"],
-                list(state["history"]),
-                list(state["health"]),
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            known = isinstance(state, dict) and state.get("format") == CHECKPOINT
+        except Exception as error:  # torch raises what its parts raise: pickle, zip, runtime errors
+            raise FileFormatError(f"{path} is truncated or no checkpoint: remove it") from error
+        if not known:
+            raise FileFormatError(f"{path} is no checkpoint of a training: remove it")
+        if state["key"] != self.key:
+            raise ParameterError(
+                f"the checkpoint {path} is of a training with other data or settings: give another path, or "
+                "remove it"
             )
+        self.body.load_state_dict(state["body"])
+        self.heads.load_state_dict(state["heads"])
+        self.step.optimiser.load_state_dict(state["optimiser"])
+        self.best = state["best"]
+        self.history = list(state["history"])
+        self.health = list(state["health"])
 
 
 class Step:
-    """Forward, backward, optimise; sums of losses and hits stay on the device until `sums` is asked."""
+    """Forward, backward, optimise; sums of losses and hits stay on the device until the epoch ends."""
 
     def __init__(self, body: Body, heads: Heads, training: Training, device: torch.device) -> None:
-        self.body, self.heads, self.training, self.device = body, heads, training, device
-        self.mixed = training.precision == "bfloat16" or (
-            training.precision == "auto" and device.type == "cuda"
-        )
+        self.body = body
+        self.heads = heads
+        self.training = training
+        self.device = device
         self.optimiser = new_optimiser(nn.ModuleList([body, heads]), training, device)
         self.loss = torch.zeros((), device=device)
         self.right = torch.zeros(len(heads.views), dtype=torch.int64, device=device)
@@ -347,17 +373,17 @@ class Step:
             total.zero_()
 
     def __call__(self, inputs: Inputs, codes: Tensor, margin_share: float) -> None:
+        mixed = self.device.type == "cuda"
         with torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.mixed, cache_enabled=False
+            self.device.type, dtype=torch.bfloat16, enabled=mixed, cache_enabled=False
         ):
             embedding = self.body.embed(*inputs)
         loss, hits, known = self.heads(embedding, codes, margin_share)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         if self.training.clip is not None:
-            nn.utils.clip_grad_norm_(
-                [*self.body.parameters(), *self.heads.parameters()], self.training.clip
-            )
+            parameters = [*self.body.parameters(), *self.heads.parameters()]
+            nn.utils.clip_grad_norm_(parameters, self.training.clip)
         self.optimiser.step()
         self.loss += loss.detach()
         self.right += hits
@@ -374,14 +400,11 @@ def new_optimiser(
         {"params": decayed, "weight_decay": training.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
+    rate = training.learning_rate
     fused = device.type == "cuda"
     if training.optimiser == "sgd":
-        return torch.optim.SGD(
-            groups, lr=training.learning_rate, momentum=training.momentum, fused=fused
-        )
-    return torch.optim.AdamW(
-        groups, lr=training.learning_rate, betas=(training.momentum, 0.999), fused=fused
-    )
+        return torch.optim.SGD(groups, lr=rate, momentum=training.momentum, fused=fused)
+    return torch.optim.AdamW(groups, lr=rate, betas=(training.momentum, 0.999), fused=fused)
 
 
 def rate_at(training: Training, done: float) -> float:
@@ -391,125 +414,25 @@ def rate_at(training: Training, done: float) -> float:
     left = (done - training.warmup) / (1 - training.warmup)
     if training.schedule == "constant":
         return training.learning_rate
-    share = 1 - left if training.schedule == "linear" else 0.5 * (1 + math.cos(math.pi * left))
-    return training.learning_rate * share
+    if training.schedule == "linear":
+        return training.learning_rate * (1 - left)
+    return training.learning_rate * 0.5 * (1 + math.cos(math.pi * left))
 
 
-def _shown(record: Mapping[str, Any], watched: _Watched | None) -> str:
+def _line(record: Mapping[str, Any]) -> str:
     parts = [f"loss {record['loss']:.4f}"]
     parts += [f"{view} {share:.3f}" for view, share in record["accuracy"].items()]
-    if watched is not None:
-        parts.append(f"held-out {watched.name} EER {100 * record['held_out_eer']:.2f} %")
+    if "held_out_eer" in record:
+        parts.append(f"held-out EER {100 * record['held_out_eer']:.2f} %")
     return "  ".join(parts)
 
 
-MOST = 2000
-REDUCED = 100
-
-
-def cosine_scores(X: FloatArray) -> NDArray[np.float64]:
-    """(n, n) cosines of the centred vectors."""
-    centred = np.asarray(X, dtype=np.float64)
-    centred = centred - centred.mean(axis=0)
-    centred /= np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-    return np.asarray(centred @ centred.T)
-
-
-def plda_scores(X: FloatArray, X_train: FloatArray, codes: IntArray) -> NDArray[np.float64]:
-    """(n, n) likelihood ratios of PLDA with the cell as its class, trained on the network's own vectors."""
-    from ...models.multiview import PLDA
-    from ...preprocessing import standard_chain
-
-    _, cells = np.unique(codes, axis=0, return_inverse=True)
-    rank = min(REDUCED, X.shape[1], len(X_train) - 1)
-    chain = standard_chain(rank)
-    model = PLDA(n_components=max(1, min(40, rank - 1, int(cells.max()))), max_iter=10, tol=0)
-    with warnings.catch_warnings():
-        # Ten iterations are enough to compare epochs by, and a young network's vectors may have few axes.
-        warnings.simplefilter("ignore")
-        reduced = chain.fit_transform(np.asarray(X_train, dtype=np.float64), cells.ravel())
-        model.fit(reduced, cells.ravel())
-    side = chain.transform(np.asarray(X, dtype=np.float64))
-    return np.asarray(model.llr(model.enrol(side, np.arange(len(side))), side), dtype=np.float64)
-
-
-def held_out_eer(scores: FloatArray, codes: IntArray, view: int) -> float:
-    """EER of one view, the others shared: same cell against another class of the view only.
-
-    Where no two vectors share all other views, every pair counts. NaN where there are no
-    pairs of one kind.
-    """
-    first, second = np.triu_indices(len(codes), k=1)
-    same = codes[first] == codes[second]
-    others = np.delete(same, view, axis=1).all(axis=1)
-    if not (others & same[:, view]).any() or not (others & ~same[:, view]).any():
-        others = np.ones_like(others)
-    targets = scores[first, second][others & same[:, view]]
-    nontargets = scores[first, second][others & ~same[:, view]]
-    return eer(targets, nontargets) if len(targets) and len(nontargets) else math.nan
-
-
-def some_rows(count: int, random_state: int, most: int = MOST) -> IntArray:
-    """At most so many rows, the same ones in every epoch."""
-    rows = np.random.default_rng([random_state, 3]).permutation(count)[:most]
-    return np.sort(rows).astype(np.int64)
-
-
-FORMAT = "mvplda-jvector-checkpoint"
-FREE = ("checkpoint", "checkpoint_every", "device", "patience")
-"""Settings that may differ when a training goes on."""
-
-
-def setting_of(
+def _training_key(
     features: FeatureSet, codes: IntArray, network: NetworkSettings, training: Training
-) -> dict[str, Any]:
+) -> str:
     """What must be the same for a checkpoint to be of this training."""
-    digest = hashlib.sha256(np.ascontiguousarray(codes).tobytes())
-    digest.update(np.ascontiguousarray(features.offsets).tobytes())
-    digest.update(np.ascontiguousarray(features.frames).tobytes())
-    plain = {f"training.{k}": v for k, v in training.to_dict().items() if k not in FREE}
-    return (
-        plain
-        | {f"network.{k}": v for k, v in network.to_dict().items()}
-        | {"data": digest.hexdigest()}
-    )
-
-
-def write_checkpoint(
-    path: str | os.PathLike[str], setting: Mapping[str, Any], state: Mapping[str, Any]
-) -> None:
-    """All of the state, or nothing."""
-    stream = io.BytesIO()
-    torch.save({"format": FORMAT, "setting": dict(setting), **state}, stream)
-    write_atomically(path, stream.getvalue())
-
-
-def read_checkpoint(
-    path: str | os.PathLike[str], setting: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The state in a file, None where there is no file; of another training it is refused."""
-    if not Path(path).is_file():
-        return None
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise FileFormatError(f"{path} is not a checkpoint of a j-vector training")
-    except FileFormatError:
-        raise
-    except (
-        Exception
-    ) as error:  # torch raises what its parts raise: pickle, zip, runtime and end-of-file errors
-        raise FileFormatError(
-            f"{path} is truncated or not a checkpoint of a j-vector training: remove it to start anew"
-        ) from error
-    for name, value in setting.items():
-        if state["setting"].get(name) != value:
-            what = (
-                "other data"
-                if name == "data"
-                else f"{name} = {state['setting'].get(name)!r}, not {value!r}"
-            )
-            raise ParameterError(
-                f"the checkpoint {path} is of a training with {what}: give another path, or remove it"
-            )
-    return state
+    settings = {name: value for name, value in training.to_dict().items() if name not in FREE}
+    digest = hashlib.sha256(json.dumps([network.to_dict(), settings]).encode())
+    for array in (codes, features.offsets, features.frames):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

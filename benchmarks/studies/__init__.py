@@ -1,0 +1,1 @@
+"""Studies whose figures stand in the documents: short scripts, run by hand."""

@@ -1,0 +1,465 @@
+"""PLDA of unit-length embeddings with the recording domain as a view: for people and places that training did not see.
+
+A vector is several extractors' embeddings side by side, each of them about one view: a network of voices about the
+speaker, a network of words about the phrase. Scaled to length 1, a block is
+
+    u = mean + d + (effect of its own view) + (effects of the other views) + noise,        d ~ N(0, delta / D I)
+
+where d is the same for all recordings of one domain: language, microphones, rooms, length of the phrases. What is
+enrolled in a deployment tells d (`deployed`); what is left of it is integrated out. Vectors are then scaled to length
+1 again about mean + d, since embeddings of long phrases vary less than those of single words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from .._typing import AnyArray, Array, IntArray, Names
+from ..backend import as_vectors, like
+from ..exceptions import DataError, LabelError, ParameterError
+from ..labels import label_columns
+from ..persistence import State, Tensors, fingerprint
+from ..scoring.forms import Form, JointForms, PairTerm, Part, vector_term
+from ..scoring.profiles import Profiles
+from ..scoring.worlds import Matches, Reading, Table
+from .scorer import BaseScorer, Scoring
+
+STRENGTHS = {"own": 0.85, "noise": 0.92}
+"""Share of the isotropic target in the covariance of a block's own view, and of its noise. Other views are isotropic."""
+
+MOST_CELLS = 600
+"""Enrolled cells that a domain is learnt from, at most: more make no difference."""
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Total variances of the unit-length vectors of one block, for the posterior of a domain.
+
+    speaker, phrase, cell, take : of what people, phrases, a person's way of saying a phrase, and takes differ by
+    domain : of domains
+    """
+
+    speaker: float
+    phrase: float
+    cell: float
+    take: float
+    domain: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Covariances of one block about its domain, scaled to length 1.
+
+    own : (D, D) of the classes of its own view
+    other : variance per column of what the other views add to a class of cells
+    noise : (D, D) of takes
+    """
+
+    own: Array
+    other: float
+    noise: Array
+
+
+class DomainPLDA(BaseScorer, BaseEstimator):
+    """A model of blocks of unit-length embeddings, each about one view, in a domain that enrolments tell.
+
+    Parameters
+    ----------
+    blocks : dict of {name: (columns, view)}
+        Blocks of columns in their order, and the view that each is about.
+    domain : str
+        The column of labels that names the domain (corpus) of training vectors.
+    delta : dict of {name: variance of domains}
+        Total variance of the means of domains, by block.
+
+    Attributes
+    ----------
+    views_ : dict of {view: 0}
+    mean_ : (D,) mean of the training domains' means
+    spreads_ : dict of {name: Spread}
+    variances_ : dict of {name: Variances}
+    shift_ : (D,) posterior mean of the domain in use; zeros until it was `deployed`
+    doubt_ : dict of {name: posterior variance of the domain in use, all columns together}
+    """
+
+    _forms: tuple[Array, JointForms] | None = None
+
+    def __init__(
+        self,
+        blocks: Mapping[str, tuple[int, str]],
+        domain: str = "domain",
+        delta: Mapping[str, float] | None = None,
+    ) -> None:
+        self.blocks = blocks
+        self.domain = domain
+        self.delta = delta
+
+    # -- training ------------------------------------------------------------
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit to vectors of several domains.
+
+        y : labels of the blocks' views and, where there are several, of the domain
+        """
+        vectors = as_vectors(X)
+        width = sum(columns for columns, _ in self.blocks.values())
+        if vectors.shape[1] != width:
+            raise DataError(f"the blocks have {width} columns, the vectors {vectors.shape[1]}")
+        if y is None:
+            raise LabelError("a model of domains requires y to be passed: labels of every view")
+        labels = {name: np.asarray(column) for name, column in label_columns(y, None).items()}
+        views = list(dict.fromkeys(view for _, view in self.blocks.values()))
+        missing = [view for view in views if view not in labels]
+        if missing:
+            raise LabelError(f"there are no labels of the view {missing[0]!r}")
+        domains = labels.get(self.domain, np.zeros(len(vectors), dtype=np.int64))
+        self.views_ = dict.fromkeys(views, 0)
+        self.mean_ = np.zeros(width)
+        self.shift_ = np.zeros(width)
+        self.spreads_: dict[str, Spread] = {}
+        self.variances_: dict[str, Variances] = {}
+        unit = self._unit(vectors)
+        for name, columns, view in self._columns():
+            others = [labels[other] for other in views if other != view]
+            rest = np.zeros(len(vectors)) if not others else others[0]
+            self._fit_block(name, unit[:, columns], columns, labels[view], rest, domains)
+        self.doubt_ = {name: one.domain for name, one in self.variances_.items()}
+        return self
+
+    def _fit_block(
+        self,
+        name: str,
+        u: Array,
+        columns: slice,
+        own: NDArray[Any],
+        rest: NDArray[Any],
+        domains: NDArray[Any],
+    ) -> None:
+        """Mean, spreads and variances of one block: moments within each domain, averaged over domains."""
+        means, before, after = [], [], []
+        for domain in np.unique(domains):
+            rows = domains == domain
+            centre = u[rows].mean(axis=0)
+            means.append(centre)
+            apart = u[rows] - centre
+            before.append(moments(apart, own[rows], rest[rows]))
+            scaled = apart / np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-12)
+            after.append(moments(scaled - scaled.mean(axis=0), own[rows], rest[rows]))
+        D = u.shape[1]
+        self.mean_[columns] = np.mean(means, axis=0)
+        view, other, cell, noise = (np.mean(parts, axis=0) for parts in zip(*after, strict=True))
+        self.spreads_[name] = Spread(
+            _as_kept(shrunk(view, STRENGTHS["own"])),
+            float(np.trace(other) + np.trace(cell)) / D,
+            _as_kept(shrunk(noise, STRENGTHS["noise"])),
+        )
+        traces = [
+            np.mean([np.trace(part) for part in parts]) for parts in zip(*before, strict=True)
+        ]
+        is_speaker = next(iter(self.views_)) == self.blocks[name][1]
+        speaker, phrase = traces[:2] if is_speaker else traces[1::-1]
+        spread = float(np.sum(np.var(means, axis=0, ddof=1))) if len(means) > 1 else 0.1
+        delta = (self.delta or {}).get(name, spread)
+        numbers = (speaker, phrase, traces[2], traces[3], delta)
+        self.variances_[name] = Variances(*(max(float(x), 1e-6) for x in numbers))
+
+    # -- evidence and the domain -----------------------------------------------
+
+    def evidence(self, X: ArrayLike) -> Any:
+        """(n, D) the vectors, each block scaled to length 1. It does not depend on the domain."""
+        check_is_fitted(self, "mean_")
+        vectors = as_vectors(X)
+        if vectors.shape[1] != self.width_in:
+            raise DataError(
+                f"X has {vectors.shape[1]} features, but this scorer is expecting {self.width_in}"
+            )
+        return self._unit(vectors)
+
+    def _unit(self, vectors: NDArray[Any]) -> Array:
+        unit = np.array(vectors, dtype=np.float64)
+        if not np.isfinite(unit).all():
+            raise DataError("Input X contains NaN or infinity")
+        for _, columns, _ in self._columns():
+            length = np.linalg.norm(unit[:, columns], axis=1, keepdims=True)
+            if not length.all():
+                raise DataError("Input X contains a block of zeros, which has no direction")
+            unit[:, columns] /= length
+        return unit
+
+    def deployed(self, profiles: Profiles) -> Self:
+        """The same model in the domain of what is enrolled: whose means tell where recordings lie here.
+
+        Exact under the isotropic variances: with C cells of means x, of which people and phrases recur, their
+        covariance is V (C x C), and the domain has precision 1/delta + 1'V^-1 1 and mean 1'V^-1 (x - mean) over it.
+        One person, or one phrase that all say, therefore moves it little, however many takes there are.
+        """
+        check_is_fitted(self, "mean_")
+        rows = np.arange(len(profiles.owner))
+        if len(rows) > MOST_CELLS:
+            rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST_CELLS])
+        other = copy(self)
+        other.shift_ = np.zeros_like(self.shift_)
+        other.doubt_ = {name: one.domain for name, one in self.variances_.items()}
+        if not len(rows):
+            return other
+        weights = profiles.weights[rows]
+        means = np.asarray(profiles.y)[rows] / weights[:, None]
+        people = np.equal.outer(profiles.owner[rows], profiles.owner[rows])
+        # without labels it may be one phrase that all say: then nothing is known of others
+        phrases = np.ones_like(people)
+        second = list(self.views_)[-1]
+        if second in profiles.labels:
+            codes = profiles.labels[second].codes[rows]
+            phrases = np.equal.outer(codes, codes)
+        for name, columns, _ in self._columns():
+            v = self.variances_[name]
+            V = v.speaker * people + v.phrase * phrases
+            V[np.diag_indices(len(rows))] += v.cell + v.take / weights
+            share = np.linalg.solve(V, np.ones(len(rows)))  # V^-1 1
+            precision = 1.0 / v.domain + share.sum()
+            other.shift_[columns] = share @ (means[:, columns] - self.mean_[columns]) / precision
+            other.doubt_[name] = float(1.0 / precision)
+        return other
+
+    # -- scoring -----------------------------------------------------------------
+
+    def forms(self, scoring: Scoring = "exact") -> JointForms:
+        check_is_fitted(self, "mean_")
+        if scoring != "exact":
+            raise ParameterError("scoring='paper' is for a model of two views")
+        # kept with the matrices that they have made, for as long as mean and domain are these
+        if self._forms is None or self._forms[0] is not self.shift_:
+            self._forms = self.shift_, self._make_forms()
+        return self._forms[1]
+
+    def _make_forms(self) -> JointForms:
+        parts = []
+        for name, columns, view in self._columns():
+            centre = (self.mean_ + self.shift_)[columns]
+            doubt = self.doubt_[name] / len(centre)
+            forms = UnitForms(view, centre, self.spreads_[name], doubt)
+            parts.append(Part(forms, columns, {view: 1.0}, {}))
+        return JointForms(tuple(self.views_), parts, {})
+
+    @property
+    def width_in(self) -> int:
+        return len(self.mean_)
+
+    def _columns(self) -> list[tuple[str, slice, str]]:
+        found = []
+        start = 0
+        for name, (columns, view) in self.blocks.items():
+            found.append((name, slice(start, start + columns), view))
+            start += columns
+        return found
+
+    # -- files ---------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        blocks = {
+            name: f"{columns} columns, {view}" for name, (columns, view) in self.blocks.items()
+        }
+        return {**super().describe(), "views": list(self.views_), "blocks": blocks}
+
+    def _key(self) -> str:
+        """Profiles fit whatever domain the model is deployed in."""
+        return fingerprint({"mean": self.mean_}, {"blocks": list(self.blocks)})
+
+    def get_state(self) -> State:
+        check_is_fitted(self, "mean_")
+        arrays: Tensors = {"mean": self.mean_, "shift": self.shift_}
+        for name, spread in self.spreads_.items():
+            arrays[f"own/{name}"] = spread.own.astype(np.float32)
+            arrays[f"noise/{name}"] = spread.noise.astype(np.float32)
+        values = {
+            "settings": {
+                "blocks": {name: list(about) for name, about in self.blocks.items()},
+                "domain": self.domain,
+                "delta": None if self.delta is None else dict(self.delta),
+            },
+            "views": list(self.views_),
+            "other": {name: spread.other for name, spread in self.spreads_.items()},
+            "variances": {name: vars(one) for name, one in self.variances_.items()},
+            "doubt": self.doubt_,
+        }
+        return arrays, values
+
+    @classmethod
+    def from_state(cls, arrays: Tensors, values: dict[str, Any]) -> Self:
+        settings = dict(values["settings"])
+        settings["blocks"] = {
+            name: (int(columns), str(view)) for name, (columns, view) in settings["blocks"].items()
+        }
+        scorer = cls(**settings)
+        scorer.views_ = dict.fromkeys(values["views"], 0)
+        scorer.mean_ = arrays["mean"]
+        scorer.shift_ = arrays["shift"]
+        scorer.variances_ = {name: Variances(**one) for name, one in values["variances"].items()}
+        scorer.doubt_ = {name: float(one) for name, one in values["doubt"].items()}
+        scorer.spreads_ = {}
+        for name in scorer.blocks:
+            own = np.asarray(arrays[f"own/{name}"], dtype=np.float64)
+            noise = np.asarray(arrays[f"noise/{name}"], dtype=np.float64)
+            scorer.spreads_[name] = Spread(own, float(values["other"][name]), noise)
+        scorer.check_state()
+        return scorer
+
+    def check_state(self) -> None:
+        check_is_fitted(self, "mean_")
+        width = sum(columns for columns, _ in self.blocks.values())
+        fits = self.mean_.shape == self.shift_.shape == (width,)
+        for name, (columns, view) in self.blocks.items():
+            spread = self.spreads_[name]
+            fits &= spread.own.shape == spread.noise.shape == (columns, columns)
+            fits &= view in self.views_ and spread.other >= 0 and self.doubt_[name] >= 0
+            fits &= min(vars(self.variances_[name]).values()) > 0
+            for matrix in (spread.own, spread.noise):
+                fits &= bool(np.isfinite(matrix).all()) and np.allclose(matrix, matrix.T)
+                fits = fits and float(np.linalg.eigvalsh(matrix)[0]) > 0
+        if not (fits and np.isfinite(self.mean_).all() and np.isfinite(self.shift_).all()):
+            raise DataError("its arrays do not make a model of domains")
+
+
+def moments(X: Array, own: NDArray[Any], rest: NDArray[Any]) -> tuple[Array, Array, Array, Array]:
+    """Covariances of the classes of two crossed views, of their cells, and of takes, from centred vectors.
+
+    Means of x y' over pairs that share one view, the other, or both, so that any numbers of takes will do; every
+    class weighs the same. Negative directions, which come of chance, are cut off.
+    """
+    first = np.unique(own, return_inverse=True)[1].reshape(-1)
+    second = np.unique(rest, return_inverse=True)[1].reshape(-1)
+    cell = np.unique(first * (second.max() + 1) + second, return_inverse=True)[1].reshape(-1)
+    example = np.unique(cell, return_index=True)[1]
+    sums, counts = _sums(X, cell)
+    within = _pairs(X, np.ones(len(X)), cell, sums, counts)
+    of_first = _pairs(sums, counts, first[example], *_sums(X, first))
+    of_second = _pairs(sums, counts, second[example], *_sums(X, second))
+    total = X.T @ X / len(X)
+    cells = _positive(within - of_first - of_second)
+    return _positive(of_first), _positive(of_second), cells, _positive(total - within)
+
+
+def _sums(X: Array, codes: IntArray) -> tuple[Array, Array]:
+    sums = np.zeros((int(codes.max()) + 1, X.shape[1]))
+    np.add.at(sums, codes, X)
+    return sums, np.bincount(codes).astype(np.float64)
+
+
+def _pairs(parts: Array, sizes: Array, of: IntArray, totals: Array, counts: Array) -> Array:
+    """Mean of x y' over pairs from different parts of one class, where a class is the total of its parts."""
+    pairs = counts**2 - np.bincount(of, sizes**2, minlength=len(counts))
+    several = pairs > 0
+    if not several.any():
+        return np.zeros((parts.shape[1], parts.shape[1]))
+    weight = np.where(several, 1.0 / np.where(several, pairs, 1.0), 0.0)
+    products = (totals * weight[:, None]).T @ totals - (parts * weight[of][:, None]).T @ parts
+    return np.asarray(products / np.count_nonzero(several))
+
+
+def _positive(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 1e-9)) @ vectors.T)
+
+
+def shrunk(matrix: Array, strength: float) -> Array:
+    """The matrix drawn towards the isotropic one of equal trace."""
+    D = len(matrix)
+    return np.asarray((1 - strength) * matrix + strength * np.trace(matrix) / D * np.eye(D))
+
+
+def _as_kept(matrix: Array) -> Array:
+    """In the precision of files, so that a model that was saved gives the same scores to the bit."""
+    return matrix.astype(np.float32).astype(np.float64)
+
+
+class UnitForms:
+    """Pair forms of one block about its own view, in a domain that is known up to a variance.
+
+    centre : (D,) mean and domain
+    doubt : posterior variance of the domain, per column
+    """
+
+    def __init__(self, view: str, centre: Array, spread: Spread, doubt: float) -> None:
+        self.base: tuple[str, ...] = (view,)
+        self.centre = centre
+        self.spread = spread
+        # vectors are scaled to length 1 about the centre, from a mean square of 1 - |centre|^2
+        self.doubt = doubt / max(1.0 - float(centre @ centre), 0.05)
+        self._terms: dict[Hashable, tuple[PairTerm, PairTerm]] = {}
+
+    @property
+    def is_llr(self) -> bool:
+        return True
+
+    def classes(self, view: str) -> Names:
+        raise LabelError(f"a model of domains keeps no classes of a view {view!r}")
+
+    def side(self, table: Table, y: AnyArray) -> list[tuple[Any, float, float]]:
+        """By class of the view: vectors of length about 1, how many takes they are means of, and of how many cells."""
+        classes = np.asarray(table.classes[0])
+        weights = np.asarray(table.weights)
+        found = []
+        for c in range(len(table.names[0])):
+            cells = np.flatnonzero(classes == c)
+            count = float(weights[cells].sum())
+            mean = y[:, like(cells, y)].sum(1) / count
+            centre = like(self.centre, mean)
+            # |u| = 1 for every take, so that the mean square about the centre follows from their mean
+            square = 1.0 - 2.0 * (mean @ centre) + float(self.centre @ self.centre)
+            scaled = (mean - centre) / (square[:, None].clip(min=1e-6) ** 0.5)
+            several = count**2 / float((weights[cells] ** 2).sum())
+            found.append((scaled, count, several))
+        return found
+
+    def alone(self, side: Any, reading: Reading) -> None:
+        return None
+
+    def form(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Form | None:
+        made = []
+        for number, (met, _, _) in enumerate(matches[0]):
+            if met >= 0:
+                made.append(self._pair(enrol[met], test[number]))
+        if not made:
+            return None
+        blocks = tuple(block for form in made for block in form.blocks)
+        row = sum(form.row for form in made)
+        column = sum(form.column for form in made)
+        return Form(tuple(form.key for form in made), blocks, row, column)
+
+    def _pair(self, e: tuple[Any, float, float], t: tuple[Any, float, float]) -> Form:
+        """Sharing a class and the domain, against sharing the domain alone."""
+        key = (*e[1:], *t[1:])
+        if key not in self._terms:
+            domain = self.doubt * np.eye(len(self.centre))
+            A = self._covariance(*e[1:]) + domain
+            B = self._covariance(*t[1:]) + domain
+            self._terms[key] = (
+                vector_term(A, B, self.spread.own + domain),
+                vector_term(A, B, domain),
+            )
+        blocks = []
+        row: Any = 0.0
+        column: Any = 0.0
+        for sign, term in zip((1.0, -1.0), self._terms[key], strict=True):
+            left = e[0] @ like(term.left, e[0])
+            blocks.append((sign, left, t[0]))
+            row = row + sign * (_quadratic(e[0], term.row) + term.constant)
+            column = column + sign * _quadratic(t[0], term.column)
+        return Form((id(self), key), tuple(blocks), row, column)
+
+    def _covariance(self, takes: float, cells: float) -> Array:
+        """Of the mean of some takes of some cells."""
+        other = self.spread.other / cells * np.eye(len(self.centre))
+        return np.asarray(self.spread.own + other + self.spread.noise / takes)
+
+
+def _quadratic(x: AnyArray, matrix: Array) -> Any:
+    return ((x @ like(matrix, x)) * x).sum(-1)

@@ -1,0 +1,184 @@
+"""From sound to frames of features, for all utterances of a corpus.
+
+How frames are made stands in a recipe of `mvplda.extractors`: the network that is trained on them becomes an
+extractor with the same recipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._progress import Progress
+from .._typing import FloatArray, IntArray
+from ..backend import cores
+from ..distributed.engines import ordered_map
+from ..exceptions import AudioError, DataError
+from ..extractors.frontends import make_frames
+from ..extractors.reading import Clip, read_audio
+from ..extractors.recipe import Recipe
+
+__all__ = ["Clip", "Extracted", "FeatureSet", "extract_features", "frames_of"]
+
+JOB = 200
+"""Utterances of a job: short enough for progress and an interrupt, long enough to hide what a job costs."""
+FEW = 300
+"""Fewer utterances are done in this process: the start of others costs more."""
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Frames of many utterances, one after the other.
+
+    Attributes
+    ----------
+    ids : (n,) names of the utterances
+    frames : (total, D) float32, all utterances' frames
+    offsets : (n + 1,) utterance i has the frames offsets[i] to offsets[i + 1]
+    """
+
+    ids: NDArray[Any]
+    frames: FloatArray
+    offsets: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        ends = (int(self.offsets[0]), int(self.offsets[-1]))
+        if len(self.offsets) != len(self.ids) + 1 or ends != (0, len(self.frames)):
+            raise DataError(
+                f"{len(self.ids)} utterances need {len(self.ids) + 1} offsets from 0 to "
+                f"{len(self.frames)}; got {len(self.offsets)} from {ends[0]} to {ends[1]}"
+            )
+
+    @classmethod
+    def of(cls, ids: Sequence[Any] | NDArray[Any], utterances: Iterable[FloatArray]) -> FeatureSet:
+        """Join the frames (T, D) of utterances, one array each."""
+        parts = list(utterances)
+        if not parts:
+            raise DataError("frames of at least one utterance are needed")
+        offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+        return cls(np.asarray(ids), np.concatenate(parts), offsets.astype(np.int64))
+
+    @classmethod
+    def concatenate(cls, sets: Sequence[FeatureSet]) -> FeatureSet:
+        """Several sets of one width in one, in the order given."""
+        ids = np.concatenate([part.ids for part in sets])
+        return cls.of(ids, (frames for part in sets for frames in part))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, i: int) -> FloatArray:
+        return self.frames[self.offsets[i] : self.offsets[i + 1]]
+
+    def __iter__(self) -> Iterator[FloatArray]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) frames of every utterance."""
+        return np.diff(self.offsets)
+
+    @property
+    def dimension(self) -> int:
+        return int(self.frames.shape[1])
+
+    def take(self, rows: IntArray) -> FeatureSet:
+        """Some utterances, in the order given."""
+        return FeatureSet.of(self.ids[rows], (self[i] for i in rows))
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """Frames of the utterances that could be used, which these are, and (id, reason) of the others."""
+
+    features: FeatureSet
+    rows: IntArray
+    skipped: tuple[tuple[str, str], ...] = ()
+
+
+def frames_of(samples: FloatArray, recipe: Recipe) -> NDArray[np.float32]:
+    """(T, D) frames of samples, whose loudest one becomes what the recipe says."""
+    samples = np.asarray(samples, dtype=np.float32)
+    if len(samples) < recipe.samples.shortest_s * recipe.rate:
+        raise AudioError(f"the sound is too short: {len(samples) / recipe.rate:.2f} s")
+    if recipe.samples.level == "peak":
+        samples = samples * np.float32(recipe.samples.level_value / np.abs(samples).max())
+    return make_frames(samples, recipe)
+
+
+def extract_features(
+    ids: Sequence[Any] | NDArray[Any],
+    clips: Sequence[Clip],
+    recipe: Recipe,
+    *,
+    speed: float = 1.0,
+    on_error: Literal["raise", "skip"] = "raise",
+    workers: int | None = None,
+    verbose: bool = False,
+) -> Extracted:
+    """Frames of many utterances; the result does not depend on the number of workers.
+
+    Parameters
+    ----------
+    ids : names of the utterances
+    clips : where each one's sound lies
+    recipe : how frames are made
+    speed : play faster (above 1) or slower; pitch and tempo change together, as between voices
+    on_error : "raise" stops at the first utterance that cannot be used, "skip" names it in the result
+    workers : processes; None means one per core, and this one alone for few utterances
+
+    Raises
+    ------
+    AudioError
+        An utterance cannot be used, or none can.
+    """
+    if workers is None:
+        workers = cores() if len(clips) >= FEW else 1
+    jobs = [clips[start : start + JOB] for start in range(0, len(clips), JOB)]
+    work = partial(_frames_of_job, recipe=recipe, speed=speed)
+    engine: Literal["serial", "processes"] = "processes" if workers > 1 else "serial"
+    line = Progress("features", len(clips)) if verbose else None
+    frames: list[FloatArray] = []
+    rows: list[int] = []
+    skipped: list[tuple[str, str]] = []
+    row = 0
+    for results in ordered_map(work, jobs, engine=engine, workers=workers):
+        for result in results:
+            if not isinstance(result, str):
+                frames.append(result)
+                rows.append(row)
+            elif on_error == "raise":
+                raise AudioError(f"utterance {str(ids[row])!r}: {result}")
+            else:
+                skipped.append((str(ids[row]), result))
+            row += 1
+        if line is not None:
+            line.step(row)
+    if not frames:
+        reason = skipped[0][1] if skipped else "there are none"
+        raise AudioError(f"none of {len(clips)} utterance(s) can be used: {reason}")
+    used = np.array(rows, dtype=np.int64)
+    return Extracted(FeatureSet.of(np.asarray(ids)[used], frames), used, tuple(skipped))
+
+
+def _frames_of_job(
+    clips: Sequence[Clip], recipe: Recipe, speed: float
+) -> list[NDArray[np.float32] | str]:
+    """Frames of every clip, or the reason that there are none."""
+    results: list[NDArray[np.float32] | str] = []
+    for clip in clips:
+        try:
+            # fewer samples per second, used as if they were as many as ever: faster and higher
+            samples = read_audio(clip, round(recipe.rate / speed))
+            results.append(frames_of(samples, recipe))
+        except AudioError as error:
+            text = str(error)
+            results.append(text if str(clip.path) in text else f"{clip.path}: {text}")
+        except MemoryError:
+            results.append(f"{clip.path} does not fit in memory")
+    return results

@@ -1,0 +1,345 @@
+"""Corpora: what folders, tables, vectors and lists become; who is trained on, enrolled and tested."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.speech.corpora import (
+    CORPORA,
+    Corpus,
+    Protocol,
+    build_corpus,
+    enrolments,
+    load_corpus,
+    make_protocol,
+    register_corpus,
+)
+from mvplda.speech.corpora.folder import compile_pattern, listed_sound, match_files, read_table
+from mvplda.speech.corpora.protocol import safe_ids, session_order
+
+
+def touch(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+def crossed(speakers="abc", phrases="xy", sessions=4):
+    names = [(s, p, k) for s in speakers for p in phrases for k in range(sessions)]
+    labels = {
+        "speaker": np.array([s for s, _, _ in names]),
+        "phrase": np.array([p for _, p, _ in names]),
+    }
+    ids = np.array([f"{s}_{p}_{k}" for s, p, k in names])
+    return ids, labels, np.array([k for _, _, k in names])
+
+
+def test_speakers_who_are_trained_on_are_neither_enrolled_nor_tested():
+    ids, labels, sessions = crossed("abcdef")
+    corpus = build_corpus("toy", ids, labels, None, sessions, training=4)
+    protocol = corpus.protocol
+    trained = set(labels["speaker"][protocol.train])
+    tested = set(labels["speaker"][protocol.test])
+    assert len(trained) == 4
+    assert not trained & tested
+    assert all(len(rows) == 3 for rows in protocol.enrol.values())
+    assert sessions[protocol.enrolled].max() == 2
+    assert set(sessions[protocol.test]) == {3}
+    assert corpus.model_labels()["speaker"].shape == (4,)
+    assert "4 enrolments, 4 tests" in corpus.summary()
+
+
+def test_utterances_without_a_vector_go_with_their_enrolments():
+    ids, labels, sessions = crossed()
+    corpus = build_corpus("toy", ids, labels, None, sessions, training=["a"])
+    gone = [name for name in ids if name.startswith("b_x")] + ["c_y_0", "a_x_0"]
+    left = corpus.without(gone)
+    assert list(left.protocol.enrol) == ["b_y", "c_x", "c_y"]
+    assert left.ids[left.protocol.enrol["c_y"]].tolist() == ["c_y_1", "c_y_2"]
+    assert not set(gone) & set(left.ids.tolist())
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"enrol": {"m": []}}, "no utterances"),
+        ({"test": [99]}, "go beyond"),
+        ({"test": [0]}, "trained on and evaluated with"),
+        ({"test": [4]}, "enrolled and tested with"),
+    ],
+)
+def test_protocols_that_mix_things_up_are_refused(change, words):
+    ids, labels, _ = crossed()
+    parts = {"train": [0, 1], "enrol": {"m": [4]}, "test": [8], **change}
+    enrol = {name: np.array(rows, dtype=np.int64) for name, rows in parts["enrol"].items()}
+    with pytest.raises(DataError, match=words):
+        Corpus(
+            "toy",
+            ids,
+            labels,
+            None,
+            Protocol(np.array(parts["train"]), enrol, np.array(parts["test"])),
+        )
+
+
+def test_splits_and_options_of_protocols():
+    _, labels, sessions = crossed()
+    split = np.where(labels["speaker"] == "a", "training", "Eval")
+    protocol = make_protocol(labels, sessions, split=split)
+    assert set(labels["speaker"][protocol.train]) == {"a"}
+    with pytest.raises(LabelError, match="train, enrol, test or evaluation; got nonsense"):
+        make_protocol(labels, sessions, split=["nonsense"] * len(sessions))
+    with pytest.raises(LabelError, match="zoe"):
+        make_protocol(labels, sessions, training=["zoe"])
+    with pytest.raises(DataError, match="on one side"):
+        make_protocol(labels, sessions, training=list("abc"))
+    with pytest.raises(DataError, match="Lower per_model"):
+        make_protocol(labels, sessions, training=["a"], per_model=4)
+
+
+def test_enrolments_of_one_campaign_and_tests_of_another():
+    labels = {"speaker": np.array(["a"] * 5 + ["b"] * 3), "phrase": np.array(["x"] * 8)}
+    tests = np.array([False, False, True, True, False, False, False, False])
+    enrol, tested = enrolments(labels, None, range(8), per_model=2, tests=tests)
+    assert {name: rows.tolist() for name, rows in enrol.items()} == {"a_x": [0, 1]}
+    assert tested.tolist() == [2, 3]
+
+
+def test_sessions_are_ordered_as_numbers_where_they_are():
+    assert session_order(["10", "9", "2"], 3).tolist() == [2, 1, 0]
+    assert session_order(["b", "a", "b"], 3).tolist() == [1, 0, 1]
+
+
+def test_ids_hold_no_blanks_and_stay_distinct():
+    assert safe_ids(["zoom in/1"]) == ["zoom_in/1"]
+    with pytest.raises(LabelError, match="would both be called"):
+        safe_ids(["a b", "a_b"])
+
+
+def test_patterns_name_fields():
+    match = compile_pattern("{speaker}/{speaker}_{session}_{phrase}.wav").fullmatch
+    assert match("m1/m1_02_hello.wav").groupdict() == {
+        "speaker": "m1",
+        "session": "02",
+        "phrase": "hello",
+    }
+    assert match("m1/m2_02_hello.wav") is None
+    with pytest.raises(ParameterError, match="names fields"):
+        compile_pattern("*.wav")
+
+
+def test_a_folder_is_read_by_its_pattern(tmp_path):
+    touch(
+        tmp_path, *(f"{s}/{p}_{k}.wav" for s in "abc" for p in ("open it", "y") for k in range(4))
+    )
+    touch(tmp_path, "readme.txt", ".hidden/z.wav")
+    corpus = load_corpus("folder", tmp_path, pattern="{speaker}/{phrase}_{session}.wav")
+    assert corpus.views == ("speaker", "phrase")
+    assert len(corpus) == 24
+    assert "a/open_it_0" in corpus.ids
+    assert "open it" in corpus.labels["phrase"]
+    touch(tmp_path, "odd.wav")
+    with pytest.raises(DataError, match=r"1 of 25 names .* odd\.wav"):
+        match_files(tmp_path, "{speaker}/{phrase}_{session}.wav")
+    assert len(match_files(tmp_path, "{speaker}/{phrase}_{session}.wav", on_error="skip")) == 24
+    assert len(listed_sound([str(tmp_path)]).ids) == 25
+
+
+def test_a_table_lists_stretches_of_files(tmp_path):
+    touch(tmp_path, "a.flac", "b.flac")
+    lines = ["file,start,length,speaker,phrase,session"]
+    lines += [f"{s}.flac,{100 * k},100,{s},{p},{k}" for s in "ab" for p in "x" for k in range(4)]
+    (tmp_path / "index.csv").write_text("\n".join(lines) + "\n")
+    listing = read_table(tmp_path / "index.csv")
+    assert listing.ids[:2].tolist() == ["a@0", "a@100"]
+    assert listing.clips[1].start == 100
+    assert listing.clips[1].length == 100
+    assert set(listing.labels()) == {"speaker", "phrase"}
+    corpus = load_corpus("folder", tmp_path, training=1)
+    assert len(corpus.protocol.enrol) == 1
+    (tmp_path / "index.csv").write_text("file,speaker\na.flac,\n")
+    with pytest.raises(Exception, match="blank"):
+        read_table(tmp_path / "index.csv")
+    (tmp_path / "index.csv").write_text("file,speaker\ngone.flac,a\n")
+    with pytest.raises(DataError, match="1 of 1 files are not there"):
+        read_table(tmp_path / "index.csv")
+
+
+def test_vectors_with_columns_are_a_corpus(tmp_path):
+    ids, labels, sessions = crossed()
+    X = np.random.default_rng(0).normal(size=(len(ids), 4)).astype(np.float32)
+    np.savez(tmp_path / "v.npz", X=X, ids=ids, session=sessions, **labels)
+    corpus = load_corpus("vectors", tmp_path / "v.npz", session="session", training=1)
+    assert corpus.clips is None
+    assert corpus.views == ("speaker", "phrase")
+    (tmp_path / "spk2utt").write_text("m1 b_x_0 b_x_1\nm2 c_x_0\n")
+    (tmp_path / "trials").write_text("m1 b_x_3 target\nm2 b_x_3 nontarget\n")
+    listed = load_corpus(
+        "vectors", tmp_path / "v.npz", models=tmp_path / "spk2utt", trials=tmp_path / "trials"
+    )
+    assert listed.trial_mask().tolist() == [[True], [True]]
+    assert len(listed.protocol.train) == len(ids) - 4
+    with pytest.raises(LabelError, match="need labels"):
+        load_corpus("vectors", tmp_path / "v.npz", labels={"phrase": "phrase"})
+
+
+def test_audiomnist_trains_on_its_forty(tmp_path):
+    touch(
+        tmp_path,
+        *(
+            f"data/{s}/{d}_{s}_{k}.wav"
+            for s in ("01", "03", "05")
+            for d in range(2)
+            for k in range(4)
+        ),
+    )
+    corpus = load_corpus("audiomnist", tmp_path)
+    assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"03", "05"}
+    assert "0_01_3" in corpus.ids
+    with pytest.raises(DataError, match="AudioMNIST is not there"):
+        load_corpus("audiomnist", tmp_path / "elsewhere")
+
+
+def test_other_public_corpora(tmp_path):
+    fsdd, arabic = tmp_path / "fsdd", tmp_path / "arabic"
+    touch(
+        fsdd,
+        *(f"recordings/{d}_{s}_{k}.wav" for d in "01" for s in ("theo", "ann") for k in range(4)),
+    )
+    corpus = load_corpus("free-spoken-digits", fsdd)
+    assert set(corpus.labels["speaker"][corpus.protocol.test]) == {"theo"}
+    people = ("00000001", "00000002")
+    touch(arabic, *(f"dataset/left/{s}_NO_{k}.wav" for s in people for k in range(4)))
+    (arabic / "train.txt").write_text("dataset/left/00000001_NO_1.wav\n")
+    (arabic / "test.txt").write_text("00000002\n")
+    corpus = load_corpus("arabic-commands", arabic)
+    assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"00000001"}
+    (arabic / "test.txt").write_text("00000001\n00000002\n")
+    with pytest.raises(LabelError, match="share speakers: 00000001"):
+        load_corpus("arabic-commands", arabic)
+
+
+def cvau_files():
+    for s in ("c1", "c2", "c3", "c4", "c5"):
+        campaigns = ("2014-05",) if s == "c5" else ("2014-05", "2014-11", "angles")
+        for campaign in campaigns:
+            for take in (1, 2, 3, 10):
+                yield s, "p1", campaign, take
+
+
+def test_cvau_enrols_one_campaign_and_tests_another(tmp_path):
+    rows = list(cvau_files())
+    touch(tmp_path / "sound", *(f"{s}/{p}/{c}_{k}.flac" for s, p, c, k in rows))
+    columns = {
+        name: np.array([row[i] for row in rows])
+        for i, name in enumerate(("speaker", "phrase", "session", "take"))
+    }
+    columns = {name: np.append(values, values[:1]) for name, values in columns.items()}
+    columns["phrase"][-1] = ""  # free speech
+    np.savez(tmp_path / "cvau.npz", camp=np.zeros((len(rows) + 1, 3), np.float16), **columns)
+    for root in (tmp_path / "sound", tmp_path / "cvau.npz"):
+        corpus = load_corpus("cvau", root)
+        protocol = corpus.protocol
+        assert len(corpus) == len(rows)
+        assert set(corpus.sessions[protocol.enrolled]) == {"2014-11"}
+        assert set(corpus.sessions[protocol.test]) == {"angles"}
+        assert len(protocol.enrol) == 2
+        assert len(protocol.test) == 8
+        trained = set(corpus.labels["speaker"][protocol.train])
+        assert "c5" in trained
+        assert len(trained) == 3
+        assert not trained & set(corpus.labels["speaker"][protocol.test])
+    assert (corpus.clips is None) == (root.suffix == ".npz")
+    with pytest.raises(ParameterError, match="no campaign 'mars'"):
+        load_corpus("cvau", tmp_path / "sound", test="mars")
+
+
+def test_speech_commands_enrols_one_take(tmp_path):
+    touch(
+        tmp_path, *(f"{s}/{w}/{k:02d}.flac" for s in "abc" for w in ("go", "on") for k in range(3))
+    )
+    corpus = load_corpus("speech_commands", tmp_path)
+    assert len(corpus.protocol.enrol) == 2
+    assert len(corpus.protocol.test) == 4
+    assert {len(rows) for rows in corpus.protocol.enrol.values()} == {1}
+
+
+# RSR2015
+
+
+def rsr2015_files(root, speakers=("m001", "m101", "m102"), phrases=2):
+    names = [
+        f"{s}_{k:02d}_{p:03d}"
+        for s in speakers
+        for k in range(1, 10)
+        for p in range(1, phrases + 1)
+    ]
+    touch(root, *(f"sph/male/{name[:4]}/{name}.sph" for name in names))
+
+
+def write_keys(root, marks="YN"):
+    folder = root / "key" / "part1"
+    (folder / "trn").mkdir(parents=True)
+    (folder / "ndx").mkdir(parents=True)
+    models, trials = [], []
+    for s in ("m101", "m102"):
+        files = ",".join(f"male/{s}/{s}_{k:02d}_001.sph" for k in (1, 4, 7))
+        models.append(f"{s}_001,{files}")
+        for t in ("m101", "m102"):
+            same = s == t
+            flags = ["Y" if same else "N", "N", "N" if same else "Y", "N"]
+            trials.append(f"{s}_001,male/{t}/{t}_02_001.sph,{','.join(flags)}")
+    (folder / "trn" / "3sess-pwd_eval_m.trn").write_text("\n".join(models) + "\n")
+    (folder / "ndx" / "3sess-pwd_eval_m.ndx").write_text("\n".join(trials) + "\n")
+
+
+def test_rsr2015_without_lists_is_an_error_and_not_all_against_all(tmp_path):
+    rsr2015_files(tmp_path)
+    with pytest.raises(DataError, match=r"lists are not there.*corpus\.keys=false"):
+        load_corpus("rsr2015", tmp_path, gender="male")
+    corpus = load_corpus("rsr2015", tmp_path, gender="male", keys=False)
+    assert len(corpus.protocol.enrol) == 4
+    assert len(corpus.protocol.test) == 24
+    assert set(corpus.labels["speaker"][corpus.protocol.train]) == {"m001"}
+
+
+def test_rsr2015_lists_stay_coded(tmp_path, monkeypatch):
+    from mvplda.kinds import Coded
+
+    rsr2015_files(tmp_path)
+    write_keys(tmp_path)
+    monkeypatch.setattr(Coded, "__array__", lambda *_, **__: pytest.fail("written out"))
+    monkeypatch.setattr(Coded, "tolist", lambda *_: pytest.fail("written out"))
+    corpus = load_corpus("rsr2015", tmp_path, gender="male")
+    assert len(corpus.protocol.trials) == 4
+    assert corpus.trial_mask().all()
+
+
+def test_marks_that_differ_from_the_ids_are_counted(tmp_path, caplog):
+    rsr2015_files(tmp_path)
+    write_keys(tmp_path)
+    file = tmp_path / "key/part1/ndx/3sess-pwd_eval_m.ndx"
+    file.write_text(
+        file.read_text().replace("m102_02_001.sph,N,N,Y,N", "m102_02_001.sph,N,Y,N,N", 1)
+    )
+    load_corpus("rsr2015", tmp_path, gender="male")
+    assert "1 of 4 marks" in caplog.text
+
+
+def test_the_registry_takes_corpora_of_ones_own():
+    @register_corpus("mine", root="anything")
+    def mine(root, *, training=None):
+        ids, labels, sessions = crossed()
+        return build_corpus("mine", ids, labels, None, sessions, training=training)
+
+    try:
+        assert len(load_corpus("mine", "x", training=1)) == 24
+        assert CORPORA["mine"].options == ["training"]
+        with pytest.raises(ParameterError, match="has no option odd"):
+            load_corpus("mine", "x", odd=1)
+    finally:
+        CORPORA.pop("mine")
+    with pytest.raises(ParameterError, match="there is no data set 'mine'"):
+        load_corpus("mine", "x")

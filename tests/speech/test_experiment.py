@@ -1,0 +1,198 @@
+"""Experiments: configurations, tasks, systems, tables and where they come from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.io.vectors import VectorSet
+from mvplda.speech.corpora import build_corpus, load_corpus
+from mvplda.speech.experiment import Configuration, read_configuration, read_recipe, run_experiment
+from mvplda.speech.experiment.configuration import recipes, to_toml
+from mvplda.speech.experiment.provenance import digest_of, provenance
+from mvplda.speech.experiment.run import TrialSample, run_systems
+from mvplda.speech.experiment.systems import (
+    SYSTEMS,
+    BackendSettings,
+    run_system,
+    systems_named,
+)
+from mvplda.speech.experiment.task import Task
+from mvplda.speech.experiment.vectors import read_corpus_vectors
+
+
+def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
+    """Labels and vectors of speakers and phrases that both matter."""
+    rng = np.random.default_rng(seed)
+    speaker = np.repeat(np.arange(speakers), phrases * sessions)
+    phrase = np.tile(np.repeat(np.arange(phrases), sessions), speakers)
+    X = rng.normal(size=(speakers, width))[speaker] + rng.normal(size=(phrases, width))[phrase]
+    X += 0.6 * rng.normal(size=X.shape)
+    labels = {
+        "speaker": np.array([f"s{i:02d}" for i in speaker]),
+        "phrase": np.array([f"p{i}" for i in phrase]),
+    }
+    return np.array([f"u{i}" for i in range(len(X))]), labels, X.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def task():
+    ids, labels, X = drawn()
+    corpus = build_corpus("toy", ids, labels, None)
+    return Task.of(corpus, VectorSet(ids, X, "toy"), trained_on=["s00", "s01"])
+
+
+def test_a_task_sorts_vectors_by_the_protocol(task):
+    assert task.train.shape == (144, 12)
+    assert task.enrol.shape == (36, 12)
+    assert task.per_model == 3
+    assert task.cell == "speaker:phrase"
+    assert task.classes == {"speaker": 8, "phrase": 3, "speaker:phrase": 24}
+    counts = {kind: int(mask.sum()) for kind, mask in task.kinds.items()}
+    assert counts == {"TC": 36, "TW": 72, "IC": 108, "IW": 216}
+    people = task.train_labels["speaker"]
+    assert set(people[~task.unseen]) <= {"s00", "s01"}
+
+
+def test_an_experiment_needs_two_views():
+    ids, labels, X = drawn()
+    corpus = build_corpus("toy", ids, {"speaker": labels["speaker"]}, None)
+    with pytest.raises(LabelError, match="two views"):
+        Task.of(corpus, VectorSet(ids, X, "toy"))
+
+
+@pytest.mark.parametrize("name", [name for name in SYSTEMS if name != "best"])
+def test_every_system_beats_chance(task, name):
+    settings = BackendSettings(reduce=8, paper_iterations=3)
+    scored = run_system(SYSTEMS[name], task, settings)
+    assert scored.scores.shape == (12, 36)
+    targets = scored.scores[task.kinds["TC"]]
+    assert np.median(targets) > np.median(scored.scores[task.kinds["IW"]])
+
+
+def test_the_papers_systems_are_as_the_paper_has_them(task):
+    settings = BackendSettings(paper_rank=20)
+    model = SYSTEMS["jplda-printed-raw"].build(task, settings).scorer
+    assert model.views == {"speaker": 7, "phrase": 2}  # one fewer than there are classes
+    assert (model.algorithm, model.init, model.max_iter, model.noise) == (
+        "paper",
+        "random",
+        10,
+        "diagonal",
+    )
+    cells = SYSTEMS["plda-cell"].build(task, settings).scorer
+    assert cells.views == {"speaker:phrase": 23}
+    other = replace(settings, start="moments", noise="full", priors=(1.0, 2.0, 3.0))
+    model = SYSTEMS["jplda-printed"].build(task, other).scorer
+    assert (model.init, model.noise) == ("moments", "full")
+    question = SYSTEMS["jplda-printed"].question(task, other)
+    assert question["priors"] == {("phrase",): 1.0, ("speaker",): 2.0, (): 3.0}
+    assert question["scoring"] == "paper"
+
+
+def test_systems_by_name_and_group():
+    assert [s.name for s in systems_named(("best", "cosine"))] == ["cosine", "best"]
+    assert "jplda-exact-raw" in {s.name for s in systems_named(("paper",))}
+    with pytest.raises(ParameterError, match="no system 'magic'"):
+        systems_named(("magic",))
+
+
+def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
+    ids, labels, X = drawn()
+    np.savez(tmp_path / "v.npz", X=X, ids=ids, **labels)
+    corpus = load_corpus("vectors", tmp_path / "v.npz")
+    wanted = {"evaluation.systems": ["cosine", "plda-cell", "best"], "evaluation.resamples": 10}
+    configuration = read_recipe("modern", {"name": "vectors"}).with_changes(wanted)
+    options = {"vectors": [tmp_path / "v.npz"], "inputs": [tmp_path / "v.npz"], "report": False}
+    lines: list[str] = []
+    results = run_experiment(
+        corpus, configuration, tmp_path / "out", say=lines.append, verbose=False, **options
+    )
+    saved = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert set(saved["systems"]) == {"cosine", "plda-cell", "best"}
+    assert saved["provenance"]["inputs"] == {"v.npz": digest_of(tmp_path / "v.npz")}
+    assert {"schema", "mvplda", "commit", "date", "platform", "packages", "command"} <= set(
+        saved["provenance"]
+    )
+    assert [(c["of"], c["with"]) for c in saved["comparisons"]] == [
+        ("best", "plda-cell"),
+        ("plda-cell", "cosine"),
+    ]
+    assert results["best"].evaluation["Total"]["eer"] < 0.2
+    assert "| best |" in (tmp_path / "out" / "table.md").read_text()
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    assert read_configuration(tmp_path / "out" / "configuration.toml") == configuration
+
+
+def test_groups_are_kept_apart_and_shown_each():
+    ids, labels, X = drawn(speakers=16)
+    corpus = build_corpus("toy", ids, labels, None)
+    odd = np.array([int(name[1:]) % 2 for name in labels["speaker"]])
+    protocol = replace(corpus.protocol, groups=np.where(odd == 1, "female", "male"))
+    task = Task.of(replace(corpus, protocol=protocol), VectorSet(ids, X, "toy"))
+    evaluation = Configuration().with_changes({"evaluation.resamples": 0}).evaluation
+    results, _ = run_systems(
+        task, systems_named(("cosine",)), BackendSettings(), evaluation, TrialSample.of(task)
+    )
+    assert set(results["cosine"].groups) == {"female", "male"}
+    assert task.kinds["IC"].sum() < len(task.groups) * len(task.test) / 2
+    assert "EER, %, male" in results.intervals_table("male")
+
+
+def test_blocks_of_a_file_stand_side_by_side(tmp_path):
+    ids, labels, X = drawn()
+    numbers = np.arange(len(ids)).astype(str)
+    np.savez(tmp_path / "v.npz", voice=X, words=3 * X[:, :5])
+    corpus = build_corpus("toy", numbers, labels, None)
+    made = read_corpus_vectors(corpus, [tmp_path / "v.npz"])
+    assert made.blocks == {"voice": 12, "words": 5}
+    np.testing.assert_allclose(np.linalg.norm(made.vectors.X[:, 12:], axis=1), 1, rtol=1e-5)
+    np.savez(tmp_path / "w.npz", X=X, ids=[f"other{i}" for i in range(len(X))])
+    with pytest.raises(DataError, match="none of the corpus's"):
+        read_corpus_vectors(corpus, [tmp_path / "w.npz"])
+
+
+# Configurations
+
+
+def test_recipes_are_read_and_written(tmp_path):
+    assert recipes() == ["modern", "paper", "paper-without-pretraining", "small"]
+    for name in recipes():
+        made = read_recipe(name, {"name": "synthetic"})
+        (tmp_path / "c.toml").write_text(to_toml(made.to_dict()))
+        assert read_configuration(tmp_path / "c.toml") == made
+
+
+def test_the_recipe_called_paper_is_the_papers():
+    paper = read_recipe("paper", {"name": "rsr2015"})
+    assert paper.network.pretraining is not None
+    assert (paper.network.hidden, paper.network.layers, paper.network.context) == (2048, 6, 5)
+    assert (paper.features.kind, paper.features.cepstra, paper.features.deltas) == ("mfcc", 13, 2)
+    assert read_recipe("paper-without-pretraining", {}).network.pretraining is None
+
+
+def test_changes_name_their_section():
+    changed = Configuration().with_changes({"network.kind": "paper", "training.epochs": 3})
+    assert changed.training.optimiser == "sgd"
+    assert changed.training.epochs == 3
+    assert changed.features.kind == "mfcc"
+    with pytest.raises(ParameterError, match=r"\[training\] epochs is at least 1"):
+        Configuration().with_changes({"training.epochs": 0})
+    with pytest.raises(ParameterError, match=r"\[features\].*nonsense"):
+        Configuration().with_changes({"features.nonsense": 0})
+    with pytest.raises(ParameterError, match=r"section\.name"):
+        Configuration().with_changes({"epochs": 0})
+    with pytest.raises(ParameterError, match="no section 'odd'"):
+        Configuration.from_dict({"odd": {}})
+
+
+def test_provenance_hashes_files_and_folders(tmp_path):
+    (tmp_path / "a").write_text("x")
+    before = digest_of(tmp_path)
+    (tmp_path / "b").write_text("y")
+    assert digest_of(tmp_path) != before
+    assert provenance()["schema"] == 1

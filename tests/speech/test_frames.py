@@ -1,0 +1,99 @@
+"""Frames of utterances, and sets of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("kaldi_native_fbank")
+soundfile = pytest.importorskip("soundfile")
+
+from mvplda.exceptions import AudioError, DataError  # noqa: E402
+from mvplda.extractors.recipe import Features, Recipe, Samples  # noqa: E402
+from mvplda.speech.frames import Clip, FeatureSet, extract_features, frames_of  # noqa: E402
+
+RECIPE = Recipe(
+    "test",
+    samples=Samples(scale=32768.0, level="peak", level_value=1.0),
+    features=Features(bins=20),
+)
+PAPER = Features(kind="mfcc", bins=23, normalisation="mean+variance")
+
+
+def tone(seconds=0.5, hz=300.0, seed=0):
+    rng = np.random.default_rng(seed)
+    time = np.arange(int(16000 * seconds)) / 16000
+    return 0.3 * np.sin(2 * np.pi * hz * time) + 0.01 * rng.standard_normal(len(time))
+
+
+def test_the_papers_frames_are_39_cepstra_of_mean_0_and_variance_1():
+    frames = frames_of(tone(), Recipe("paper", features=PAPER))
+    assert frames.shape == (48, 39)
+    np.testing.assert_allclose(frames.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(frames.std(axis=0), 1, atol=0.05)
+
+
+def test_deltas_are_the_regression_over_time():
+    from mvplda.extractors.frontends import with_deltas
+
+    static = np.random.default_rng(0).normal(size=(9, 2)).astype(np.float32)
+    both = with_deltas(static, 1)
+    padded = np.pad(static, ((2, 2), (0, 0)), mode="edge")
+    slope = sum(k * padded[2 + k : 11 + k] for k in range(-2, 3)) / 10
+    np.testing.assert_allclose(both, np.hstack([static, slope]), atol=1e-5)
+
+
+def test_the_level_of_a_recording_does_not_matter():
+    np.testing.assert_allclose(
+        frames_of(tone(), RECIPE), frames_of(0.01 * tone(), RECIPE), atol=1e-3
+    )
+
+
+def test_a_short_sound_is_refused():
+    with pytest.raises(AudioError, match="too short"):
+        frames_of(tone(0.05), RECIPE)
+
+
+def test_a_set_gives_back_what_it_was_made_of():
+    utterances = [np.ones((3, 2)), np.zeros((1, 2)), np.full((2, 2), 5.0)]
+    features = FeatureSet.of(["a", "b", "c"], utterances)
+    assert features.lengths.tolist() == [3, 1, 2]
+    taken = features.take(np.array([2, 0]))
+    np.testing.assert_array_equal(taken[0], utterances[2])
+    joined = FeatureSet.concatenate([taken, features])
+    assert joined.ids.tolist() == ["c", "a", "a", "b", "c"]
+    np.testing.assert_array_equal(joined[4], utterances[2])
+    with pytest.raises(DataError, match="offsets"):
+        FeatureSet(np.array(["a"]), np.zeros((3, 2)), np.array([0, 2]))
+
+
+def test_files_that_cannot_be_used_are_named_or_stop(tmp_path):
+    soundfile.write(tmp_path / "a.wav", tone(), 16000)
+    (tmp_path / "b.wav").write_bytes(b"no sound")
+    soundfile.write(tmp_path / "c.wav", tone(hz=500), 16000)
+    clips = [Clip(tmp_path / f"{name}.wav") for name in "abc"]
+    made = extract_features(list("abc"), clips, RECIPE, on_error="skip")
+    assert made.features.ids.tolist() == ["a", "c"]
+    assert made.rows.tolist() == [0, 2]
+    assert [name for name, _ in made.skipped] == ["b"]
+    with pytest.raises(AudioError, match=r"'b'.*b\.wav"):
+        extract_features(list("abc"), clips, RECIPE)
+    with pytest.raises(AudioError, match="none of 1"):
+        extract_features(["b"], clips[1:2], RECIPE, on_error="skip")
+
+
+def test_speed_makes_utterances_shorter_and_higher(tmp_path):
+    soundfile.write(tmp_path / "a.wav", tone(1.0), 16000)
+    clips = [Clip(tmp_path / "a.wav")]
+    plain = extract_features(["a"], clips, RECIPE).features
+    faster = extract_features(["a"], clips, RECIPE, speed=1.25).features
+    assert len(faster.frames) == pytest.approx(len(plain.frames) / 1.25, abs=2)
+
+
+@pytest.mark.slow
+def test_workers_do_not_change_frames(tmp_path):
+    for k in range(4):
+        soundfile.write(tmp_path / f"{k}.wav", tone(hz=200 + 50 * k), 16000)
+    clips = [Clip(tmp_path / f"{k % 4}.wav") for k in range(401)]
+    one, two = (extract_features(np.arange(401), clips, RECIPE, workers=n).features for n in (1, 2))
+    np.testing.assert_array_equal(one.frames, two.frames)

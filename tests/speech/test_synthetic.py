@@ -1,0 +1,71 @@
+"""Synthetic speech: the same settings make the same sound; the demonstration runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mvplda.exceptions import DataError, ParameterError
+from mvplda.speech import augmentation
+from mvplda.speech.corpora import load_corpus
+from mvplda.speech.corpora.synthetic import slug
+
+RATE = 16000
+
+
+def test_noise_has_the_ratio_that_is_asked_for():
+    samples = np.sin(np.arange(RATE) * 0.2)
+    for pink in (False, True):
+        noisy = augmentation.with_noise(samples, 10.0, pink, np.random.default_rng(0))
+        noise = noisy - samples
+        assert 10 * np.log10(np.mean(samples**2) / np.mean(noise**2)) == pytest.approx(10, abs=1e-6)
+
+
+def test_a_room_keeps_the_direct_sound_where_it_was():
+    click = np.zeros(4000)
+    click[100] = 1.0
+    heard = augmentation.in_room(click, 0.3, 6.0, RATE, np.random.default_rng(0))
+    assert len(heard) == 4000
+    assert np.argmax(np.abs(heard)) == 100
+    np.testing.assert_allclose(heard[:100], 0, atol=1e-9)
+    tail = np.sum(heard[101:] ** 2)
+    assert 10 * np.log10(1 / tail) == pytest.approx(6.0, abs=1.0)
+
+
+def test_a_channel_fades_outside_its_band():
+    time = np.arange(RATE) / RATE
+    low = np.sin(2 * np.pi * 30 * time)
+    middle = np.sin(2 * np.pi * 1000 * time)
+    low, middle = (
+        augmentation.over_channel(x, 300, 3400, RATE, np.random.default_rng(0))
+        for x in (low, middle)
+    )
+    assert np.std(low) < 0.2 * np.std(middle)
+
+
+def test_wrong_settings_are_named(tmp_path):
+    assert slug("My voice, is my KEY") == "my-voice-is-my-key"
+    for options, words in (
+        ({"speakers": 1}, "speakers is at least 2"),
+        ({"phrases": 99}, "there are 20 phrases"),
+        ({"phrases": "one"}, "a list of phrases"),
+        ({"phrases": ["a", "A"]}, "differ"),
+    ):
+        with pytest.raises(ParameterError, match=words):
+            load_corpus("synthetic", tmp_path / "x", **options)
+
+
+@pytest.mark.slow
+def test_the_same_settings_make_the_same_files(tmp_path):
+    for module in ("espeakng_loader", "soundfile", "soxr"):
+        pytest.importorskip(module)
+    options = {"speakers": 3, "phrases": 2, "sessions": 4, "workers": 1}
+    one, two = (load_corpus("synthetic", tmp_path / name, **options) for name in "ab")
+    assert len(one) == 24
+    assert one.ids.tolist() == two.ids.tolist()
+    names = sorted(file.name for file in (tmp_path / "a").iterdir())
+    assert names == ["index.csv", "manifest.json", "s001.flac", "s002.flac", "s003.flac"]
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    with pytest.raises(DataError, match=r"other settings \(speakers 3\)"):
+        load_corpus("synthetic", tmp_path / "a", **{**options, "speakers": 4})

@@ -1,0 +1,276 @@
+"""Files with a right fingerprint and wrong contents, of every class that can be kept in a file."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mvplda
+from mvplda import calibration, persistence, preprocessing
+from mvplda.exceptions import FileFormatError, MvpldaError
+from mvplda.models import CascadeScorer
+from mvplda.normalisation import ScoreNormaliser
+from mvplda.persistence import FORMAT, REGISTRY, WHAT, Persistent, load, packed_pieces, state_of
+
+SPEAKERS = np.repeat(np.arange(8), 6)
+PHRASES = np.tile(np.arange(3), 16)
+LABELS = {"speaker": SPEAKERS, "phrase": PHRASES}
+D = 4
+
+
+def vectors(seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    speakers = rng.normal(size=(8, D))
+    phrases = rng.normal(size=(3, D))
+    return speakers[SPEAKERS] + phrases[PHRASES] + rng.normal(size=(48, D)) / 2
+
+
+X = vectors()
+SCORES = np.random.default_rng(1).normal(size=60)
+TARGETS = SCORES + np.random.default_rng(2).normal(size=60) > 0
+KINDS = np.where(TARGETS, "TC", np.where(np.arange(60) % 2, "IC", "IW"))
+
+
+def plda() -> Any:
+    return mvplda.PLDA(2, max_iter=3).fit(X, SPEAKERS)
+
+
+def multiview() -> Any:
+    return mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, noise="full", max_iter=3).fit(
+        X, LABELS
+    )
+
+
+def cascade() -> Any:
+    return CascadeScorer({"speaker": 2, "phrase": 1}, {"max_iter": 3}).fit(X, LABELS)
+
+
+def committee() -> Any:
+    return mvplda.Committee({"joint": multiview(), "cosine": mvplda.CosineScorer()}).fit(X, LABELS)
+
+
+def of_domains() -> Any:
+    from mvplda.models.domain import DomainPLDA
+
+    return DomainPLDA({"voice": (2, "speaker"), "words": (2, "phrase")}).fit(X, LABELS)
+
+
+def normaliser() -> Any:
+    return ScoreNormaliser("as", top=5).fit(plda(), vectors(5)[:20], PHRASES[:20])
+
+
+def bundle() -> Any:
+    chain = preprocessing.standard_chain(3)
+    model = mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, max_iter=3)
+    made = mvplda.Bundle(chain, model)
+    return made.fit(X, LABELS)
+
+
+def step(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        return getattr(preprocessing, name)().fit(X, SPEAKERS)
+
+    return make
+
+
+def calibrator(name: str) -> Callable[[], Any]:
+    def make() -> Any:
+        return getattr(calibration, name)().fit(SCORES, KINDS)
+
+    return make
+
+
+def quality() -> Any:
+    side = np.random.default_rng(3).uniform(1, 3, size=(60, 2))
+    return calibration.QualityCalibrator().fit(SCORES, TARGETS, side)
+
+
+def hypotheses(scale: float = 1.0) -> Any:
+    return {("speaker", "phrase"): scale * SCORES, ("speaker",): SCORES, ("phrase",): -SCORES}
+
+
+def of_hypotheses() -> Any:
+    truth = np.arange(60) % 3
+    return calibration.HypothesisCalibrator().fit(hypotheses(), truth, speakers=np.arange(60) % 7)
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "PLDA": plda,
+    "MultiviewPLDA": multiview,
+    "CosineScorer": lambda: mvplda.CosineScorer().fit(X),
+    "CascadeScorer": cascade,
+    "Committee": committee,
+    "DomainPLDA": of_domains,
+    "Profiles": lambda: multiview().enrol(X[:9], np.repeat([0, 1, 2], 3), {"phrase": PHRASES[:9]}),
+    "ScoreNormaliser": normaliser,
+    "Bundle": bundle,
+    "LinearCalibrator": calibrator("LinearCalibrator"),
+    "KindCalibrator": calibrator("KindCalibrator"),
+    "HypothesisCalibrator": of_hypotheses,
+    "PAVCalibrator": calibrator("PAVCalibrator"),
+    "QualityCalibrator": quality,
+    **{
+        name: step(name)
+        for name in ("Centring", "LDA", "LengthNormalisation", "RectifiedRoot", "Reduction")
+    },
+    "Whitening": step("Whitening"),
+}
+WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "LatentModel", "Calibrator", "Step")
+"""Bases of other classes."""
+
+
+def use(held: Any, scorer: Any) -> Any:
+    """What an object from a file gives for ordinary input."""
+    if hasattr(held, "y"):  # profiles, of the model that made them
+        return scorer.llr(held, X[:5])
+    if isinstance(held, ScoreNormaliser):
+        held.scorer_ = scorer
+        return held.llr(X[:3], X[3:6], enrol_labels=PHRASES[:3], test_labels=PHRASES[3:6])
+    if isinstance(held, calibration.QualityCalibrator):
+        return held.transform(SCORES, np.ones((60, 2)))
+    if isinstance(held, calibration.HypothesisCalibrator):
+        return list(held.transform(hypotheses()).values())
+    if isinstance(held, calibration.Calibrator):
+        return held.transform(SCORES)
+    if isinstance(held, preprocessing.Step):
+        return held.transform(np.abs(X))
+    return held.llr(X[:5], X[5:9])
+
+
+def changed_arrays(array: Any) -> Iterator[Any]:
+    """The same array with something wrong."""
+    flat = array.reshape(-1)
+    if not array.size:
+        return
+    for number in (np.nan, np.inf, -1e300, -1.0, 0.0, 2**40) if array.dtype.kind == "f" else ():
+        one = flat.copy()
+        one[-1] = number
+        yield one.reshape(array.shape)
+    for number in (-7, 2**40) if array.dtype.kind == "i" else ():
+        one = flat.copy()
+        one[-1] = number
+        yield one.reshape(array.shape)
+    yield -array
+    yield np.zeros_like(array)
+    yield array[:-1]
+    yield array[None]
+    yield np.concatenate([array, array])
+    yield flat[:0]
+    yield array.astype(np.int8)
+
+
+def places(value: Any) -> Iterator[tuple[Any, ...]]:
+    """Where every value stands among nested ones."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in items:
+        yield (key,)
+        if isinstance(inner, (dict, list)):
+            yield from ((key, *rest) for rest in list(places(inner))[:12])
+
+
+def changed_values(about: dict[str, Any]) -> Iterator[Any]:
+    for path in places(about):
+        for other in (None, -1, 10**30, 1.5, "x", [], {}, [[1]], True, "gone"):
+            new = copy.deepcopy(about)
+            inner = new
+            for key in path[:-1]:
+                inner = inner[key]
+            if other == "gone" and isinstance(inner, dict):
+                del inner[path[-1]]
+            else:
+                inner[path[-1]] = other
+            yield new
+
+
+def write(path: Path, arrays: Any, about: Any) -> None:
+    path.write_bytes(b"".join(packed_pieces(FORMAT, WHAT, arrays, about)))
+
+
+def try_it(path: Path, scorer: Any, what: Any) -> bool:
+    """Whether the file was refused; what is not refused gives finite numbers."""
+    try:
+        answer = use(load(path), scorer)
+    except MvpldaError:
+        return True
+    except Exception as error:
+        pytest.fail(f"{what}: {type(error).__name__}: {error}")
+    assert np.isfinite(np.asarray(answer)).all(), what
+    return False
+
+
+def test_every_class_is_tried() -> None:
+    _ = mvplda.Bundle  # which imports all of them
+    own = {n for n, c in REGISTRY.items() if c.__module__.startswith("mvplda.") and n[0] != "_"}
+    assert own - set(WITHOUT_FILES) - set(MAKERS) == set()
+
+
+def changed_states(arrays: Any, about: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Everything that is tried of one file: arrays and values, each changed in many ways."""
+    for key, array in arrays.items():
+        for number, other in enumerate(changed_arrays(array)):
+            yield {**arrays, key: np.ascontiguousarray(other)}, about, f"{key}, change {number}"
+        yield {k: a for k, a in arrays.items() if k != key}, about, f"{key} is gone"
+    for other in changed_values(about):
+        yield arrays, other, json.dumps(other)[:2000]
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 13])
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.filterwarnings("ignore")
+def test_wrong_contents_are_refused_or_harmless(name: str, every: int, tmp_path: Path) -> None:
+    held = MAKERS[name]()
+    scorer = plda() if name == "ScoreNormaliser" else multiview()
+    arrays, about = state_of(held, Persistent)
+    path = tmp_path / "x.safetensors"
+    write(path, arrays, about)
+    assert not try_it(path, scorer, "as it is")
+    refused = 0
+    for others, values, what in islice(changed_states(arrays, about), 0, None, every):
+        write(path, others, values)
+        refused += try_it(path, scorer, what)
+    assert refused
+
+
+def test_values_that_are_no_numbers(tmp_path: Path) -> None:
+    arrays, about = state_of(MAKERS["LinearCalibrator"](), Persistent)
+    about["values"]["intercept_"] = float("nan")
+    write(tmp_path / "x.safetensors", arrays, about)
+    with pytest.raises(FileFormatError):
+        load(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "kind"),
+    [
+        ("a.npz", b"PK\x03\x04....", "archive"),
+        ("utt2spk", b"u1 s1\nu2 s2\n", "text file"),
+        ("a.wav", b"RIFF0000WAVEfmt ", "sound file"),
+        ("m.safetensors.gz", b"\x1f\x8b\x08rest", "gzip"),
+        ("empty", b"", "empty"),
+    ],
+)
+def test_a_swapped_file_is_called_by_its_kind(
+    name: str, contents: bytes, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(contents)
+    with pytest.raises(FileFormatError, match=kind) as caught:
+        load(tmp_path / name)
+    assert "header" not in str(caught.value)
+
+
+def test_gz_is_compressed(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "a.txt.gz"
+    persistence.write_atomically(path, b"words\n" * 1000)
+    assert gzip.decompress(path.read_bytes()) == b"words\n" * 1000
+    packed = path.read_bytes()
+    persistence.write_atomically(path, packed)  # compressed already, as a download may be
+    assert path.read_bytes() == packed
