@@ -6,7 +6,7 @@ languages: 120 synthetic speakers, each of them in every language, every sentenc
 microphone, room and noise; labels lie beside the vectors. ``python -m benchmarks.studies.sounds places AUDIOMNIST -o
 places/`` sends AudioMNIST's clips through telephones, codecs, rooms and noise, a file of vectors a place, and makes
 those that are not there; codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get
-campplus``); the files are for ``mvplda study languages`` and ``python -m benchmarks.new_places``.
+campplus``); the places are for ``python -m benchmarks.studies.new_places``.
 """
 
 from __future__ import annotations
