@@ -48,7 +48,6 @@ COMMANDS = {
     "demo": "experiment",
     "network": "experiment",
     "serve": "serve",
-    "remote": "serve",
 }
 
 
