@@ -392,7 +392,7 @@ def _held_out_logs(
 
 def _scores(logs: Mapping[Hypothesis, Array], question: Question, views: Sequence[str]) -> Array:
     """The ratio that answers a question, from log-likelihoods of all hypotheses."""
-    ratio = question.ratio(dict.fromkeys(views, 0))
+    ratio = question.ratio(views)
     above = [logs[h] + weight for h, weight in ratio.numerator.items()]
     below = [logs[h] + weight for h, weight in ratio.denominator.items()]
     return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))
