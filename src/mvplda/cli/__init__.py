@@ -49,7 +49,6 @@ COMMANDS = {
     "demo": "experiment",
     "network": "experiment",
     "serve": "serve",
-    "remote": "serve",
 }
 
 
