@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
@@ -200,6 +201,55 @@ def printed(name: str, number: int) -> list[str]:
     return _lines(head, cells)
 
 
+COVERAGE = ("eer", "min_dcf/default", "min_dcf/sre21", "min_dcf/1,1,0.1", "cllr", "min_cllr")
+COVERAGE_TITLES = ("EER", "minDCF, prior 0.01", "prior 0.05", "prior 0.1", "Cllr", "minCllr")
+
+
+def coverage(section: str) -> list[str]:
+    """Shares of 95 % intervals that held the truth, by world."""
+    file = RESULTS.parent / "benchmarks/results/interval_coverage.json"
+    rows = []
+    for case in json.loads(file.read_text(encoding="utf-8"))[section]:
+        shares = [case["measures"][name].get("coverage") for name in COVERAGE]
+        cells = ["too few" if share is None else f"{100 * share:.0f} %" for share in shares]
+        rows.append([case["world"], str(case["speakers"]), *cells])
+    return _lines(["world", "speakers", *COVERAGE_TITLES], rows)
+
+
+POINTS = ("frr_at_far/0.01", "frr_at_far/0.001", "threshold_at_far/0.01", "threshold_at_far/0.001")
+POINT_TITLES = (
+    "FRR at FAR 1 %",
+    "FRR at FAR 0.1 %",
+    "threshold for FAR 1 %",
+    "threshold for FAR 0.1 %",
+)
+
+
+def least_coverage(names: tuple[str, ...], titles: tuple[str, ...], widths: bool) -> list[str]:
+    """Least share in any world by speakers; in brackets the median width as a multiple of the truth."""
+    file = RESULTS.parent / "benchmarks/results/interval_coverage.json"
+    cases = json.loads(file.read_text(encoding="utf-8"))["intervals"]
+    rows = []
+    for speakers in (12, 20, 50):
+        worlds = [
+            case["measures"]
+            for case in cases
+            if case["speakers"] == speakers and "not enrolled" not in case["world"]
+        ]
+        cells = []
+        for name in names:
+            found = [world[name] for world in worlds if "coverage" in world.get(name, {})]
+            if not found:
+                cells.append("too few")
+                continue
+            cell = f"{100 * min(one['coverage'] for one in found):.0f} %"
+            if widths:
+                cell += f" ({median(one['median width / truth'] for one in found):.1f})"
+            cells.append(cell)
+        rows.append([str(speakers), *cells])
+    return _lines(["speakers", *titles], rows)
+
+
 def all_trials(name: str) -> list[str]:
     """All trials of the study of speakers who speak one language each."""
     head, *cells = _markdown(f"languages/{name}/languages.md", "All trials")
@@ -214,6 +264,10 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "domains": domains,
     "recogniser": recogniser,
     "spoofing": spoofing,
+    "intervals": lambda: least_coverage(COVERAGE, COVERAGE_TITLES, True),
+    "intervals of operating points": lambda: least_coverage(POINTS, POINT_TITLES, False),
+    "intervals, skewed": lambda: coverage("intervals in skewed worlds"),
+    "intervals, Total": lambda: coverage("intervals of Total"),
     "nuisance": lambda: printed("studies/nuisance.txt", 0),
     "faces, person": lambda: printed("studies/faces.txt", 0),
     "faces, person and pose": lambda: printed("studies/faces.txt", 1),
