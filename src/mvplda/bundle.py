@@ -260,8 +260,11 @@ class Bundle(Persistent, BaseEstimator):
         made: Profiles = self._scorer().profiles(y, weights, owner, ids, labels)
         return made
 
-    def deployed(self, profiles: Profiles) -> Bundle:
-        """The bundle for the domain of what is enrolled: the profiles stay valid, and tell its scorer where it is."""
+    def deployed(self, profiles: Profiles | None) -> Bundle:
+        """The bundle for the domain of what is enrolled: the profiles stay valid, and tell its scorer where it is.
+
+        None: nothing is enrolled.
+        """
         scorer = self.fitted_scorer
         there = scorer.deployed(profiles)
         if there is scorer:

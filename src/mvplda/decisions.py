@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from ._typing import Array
 from .calibration import Answer, hypothesis_name
 from .costs import threshold_from_costs
 from .exceptions import ParameterError
@@ -258,6 +260,58 @@ def decide(
     return Decision(
         verdict, reason, llr, point.threshold, posteriors, views, answer.calibrated, faults
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """Whose voice it is, of several profiles, or that it is none of them.
+
+    best : place of the profile that is named; None: nobody is
+    probabilities : (n,) of the profiles
+    none : probability that it is none of them
+    threshold : LLR from which on a profile is named, with so many of them
+    """
+
+    best: int | None
+    probabilities: Array
+    none: float
+    threshold: float
+
+
+def name_among(
+    llrs: ArrayLike, point: OperatingPoint, *, none: float = 0.5, count: int | None = None
+) -> Naming:
+    """Name the likeliest of several profiles, if it is likely enough.
+
+    Each of n profiles gives a stranger one more chance to be taken for somebody: at the same share of strangers that
+    are named, the threshold rises by log n. The profile that is named is more likely than all others and nobody
+    together.
+
+    Parameters
+    ----------
+    llrs : (n,) of the voice against each profile; -inf: not in question
+    point : for one profile
+    none : probability beforehand that it is none of them
+    count : profiles in question; None: all that are finite
+
+    Examples
+    --------
+    >>> name_among([9.0, -3.0, -5.0], OperatingPoint(4.6)).best
+    0
+    >>> name_among([5.0, -3.0, -5.0], OperatingPoint(4.6)).best is None
+    True
+    """
+    scores = np.asarray(llrs, dtype=np.float64)
+    number = max(1, int(np.isfinite(scores).sum()) if count is None else count)
+    threshold = point.threshold + math.log(number)
+    logs = np.append(scores + math.log1p(-none) - math.log(number), math.log(none))
+    posterior = np.exp(logs - np.logaddexp.reduce(logs))
+    best = None
+    if len(scores):
+        first = int(np.argmax(scores))
+        if scores[first] >= threshold and posterior[first] > 0.5:
+            best = first
+    return Naming(best, posterior[:-1], float(posterior[-1]), threshold)
 
 
 def _asked(answer: Answer) -> list[str]:
