@@ -119,7 +119,8 @@ def test_root_classes_with_equal_tables_share_a_factorisation() -> None:
     )
     design, _ = p.design("diagonal")
     assert design.plan.root == 0
-    assert len(design.root_groups.size) == 1
+    assert len(design.root_tables.size) == 1
+    assert design.root_tables.n_groups == 1
     table = p.statistics()
     codes = [labels["a"], labels["b"], labels["a"] * 3 + labels["b"]]
     assert [len(table.counts[v]) for v in p.views] == [12, 3, 36]
