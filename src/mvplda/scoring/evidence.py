@@ -64,13 +64,13 @@ class LatentSpace:
     @property
     def is_wide(self) -> bool:
         """Whether there are more latents than columns: matrices of vectors are then the smaller ones."""
-        return self.whitened.shape[1] > len(self.whitened)
+        return bool(self.whitened.shape[1] > len(self.whitened))
 
     @cached_property
     def unfold(self) -> Array:
         """(r, D) gives the whitened sum of vectors back from their evidence."""
         # the loadings may leave directions out, however many they are: no term depends on those
-        return np.linalg.pinv(self.whitened, rcond=1e-10)
+        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
 
 
 def project(X: ArrayLike, space: LatentSpace) -> Any:
@@ -172,8 +172,9 @@ class KnownClasses:
                     break
             else:
                 leaders.append(c)
-        roots = np.linalg.cholesky(covariances[alike])
-        return cls(means, np.asarray(roots, dtype=np.float64), alike)
+        roots = np.linalg.cholesky(covariances[leaders])
+        place = np.searchsorted(leaders, alike)
+        return cls(means, np.asarray(roots, dtype=np.float64)[place], alike)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +205,10 @@ class LatentSide:
         self.y = layout.gather(y)
         self.is_cell = len(layout.table.weights) == 1
         self.keeps = False
+        self.owns: dict[Hashable, AnyArray] = {}
+        self.terms: dict[Hashable, Any] = {}
+        self._blocks: dict[Reading, list[tuple[slice, KnownClasses, int]]] = {}
+        self._evidence: dict[tuple[Reading, bool], Evidence] = {}
         self._vectors: Any = None
         self._scaled: dict[Hashable, AnyArray] = {}
         self._products: dict[Hashable, AnyArray] = {}
@@ -212,6 +217,9 @@ class LatentSide:
 
     def blocks_of(self, reading: Reading) -> list[tuple[slice, KnownClasses, int]]:
         """The latents whose class is a training class: where they stand, and which class it is."""
+        kept = self._blocks.get(reading)
+        if kept is not None:
+            return kept
         blocks = []
         for view, known in self.known.items():
             numbers = reading[self.layout.table.base.index(view)]
@@ -219,6 +227,7 @@ class LatentSide:
                 block = self.layout.block_of_class(self.layout.views.index(view), number)
                 if trained >= 0 and block is not None:
                     blocks.append((block, known, trained))
+        self._blocks[reading] = blocks
         return blocks
 
     def key(self, reading: Reading, in_vectors: bool) -> Hashable:
@@ -235,7 +244,14 @@ class LatentSide:
         return tuple((block.start, int(known.alike[c])) for block, known, c in blocks)
 
     def evidence(self, reading: Reading, in_vectors: bool) -> Evidence:
-        """Evidence as certain training classes, in either kind of coordinates."""
+        """Evidence as certain training classes, in either kind of coordinates; made once for each."""
+        made = self._evidence.get((reading, in_vectors))
+        if made is None:
+            made = self._make_evidence(reading, in_vectors)
+            self._evidence[reading, in_vectors] = made
+        return made
+
+    def _make_evidence(self, reading: Reading, in_vectors: bool) -> Evidence:
         blocks = self.blocks_of(reading)
         if in_vectors:
             offset = None
@@ -271,7 +287,7 @@ class LatentSide:
         return self.layout.precision(self.space.gram)
 
     @property
-    def vectors(self) -> AnyArray:
+    def vectors(self) -> Any:
         """(profiles, D) whitened means."""
         if self._vectors is None:
             unfold = like(self.space.unfold / self.layout.table.weights[0], self.y)
