@@ -22,7 +22,7 @@ from problems import (
 
 from mvplda.exceptions import DesignTooLargeError, NumericalError
 from mvplda.inference import design as design_module
-from mvplda.inference import exact
+from mvplda.inference import exact, root
 from mvplda.inference.design import Design
 from mvplda.inference.em import posterior
 from mvplda.inference.parameters import canonical_and_weighted, noise_of
@@ -70,6 +70,21 @@ def test_posterior_is_the_dense_one(name: str, noise: str, by_count: bool) -> No
 def test_posterior_in_small_pieces(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "CHUNK_ELEMENTS", size)
     check(problem(name, "full", seed=1), "full")
+
+
+@pytest.mark.parametrize("name", [name for name in DESIGNS if "interaction" in name])
+def test_posterior_that_keeps_nothing_of_the_root(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root, "KEPT_PAIRS", -1)
+    monkeypatch.setattr(root, "KEPT_ROOT_ELEMENTS", -1)
+    monkeypatch.setattr(root, "WIDE_BLOCK", 1)
+    monkeypatch.setattr(exact, "CHUNK_ELEMENTS", 20)
+    p = problem(name, seed=3)
+    check(p, "diagonal")
+    tables = p.design("diagonal")[0].root_tables
+    assert tables.n_groups > 1
+    assert not tables.keeps_pairs
 
 
 @pytest.mark.parametrize("name", DESIGNS)

@@ -121,7 +121,7 @@ class RootTables:
     def pairs(self, l: int, m: int, run: slice) -> sparse.csr_array:
         """(h * A * A, J_l * J_m): sums over the root classes of a group of m_q(nu, lj) m_q(nu', mj').
 
-        Rows are groups and two slots, for nu and nu'. What fits is kept.
+        Rows are groups and two slots, for nu and nu'.
         """
         key = (l, m, run.start, run.stop)
         if key in self._kept:
@@ -139,13 +139,9 @@ class RootTables:
         places = (row * A + column % A, j * K + k)
         shape = ((run.stop - run.start) * A * A, J * K)
         table = sparse.coo_array((products.data, places), shape=shape).tocsr()
-        if sum(other.nnz for other in self._kept.values()) + table.nnz <= KEPT_PAIRS:
+        if self.keeps_pairs:
             self._kept[key] = table
         return table
-
-    def keeps(self, table: sparse.csr_array) -> bool:
-        """Whether a table of `pairs` will be the same object the next time."""
-        return any(table is other for other in self._kept.values())
 
     def _by_slot(self, l: int, run: slice, A: int) -> sparse.csr_array:
         """(p, h * A * J_l): the table of some patterns, a group's counts numbered by their slots."""
@@ -172,6 +168,10 @@ class RootTables:
         return float(2 * rank * (widths**2).sum()) + 4 * self.entries * max(
             (r**2 for r in ranks.values()), default=0
         )
+
+    @property
+    def keeps_pairs(self) -> bool:
+        return self.entries <= KEPT_PAIRS
 
     @cached_property
     def entries(self) -> float:
@@ -296,7 +296,7 @@ class Root:
 
     def _table(self, l: int, m: int, run: Run) -> Any:
         table = self.tables.pairs(l, m, run.groups)
-        return self.xp.cached_table(table) if self.tables.keeps(table) else self.xp.table(table)
+        return self.xp.cached_table(table) if self.tables.keeps_pairs else self.xp.table(table)
 
     def _columns(self, l: int, run: Run) -> slice:
         """Of a rest view in T_h."""
