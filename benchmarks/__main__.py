@@ -18,6 +18,7 @@ from . import (
     scale,
     scoring,
     statistics_io,
+    tables,
     train,
 )
 from .report import PLOTS, draw, lines_of, write
@@ -37,7 +38,7 @@ BENCHMARKS: dict[str, Any] = {
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
+@click.argument("names", nargs=-1, type=click.Choice([*BENCHMARKS, "tables"]))
 @click.option(
     "--quick", is_flag=True, help="Small sizes, a few seconds in all: to see that everything runs."
 )
@@ -75,8 +76,14 @@ def main(
       intervals  how often 95 % intervals hold the truth in simulated evaluations (minutes)
       extractors  networks from elsewhere that were fetched: multiples of real time
 
+      tables   measure nothing: make the tables of the documents anew from results/
+
     On a GPU: python benchmarks/gpu_scoring.py and python benchmarks/gpu_training.py.
     """
+    if "tables" in names:
+        for page in tables.main():
+            click.echo(f"wrote {page}")
+        return
     output = output or (ROOT / "build/benchmarks" if quick else ROOT / "benchmarks/results")
     if pictures:
         for name in (name for name in PLOTS if (output / f"{name}.json").exists()):

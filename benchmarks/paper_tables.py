@@ -36,9 +36,9 @@ CORPORA = {
     "drawn": "drawn from the model",
     "huiting-drawn": "drawn, in Huiting202's shape",
 }
-RAW = {"cosine-plain": "cosine, plain", "plda-cell-raw": "PLDA by cell", "jplda-printed-raw": "jPLDA as printed",
-       "jplda-exact-raw": "jPLDA exact"}  # fmt: skip
-REDUCED = {"cosine": "cosine, centred", "plda-cell": "PLDA by cell", "jplda-printed": "jPLDA as printed",
+RAW = {"cosine-plain": "cosine, plain", "plda-cell-raw": "PLDA (speaker x phrase)",
+       "jplda-printed-raw": "jPLDA as published", "jplda-exact-raw": "jPLDA exact"}  # fmt: skip
+REDUCED = {"cosine": "cosine, centred", "plda-cell": "PLDA (speaker x phrase)", "jplda-printed": "jPLDA as published",
            "jplda-exact": "jPLDA exact", "jplda-interaction": "with interaction", "plda-tuned": "PLDA, tuned",
            "jplda-tuned": "jPLDA, tuned"}  # fmt: skip
 PAIRS = (("jplda-printed-raw", "plda-cell-raw"), ("jplda-exact-raw", "plda-cell-raw"), ("jplda-printed", "plda-cell"),

@@ -148,9 +148,7 @@ def test_a_report_of_infinite_scores_and_few_kinds(tmp_path, kinds):
     assert "views.svg" not in os.listdir(tmp_path / "page-files")
 
 
-def test_an_experiment_and_a_study_without_matplotlib_have_their_tables(
-    root, tmp_path, no_pictures
-):
+def test_an_experiment_without_matplotlib_has_its_tables(root, tmp_path, no_pictures):
     labels = ["-l", f"speaker={root / 'utt2spk'}", "-l", f"phrase={root / 'utt2phrase'}"]
     small = ["-s", 'evaluation.systems=["cosine", "plda-speaker"]', "-s", "evaluation.resamples=10"]
     folder = tmp_path / "e"
@@ -168,13 +166,6 @@ def test_an_experiment_and_a_study_without_matplotlib_have_their_tables(
     done = said_by(*command, *small, code=0)
     assert done.err.count("pictures are left out") == 1
     assert {"table.txt", "results.json", "report.html"} <= set(os.listdir(folder))
-    views = ["--verify", "speaker", "--ignore", "phrase", "--keep", 2, "--folds", 2]
-    done = said_by(
-        "study", "nuisance", root / "x.npz", *labels, *views, "-o", tmp_path / "n", code=0
-    )
-    assert "multi-view" in done.out
-    assert done.err.count("pictures are left out") == 1
-    assert os.listdir(tmp_path / "n") == ["nuisance.txt"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no device that is full")
