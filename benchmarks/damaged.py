@@ -33,7 +33,7 @@ import soxr
 
 from mvplda.distributed.engines import ordered_map
 from mvplda.exceptions import MvpldaError
-from mvplda.extractors import SoundExtractor, load_extractor, measure, read_sound
+from mvplda.extractors import Extractor, load_extractor, measure, read_sound
 from mvplda.extractors.sound import golden_signal
 
 RATE = 16000
@@ -56,7 +56,7 @@ Draw = np.random.Generator
 
 
 def voices(
-    extractor: SoundExtractor, folder: Path | None, speakers: int = 12
+    extractor: Extractor, folder: Path | None, speakers: int = 12
 ) -> tuple[list[Any], list[float]]:
     """Clean recordings of different speakers, 2 to 4 s at a usual level, and what is far from them, by net speech.
 
@@ -276,7 +276,7 @@ def damaged(number: int, clean: list[Any], seed: int) -> tuple[bytes, str, dict[
 
 
 def state(
-    extractor: SoundExtractor,
+    extractor: Extractor,
     file: Path,
     data: bytes,
     clean: Any,
@@ -334,7 +334,7 @@ def share(
 
 
 @functools.lru_cache(maxsize=1)
-def _prepared(place: str, kept_clean: str) -> tuple[SoundExtractor, list[Any], list[Any]]:
+def _prepared(place: str, kept_clean: str) -> tuple[Extractor, list[Any], list[Any]]:
     extractor = load_extractor(place)
     with np.load(kept_clean) as file:
         clean = [file[name] for name in file.files]

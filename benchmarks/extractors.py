@@ -2,7 +2,6 @@
 
 python -m benchmarks extractors                 # all of it: benchmarks/results/extractors.json
 python -m benchmarks.extractors memory campplus 60     # MiB of a file of so many seconds, read in parts
-python -m benchmarks.extractors gpu campplus           # recordings one by one and together
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import numpy as np
 import soundfile
 
 from mvplda.exceptions import FetchError
-from mvplda.extractors import load_extractor
+from mvplda.extractors import Extractor, load_extractor
 from mvplda.extractors.frontends import cached_file
-from mvplda.extractors.network import OnnxExtractor
 from mvplda.extractors.sound import golden_signal
 
 from .timing import best_of, extra_memory, in_another_process
@@ -35,7 +33,7 @@ def sound(seconds: float) -> Any:
     return np.tile(signal, 1 + int(seconds * 16000) // len(signal))[: int(seconds * 16000)]
 
 
-def network_share(extractor: OnnxExtractor, samples: Any) -> float:
+def network_share(extractor: Extractor, samples: Any) -> float:
     """CPU seconds in onnxruntime, of all that a vector with its quality takes; the words' filter banks are a graph."""
     inside = [0.0]
 
@@ -52,15 +50,16 @@ def network_share(extractor: OnnxExtractor, samples: Any) -> float:
             inside[0] += time.process_time() - start
             return found
 
-    kept = extractor._network, extractor._graph
-    extractor._network, extractor._graph = (
+    network = extractor.networks[0]
+    kept = network._session, network._graph
+    network._session, network._graph = (
         Timed(kept[0]),
         Timed(kept[1]) if kept[1] is not None else None,
     )
     start = time.process_time()
     extractor(samples, 16000)
     whole = time.process_time() - start
-    extractor._network, extractor._graph = kept
+    network._session, network._graph = kept
     return inside[0] / whole
 
 
@@ -73,8 +72,8 @@ def two_processes(name: str, count: int) -> dict[str, float]:
             soundfile.write(file, sound(RECORDING_S), 16000)
         best = best_of(
             {
-                "one": lambda: extractor.extract(files),
-                "two": lambda: extractor.extract(files, workers=2),
+                "one": lambda: extractor.vectors(files),
+                "two": lambda: extractor.vectors(files, workers=2),
             },
             1,
             time.perf_counter,
@@ -96,55 +95,6 @@ def memory(name: str, seconds: int) -> dict[str, float]:
     return {"MiB": extra, "times real time": seconds / (time.process_time() - start)}
 
 
-def gpu(name: str, count: int = 400) -> dict[str, Any]:
-    """Recordings a second one by one and together, and how far their vectors lie apart, and from the processor's."""
-    extractor = load_extractor(name)
-    assert isinstance(extractor, OnnxExtractor)
-    if not extractor.waits_s:
-        return {"missing": "no GPU that onnxruntime or torch has"}
-    rng = np.random.default_rng(0)
-    long = sound(60)
-    lengths = rng.choice(
-        np.arange(4800, 48000, 160), size=40
-    )  # AudioMNIST's clips have about as many
-    starts = rng.integers(0, len(long) - 48000, size=count)
-    ready = [extractor.ready(long[start : start + rng.choice(lengths)]) for start in starts]
-    by = "onnxruntime" if extractor._session_on_gpu else "torch"
-    ways = {"one by one": 1, "together": count}
-
-    def vectors(at_once: int) -> Any:
-        return np.array(
-            [x for k in range(0, count, at_once) for x in extractor.vectors(ready[k : k + at_once])]
-        )
-
-    found = {way: vectors(at_once) for way, at_once in ways.items()}
-    best = best_of({way: lambda n=n: vectors(n) for way, n in ways.items()}, 1, time.perf_counter)
-    with tempfile.TemporaryDirectory() as folder:
-        files = [f"{folder}/{i}.wav" for i in range(count)]
-        for file, start in zip(files, starts, strict=True):
-            soundfile.write(file, long[start : start + rng.choice(lengths)], 16000)
-        best["files, one process"] = best_of(
-            {"": lambda: extractor.extract(files)}, 1, time.perf_counter
-        )[""]
-    extractor._network = extractor._session
-    found["processor"] = np.array([extractor.vectors([one])[0] for one in ready[:50]])
-    largest = float(np.abs(found["together"]).max())
-    return {
-        "by": by,
-        "recordings": count,
-        "lengths": len({one.shape for one in ready}),
-        "a second": {way: count / seconds for way, seconds in best.items()},
-        "largest difference, of the largest number": {
-            "together from one by one": float(
-                np.abs(found["together"] - found["one by one"]).max() / largest
-            ),
-            "together from the processor": float(
-                np.abs(found["together"][:50] - found["processor"]).max() / largest
-            ),
-        },
-    }
-
-
 def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
     figures: dict[str, Any] = {
         "case": "the code's own signal, one thread, quality measured with every vector"
@@ -161,7 +111,6 @@ def run(*, quick: bool, rounds: int, peer_python: str) -> dict[str, Any]:
         except FetchError as error:
             figures.setdefault("left out", {})[name] = str(error)
             continue
-        assert isinstance(extractor, OnnxExtractor)
         for seconds in SECONDS[: 2 if quick else None]:
             samples = sound(seconds)
             best = best_of({"one": lambda samples=samples, x=extractor: x(samples, 16000)}, rounds)[
@@ -185,11 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", type=plain, choices=["memory", "gpu"])
+    parser.add_argument("what", type=plain, choices=["memory"])
     parser.add_argument("name", type=plain)
     parser.add_argument("seconds", type=int, nargs="?", default=SHORT_S)
     given = parser.parse_args()
-    print(json.dumps(gpu(given.name) if given.what == "gpu" else memory(given.name, given.seconds)))
+    print(json.dumps(memory(given.name, given.seconds)))
 
 
 if __name__ == "__main__":

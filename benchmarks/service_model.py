@@ -26,7 +26,7 @@ import numpy as np
 
 from mvplda import load_extractor
 from mvplda.extractors.frontends import make_frames
-from mvplda.extractors.network import OnnxExtractor
+from mvplda.extractors.network import OnnxNetwork
 from mvplda.extractors.reading import read_audio
 from mvplda.extractors.recipe import Features, Network, Recipe, Samples, to_toml
 from mvplda.metrics.evaluation import markdown_rows
@@ -195,7 +195,7 @@ def make_network(work: Path, corpus: Any) -> Any:
             features, {"speaker": speakers, "phrase": phrases}, small, training, verbose=True
         )
         write_extractor(made, SMALL, network)
-        golden = OnnxExtractor(network, SMALL).golden()
+        golden = OnnxNetwork(network, SMALL).golden()
         network.with_suffix(".toml").write_text(
             to_toml(replace(SMALL, golden=golden)), encoding="utf-8"
         )

@@ -56,6 +56,12 @@ def committee() -> Any:
     return mvplda.Committee({"joint": multiview(), "cosine": mvplda.CosineScorer()}).fit(X, LABELS)
 
 
+def of_domains() -> Any:
+    from mvplda.models.domain import DomainPLDA
+
+    return DomainPLDA({"voice": (2, "speaker"), "words": (2, "phrase")}).fit(X, LABELS)
+
+
 def normaliser() -> Any:
     return ScoreNormaliser("as", top=5).fit(plda(), vectors(5)[:20], PHRASES[:20])
 
@@ -101,6 +107,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "CosineScorer": lambda: mvplda.CosineScorer().fit(X),
     "CascadeScorer": cascade,
     "Committee": committee,
+    "DomainPLDA": of_domains,
     "Profiles": lambda: multiview().enrol(X[:9], np.repeat([0, 1, 2], 3), {"phrase": PHRASES[:9]}),
     "ScoreNormaliser": normaliser,
     "Bundle": bundle,

@@ -6,7 +6,7 @@ languages: 120 synthetic speakers, each of them in every language, every sentenc
 microphone, room and noise; labels lie beside the vectors. ``python -m benchmarks.studies.sounds places AUDIOMNIST -o
 places/`` sends AudioMNIST's clips through telephones, codecs, rooms and noise, a file of vectors a place, and makes
 those that are not there; codecs need ffmpeg. Vectors come from an extractor that was fetched (``mvplda extractor get
-campplus-signed``); the files are for ``mvplda study languages`` and ``python -m benchmarks.new_places``.
+campplus``); the places are for ``python -m benchmarks.studies.new_places``.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def main() -> None:
         "audiomnist", type=Path, nargs="?", help="the packed folder with index.csv, for places"
     )
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("-x", "--extractor", default="campplus-signed")
+    parser.add_argument("-x", "--extractor", default="campplus")
     parser.add_argument(
         "--place", action="append", choices=list(places()), help="only this; may be repeated"
     )

@@ -71,7 +71,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from .bundle import Bundle
-    from .extractors.loading import load_extractor
+    from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.committee import Committee
     from .models.durations import DurationNoise
@@ -91,7 +91,7 @@ __getattr__, __dir__ = import_late(
     {
         "bundle": ("Bundle",),
         "training": ("make_committee", "train"),
-        "extractors.loading": ("load_extractor",),
+        "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
         "models.durations": ("DurationNoise",),
         "models.committee": ("Committee",),

@@ -125,7 +125,7 @@ def test_without_a_decoder_the_error_says_what_to_install(monkeypatch):
     without_av(monkeypatch)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(
-        AudioError, match=r"WebM or Matroska.*mvplda\[webm\].*ffmpeg.*WAV, FLAC or Ogg"
+        AudioError, match=r"WebM or Matroska.*mvplda\[audio\].*ffmpeg.*WAV, FLAC or Ogg"
     ):
         read_sound(data)
 

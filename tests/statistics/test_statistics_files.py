@@ -19,6 +19,7 @@ from shard_files import VIEWS, close, corpus, cut, identical
 from mvplda import MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.labels import encode_labels
+from mvplda.persistence import packed_pieces
 from mvplda.statistics import (
     GrowingClasses,
     HostAccumulator,
@@ -26,6 +27,7 @@ from mvplda.statistics import (
     accumulator,
     label_codes,
     merge,
+    record,
 )
 from mvplda.statistics.accumulator import common_origin
 from mvplda.statistics.record import holds_statistics, load_with_sources, save_statistics
@@ -368,3 +370,41 @@ def test_parts_that_do_not_fit_are_named() -> None:
         merge([one, SufficientStatistics.from_arrays(v[:, :2], w, views=VIEWS)], ["a", "b"])
     with pytest.raises(ParameterError, match="at least one"):
         merge([])
+
+
+def _index_out_of_range(tensors: dict[str, Any], about: dict[str, Any]) -> None:
+    tensors["pair/0/indices"] = tensors["pair/0/indices"] + 10**6
+
+
+BROKEN: dict[str, Any] = {
+    "index": _index_out_of_range,
+    "negative index": lambda t, a: t["pair/0/indices"].__setitem__(0, -5),
+    "ends": lambda t, a: t["pair/0/indptr"].__setitem__(1, 10**9),
+    "cell": lambda t, a: t["cells/speaker:phrase"].__setitem__((0, 0), 99),
+    "nan": lambda t, a: t["sums/speaker"].__setitem__((0, 0), np.nan),
+    "width": lambda t, a: t.__setitem__("total", t["total"][:-1]),
+    "count": lambda t, a: t["counts/phrase"].__setitem__(0, 0.0),
+    "moment": lambda t, a: t.__setitem__("scatter", -t["scatter"]),
+    "pairs": lambda t, a: a.__setitem__("pairs", a["pairs"][:-1]),
+    "classes": lambda t, a: a["classes"]["speaker"].__setitem__("anonymous", 7),
+    "n": lambda t, a: a.__setitem__("n", 0),
+    "views": lambda t, a: t["counts/phrase"].__imul__(2.0),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_does_not_fit_together_is_refused(tmp_path: Path, what: str) -> None:
+    """With a right fingerprint: a sparse product of an index out of range ends the process."""
+    rng = np.random.default_rng(0)
+    labels = {"speaker": np.arange(40) % 5, "phrase": np.arange(40) // 10}
+    statistics = SufficientStatistics.from_arrays(
+        rng.normal(size=(40, 3)), labels, views=("speaker", "phrase", "speaker:phrase")
+    )
+    tensors, about = record._get_state(statistics)
+    tensors = {name: array.copy() for name, array in tensors.items()}
+    BROKEN[what](tensors, about)
+    path = tmp_path / "broken.safetensors"
+    pieces = packed_pieces(record.FORMAT, record.WHAT, tensors, {**about, "sources": None})
+    path.write_bytes(b"".join(pieces))
+    with pytest.raises(FileFormatError, match="lacks parts of a statistics file"):
+        SufficientStatistics.load(path)

@@ -106,7 +106,7 @@ OUTPUT = click.option(
     "--extractor",
     "extractors",
     multiple=True,
-    help="Make the vectors with this extractor, which is trained already: a name such as campplus-signed, a file, or "
+    help="Make the vectors with this extractor, which is trained already: a name such as campplus, a file, or "
     "train, which is a network trained on the corpus. Several stand side by side.",
 )
 @click.option(
@@ -135,7 +135,7 @@ def experiment(
     \b
     Examples:
       mvplda experiment synthetic
-      mvplda experiment cvau C-VAU/ --extractor campplus-signed --extractor words -o results
+      mvplda experiment cvau C-VAU/ --extractor campplus --extractor words -o results
       mvplda experiment audiomnist AudioMNIST/ -o results
       mvplda experiment folder recordings/ -s 'corpus.pattern="{speaker}/{phrase}_{session}.wav"'
       mvplda experiment folder table.csv --vectors xvectors.scp

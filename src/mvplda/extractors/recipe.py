@@ -36,7 +36,7 @@ Pool = Literal["none", "mean", "thirds"]
 
 _Record = TypeVar("_Record", bound="DataclassInstance")
 
-VERSION = 1
+VERSION = 2
 """Raised when the same recipe gives other vectors than before: it is part of every fingerprint."""
 
 
@@ -50,7 +50,8 @@ class Samples:
     pad_s : a shorter sound gets zeros on both sides up to this many seconds
     shortest_s : a shorter sound is an error
     segment_s : a longer sound is cut into equal parts of at most this; their vectors are averaged by net speech
-    cut_silence : stretches without speech are taken out first
+    cut : what lies before the first and after the last speech is left out first
+    margin_s : of it, this much is kept on each side
     """
 
     scale: float = 1.0
@@ -59,7 +60,8 @@ class Samples:
     pad_s: float = 0.0
     shortest_s: float = 0.1
     segment_s: float = 30.0
-    cut_silence: bool = False
+    cut: bool = False
+    margin_s: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,8 @@ class Recipe:
             "output": self.network.output,
         }  # inputs are found by name
         tables["features"].pop("file")
+        if not self.samples.cut:
+            tables["samples"].pop("margin_s")
         if self.features.kind != "mfcc":
             for name in ("cepstra", "deltas"):
                 tables["features"].pop(name)

@@ -11,21 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Union
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
 from ..exceptions import AudioError, DataError
-
-if TYPE_CHECKING:
-    from .reading import Clip
+from .reading import Clip, SoundReader, read_audio, sound_name, unusable
 
 Sound = NDArray[np.float32]
 File = str | os.PathLike[str] | bytes
 Bytes = bytes | bytearray | memoryview
-Source = Union[str, os.PathLike[str], NDArray[Any], "Clip"]
+Source = str | os.PathLike[str] | NDArray[Any] | Clip
 
 CONTAINERS = {
     b"\x1a\x45\xdf\xa3": ("WebM or Matroska", "matroska"),
@@ -79,7 +77,6 @@ def read_sound(
     AudioError
         The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
     """
-    from .reading import SoundReader, sound_name
 
     if isinstance(source, (bytearray, memoryview)):
         source = bytes(source)
@@ -117,7 +114,6 @@ def segments(
     rate : samples a second of what comes
     source_rate : of an array
     """
-    from .reading import Clip, SoundReader, read_audio
 
     if isinstance(source, Clip) and source.stretch != (0, None, None):
         yield from _parts(read_audio(source, rate), rate, longest_s)
@@ -221,7 +217,6 @@ def _streamed(blocks: Iterator[Sound], longest: int) -> Iterator[Sound]:
 
 
 def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> Sound:
-    from .reading import unusable
 
     array = np.asarray(samples)
     if source_rate is None:
@@ -252,7 +247,6 @@ def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> So
 
 def _decoded(source: File, rate: int) -> Iterator[Sound]:
     """Blocks of one channel at the rate, by PyAV where it is installed, else by ffmpeg where that is."""
-    from .reading import sound_name, unusable
 
     what, kind = str(sound_name(source)), container(source)
     cut = {"matroska": _cut_matroska, "mp4": _cut_mp4}.get(kind)

@@ -18,7 +18,7 @@ from ..exceptions import DataError, LabelError, ParameterError, UnknownExtractor
 from ..io.vectors import VectorSet, read_vectors, write_vectors
 from ..persistence import compare_extractors
 from ..scoring.question import Question
-from .extractor import Extracted, SoundExtractor
+from .extractor import Extracted, Extractor
 from .quality import Quality
 from .recipe import Calibration
 
@@ -121,7 +121,7 @@ class Decision:
 
 
 def verify(
-    extractor: SoundExtractor,
+    extractor: Extractor,
     one: Extracted,
     other: Extracted,
     *,
@@ -165,7 +165,7 @@ def verify(
 
 
 def score(
-    extractor: SoundExtractor,
+    extractor: Extractor,
     enrolled: NDArray[Any],
     ids: Sequence[str] | None,
     test: NDArray[Any],
@@ -225,7 +225,7 @@ class Scored(NamedTuple):
 
 
 def _by_cosine(
-    extractor: SoundExtractor,
+    extractor: Extractor,
     enrolled: NDArray[Any],
     names: list[str],
     test: NDArray[Any],
@@ -245,9 +245,9 @@ def _by_cosine(
     return Scored(calibration.llr(cosines, speech_s), basis, cosines, None, extractor.views)
 
 
-def _calibration(extractor: SoundExtractor) -> Calibration:
+def _calibration(extractor: Extractor) -> Calibration:
     """The recipe's, of the cosine."""
-    found: Calibration | None = getattr(getattr(extractor, "recipe", None), "calibration", None)
+    found = extractor.recipe.calibration if extractor.recipe is not None else None
     if found is None or found.slope == 0:
         raise ParameterError(
             f"{extractor.name} has no default calibration, so that its cosine says nothing by itself: give a trained "
@@ -301,7 +301,7 @@ class ProfileBook:
         owners = self.owners
         return {name: owners.count(name) for name in dict.fromkeys(owners)}
 
-    def check(self, extractor: SoundExtractor) -> None:
+    def check(self, extractor: Extractor) -> None:
         """Refuse an extractor other than the one that made the profiles."""
         with warnings.catch_warnings():
             warnings.simplefilter("error", UnknownExtractorWarning)
@@ -315,7 +315,7 @@ class ProfileBook:
             except UnknownExtractorWarning as error:
                 raise DataError(f"{error}. Enrol them again with this extractor") from error
 
-    def add(self, name: str, extractor: SoundExtractor, found: Extracted) -> None:
+    def add(self, name: str, extractor: Extractor, found: Extracted) -> None:
         """Add recordings to a profile, which need not be there yet; one that is in it already is an error."""
         if not name or MARK in name or any(c.isspace() for c in name):
             raise LabelError(f"a profile's name has no blanks and no {MARK}; got {name!r}")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..exceptions import AudioError, NumericalError
-from ..extractors.quality import SHIFT_S, Quality, QualitySettings, frame_levels, is_speech, measure
+from ..extractors.quality import Quality, QualitySettings, measure
 from ..extractors.sound import read_sound
 
 log = logging.getLogger("mvplda.serve")
@@ -19,8 +19,7 @@ log = logging.getLogger("mvplda.serve")
 REASONS = {
     "short": "not_enough_speech",
     "quiet": "too_quiet",
-    "tone": "no_speech",
-    "noise": "no_speech",
+    "speechless": "no_speech",
 } | {
     "clipped": "clipped",
     "noisy": "too_noisy",
@@ -29,7 +28,7 @@ REASONS = {
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
-    "no_speech": "It holds a steady sound and no speech.",
+    "no_speech": "It holds no speech.",
     "clipped": "It is cut off at the top: step back, or turn the microphone down.",
     "too_noisy": "There is too much noise around the speech.",
     "too_long": "It is longer than the service takes.",
@@ -43,8 +42,6 @@ SENTENCES = {
 
 Countermeasure = Callable[[NDArray[Any], int], float]
 """Samples and rate in; the natural logarithm of p(traces | a person) / p(traces | played or made) out."""
-MARGIN_S = 0.1
-"""Of a recording's silence, what is kept before and after the speech."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ def hear(
     if reason is not None:
         return Heard(None, said, reason, digest, quality.speech_s)
     try:
-        vector = extractor(around_speech(samples, rate, settings), rate)
+        vector = extractor(samples, rate)
     except (AudioError, NumericalError) as error:
         return Heard(None, said, "unreadable", digest, quality.speech_s, str(error))
     spoof = None
@@ -122,15 +119,6 @@ def hear(
         quality.speech_s,
         countermeasure=spoof,
     )
-
-
-def around_speech(samples: NDArray[Any], rate: int, settings: QualitySettings) -> NDArray[Any]:
-    """From the first speech to the last: networks pool silence with it, and then all recordings are alike."""
-    speech = np.flatnonzero(is_speech(frame_levels(samples, rate), settings))
-    if not len(speech):
-        return samples
-    first, last = speech[[0, -1]] * SHIFT_S
-    return samples[round(max(0.0, first - MARGIN_S) * rate) : round((last + MARGIN_S) * rate)]
 
 
 def plain(quality: Quality) -> dict[str, Any]:

@@ -509,13 +509,10 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
     counts = {view: tensors[f"counts/{view}"] for view in views}
     pairs = {}
     for i, (a, b) in enumerate(about["pairs"]):
-        data, indices, indptr = (
-            tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr")
-        )
-        pairs[a, b] = sparse.csr_array(
-            (data, indices, indptr), shape=(len(counts[a]), len(counts[b]))
-        )
-    return SufficientStatistics(
+        parts = tuple(tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
+        _check_table(parts, (len(counts[a]), len(counts[b])), f"the table of {a!r} and {b!r}")
+        pairs[a, b] = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
+    statistics = SufficientStatistics(
         views,
         int(about["n"]),
         tensors["origin"],
@@ -527,6 +524,67 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
         pairs,
         float(about["log_weights"]),
     )
+    _check(statistics)
+    return statistics
+
+
+def _check(s: SufficientStatistics) -> None:
+    """Refuse statistics whose parts do not fit together, as a fit would crash on them, or go astray.
+
+    A fingerprint says that a file is whole, not who wrote it.
+    """
+    D = len(s.total)
+    if s.n < 1 or not np.isfinite(s.log_weights):
+        raise ValueError(f"there are {s.n} vectors, of log weights {s.log_weights}")
+    _check_array(s.origin, (D,), "the origin")
+    _check_array(s.total, (D,), "the total")
+    _check_array(s.scatter, (D,) if s.scatter.ndim == 1 else (D, D), "the second moment")
+    if (diagonal_of(s.scatter) < 0).any():
+        raise ValueError("the second moment has a negative diagonal")
+    expected = {(a, b) for i, a in enumerate(s.views) for b in s.views[i + 1 :]}
+    if set(s.cooccurrence) != expected:
+        raise ValueError(f"the tables are of {sorted(s.cooccurrence)}, not of every pair of views")
+    for view in s.views:
+        size = len(s.classes[view])
+        _check_array(s.counts[view], (size,), f"the counts of {view!r}")
+        _check_array(s.sums[view], (size, D), f"the sums of {view!r}")
+        if size and not s.counts[view].min() > 0:
+            raise ValueError(f"a class of {view!r} has no vector")
+        cells = s.classes[view].cells
+        if cells is not None:
+            _check_cells(cells, [len(s.classes[part]) for part in parts_of(view)], view)
+    totals = [float(counts.sum()) for counts in s.counts.values()]
+    totals += [float(table.sum()) for table in s.cooccurrence.values()]
+    if not np.allclose(totals, totals[0], rtol=1e-6):
+        raise ValueError("views and tables count different numbers of vectors")
+
+
+def _check_array(array: Names, shape: tuple[int, ...], what: str) -> None:
+    if array.shape != shape or array.dtype != np.float64:
+        raise ValueError(f"{what} is an array {shape}; got {array.dtype} {array.shape}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{what} has numbers that are not finite")
+
+
+def _check_cells(cells: IntArray, sizes: list[int], view: str) -> None:
+    if cells.ndim != 2 or cells.shape[1] != len(sizes) or cells.dtype.kind not in "iu":
+        raise ValueError(f"the cells of {view!r} name {len(sizes)} classes each; got {cells.shape}")
+    if len(cells) and (cells.min() < 0 or (cells.max(axis=0) >= sizes).any()):
+        raise ValueError(f"a cell of {view!r} names a class that is not there")
+
+
+def _check_table(parts: tuple[Names, ...], shape: tuple[int, int], what: str) -> None:
+    """Refuse a compressed table whose places lie outside: sparse products do not look."""
+    data, indices, indptr = parts
+    if indices.dtype.kind != "i" or indptr.dtype.kind != "i" or indptr.shape != (shape[0] + 1,):
+        raise ValueError(f"{what} is broken: its rows end at {indptr.shape} places")
+    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
+        raise ValueError(f"{what} is broken: its rows do not follow one another")
+    if len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]:
+        raise ValueError(f"{what} names a class that is not there")
+    _check_array(data, indices.shape, what)
+    if (data < 0).any():
+        raise ValueError(f"{what} has negative counts")
 
 
 def _names(tensors: Tensors, column: str, dtype: str) -> Names:

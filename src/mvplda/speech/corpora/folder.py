@@ -248,8 +248,11 @@ def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing
         taken = set(places.values())
         views = [header[k] for k in range(len(header)) if k not in taken]
     chosen = {key: place for key, place in places.items() if place is not None}
-    chosen |= {view: column_of(header, (plain(view),)) for view in views}  # type: ignore[dict-item]
-    missing = [name for name in ("path", *views) if chosen.get(name) is None]
+    for view in views:
+        place = column_of(header, (plain(view),))
+        if place is not None:
+            chosen[view] = place
+    missing = [name for name in ("path", *views) if name not in chosen]
     if missing or not views:
         fail(
             path,

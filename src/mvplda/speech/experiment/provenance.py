@@ -49,8 +49,8 @@ def digest_of(path: Path) -> str:
     """SHA-256 of a file, or of the names and sizes of the files under a folder."""
     digest = hashlib.sha256()
     if path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
     for file in sorted(path.rglob("*")):
         if file.is_file():
             digest.update(f"{file.relative_to(path)} {file.stat().st_size}\n".encode())

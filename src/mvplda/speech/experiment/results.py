@@ -138,7 +138,7 @@ class Results:
         """Plain values for JSON."""
         systems = {}
         for system in self.systems:
-            values = {"title": system.title.strip(), "note": system.note}
+            values: dict[str, Any] = {"title": system.title.strip(), "note": system.note}
             values |= {"seconds": round(system.seconds, 2), **system.evaluation.to_dict()}
             if system.intervals is not None:
                 values["intervals"] = system.intervals.to_dict()

@@ -145,13 +145,11 @@ def _ranks(task: Task, settings: BackendSettings) -> dict[str, int]:
 def _paper(
     task: Task, settings: BackendSettings, views: dict[str, int], published: bool = False
 ) -> Bundle:
-    start = settings.start
-    if start == "published":
-        start = "random" if published else "moments"
+    random = published if settings.start == "published" else settings.start == "random"
     model = MultiviewPLDA(
         views,
         algorithm="paper" if published else "exact",
-        init=start,
+        init="random" if random else "moments",
         noise=settings.noise,
         max_iter=settings.paper_iterations,
         tol=0,

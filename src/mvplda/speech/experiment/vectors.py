@@ -126,13 +126,13 @@ def extract_corpus(
     clips = _clips(corpus)
     extractor = load_extractor(list(extractors))
     say(f"vectors of {len(corpus)} utterances: {extractor.name}")
-    made = extractor.extract_all(
+    made = extractor.extract(
         list(clips), on_error=on_error, progress=verbose, workers=workers or os.cpu_count() or 1
     )
     left = sorted(set(range(len(corpus))) - set(made.rows))
     reasons = [reason for _, reason in made.skipped]
     skipped = tuple(zip(corpus.ids[left].tolist(), reasons, strict=True))
-    parts = getattr(extractor, "parts", [])
+    parts = extractor.networks if len(extractor.networks) > 1 else []
     blocks = {f"{part.name} ({i})": part.dimension for i, part in enumerate(parts, 1)} or None
     vectors = VectorSet(corpus.ids[made.rows], made.X, extractor.name)
     return Vectors(vectors, blocks, skipped=skipped)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...exceptions import NumericalError
-from ...extractors.network import OnnxExtractor
+from ...extractors.network import OnnxNetwork
 from ...extractors.recipe import Features, Network, Recipe, Samples, to_toml
 from ...persistence import write_atomically
 from ..frames import FeatureSet, frames_of
@@ -29,7 +29,7 @@ def training_recipe(features: Features, rate: int = 16000) -> Recipe:
     return Recipe("network", rate=rate, samples=samples, features=features, network=network)
 
 
-def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxExtractor:
+def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> OnnxNetwork:
     """Write the graph (``frames`` (batch, time, D) and ``lengths`` in, ``vectors`` out) and ``path.toml``.
 
     The written extractor is loaded again, and refused where its vector of a test signal differs from torch's.
@@ -48,16 +48,16 @@ def write_extractor(trained: TrainedNetwork, recipe: Recipe, path: Path) -> Onnx
     graph = graph_of(trained.body.eval(), inputs, "vectors", shapes)
     write_atomically(path, graph)
     write_atomically(path.with_suffix(".toml"), to_toml(recipe).encode())
-    extractor = OnnxExtractor(path)
+    extractor = OnnxNetwork(path)
     _check(trained, extractor)
     return extractor
 
 
-def _check(trained: TrainedNetwork, extractor: OnnxExtractor) -> None:
+def _check(trained: TrainedNetwork, extractor: OnnxNetwork) -> None:
     rng = np.random.default_rng(0)
     signal = 0.1 * rng.standard_normal(extractor.rate).astype(np.float32)
     own = trained.extract(FeatureSet.of(["test"], [frames_of(signal, extractor.recipe)]), "cpu")[0]
-    other = extractor(signal, extractor.rate)
+    other = extractor.embed(signal)
     worst = float(np.abs(own - other).max() / max(np.abs(own).max(), 1e-6))
     if not worst < TOLERANCE:
         raise NumericalError(

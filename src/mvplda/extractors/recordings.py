@@ -1,0 +1,108 @@
+"""Which recordings are meant: files, folders of them, lists; their ids, and labels from the names of folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..exceptions import DataError
+from ..io.files import fail, read_map, read_table
+from .reading import Clip
+from .sound import SUFFIXES, container
+
+SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *SUFFIXES)
+TABLES = (".csv", ".tsv")
+VIEWS = ("speaker", "phrase")
+"""What folders name, from the outer to the inner one."""
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Recordings by id.
+
+    ids : the path without its suffix, as far as it tells recordings apart
+    clips : where each one is
+    labels : by view, in the order of the ids; none where folders do not name them
+    """
+
+    ids: list[str]
+    clips: list[Clip]
+    labels: dict[str, list[str]] = field(default_factory=dict)
+
+
+def list_recordings(sources: Sequence[str | os.PathLike[str]]) -> Recordings:
+    """The recordings in sound files, folders, lists (``wav.scp``: an id and a path per line) and tables (.csv, .tsv).
+
+    Folders name speakers, and phrases where there are two levels: ``anna/hello/1.wav``. Of several folders, their own
+    names count too, so that ``anna/ bob/`` holds two speakers and no two recordings with one id.
+    """
+    several = len(sources) > 1
+    found: dict[str, Clip] = {}
+    folders: list[tuple[str, ...]] = []
+    for source in sources:
+        for name, clip, parents in _listed(Path(source), several):
+            if name in found:
+                raise DataError(
+                    f"two recordings have the id {name!r}, {found[name].path} and {clip.path}: give the folder that "
+                    "holds both"
+                )
+            found[name] = clip
+            folders.append(parents)
+    return Recordings(list(found), list(found.values()), _labels(folders))
+
+
+def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]]:
+    """(id, clip, names of folders) of one source."""
+    if (path / "index.csv").is_file():
+        path = path / "index.csv"
+    if path.suffix.lower() in TABLES and path.is_file():
+        return _tabled(path)
+    if path.is_dir():
+        base = path.resolve().parent if several else path.resolve()
+        files = sorted(file for file in path.resolve().rglob("*") if _is_sound(file))
+        if not files:
+            raise DataError(f"there are no sound files under {path}")
+        return [_named(file, base) for file in files]
+    if path.suffix.lower() in SOUND or container(path):
+        return [(path.stem, Clip(path), ())]
+    if not path.exists():
+        raise DataError(f"there is no file or folder {path}")
+    entries = read_map(path)
+    return [(name, Clip(Path(file)), ()) for name, file in entries.items()]
+
+
+def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
+    """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
+    header, columns = read_table(path, path.suffix.lower().removeprefix("."))
+    if "file" not in header:
+        fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
+    listed = []
+    for values in zip(*columns, strict=True):
+        row = dict(zip(header, map(str, values), strict=True))
+        file = path.parent / row["file"]
+        length = int(row["length"]) if row.get("length") else None
+        clip = Clip(file, int(row.get("start") or 0), length)
+        name = row.get("id") or f"{Path(row['file']).with_suffix('').as_posix()}-{clip.start}"
+        listed.append((name, clip, tuple(row[view] for view in VIEWS if view in row)))
+    return listed
+
+
+def _is_sound(file: Path) -> bool:
+    hidden = file.name.startswith(".")
+    return not hidden and file.suffix.lower() in SOUND and file.is_file()
+
+
+def _named(file: Path, base: Path) -> tuple[str, Clip, tuple[str, ...]]:
+    inner = file.relative_to(base)
+    return inner.with_suffix("").as_posix(), Clip(file), inner.parts[:-1]
+
+
+def _labels(folders: list[tuple[str, ...]]) -> dict[str, list[str]]:
+    """By view; folders beyond the second say nothing that is known here."""
+    depths = {len(parents) for parents in folders}
+    if len(depths) != 1 or depths == {0}:
+        return {}
+    levels = min(depths.pop(), len(VIEWS))
+    return {view: [parents[k] for parents in folders] for k, view in enumerate(VIEWS[:levels])}

@@ -1,0 +1,216 @@
+"""The detector of speech: which frames of 10 ms are somebody's voice.
+
+A frame is speech where the sound is loud enough and a voiced stretch is near. Voiced is what repeats at the period of
+a voice; tones repeat too, and are left out because their spectrum stands still. Claps and noise do not repeat.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FRAME_S = 0.025
+SHIFT_S = 0.010
+DIGITAL_ZERO_DB = -100.0
+"""At and below this level a frame holds no sound at all: 16-bit samples have their last bit at -96 dB."""
+ZERO_DB = -120.0
+STEADY_DB = 4.0
+"""Levels that move less than this (5th to 95th percentile) have no syllables, which move them by 20 to 40 dB."""
+BELOW_LOUD_DB = 30.0
+"""Frames further below the loud ones are no speech."""
+BETWEEN = 0.3
+"""Frames nearer to the quiet ones than this share of the range are no speech."""
+
+LOW_RATE = 4000
+"""Samples per second that periods are looked for in."""
+BAND_HZ = (60.0, 1500.0)
+WINDOW_S = 0.064
+EVEN_HZ = 500.0
+PITCH_HZ = (70.0, 400.0)
+PERIODIC = 0.5
+"""Least correlation of a voiced frame with itself one period later; white noise has 0.36 at its 99th percentile."""
+LEAST_LOW_DB = 20.0
+"""The first harmonics of a voice hold at least this much of its power; a whistle's are not there."""
+LINE_HZ = 40.0
+LINE = 0.97
+"""A frame with this share of its energy around one frequency is a tone."""
+STILL = 0.99
+STILL_S = 0.08
+"""So is one whose spectrum has this cosine with the one 80 ms before or after; voices have 0.98 at most."""
+TONE_SHARE = 0.5
+"""A stretch is a tone where more of its frames than this are."""
+LEAST_VOICED_S = 0.03
+NEAR_S = 0.2
+"""Consonants stand this near to a voiced frame."""
+GAP_S = 0.1
+"""Closures within words are shorter."""
+
+EDGE_S = 0.03
+
+Levels = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def detect(samples: NDArray[Any], rate: int) -> Mask:
+    """(T,) whether each frame is speech; frames of 25 ms begin every 10 ms."""
+    levels = frame_levels(samples, rate)
+    loud = loud_frames(levels)
+    if not loud.any():
+        return loud
+    voiced = loud & _voiced(samples, rate, levels, loud)
+    voiced = _without_short(voiced, _frames(LEAST_VOICED_S))
+    speech = loud & _spread(voiced, _frames(NEAR_S))
+    speech = _filled(speech, _frames(GAP_S))
+    # noise covers where words begin and end
+    return np.asarray(_spread(speech, _frames(EDGE_S)) & (levels > DIGITAL_ZERO_DB))
+
+
+def cut_to_speech(samples: NDArray[np.float32], rate: int, margin_s: float) -> NDArray[np.float32]:
+    """The samples from the first to the last speech, and a margin on both sides; all of them where there is none."""
+    (frames,) = np.nonzero(detect(samples, rate))
+    if not len(frames):
+        return samples
+    shift = round(SHIFT_S * rate)
+    margin = round(margin_s * rate)
+    start = max(0, frames[0] * shift - margin)
+    end = frames[-1] * shift + round(FRAME_S * rate) + margin
+    return samples[start:end]
+
+
+def frame_levels(samples: NDArray[Any], rate: int) -> Levels:
+    """(T,) mean power of frames without their mean, in dB below full scale."""
+    length = round(FRAME_S * rate)
+    if len(samples) < length:
+        return np.empty(0)
+    windows = np.lib.stride_tricks.sliding_window_view(samples, length)[:: round(SHIFT_S * rate)]
+    power = np.einsum("ij,ij->i", windows, windows, dtype=np.float64) / length
+    power -= windows.mean(axis=1, dtype=np.float64) ** 2
+    return np.asarray(10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10))))
+
+
+def level_range(levels: Levels) -> tuple[float, float]:
+    """The 5th and the 95th percentile of frames that hold sound: digital zeros say nothing about a room."""
+    sound = np.sort(levels[levels > DIGITAL_ZERO_DB])
+    if not len(sound):
+        return ZERO_DB, ZERO_DB
+    last = len(sound) - 1
+    quiet, loud = np.interp([0.05 * last, 0.95 * last], np.arange(last + 1), sound)
+    return float(quiet), float(loud)
+
+
+def is_steady(levels: Levels) -> bool:
+    """Whether the level moves as little as that of a noise or a tone."""
+    quiet, loud = level_range(levels)
+    return loud - quiet < STEADY_DB
+
+
+def loud_frames(levels: Levels) -> Mask:
+    """Frames near the loud ones, and clearly above the quiet ones; all that hold sound where the level is steady."""
+    quiet, loud = level_range(levels)
+    if loud - quiet < STEADY_DB:
+        return np.asarray(levels > DIGITAL_ZERO_DB)
+    return np.asarray(levels > max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet)))
+
+
+def _voiced(samples: NDArray[Any], rate: int, levels: Levels, loud: Mask) -> Mask:
+    """Frames that repeat at the period of a voice and do not lie in a tone."""
+    spectra = _low_spectra(samples, rate, len(levels))
+    power = spectra.mean(axis=1) / spectra.shape[1]
+    low = 10 * np.log10(np.maximum(power, 1e-30)) > levels - LEAST_LOW_DB
+    tone = (_line_share(spectra) > LINE) | (_stillness(spectra) > STILL)
+    voiced = low & (_periodicity(spectra) > PERIODIC)
+    for start, end in runs(loud & voiced):
+        if tone[start:end].mean() > TONE_SHARE:
+            voiced[start:end] = False
+    return voiced
+
+
+def _low_spectra(samples: NDArray[Any], rate: int, count: int) -> NDArray[np.float64]:
+    """(T, bins) power of windows around the middle of each frame, in the band of the first harmonics."""
+    spectrum = np.fft.rfft(np.asarray(samples, dtype=np.float64))
+    hz = np.fft.rfftfreq(len(samples), 1 / rate)
+    # noise of rooms falls with frequency: raised by 3 dB per octave its lowest part does not pass for a low voice
+    spectrum *= np.sqrt(hz / EVEN_HZ)
+    spectrum[(hz < BAND_HZ[0]) | (hz > BAND_HZ[1])] = 0
+    length = round(len(samples) * LOW_RATE / rate)
+    low = np.fft.irfft(spectrum[: length // 2 + 1], length)
+    size = round(WINDOW_S * LOW_RATE)
+    middles = round(LOW_RATE * FRAME_S / 2) + round(LOW_RATE * SHIFT_S) * np.arange(count)
+    around = np.pad(low, (size // 2, 2 * size))
+    windows = np.lib.stride_tricks.sliding_window_view(around, size)[middles]
+    return np.asarray(np.abs(np.fft.rfft(windows * _hann(size), 2 * size)) ** 2)
+
+
+def _periodicity(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(T,) largest correlation with itself at the lags of a pitch, corrected for the window."""
+    size = spectra.shape[1] - 1
+    # twice as many lags as samples: the peak of a high voice lies between them
+    lags = np.fft.irfft(spectra, 4 * size)
+    window = np.fft.irfft(np.abs(np.fft.rfft(_hann(size), 2 * size)) ** 2, 4 * size)
+    first = round(2 * LOW_RATE / PITCH_HZ[1])
+    last = round(2 * LOW_RATE / PITCH_HZ[0])
+    expected = window[first:last] / window[0]
+    found = lags[:, first:last] / np.maximum(lags[:, :1], 1e-30)
+    return np.asarray((found / expected).max(axis=1))
+
+
+def _line_share(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(T,) share of the energy around the loudest frequency."""
+    width = round(LINE_HZ / (LOW_RATE / 2 / (spectra.shape[1] - 1)))
+    totals = np.cumsum(np.pad(spectra, ((0, 0), (width + 1, width))), axis=1)
+    around = totals[:, 2 * width + 1 :] - totals[:, : -2 * width - 1]
+    return np.asarray(around.max(axis=1) / np.maximum(totals[:, -1], 1e-30))
+
+
+def _stillness(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(T,) cosine of a spectrum with the one before or after, the larger of the two."""
+    sizes = np.sqrt(spectra)
+    sizes /= np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30)
+    apart = _frames(STILL_S)
+    still = np.zeros(len(sizes))
+    if len(sizes) <= apart:
+        return still
+    alike = np.einsum("ij,ij->i", sizes[apart:], sizes[:-apart])
+    still[apart:] = alike
+    still[:-apart] = np.maximum(still[:-apart], alike)
+    return still
+
+
+def runs(mask: Mask) -> list[tuple[int, int]]:
+    """(start, end) of stretches that are true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
+    return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
+
+
+def _spread(mask: Mask, frames: int) -> Mask:
+    """True also so many frames before and after."""
+    reach = np.ones(2 * frames + 1)
+    return np.asarray(np.convolve(mask, reach, "full")[frames : frames + len(mask)] > 0.5)
+
+
+def _without_short(mask: Mask, least: int) -> Mask:
+    kept = mask.copy()
+    for start, end in runs(mask):
+        if end - start < least:
+            kept[start:end] = False
+    return kept
+
+
+def _filled(mask: Mask, longest: int) -> Mask:
+    """Short gaps between stretches are taken as part of them."""
+    filled = mask.copy()
+    for start, end in runs(~mask):
+        inside = start > 0 and end < len(mask)
+        if inside and end - start <= longest:
+            filled[start:end] = True
+    return filled
+
+
+def _frames(seconds: float) -> int:
+    return round(seconds / SHIFT_S)
+
+
+def _hann(size: int) -> NDArray[np.float64]:
+    return np.hanning(size + 1)[:-1]

@@ -1,0 +1,55 @@
+"""Which recordings are meant, and the labels that their folders give."""
+
+from __future__ import annotations
+
+import pytest
+
+from mvplda.exceptions import DataError
+from mvplda.extractors.recordings import list_recordings
+
+
+def _touch(folder, *names):
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"RIFF")
+
+
+def test_two_folders_do_not_collide_and_name_their_speakers(tmp_path):
+    _touch(tmp_path, "anna/1.wav", "bob/1.wav", "bob/2.flac", "bob/notes.txt")
+    listed = list_recordings([tmp_path / "anna", tmp_path / "bob"])
+    assert listed.ids == ["anna/1", "bob/1", "bob/2"]
+    assert listed.labels == {"speaker": ["anna", "bob", "bob"]}
+    assert [clip.path.name for clip in listed.clips] == ["1.wav", "1.wav", "2.flac"]
+
+
+def test_folders_name_speakers_and_phrases(tmp_path):
+    _touch(tmp_path, "r/anna/hello/1.wav", "r/anna/bye/1.wav", "r/bob/hello/1.m4a")
+    listed = list_recordings([tmp_path / "r"])
+    assert listed.labels["speaker"] == ["anna", "anna", "bob"]
+    assert listed.labels["phrase"] == ["bye", "hello", "hello"]
+    assert listed.ids[0] == "anna/bye/1"
+    several = list_recordings([tmp_path / "r" / "anna", tmp_path / "r" / "bob"])
+    assert several.labels == listed.labels
+
+
+def test_where_folders_are_uneven_there_are_no_labels(tmp_path):
+    _touch(tmp_path, "flat.wav", "anna/1.wav")
+    assert list_recordings([tmp_path]).labels == {}
+    assert list_recordings([tmp_path / "flat.wav"]).labels == {}
+
+
+def test_two_recordings_with_one_id_are_an_error_that_names_both(tmp_path):
+    _touch(tmp_path, "a/1.wav", "a/1.flac")
+    with pytest.raises(DataError, match=r"id '1', .*1\.flac and .*1\.wav"):
+        list_recordings([tmp_path / "a"])
+
+
+def test_lists_and_what_is_not_there(tmp_path):
+    _touch(tmp_path, "x/1.wav")
+    (tmp_path / "wav.scp").write_text(f"one {tmp_path}/x/1.wav\n")
+    assert list_recordings([tmp_path / "wav.scp"]).ids == ["one"]
+    with pytest.raises(DataError, match="there is no file or folder"):
+        list_recordings([tmp_path / "nothing"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no sound files"):
+        list_recordings([tmp_path / "empty"])
