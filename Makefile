@@ -41,7 +41,7 @@ $(SERVE_STAMP): pyproject.toml constraints.txt
 	touch $(SERVE_STAMP)
 
 serve: $(SERVE_STAMP)
-	$(SERVE)/bin/mvplda serve --people 4 --browse
+	$(SERVE)/bin/mvplda serve --demo --people 4 --browse
 
 demo: $(STAMP)
 	$(BIN)/mvplda demo --output demo-output

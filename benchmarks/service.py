@@ -38,17 +38,20 @@ def start(
     cores: set[int] | None = None,
     model: Path | None = None,
     extractor: Path | None = None,
+    database: str | None = None,
 ) -> subprocess.Popen[bytes]:
     """A service without limits of rate, with the default model or this one."""
-    chosen = (
-        "" if model is None else f"model=Path({str(model)!r}), extractors=({str(extractor)!r},), "
-    )
+    chosen = ["--demo"]
+    if model is not None:
+        chosen = ["--model", str(model), "--extractor", str(extractor)]
+    free = ["--key-rate", "0", "--profile-rate", "0", "--lock-after", str(10**9)]
+    load = ["--at-once", "2", "--waiting", "256", "--port", str(PORT), "--data", str(folder)]
+    if database is not None:
+        load += ["--database", database]
+    words = ["mvplda", "serve", *chosen, *free, *load]
     code = (
-        f"import os; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
-        "from pathlib import Path; from mvplda.serve.starting import *; from mvplda.serve.app import Door;"
-        "from mvplda.serve.service import Rules; inf = float('inf');"
-        f"setup = Setup(Path({str(folder)!r}), {chosen}rules=Rules(key_rate=inf, profile_rate=inf, lock_after=10**9));"
-        f"run(open_service(setup), setup, Door(open=True, at_once=2, waiting=256), '127.0.0.1', {PORT})"
+        f"import os, sys; os.sched_setaffinity(0, {cores or os.sched_getaffinity(0)});"
+        f"sys.argv = {words}; from mvplda.cli import main; main()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -169,16 +172,17 @@ def verifications(seconds: float) -> list[dict[str, Any]]:
 
 def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
-    from mvplda.serve.starting import Setup, open_service
-    from mvplda.serve.store import data_keys, profiles, templates
+    from mvplda.serve.run import open_service
+    from mvplda.serve.settings import Settings
+    from mvplda.serve.tables import data_keys, profiles, templates
 
     service, rng, at = (
-        open_service(Setup(folder)),
+        open_service(Settings(data=folder, demo=True)),
         np.random.default_rng(0),
         time.time() - count / 50,
     )
     assert service.model is not None
-    model, seal, phrase = service.model, service.vault.seal, "my-voice-is-my-key"
+    model, vault, phrase = service.model, service.templates.vault, "my-voice-is-my-key"
     row = {
         "state": "enrolled",
         "phrases": json.dumps({phrase: "my voice is my key"}),
@@ -186,15 +190,15 @@ def fill(folder: Path, count: int) -> None:
         "version": 4,
     }
     row |= {
-        "model": model.store_version,
+        "model": model.fingerprint,
         "model_version": model.version,
         "extractor": model.extractor_name,
     }
     row |= {"enrollments": 3, "next_number": 4, "speech_s": 4.0, "failures": 0}
     for start in range(0, count, 10_000):
-        totals = 3 * model.prepare(rng.normal(size=(min(10_000, count - start), model.width)))
+        totals = 3 * model.share(rng.normal(size=(min(10_000, count - start), model.width)))
         names = [f"{start + k:032x}" for k in range(len(totals))]
-        keys = [service.vault.new_key(name) for name in names]
+        keys = [vault.new_key(name) for name in names]
         times = [
             {"created": at + n / 50, "updated": at + n / 50}
             for n in range(start, start + len(names))
@@ -208,13 +212,14 @@ def fill(folder: Path, count: int) -> None:
                 "profile": n,
                 "phrase": phrase,
                 "count": 3,
-                "total": seal(k[0], t.tobytes(), f"{n} {phrase}"),
+                "total": vault.seal(k[0], t.tobytes(), f"{n} {phrase}"),
             }
             for n, k, t in zip(names, keys, totals.astype("<i8"), strict=True)
         ]
-        with service.store.write() as connection:
-            connection.execute(profiles.insert(), rows)
-            connection.execute(templates.insert(), sealed)
+        with service.store.write() as work:
+            work.execute(profiles.insert(), rows)
+            work.execute(templates.insert(), sealed)
+            work.changed |= set(names)
         with service.store.key_engine.begin() as connection:
             connection.execute(
                 data_keys.insert(),
@@ -238,16 +243,17 @@ def identification(filled: Path | None) -> list[dict[str, Any]]:
 
 def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
     from mvplda.serve.keys import Caller
-    from mvplda.serve.starting import Setup, open_service
+    from mvplda.serve.run import open_service
+    from mvplda.serve.settings import Settings
 
     rng, times, before = np.random.default_rng(1), [], os.sched_getaffinity(0)
     process = start(folder, cores={0}) if http else None
-    service = None if http else open_service(Setup(folder))
+    service = None if http else open_service(Settings(data=folder, demo=True))
     if service is not None:
         os.sched_setaffinity(0, {0})
     try:
         client = Client(f"http://127.0.0.1:{PORT}", timeout=600)
-        model = client.model() if service is None else service._model().describe()
+        model = client.model() if service is None else service.describe()
         width = int(model["extractor"]["dimension"])
         for _ in range(42):
             vector = rng.normal(size=width).tolist()
@@ -255,8 +261,8 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
             if service is None:
                 found = client.identify(vector=vector)
             else:
-                found = service.identify(
-                    service.heard_vector(vector), None, 5, 0.5, Caller("benchmark", "admin")
+                found = service.index.identify(
+                    service.take_vector(vector), None, 5, 0.5, Caller("benchmark", "admin")
                 )
             times.append(time.perf_counter() - began)
             assert found["profilesCount"] == count

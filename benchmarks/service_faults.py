@@ -31,7 +31,8 @@ from service_problems import Server, make_world, running_server
 
 from benchmarks.service import add
 from mvplda import Client, ServiceError
-from mvplda.serve.starting import Setup, open_service
+from mvplda.serve.run import open_service
+from mvplda.serve.settings import Settings
 
 CLIENTS = 4
 
@@ -90,11 +91,11 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
     return {"acknowledged": acknowledged, "tried": tried, "kills": kills, "total": total}
 
 
-def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
+def examine(setup: Settings, found: dict[str, Any]) -> dict[str, int]:
     """Compare what is stored with what clients know; raises where anything is amiss."""
     import sqlalchemy as sa
 
-    from mvplda.serve.store import audit, enrollments, profiles
+    from mvplda.serve.tables import audit, enrollments, profiles
 
     service = open_service(setup)
     with service.store.read() as connection:
@@ -109,10 +110,10 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
     extra = 0
     for profile in names:
         numbers = found["acknowledged"].get(profile, [])
-        key = service._data_key(profile)
         with service.store.read() as connection:
-            row = service._row(connection, profile)
-            cells = service._cells(connection, profile, key)
+            key = service.templates.data_key(connection, profile)
+            row = service.profiles.row(connection, profile)
+            cells = service.templates.cells(connection, row)
             kept = (
                 connection.execute(sa.select(enrollments).where(enrollments.c.profile == profile))
                 .mappings()
@@ -124,7 +125,8 @@ def examine(setup: Setup, found: dict[str, Any]) -> dict[str, int]:
         assert record.get(profile, 0) == len(there), "half there: the record is another"
         shares = [
             np.frombuffer(
-                service.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"), "<i8"
+                service.templates.vault.open(key, bytes(e["share"]), f"{profile} {e['number']}"),
+                "<i8",
             )
             for e in kept
         ]
@@ -155,7 +157,9 @@ def run(count: int, each: int, database: str | None, folder: Path) -> dict[str, 
         import os
 
         os.environ.update(environment)
-    return examine(Setup(folder, database, model=folder / "drawn.safetensors"), found)
+    return examine(
+        Settings(data=folder, database=database, model=folder / "drawn.safetensors"), found
+    )
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ def answer(tc: float, tw: float, ic: float, iw: float, **question: object) -> An
     """Of one trial, from the log-likelihoods of its four hypotheses, at even odds."""
     logs = {h: np.asarray(value) for h, value in zip(HYPOTHESES, (tc, tw, ic, iw), strict=True)}
     asked = Question(**question)
-    ratio = asked.ratio(dict.fromkeys(BOTH, 0))
+    ratio = asked.ratio(BOTH)
     above = [logs[h] + w for h, w in ratio.numerator.items()]
     below = [logs[h] + w for h, w in ratio.denominator.items()]
     llr = np.logaddexp.reduce(above) - np.logaddexp.reduce(below)

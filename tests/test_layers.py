@@ -28,6 +28,8 @@ LAYERS = (
     ("io",),
     ("distributed",),
     ("extractors",),
+    ("voices",),
+    ("recordings",),
     ("report",),
     ("speech",),
     ("serve", "cli", "__main__"),

@@ -66,6 +66,7 @@ __all__ = [
     "load_extractor",
     "make_committee",
     "make_two_views",
+    "setup",
     "train",
 ]
 
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
     from .persistence import load
+    from .recordings import setup
     from .scoring.profiles import Profiles
     from .scoring.question import Question, Recognised
     from .serve.client import Client
@@ -99,6 +101,7 @@ __getattr__, __dir__ = import_late(
         "models.scorer": ("Identification", "Scorer"),
         "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),
+        "recordings": ("setup",),
         "scoring.profiles": ("Profiles",),
         "scoring.question": ("Question", "Recognised"),
         "serve.client": ("Client",),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -48,7 +48,6 @@ from .scoring.profiles import Profiles, SideLike
 from .scoring.question import (
     Hypothesis,
     Question,
-    Ratio,
     Recognised,
     make_question,
 )
@@ -400,8 +399,15 @@ class Bundle(Persistent, BaseEstimator):
         profiles = enrol if isinstance(enrol, Profiles) else self.enrol(enrol)
         tests = test if isinstance(test, Profiles) else self.enrol(test)
         listed = None if pairs is None else np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
-        logs, ratio = _log_likelihoods(self.fitted_scorer, profiles, tests, question, listed)
-        key = question_key(question, base_columns(_views_of(self.fitted_scorer)))
+        labelled = [*(question.shared or {}), *tests.labels]
+        named = [v for v in labelled if v in profiles.labels or v not in tests.labels]
+        named += [v for v in tests.labels if v in question.known_views]
+        ratio = question.ratio(self.views, list(dict.fromkeys(named)))
+        # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
+        every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
+        logs = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
+        logs = {h: np.asarray(to_host(values)) for h, values in logs.items()}
+        key = question_key(question, self.views)
         calibrator = (self.calibrations or {}).get(key)
         if calibrator is not None:
             logs = calibrator.transform(logs)
@@ -675,23 +681,8 @@ class Bundle(Persistent, BaseEstimator):
         return {"side": flat}
 
 
-def _views_of(scorer: BaseScorer) -> tuple[str, ...]:
+def _views_of(scorer: Any) -> tuple[str, ...]:
     return base_columns(tuple(scorer.views_))
-
-
-def _log_likelihoods(
-    scorer: Any, enrol: Profiles, test: Profiles, question: Question, pairs: Any
-) -> tuple[dict[Hypothesis, Array], Ratio]:
-    """Log-likelihoods of all hypotheses relative to "nothing is shared", and the ratio that is asked for."""
-    named = {*question.known_views, *(question.shared or {})}
-    labelled = [v for v in test.labels if v in enrol.labels or v in named]
-    labelled += [v for v in question.shared or {} if v not in labelled]
-    ratio = question.ratio(_views_of(scorer), labelled)
-    asked = Question(
-        question.same, known=question.known, recognised=question.recognised, shared=question.shared
-    )
-    logs = scorer.log_likelihoods(enrol, test, asked, pairs=pairs)
-    return {h: to_host(values) for h, values in logs.items()}, ratio
 
 
 def _in_parts(options: Mapping[str, Any]) -> dict[str, Any]:

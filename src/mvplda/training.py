@@ -106,7 +106,7 @@ def train(
         if model == COMMITTEE:
             # Few people are told of by the card, once.
             warnings.simplefilter("ignore", MvpldaWarning)
-        bundle.fit(vectors, columns)
+        bundle.fit(vectors, columns or None)
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
     bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
     if folds:
@@ -176,7 +176,7 @@ def make_bundle(
         raise ParameterError(f"there is no model {model!r}; there are {', '.join(MODELS)}")
     kind = SCORERS[model]
     if not kind.NEEDS_LABELS:
-        return Bundle(None, kind.with_ranks({}, options))
+        return Bundle(None, kind.with_ranks(dict.fromkeys(views), options))
     wanted = dict(ranks or dict.fromkeys(views))
     chain = standard_chain(reduce) if reduce is not None else None
     return Bundle(chain, kind.with_ranks(wanted, options))
@@ -234,6 +234,15 @@ def make_committee(
             columns.setdefault(title, (start, start + width))
         start += width
     return Committee(experts, columns=columns, **settings)
+
+
+def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
+    """Columns of every extractor, where the note of the vectors names several whose widths are known."""
+    names = [] if extractor is None else extractor.split("+")
+    widths = {name: EXTRACTOR_WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
+    if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
+        return None
+    return widths
 
 
 def _prior_model(views: Sequence[str], strength: Any) -> MultiviewPLDA:
@@ -392,7 +401,7 @@ def _held_out_logs(
 
 def _scores(logs: Mapping[Hypothesis, Array], question: Question, views: Sequence[str]) -> Array:
     """The ratio that answers a question, from log-likelihoods of all hypotheses."""
-    ratio = question.ratio(dict.fromkeys(views, 0))
+    ratio = question.ratio(tuple(views))
     above = [logs[h] + weight for h, weight in ratio.numerator.items()]
     below = [logs[h] + weight for h, weight in ratio.denominator.items()]
     return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))

@@ -13,12 +13,10 @@ from click.testing import CliRunner
 from extractor_problems import RATE, network, soundfile, voice, write
 
 import mvplda
-from mvplda import Bundle, MultiviewPLDA, load
+from mvplda import load
 from mvplda.cli import main
-from mvplda.exceptions import LabelError, ParameterError
 from mvplda.extractors import to_toml
 from mvplda.extractors.recipe import Calibration
-from mvplda.extractors.verdict import Limits, ProfileBook
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
@@ -49,19 +47,6 @@ def run(*words):
     return CliRunner().invoke(main, [str(word) for word in words])
 
 
-def test_the_exit_code_is_the_verdict(place):
-    accepted = run("verify", "one.wav", "again.wav", "-x", "net.onnx")
-    assert accepted.exit_code == 0, accepted.output
-    assert accepted.output.startswith("The same voice")
-    assert "default calibration, which is not yours: these very recordings" in accepted.output
-    rejected = run("verify", "one.wav", "other.wav", "-x", "net.onnx")
-    assert rejected.exit_code == 1
-    assert rejected.output.startswith("Not the same voice")
-    strict = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--far", "1e-6")
-    assert strict.exit_code == 2
-    assert strict.output.startswith("Nothing can be decided")
-
-
 @pytest.mark.parametrize(
     "command", [("extractor", "check"), ("verify", "one.wav", "again.wav", "-x")]
 )
@@ -71,135 +56,6 @@ def test_a_recipe_to_fill_in_keeps_its_lines(place, command):
     assert done.exit_code in (1, 3), done.output
     draft = done.output.partition("\n\n")[2]
     assert {"name", "views"} <= set(tomllib.loads(draft))
-
-
-def test_limits_beyond_the_default_calibration_say_what_they_take(place):
-    undecided = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--far", "1e-9")
-    assert undecided.exit_code == 2
-    assert "that takes a model of your own recordings" in undecided.output
-    rejected = run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--prior", "1e-9")
-    assert rejected.exit_code == 1
-    assert rejected.output.startswith("Not enough for the same voice")
-    assert (
-        "that takes a model" not in run("verify", "one.wav", "again.wav", "-x", "net.onnx").output
-    )
-
-
-def test_what_has_no_answer_ends_with_three_and_not_with_a_verdict(place):
-    assert run("verify", "one.wav", "nobody.wav", "-x", "net.onnx").exit_code == 3
-    assert run("verify", "one.wav", "-x", "net.onnx").exit_code == 3
-    assert run("verify", "one.wav", "again.wav").exit_code == 3
-    assert run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--far", "2").exit_code == 3
-    (place / "silent.wav").unlink(missing_ok=True)
-    write(place / "silent.wav", np.zeros(RATE, np.float32))
-    silent = run("verify", "one.wav", "silent.wav", "-x", "net.onnx")
-    assert silent.exit_code == 3
-    assert "silent.wav is silent" in silent.output
-
-
-def test_noise_decides_nothing_whatever_its_score(place):
-    write(place / "noise.wav", 0.1 * np.random.default_rng(0).normal(size=3 * RATE))
-    found = run("verify", "one.wav", "noise.wav", "-x", "net.onnx", "--json")
-    assert found.exit_code == 2
-    told = json.loads(found.output)
-    assert told["verdict"] == "inconclusive"
-    assert any("holds no speech" in reason for reason in told["reasons"])
-    assert "speechless" in told["quality"]["other"][0]["warnings"]
-
-
-def test_a_folder_is_one_side_of_several_recordings(place):
-    (place / "enrolled").mkdir()
-    write(place / "enrolled" / "a.wav", voice(3.0, 1.0, 5))
-    write(place / "enrolled" / "b.wav", voice(2.0, 1.0, 6))
-    assert run("verify", "enrolled", "again.wav", "-x", "net.onnx").exit_code == 0
-    assert run("verify", "other.wav", "enrolled/", "-x", "net.onnx").exit_code == 1
-
-
-def test_profiles_are_added_listed_found_and_removed(place):
-    assert run("profiles", "add", "voices.npz", "ann", "one.wav", "-x", "net.onnx").exit_code == 0
-    assert run("profiles", "add", "voices.npz", "bob", "other.wav", "-x", "net.onnx").exit_code == 0
-    assert run("profiles", "list", "voices.npz").stdout == "ann\t1\nbob\t1\n"
-    found = run("identify", "again.wav", "--profiles", "voices.npz", "-x", "net.onnx")
-    assert found.exit_code == 0
-    assert found.output.startswith("This is ann.")
-    claimed = ("--profiles", "voices.npz", "-x", "net.onnx", "--profile")
-    assert run("verify", "again.wav", *claimed, "ann").exit_code == 0
-    assert run("verify", "again.wav", *claimed, "bob").exit_code == 1
-    nobody = run("verify", "again.wav", *claimed, "eve")
-    assert nobody.exit_code == 3
-    assert "there are ann, bob" in nobody.output
-    twice = run("profiles", "add", "voices.npz", "ann", "one.wav", "-x", "net.onnx")
-    assert twice.exit_code == 1
-    assert "is given twice, or is in voices.npz already" in twice.output
-    assert run("profiles", "remove", "voices.npz", "ann").exit_code == 0
-    assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
-    assert run("profiles", "remove", "voices.npz", "bob").exit_code == 0
-    assert not (place / "voices.npz").exists()
-    with pytest.raises(LabelError, match="no blanks"):
-        ProfileBook("voices.npz").add(
-            "a b", load_extractor("net.onnx"), load_extractor("net.onnx").extract(["one.wav"])
-        )
-
-
-def test_profiles_want_speech_and_a_voice(place):
-    write(place / "word.wav", voice(0.5))
-    short = run("profiles", "add", "voices.npz", "ann", "word.wav", "-x", "net.onnx")
-    assert short.exit_code == 1
-    assert "--min-speech" in short.output
-    write(place / "tone.wav", 0.3 * np.sin(np.arange(3 * RATE) * 0.2))
-    tone = run("profiles", "add", "voices.npz", "ann", "tone.wav", "-x", "net.onnx")
-    assert tone.exit_code == 1
-    assert "tone.wav holds no voice" in tone.output
-    assert not (place / "voices.npz").exists()
-
-
-def test_another_extractor_is_refused_by_name_wherever_vectors_meet(place):
-    network(place / "else.onnx", seed=9, dimension=24)
-    mine, theirs = load_extractor("net.onnx"), load_extractor("else.onnx")
-    run("profiles", "add", "voices.npz", "ann", "one.wav", "-x", "net.onnx")
-    for words in (
-        ("identify", "again.wav", "--profiles", "voices.npz", "-x", "else.onnx"),
-        ("verify", "again.wav", "--profiles", "voices.npz", "--profile", "ann", "-x", "else.onnx"),
-        ("profiles", "add", "voices.npz", "bob", "other.wav", "-x", "else.onnx"),
-    ):
-        found = run(*words)
-        assert found.exit_code in (1, 3)
-        assert mine.name in found.output
-        assert theirs.name in found.output
-        assert "with the same one" in found.output
-    (place / "voices.npz.extractor").unlink()
-    assert run("identify", "again.wav", "--profiles", "voices.npz", "-x", "net.onnx").exit_code == 3
-
-
-def test_vectors_carry_the_fingerprint_into_models_and_verdicts(place):
-    (place / "recordings").mkdir()
-    for speaker in range(6):
-        for session in range(4):
-            write(
-                place / "recordings" / f"s{speaker}_{session}.wav",
-                voice(1.5, 1 + 0.08 * speaker, 10 * speaker + session),
-            )
-    words = ("extract", "recordings", "-x", "net.onnx", "-o", "v.npz", "-q", "--quality", "q.jsonl")
-    assert run(*words).exit_code == 0
-    vectors = read_vectors("v.npz")
-    assert vectors.extractor == load_extractor("net.onnx").name
-    assert len((place / "q.jsonl").read_text().splitlines()) == len(vectors) == 24
-    speakers = [name.partition("_")[0] for name in vectors.ids.tolist()]
-    bundle = Bundle(None, MultiviewPLDA({"speaker": 3}), extractor=vectors.extractor).fit(
-        vectors.X, {"speaker": speakers}
-    )
-    bundle.save("model.safetensors")
-    trained = ("-x", "net.onnx", "--model", "model.safetensors", "--prior", "0.5")
-    accepted = run("verify", "one.wav", "again.wav", *trained)
-    assert accepted.exit_code == 0, accepted.output
-    assert run("verify", "one.wav", "other.wav", *trained).exit_code == 1
-    network(place / "else.onnx", seed=9, dimension=24)
-    refused = run(
-        "verify", "one.wav", "again.wav", "-x", "else.onnx", "--model", "model.safetensors"
-    )
-    assert refused.exit_code == 3
-    assert vectors.extractor in refused.output
-    assert load_extractor("else.onnx").name in refused.output
 
 
 def test_statistics_carry_the_extractor_into_the_model(place):
@@ -235,65 +91,6 @@ def test_statistics_carry_the_extractor_into_the_model(place):
         assert refused.exit_code == 1
         assert "'net-1'" in refused.output
         assert "'other-2'" in refused.output
-
-
-def test_a_model_of_two_views_tells_who_and_what(place):
-    extractor = load_extractor("net.onnx")
-    rng = np.random.default_rng(0)
-    labels = {
-        "speaker": np.array([f"s{i % 8}" for i in range(160)]),
-        "phrase": np.array([f"p{i // 40}" for i in range(160)]),
-    }
-    codes = {view: np.unique(names, return_inverse=True)[1] for view, names in labels.items()}
-    X = sum(rng.normal(size=(8, 24))[codes[view]] for view in labels) + 0.3 * rng.normal(
-        size=(160, 24)
-    )
-    bundle = Bundle(None, MultiviewPLDA({"speaker": 4, "phrase": 3}), extractor=extractor.name).fit(
-        X, labels
-    )
-    bundle.save("model.safetensors")
-    words = (
-        "verify",
-        "one.wav",
-        "again.wav",
-        "-x",
-        "net.onnx",
-        "--model",
-        "model.safetensors",
-        "--json",
-    )
-    told = json.loads(run(*words).stdout)
-    assert set(told["probabilities"]) == {"speaker and phrase", "speaker", "phrase", "nothing"}
-    assert sum(told["probabilities"].values()) == pytest.approx(1, abs=1e-5)
-    said = run(*words[:-1]).stdout
-    assert said.startswith(
-        ("The same speaker and phrase", "Not the same speaker and phrase", "Nothing can be decided")
-    )
-    assert "the same speaker only: " in said
-    assert told["views"] == ["speaker", "phrase"]
-    assert "voice" not in said.partition(":")[0]
-    assert json.loads(run(*words, "--same", "speaker").stdout)["views"] == ["speaker"]
-    known = json.loads(run(*words, "--phrase", "p1").stdout)
-    asked = json.loads(run(*words, "--same", "speaker").stdout)
-    assert len({told["llr"], known["llr"], asked["llr"]}) == 3
-    assert run("verify", "one.wav", "again.wav", "-x", "net.onnx", "--phrase", "p1").exit_code == 3
-    spoof = json.loads(run(*words, "--countermeasure", "-40", "--spoof-prior", "0.1").stdout)
-    assert spoof["verdict"] == "reject"
-    assert spoof["llr"] == pytest.approx(
-        -np.logaddexp(np.log(0.9) - told["llr"], np.log(0.1) + 40), abs=1e-4
-    )
-    assert spoof["probabilities"]["spoof"] == pytest.approx(1, abs=1e-6)
-
-
-def test_a_countermeasure_has_a_word_in_the_verdict(place):
-    words = ("verify", "one.wav", "again.wav", "-x", "net.onnx")
-    llr = json.loads(run(*words, "--json").stdout)["llr"]
-    told = run(*words, "--json", "--countermeasure", "-9")
-    assert told.exit_code == 1
-    assert json.loads(told.stdout)["llr"] == pytest.approx(-np.logaddexp(-llr, 9) + np.log(2))
-    assert run(*words, "--countermeasure", "9").exit_code == 0
-    assert run(*words, "--spoof-prior", "0.2").exit_code == 3
-    assert run(*words, "--countermeasure", "nan").exit_code == 3
 
 
 def test_two_extractors_make_one_file(place):
@@ -343,15 +140,6 @@ def test_check_tells_what_was_understood_and_writes_a_recipe(place):
     assert "golden vector: agrees" in run("extractor", "check", "new.onnx").output
     network(place / "new.onnx", seed=3)
     assert run("extractor", "check", "new.onnx").exit_code == 1
-
-
-def test_limits():
-    assert Limits().verdict(2.4) == "accept"
-    assert Limits().verdict(-2.4) == "reject"
-    assert Limits().verdict(0.0) == "inconclusive"
-    assert Limits.of(prior=0.01).accept == pytest.approx(np.log(99))
-    with pytest.raises(ParameterError, match="not both"):
-        Limits.of(far=0.1, prior=0.5)
 
 
 def test_what_browsers_record_is_listed_and_not_passed_over(place):

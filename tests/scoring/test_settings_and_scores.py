@@ -205,12 +205,3 @@ def test_a_trial_of_two_kinds_is_an_error(monkeypatch):
         monkeypatch.setattr("mvplda.io.trials.STRETCH", stretch)
         with pytest.raises(LabelError, match="'a x' is listed with two kinds"):
             match(Trials(["a", "a", "b", "a"], ["x", "y", "x", "x"], [*kinds, "nontarget"]), scores)
-
-
-def test_costs_without_a_prior_are_not_ignored():
-    from mvplda.extractors.verdict import Limits
-
-    for given in ({"miss_cost": 100.0}, {"false_alarm_cost": 2.0, "far": 0.01}):
-        with pytest.raises(ParameterError, match="prior"):
-            Limits.of(**given)
-    assert Limits.of(prior=0.5, miss_cost=2.0).accept < 0

@@ -155,17 +155,11 @@ def running(app: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The service with the small network, whatever else is on this machine."""
-    from mvplda.serve.model import DEFAULTS, slug
-    from mvplda.serve.starting import Setup, open_service
+    from mvplda.serve.run import open_service
+    from mvplda.serve.settings import Settings
 
-    folder, network = tmp_path_factory.mktemp("service"), DEFAULTS / "small.onnx"
-    found = open_service(
-        Setup(folder, model=DEFAULTS / "small.safetensors", extractors=(str(network),))
-    )
+    found = open_service(Settings(data=tmp_path_factory.mktemp("service"), demo=True))
     assert found.model is not None
-    found.model.texts = {
-        slug(text): text for text in ASKED
-    }  # what challenges are drawn from, of forty
     return found
 
 
@@ -173,7 +167,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def server(service: Any) -> Iterator[str]:
     from mvplda.serve import app
 
-    with running(app.create_app(service, app.Door(open=True))) as address:
+    with running(app.create_app(service, is_open=True)) as address:
         yield address
 
 
@@ -301,29 +295,6 @@ def test_a_recording_of_nothing_decides_nothing(
     door.check()
 
 
-def test_phrases_asked_for_in_a_row_are_judged_together(
-    door: Door, claim: Callable[..., None], tmp_path: Path
-) -> None:
-    def answered(right: bool) -> tuple[str, str]:
-        claim()
-        door.page.select_option("#mode", "2")
-        said = []
-        for number in (1, 2):
-            door.page.wait_for_selector(f"text=Phrase {number} of 2")
-            said.append(door.page.inner_text(".phrase").strip("“”"))
-            text = said[-1] if right or number == 1 else OTHER
-            door.page.set_input_files(
-                "#sound-file", door.recording(OWNER, text, tmp_path / f"{number}.wav")
-            )
-        result = door.page.wait_for_selector(".result")
-        assert said[0] != said[1]
-        return result.get_attribute("data-decision"), result.get_attribute("data-reason")
-
-    assert answered(right=True) == ("accept", "")
-    door.check()
-    assert answered(right=False) == ("reject", "wrong_phrase")
-
-
 def test_without_a_microphone_a_file_is_chosen_by_the_keyboard(
     door: Door, owner: str, tmp_path: Path
 ) -> None:
@@ -431,7 +402,7 @@ def test_a_key_is_asked_for_where_the_server_wants_one(door: Door, service: Any)
     from mvplda.serve import app
 
     key = service.store.put_api_key("clerk", "verify")
-    with running(app.create_app(service, app.Door())) as address:
+    with running(app.create_app(service)) as address:
         door.page.goto(address)
         door.page.wait_for_selector("text=wants an API key")
         door.check()

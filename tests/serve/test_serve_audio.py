@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("soundfile")
 
 from mvplda.extractors.sound import golden_signal
-from mvplda.serve.audio import Limits, hear
+from mvplda.serve.gate import hear
+from mvplda.serve.settings import Settings
 
 RATE = 16000
 
@@ -42,7 +43,7 @@ def test_the_extractor_gets_the_whole_recording(before_s: float, after_s: float)
         return np.ones(3)
 
     extractor: Any = type("Extractor", (), {"rate": RATE, "__call__": staticmethod(extract)})()
-    heard = hear(extractor, _recording(before_s, after_s), Limits())
+    heard = hear(extractor, _recording(before_s, after_s), Settings())
     assert heard.reason is None
     assert lengths == [pytest.approx(1.5 + before_s + after_s, abs=0.01)]
     assert heard.quality is not None

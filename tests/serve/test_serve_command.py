@@ -1,4 +1,4 @@
-"""The commands serve and remote, and the client, against a service in a process of its own."""
+"""The command serve, and the client, against a service in a process of its own."""
 
 from __future__ import annotations
 
@@ -62,32 +62,6 @@ def test_nobody_answers():
     with pytest.raises(mvplda.ServiceError, match="does not answer") as refused:
         mvplda.Client("http://127.0.0.1:9").health()
     assert refused.value.status == 0
-
-
-def test_remote_prints_json(server, tmp_path):
-    made = json.loads(
-        run(
-            "remote",
-            "--url",
-            server.url,
-            "create",
-            "bob",
-            "--phrase",
-            "hi there",
-            "--consent",
-            "yes",
-        )
-    )
-    assert (
-        json.loads(run("remote", "--url", server.url, "show", made["profileId"]))["userId"] == "bob"
-    )
-    lines = run("remote", "--url", server.url, "list").splitlines()
-    assert "bob" in {json.loads(line)["userId"] for line in lines}
-    assert (
-        json.loads(run("remote", "--url", server.url, "delete", made["profileId"]))["state"]
-        == "deleted"
-    )
-    run("remote", "--url", server.url, "show", made["profileId"], code=3)
 
 
 def test_serve_says_what_is_in_order(tmp_path):

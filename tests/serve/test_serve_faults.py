@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, given, settings
 pytest.importorskip("fastapi")
 
 import sqlalchemy as sa
-from service_problems import Calls, make_bench, make_world, running_server, sqlite_store
+from service_problems import MASTER_KEY, Calls, make_bench, make_world, running_server, sqlite_store
 
 from mvplda import Client, load_extractor
-from mvplda.serve.app import Door, create_app
-from mvplda.serve.keys import Master
-from mvplda.serve.model import DEFAULTS, ServiceModel
-from mvplda.serve.service import Rules, Service
+from mvplda.serve.app import create_app
+from mvplda.serve.model import DEFAULTS, Model
+from mvplda.serve.service import Service
+from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,7 +122,7 @@ def test_a_full_disk_is_an_answer_and_changes_nothing(tmp_path):
 
 
 def test_a_database_that_goes_away_and_comes_back(postgres):
-    store = Store(postgres.new_database(), pool=2)
+    store = Store(postgres.new_database())
     with make_bench(store) as bench:
         name = bench.person(40)
         postgres.stop("immediate")
@@ -179,16 +179,14 @@ def small_service(store: Store) -> Service:
     labels = {"speaker": np.arange(80) % 8, "phrase": np.arange(80) // 8 % 5}
     scorer = MultiviewPLDA({"speaker": 2, "phrase": 2}, max_iter=1, tol=0)
     bundle = Bundle(None, scorer, extractor=extractor.name).fit(X, labels)
-    rules = Rules(key_rate=float("inf"), profile_rate=float("inf"), lock_after=10**9)
-    return Service(
-        store, Master(b"m" * 32, "test"), ServiceModel(bundle, extractor, {}, b""), rules
-    )
+    rules = Settings(key_rate=0, profile_rate=0, lock_after=10**9)
+    return Service(store, MASTER_KEY, Model(bundle, extractor), rules)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_recordings_are_refused_or_heard_and_never_crash(tmp_path, speech):
     service = small_service(sqlite_store(tmp_path))
-    calls = Calls(create_app(service, Door(open=True)))
+    calls = Calls(create_app(service, is_open=True))
     name, rng = calls.create(), np.random.default_rng(0)
     seen = set()
     for k in range(60):
@@ -206,7 +204,7 @@ def test_damaged_recordings_are_refused_or_heard_and_never_crash(tmp_path, speec
 @pytest.mark.filterwarnings("ignore")
 def test_schemathesis_finds_no_server_error(tmp_path):
     schemathesis = pytest.importorskip("schemathesis")
-    rules = Rules(key_rate=float("inf"), profile_rate=float("inf"), lock_after=10**9)
+    rules = Settings(key_rate=0, profile_rate=0, lock_after=10**9)
     with make_bench(sqlite_store(tmp_path), rules) as bench:
         name = bench.person(40)
         seen: list[int] = []
@@ -252,9 +250,7 @@ def test_callers_cannot_make_counters(tmp_path):
 def test_memory_does_not_grow(tmp_path):
     """Some hundred decisions; a soak of minutes is in benchmarks/service.py."""
     resource = pytest.importorskip("resource")
-    with make_bench(
-        sqlite_store(tmp_path), Rules(key_rate=float("inf"), profile_rate=float("inf"))
-    ) as bench:
+    with make_bench(sqlite_store(tmp_path), Settings(key_rate=0, profile_rate=0)) as bench:
         name = bench.person(40)
 
         def some(count: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -20,57 +21,40 @@ import httpx
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from mvplda import Bundle, MultiviewPLDA
+from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA
+from mvplda.calibration import HypothesisCalibrator
+from mvplda.decisions import OperatingPoint
+from mvplda.models.scorer import SCORERS
 from mvplda.preprocessing import LengthNormalisation
-from mvplda.serve.app import Door, create_app
+from mvplda.serve import challenges
+from mvplda.serve.app import create_app
 from mvplda.serve.keys import Master
-from mvplda.serve.model import ServiceModel
-from mvplda.serve.service import Rules, Service
+from mvplda.serve.model import Model
+from mvplda.serve.service import Service
+from mvplda.serve.settings import Settings
 from mvplda.serve.store import Store
 
 D = 12
 WORDS = ("open-the-door", "close-the-door", "my-voice-is-my-key", "seven-green-apples")
-ERRORS = {
-    "thresholds": [-5.0, 0.0, 2.0, 4.0, 5.0],
-    "far": [
-        [0.5, 0.4, 0.6],
-        [0.1, 0.05, 0.2],
-        [0.02, 0.01, 0.04],
-        [0.004, 0.002, 0.01],
-        [0.001, 0.0, 0.003],
-    ],
-    "frr": [
-        [0.0, 0.0, 0.01],
-        [0.01, 0.0, 0.02],
-        [0.02, 0.01, 0.03],
-        [0.04, 0.02, 0.06],
-        [0.06, 0.03, 0.1],
-    ],
-    "people": 30,
-    "trials": {"TC": 100, "TW": 100, "IC": 100, "IW": 100},
-    "points": [
-        {
-            "wantedFar": wanted,
-            "threshold": threshold,
-            "far": far,
-            "farInterval": [0.0, 2 * far],
-            "frr": frr,
-        }
-        | {"frrInterval": [0.0, 2 * frr], "farByKind": {}}
-        for wanted, threshold, far, frr in (
-            (0.05, 2.0, 0.021, 0.02),
-            (0.01, 4.0, 0.003, 0.04),
-            (0.004, 5.0, 0.001, 0.1),
-        )
-    ],
-}
-ABOUT = {
-    "name": "drawn",
-    "doubt": 0.001,
-    "calibration": {"enrolled": {"speaker": 1.0, "phrase": 1.0, "together": 1.0}},
-    "errors": {"enrolled": ERRORS},
-    "data": {"name": "drawn", "speakers": 30, "phrases": 4},
-}
+KEY = "speaker+phrase"
+KNOWN = "speaker+phrase|phrase known"
+POINTS = [
+    OperatingPoint(
+        threshold,
+        far=wanted,
+        measured={
+            "far": {"TW": [far / 2, 0.0, far], "IC": [far, 0.0, 2 * far]},
+            "frr": [frr, 0.0, 2 * frr],
+        },
+        people=30,
+        basis="drawn",
+    )
+    for wanted, threshold, far, frr in (
+        (0.01, 4.0, 0.003, 0.04),
+        (0.05, 2.0, 0.021, 0.02),
+        (0.004, 5.0, 0.001, 0.1),
+    )
+]
 
 
 @dataclass
@@ -92,22 +76,57 @@ def make_world(seed: int = 0) -> World:
     return World(rng.normal(size=(60, 6)) @ both[:6], rng.normal(size=(9, 5)) @ both[6:11], rng)
 
 
-def make_model(secret: bytes = b"s" * 32, seed: int = 1, **about: Any) -> ServiceModel:
+def make_model(seed: int = 1, scorer: str = "multiview") -> Model:
     """Trained on 30 speakers and the first phrases; the other speakers and phrases are new to it."""
-    return ServiceModel(_bundle(seed), None, {**ABOUT, **about}, secret)
+    return Model(make_bundle(seed, scorer))
+
+
+def even_calibrator(views: tuple[str, ...] = ("speaker", "phrase")) -> HypothesisCalibrator:
+    """Leaves log-likelihoods as they are, but for a small doubt."""
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = dict.fromkeys([*views, "together"], 1.0)
+    names = ("speaker+phrase", "speaker", "phrase", "nothing")
+    if len(views) == 1:
+        names = (views[0], "nothing")
+    calibrator.constants_ = dict.fromkeys(names, 0.0)
+    calibrator.doubt_ = 0.001
+    calibrator.n_speakers_ = 30
+    return calibrator
 
 
 @lru_cache
-def _bundle(seed: int) -> Bundle:
+def make_bundle(seed: int = 1, scorer: str = "multiview") -> Bundle:
     world = make_world()
     rows = [(s, p) for s in range(30) for p in range(len(WORDS)) for _ in range(3)]
     X = np.concatenate([world.say(s, p) for s, p in rows])
     labels = {"speaker": [str(s) for s, _ in rows], "phrase": [WORDS[p] for _, p in rows]}
-    scorer = MultiviewPLDA({"speaker": 6, "phrase": 3}, noise="full", max_iter=20 + seed, tol=0)
-    bundle = Bundle(Pipeline([("length", LengthNormalisation())]), scorer, extractor="drawn")
+    bundle = Bundle(
+        Pipeline([("length", LengthNormalisation())]),
+        make_scorer(scorer, seed),
+        extractor="drawn",
+        calibrations={key: even_calibrator() for key in (KEY, KNOWN, "speaker")},
+        points={KEY: POINTS, KNOWN: POINTS},
+        card={"name": "drawn", "speakers": 30, "phrases": 4},
+    )
     with np.errstate(all="ignore"):
-        bundle.fit(X, labels)
+        bundle.fit(X, {"speaker": labels["speaker"]} if scorer == "plda" else labels)
     return bundle
+
+
+RANKS = {"speaker": 6, "phrase": 3}
+SERVED = sorted({*SCORERS, "committee"})
+"""Scorers of the registry, and a committee of two."""
+
+
+def make_scorer(name: str, seed: int) -> Any:
+    if name == "multiview":
+        return MultiviewPLDA(RANKS, noise="full", max_iter=20 + seed, tol=0)
+    if name == "committee":
+        experts = {"joint": MultiviewPLDA(RANKS, max_iter=20), "cosine": CosineScorer()}
+        return Committee(experts, columns={"cosine": (0, 6)})
+    if name == "cascade":
+        return CascadeScorer(RANKS)
+    return SCORERS[name]()
 
 
 class Clock:
@@ -162,7 +181,7 @@ class Bench:
     service: Service
     calls: Calls
     clock: Clock
-    model: ServiceModel
+    model: Model
 
     def person(self, speaker: int, phrase: int = 0, text: str = "open the door") -> str:
         """A profile that is enrolled."""
@@ -177,26 +196,31 @@ def sqlite_store(folder: Path) -> Store:
     return Store(f"sqlite:///{folder / 'data.sqlite'}", f"sqlite:///{folder / 'keys.sqlite'}")
 
 
+MASTER_KEY = Master(b"m" * 32, "test")
+
+
 @contextmanager
 def make_bench(
-    store: Store, rules: Rules | None = None, door: Door | None = None, **options: Any
+    store: Store, settings: Settings | None = None, model: Model | None = None, is_open: bool = True
 ) -> Iterator[Bench]:
-    world, clock = make_world(), Clock()
-    model = options.pop("model", None) or make_model()
-    service = Service(store, Master(b"m" * 32, "test"), model, rules, clock)
+    world = make_world()
+    clock = Clock()
+    store.clock = clock
+    model = model or make_model()
+    service = Service(store, MASTER_KEY, model, settings or Settings())
+    # of random phrases the last: speaker 40 and the third phrase happen to lie where little can be told
+    challenges.secrets = SimpleNamespace(choice=lambda some: some[-1], token_hex=secrets.token_hex)
+    app = create_app(service, is_open=is_open)
     try:
-        yield Bench(
-            world, service, Calls(create_app(service, door or Door(open=True))), clock, model
-        )
+        yield Bench(world, service, Calls(app), clock, model)
     finally:
         store.close()
 
 
 def write_model(folder: Path) -> Path:
-    """The drawn model as a file, with what stands beside it."""
+    """The drawn model as a file."""
     place = folder / "drawn.safetensors"
-    _bundle(1).save(place)
-    place.with_suffix(".json").write_text(json.dumps(ABOUT), encoding="utf-8")
+    make_bundle(1).save(place)
     return place
 
 

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
 
 COMMANDS = {
+    "setup": "setup",
     "stats": "train",
     "train": "train",
     "adapt": "train",
     "score": "score",
     "calibrate": "score",
     "evaluate": "evaluate",
-    "threshold": "evaluate",
+    "threshold": "verify",
     "info": "files",
     "convert": "files",
     "completion": "files",
@@ -48,7 +49,6 @@ COMMANDS = {
     "demo": "experiment",
     "network": "experiment",
     "serve": "serve",
-    "remote": "serve",
 }
 
 
@@ -398,6 +398,8 @@ def load_bundle(path: str) -> Bundle:
     from ..models import BaseScorer
     from ..persistence import load
 
+    if Path(path).is_dir():  # of mvplda setup
+        path = str(Path(path) / "model.safetensors")
     found = load(path)
     if not isinstance(found, (Bundle, BaseScorer)):
         raise FileFormatError(

@@ -143,7 +143,7 @@ def train(
             ranks=ranks or None,
             settings=options,
             reduce=reduce,
-            blocks=widths or blocks_of(data.extractor, int(data.X.shape[1])),
+            blocks=widths or training.blocks_of(data.extractor, int(data.X.shape[1])),
             enrolment=enrolment,
             folds=folds,
             extractor=data.extractor,
@@ -204,17 +204,6 @@ def _value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
-    """Columns of every extractor, where the note of the vectors names several whose widths are known."""
-    from ..training import EXTRACTOR_WIDTHS as WIDTHS
-
-    names = [] if extractor is None else extractor.split("+")
-    widths = {name: WIDTHS.get(name.rpartition("-")[0] or name, 0) for name in names}
-    if len(widths) < 2 or sum(widths.values()) != width or not all(widths.values()):
-        return None
-    return widths
 
 
 def labels_of(

@@ -1,4 +1,4 @@
-"""mvplda verify, identify, profiles"""
+"""mvplda verify, identify, profiles, threshold"""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import click
 
 from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
-from .extractors import extractor_option, load_extractors, recordings_in, warn
+from .evaluate import JSON, RATE, speaker_options
+from .evaluate import threshold as threshold_of_scores
+from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
-    from ..extractors import Extracted, Extractor
+    from ..decisions import Decision, OperatingPoint
+    from ..extractors import Extracted
+    from ..voices import VoiceModel
 
 TROUBLE = 3
 """Exit code of commands whose 1 and 2 are answers."""
+EXIT = {"accept": 0, "reject": 1, "inconclusive": 2}
 
 
 class Answering(click.Command):
@@ -45,74 +50,89 @@ class Answering(click.Command):
 
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
+    share = Number(0, 1, min_open=True, max_open=True)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
-        click.option(
-            "--false-alarm-cost",
-            type=Number(min=0),
-            default=1.0,
-            help="What accepting another voice costs; with --prior.",
-        ),
-        click.option(
-            "--miss-cost",
-            type=Number(min=0),
-            default=1.0,
-            help="What rejecting the right voice costs; with --prior.",
-        ),
+        click.option("--false-alarm-cost", type=Number(min=0), default=1.0, help="With --prior."),
+        click.option("--miss-cost", type=Number(min=0), default=1.0, help="With --prior."),
         click.option(
             "--prior",
-            type=Number(0, 1, min_open=True, max_open=True),
-            help="Decide by costs, where the voices are the same with this probability before anything is heard.",
+            type=share,
+            help="Decide by costs, where the sides are the same with this probability beforehand.",
         ),
+        click.option("--threshold", type=Number(), help="Accept from this LLR on."),
         click.option(
             "--far",
-            type=Number(0, 1, min_open=True, max_open=True),
-            help="Accept so that at most this share of impostors passes, as far as the LLR is calibrated.  "
-            "[default: accept and reject at ten to one]",
+            type=share,
+            help="Accept so that at most this share of the worst kind of impostors passes.  [default: the model's "
+            "first operating point, else 0.01]",
         ),
         click.option(
             "--same",
             multiple=True,
-            help="Ask a model about this view, whatever the others are; may be repeated.",
+            help="Ask about this view, whatever the others are; may be repeated.  [default: all views]",
         ),
         click.option(
             "--model",
-            help="Score with this model or bundle of mvplda train.  [default: the extractor's cosine with a default "
-            "calibration]",
+            help="A model of mvplda train, or a folder of mvplda setup.  [default: the extractor's cosine with its "
+            "default calibration]",
         ),
     ):
         command = option(command)
     return command
 
 
-def _model(path: str | None) -> Any:
-    from ..persistence import load
+def _voices(model: str | None, extractors: Sequence[str]) -> VoiceModel:
+    from ..voices import VoiceModel
 
-    return None if path is None else load(path)
+    return VoiceModel.load(model, extractors)
 
 
-def _side(network: Extractor, sources: Sequence[str]) -> Extracted:
-    return network.extract(list(recordings_in(sources).values()))
+def _side(voices: VoiceModel, source: str) -> Extracted:
+    return voices.vectors(list(recordings_in([source]).values()))
+
+
+def _point(voices: VoiceModel, bundle: Any, question: Any, wanted: dict[str, Any]) -> Any:
+    calibrator = (bundle.calibrations or {}).get(_key(bundle, question))
+    if calibrator is not None:
+        wanted = {**wanted, "largest_llr": calibrator.largest_llr}
+    return voices.point(bundle, question, **wanted)
+
+
+def _key(bundle: Any, question: Any) -> str:
+    from ..calibration import question_key
+
+    return question_key(question, bundle.views)
+
+
+def _basis(bundle: Any, decision: Decision, point: OperatingPoint) -> str:
+    """What the decision rests on, in a sentence."""
+    about = (bundle.card or {}).get("basis") or f"a {type(bundle.fitted_scorer).__name__}"
+    state = (
+        "calibrated for this question"
+        if decision.calibrated
+        else "NOT calibrated for this question"
+    )
+    return f"It rests on {about}, {state}; threshold: {point.basis}"
 
 
 @click.command(cls=Answering)
 @click.argument("one")
 @click.argument("other", required=False)
-@extractor_option()
+@extractor_option(required=False)
 @click.option(
     "--profiles", "book", help="Compare ONE with --profile of this file, instead of with OTHER."
 )
 @click.option("--profile", help="The profile that ONE claims to be.")
 @click.option(
     "--phrase",
-    help="Take as known that this phrase is claimed, one that the model was trained on: what training learnt of it "
-    "sharpens the score.",
+    help="Take as known that this phrase is claimed, one that the model was trained on.",
 )
 @click.option(
     "--countermeasure",
     type=Number(),
-    help="Take into account what a detector of replays and synthetic voices says of ONE: its natural-log likelihood "
-    "ratio of a person's voice against a spoof, which is low where ONE is suspicious.",
+    help="Take into account what a detector of replays and synthetic voices gives for ONE: the natural-log likelihood "
+    "ratio of a person's voice against a spoof.",
 )
 @SPOOF_PRIOR
 @decision_options
@@ -127,98 +147,86 @@ def verify(
     spoof_prior: float | None,
     model: str | None,
     same: tuple[str, ...],
-    far: float | None,
-    prior: float | None,
-    miss_cost: float,
-    false_alarm_cost: float,
     as_json: bool,
+    **wanted: Any,
 ) -> None:
-    """Say whether ONE and OTHER are the same voice: sound files, or folders of several.
+    """Decide whether ONE and OTHER are the same: sound files, or folders of several.
 
     The exit code is the answer: 0 accepts, 1 rejects, 2 could not decide (the LLR lies between the limits, or a
-    recording holds no voice); 3 means that there was no answer, for the input or the call was at fault.
+    recording cannot be used); 3 means that there was no answer, for the input or the call was at fault.
 
     \b
     Examples:
-      mvplda verify a.wav b.wav --extractor campplus
-      mvplda verify enrolled/ test.wav -x campplus --far 0.001
-      mvplda verify test.wav --profiles voices.npz --profile ann -x campplus
+      mvplda verify a.wav b.wav
+      mvplda verify enrolled/ test.wav --model voices/ --far 0.001
+      mvplda verify test.wav --profiles voices/ --profile ann --model voices/
     """
-    from ..exceptions import LabelError
-    from ..extractors.extractor import Extracted
-    from ..extractors.verdict import Limits, ProfileBook
-    from ..extractors.verdict import verify as compare
+    from ..decisions import FAULTS, decide
+    from ..scoring.question import Question
+    from ..voices import ProfileBook
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
         raise click.UsageError(
             "give two recordings, or one with --profiles FILE and --profile NAME"
         )
     if phrase is not None and model is None:
-        raise click.UsageError("--phrase is for a model that knows phrases: add --model")
-    network = load_extractors(extractors)
-    limits = Limits.of(far, prior, miss_cost, false_alarm_cost)
-    test = _side(network, [one])
-    if book is None:
-        assert other is not None
-        known = _side(network, [other])
-    else:
-        voices = ProfileBook(book)
-        voices.check(network)
-        rows = [row for row, owner in enumerate(voices.owners) if owner == profile]
-        if not rows or voices.vectors is None:
-            raise LabelError(
-                f"there is no profile {profile!r} in {book}; there are {', '.join(voices.counts()) or 'none'}"
-            )
-        known = Extracted(voices.vectors.X[rows], rows, [], [])
-    options: dict[str, Any] = {"same": list(same)} if same else {}
-    if phrase is not None:
-        options["known"] = {"phrase": [phrase]}
+        raise click.UsageError("--phrase is for a model of phrases: add --model")
     if spoof_prior is not None and countermeasure is None:
-        raise click.UsageError(
-            "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
-        )
-    if countermeasure is not None:
-        options |= {"countermeasure": countermeasure, "spoof_prior": spoof_prior}
-    decision = compare(network, known, test, model=_model(model), limits=limits, options=options)
+        raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
+    voices = _voices(model, extractors)
+    test = _side(voices, one)
+    if book is None:
+        enrolled = _side(voices, str(other))
+    else:
+        profiles = ProfileBook(book)
+        profiles.check(voices.extractor.name)
+        enrolled = profiles.of(str(profile))
+    bundle = voices.model_for(enrolled, test)
+    question = Question(
+        same or None,
+        known=None if phrase is None else {"phrase": [phrase]},
+        countermeasure=countermeasure,
+        spoof_prior=spoof_prior,
+    )
+    point = _point(voices, bundle, question, wanted)
+    answer = bundle.answer(
+        bundle.enrol(enrolled.X, ["one"] * len(enrolled.X)),
+        bundle.enrol(test.X, ["test"] * len(test.X)),
+        question,
+    ).take(0, 0)
+    decision = decide(answer, point, quality=[*test.qualities, *enrolled.qualities])
+    digests = {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "verdict": decision.verdict,
-                    "views": list(decision.views),
-                    "llr": decision.llr,
-                    "accept_at": limits.accept,
-                    "reject_at": limits.reject,
-                    "score": decision.score,
-                    "probabilities": decision.probabilities,
-                    "basis": decision.basis,
-                    "reasons": list(decision.reasons),
-                    "extractor": network.name,
-                    "quality": {
-                        "one": [q.to_dict() for q in test.qualities],
-                        "other": [q.to_dict() for q in known.qualities],
-                    },
-                }
-            )
-        )
+        qualities = {"one": test.qualities, "other": enrolled.qualities}
+        about = {
+            **decision.to_dict(),
+            "verdict": decision.answer,
+            "point": point.to_dict(),
+            "extractor": voices.extractor.name,
+            "quality": {name: [q.to_dict() for q in some] for name, some in qualities.items()},
+        }
+        click.echo(json.dumps(about))
     else:
         click.echo(decision.sentence())
         click.echo(
-            f"Accepted from {limits.accept:+.2f}, rejected up to {limits.reject:+.2f}. It rests on {decision.basis}."
+            f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
+            f"{_basis(bundle, decision, point)}."
         )
-        for name, p in (decision.probabilities or {}).items():
-            click.echo(
-                f"  the same {name}{'' if ' and ' in name or name == 'nothing' else ' only'}: {100 * p:.2f} %"
-            )
-        for reason in decision.reasons:
-            click.echo(f"Mind: {reason}.")
-    sys.exit({"accept": 0, "reject": 1, "inconclusive": 2}[decision.verdict])
+        for name, p in decision.probabilities.items():
+            click.echo(f"  the same {name.replace('+', ' and ')}: {100 * p:.2f} %")
+        for fault in decision.faults:
+            click.echo(f"Mind: {FAULTS.get(fault, fault)}.")
+        if digests:
+            click.echo("Mind: a recording stands on both sides: it is compared with itself.")
+    sys.exit(EXIT[decision.answer])
 
 
 @click.command(cls=Answering)
 @click.argument("test")
-@extractor_option()
-@click.option("--profiles", "book", required=True, help="Look among the profiles of this file.")
+@extractor_option(required=False)
+@click.option(
+    "--profiles", "book", required=True, help="Look among the profiles of this file or folder."
+)
 @click.option("--top", type=click.IntRange(min=1), default=5, help="Print so many of the nearest.")
 @decision_options
 def identify(
@@ -228,68 +236,50 @@ def identify(
     top: int,
     model: str | None,
     same: tuple[str, ...],
-    far: float | None,
-    prior: float | None,
-    miss_cost: float,
-    false_alarm_cost: float,
     as_json: bool,
+    **wanted: Any,
 ) -> None:
-    """Say whose voice TEST is, among enrolled profiles.
+    """Decide whose voice TEST is, among enrolled profiles.
 
     The exit code is 0 where the nearest is accepted, 1 where nobody is, 2 where it could not be decided, 3 where
     there was no answer.
 
     \b
     Example:
-      mvplda identify unknown.wav --profiles voices.npz -x campplus
+      mvplda identify unknown.wav --profiles voices/ --model voices/
     """
-    from ..exceptions import DataError
-    from ..extractors.verdict import Limits, ProfileBook, score
+    from ..scoring.question import Question
+    from ..voices import ProfileBook
 
-    network = load_extractors(extractors)
-    limits = Limits.of(far, prior, miss_cost, false_alarm_cost)
-    voices = ProfileBook(book)
-    if voices.vectors is None:
-        raise DataError(f"there is no file of profiles {book}: make one with mvplda profiles add")
-    voices.check(network)
-    heard = _side(network, [test])
-    options = {"same": list(same)} if same else {}
-    names = list(voices.counts())
-    speech = sum(quality.speech_s for quality in heard.qualities)
-    llrs, basis, *_ = score(
-        network,
-        voices.vectors.X,
-        voices.owners,
-        heard.X,
-        speech,
-        model=_model(model),
-        options=options,
-    )
-    order = sorted(range(len(names)), key=lambda row: -llrs[row])
-    verdict = limits.verdict(float(llrs[order[0]]))
-    if any(not quality.usable for quality in heard.qualities):
-        verdict = "inconclusive"
-    ranked = [(names[row], float(llrs[row])) for row in order[:top]]
+    voices = _voices(model, extractors)
+    profiles = ProfileBook(book)
+    profiles.all_vectors()
+    profiles.check(voices.extractor.name)
+    side = _side(voices, test)
+    bundle = voices.model_for(side)
+    asked = same or (("speaker",) if "speaker" in bundle.views else None)
+    question = Question(asked)
+    point = _point(voices, bundle, question, wanted)
+    ranking = voices.identify(side, profiles, question, point)
+    best = ranking[0][1]
     if as_json:
-        click.echo(
-            json.dumps(
-                {
-                    "verdict": verdict,
-                    "ranking": [{"profile": name, "llr": llr} for name, llr in ranked],
-                    "basis": basis,
-                    "extractor": network.name,
-                    "quality": [quality.to_dict() for quality in heard.qualities],
-                }
-            )
-        )
+        about = {
+            "verdict": best.answer,
+            "ranking": [{"profile": name, "llr": one.llr} for name, one in ranking[:top]],
+            "calibrated": best.calibrated,
+            "point": point.to_dict(),
+            "extractor": voices.extractor.name,
+            "quality": [quality.to_dict() for quality in side.qualities],
+        }
+        click.echo(json.dumps(about))
     else:
-        said = {"accept": f"This is {ranked[0][0]}", "reject": "This is none of them"}
-        click.echo(f"{said.get(verdict, 'Nothing can be decided')}.")
-        for name, llr in ranked:
-            click.echo(f"{llr:+8.2f}  {name}")
-        click.echo(f"It rests on {basis}.")
-        warn(dict(zip(recordings_in([test]), heard.qualities, strict=True)))
-    sys.exit({"accept": 0, "reject": 1, "inconclusive": 2}[verdict])
+        texts = {"accept": f"This is {ranking[0][0]}", "reject": "This is none of them"}
+        click.echo(f"{texts.get(best.answer, 'Nothing can be decided')}.")
+        for name, one in ranking[:top]:
+            click.echo(f"{one.llr:+8.2f}  {name}")
+        click.echo(f"{_basis(bundle, best, point)}.")
+        warn(dict(zip(recordings_in([test]), side.qualities, strict=True)))
+    sys.exit(EXIT[best.answer])
 
 
 @click.group()
@@ -301,50 +291,54 @@ def profiles() -> None:
 @click.argument("file")
 @click.argument("name")
 @click.argument("recordings", nargs=-1, required=True, metavar="RECORDING...")
-@extractor_option()
+@extractor_option(required=False)
+@click.option("--model", help="Take the extractors of this model.")
 @click.option(
     "--min-speech",
     type=Number(min=0),
     default=1.0,
-    help="Refuse recordings that hold less speech than this together, in seconds: a profile of a word is nobody's.",
+    help="Refuse recordings that hold less speech than this together, in seconds.",
 )
 def add(
     file: str,
     name: str,
     recordings: tuple[str, ...],
     extractors: tuple[str, ...],
+    model: str | None,
     min_speech: float,
 ) -> None:
     """Add recordings to the profile NAME in FILE; both are made where they are not there.
 
-    Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav -x campplus
+    Example: mvplda profiles add voices.npz ann ann1.wav ann2.wav
     """
     from ..exceptions import AudioError
-    from ..extractors.verdict import ProfileBook
+    from ..extractors import load_extractor
     from ..io.vectors import check_vectors_writable
+    from ..voices import ProfileBook, extractor_names, load_model
 
-    check_vectors_writable(file)
     book = ProfileBook(file)
-    network = load_extractors(extractors)
+    check_vectors_writable(str(book.path))
+    noted = book.extractor if model is None else load_model(model).extractor
+    network = load_extractor(list(extractors) or extractor_names(noted))
     if book.vectors is not None:
-        book.check(network)
+        book.check(network.name)
     listed = recordings_in(recordings)
-    found = _side(network, recordings)
-    qualities = dict(zip(listed, found.qualities, strict=True))
+    extracted = network.extract(list(listed.values()))
+    qualities = dict(zip(listed, extracted.qualities, strict=True))
     bad = [path for path, quality in qualities.items() if not quality.usable]
     if bad:
         raise AudioError(
             f"{bad[0]} holds no voice that could be enrolled: see mvplda quality {bad[0]}"
         )
-    speech = sum(quality.speech_s for quality in found.qualities)
+    speech = sum(quality.speech_s for quality in extracted.qualities)
     if speech < min_speech:
         raise AudioError(
             f"the recordings hold {speech:.2f} s of speech, at least {min_speech:g} s are wanted: give more of them, "
             "or lower --min-speech"
         )
-    book.add(name, network, found)
+    book.add(name, network.name, extracted.X, [q.digest for q in extracted.qualities])
     warn(qualities)
-    click.echo(f"{name}: {book.counts()[name]} recording(s) in {file}", err=True)
+    click.echo(f"{name}: {book.counts()[name]} recording(s) in {book.path}", err=True)
 
 
 @profiles.command()
@@ -355,11 +349,10 @@ def remove(file: str, name: str) -> None:
 
     Example: mvplda profiles remove voices.npz ann
     """
-    from ..extractors.verdict import ProfileBook
+    from ..voices import ProfileBook
 
-    click.echo(
-        f"{name}: {ProfileBook(file).remove(name)} recording(s) taken out of {file}", err=True
-    )
+    count = ProfileBook(file).remove(name)
+    click.echo(f"{name}: {count} recording(s) taken out of {file}", err=True)
 
 
 @profiles.command("list")
@@ -369,12 +362,88 @@ def list_profiles(file: str) -> None:
 
     Example: mvplda profiles list voices.npz
     """
-    from ..exceptions import DataError
-    from ..extractors.verdict import ProfileBook
+    from ..voices import ProfileBook
 
     book = ProfileBook(file)
-    if book.vectors is None:
-        raise DataError(f"there is no file of profiles {file}")
+    book.all_vectors()
     click.echo(f"extractor: {book.extractor or 'not known'}", err=True)
     for name, count in book.counts().items():
         click.echo(f"{name}\t{count}")
+
+
+@click.command()
+@click.argument("scores", required=False)
+@click.option("--trials", "key", help="The trials of SCORES, with their kinds.")
+@click.option(
+    "--far", type=RATE, help="Wanted share of false acceptances, of the worst kind of impostors."
+)
+@click.option("--frr", type=RATE, help="Wanted share of misses, for SCORES.")
+@speaker_options
+@click.option(
+    "--profiles", "book", help="Take the profiles of this file or folder, leaving recordings out."
+)
+@click.option("--model", help="Score profiles with this model.  [default: the extractor's cosine]")
+@extractor_option(required=False)
+@JSON
+@click.pass_context
+def threshold(
+    ctx: click.Context,
+    scores: str | None,
+    key: str | None,
+    book: str | None,
+    model: str | None,
+    extractors: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """The threshold for a wanted rate of errors: of SCORES with their trials, or of enrolled profiles.
+
+    \b
+    Examples:
+      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk
+      mvplda threshold --profiles voices/ --model voices/ --far 0.01
+    """
+    if (scores is None) == (book is None) or (scores is None) != (key is None):
+        raise click.UsageError("give SCORES and their --trials, or --profiles")
+    if book is None:
+        ctx.invoke(threshold_of_scores, scores=scores, key=key, as_json=as_json, **options)
+        return
+    far = options["far"] or 0.01
+    point = _threshold_of_profiles(book, model, extractors, far)
+    if as_json:
+        click.echo(json.dumps(point.to_dict()))
+        return
+    rate = point.far[point.worst]
+    click.echo(
+        f"Accept from {point.threshold:+.2f} on ({point.low:+.2f} to {point.high:+.2f}): of 100 owners "
+        f"{100 * point.frr.low:.1f} to {100 * point.frr.high:.1f} are not accepted, of 100 impostors "
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers} people."
+    )
+    if point.warning() is not None:
+        click.echo(f"Mind: {point.warning()}.")
+
+
+def _threshold_of_profiles(
+    book: str, model: str | None, extractors: Sequence[str], far: float
+) -> Any:
+    from ..extractors import load_extractor
+    from ..scoring.question import Question
+    from ..voices import (
+        ProfileBook,
+        default_model,
+        extractor_names,
+        load_model,
+        threshold_of_profiles,
+    )
+
+    profiles = ProfileBook(book)
+    profiles.all_vectors()
+    if model is not None:
+        bundle = load_model(model)
+        bundle.check_extractor(profiles.extractor, str(profiles.path))
+    else:
+        network = load_extractor(list(extractors) or extractor_names(profiles.extractor))
+        profiles.check(network.name)
+        bundle = default_model(network)
+    question = Question("speaker") if "speaker" in bundle.views else Question()
+    return threshold_of_profiles(profiles, bundle, far, question)

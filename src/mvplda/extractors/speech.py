@@ -124,7 +124,7 @@ def _voiced(samples: NDArray[Any], rate: int, levels: Levels, loud: Mask) -> Mas
     for start, end in runs(loud & voiced):
         if tone[start:end].mean() > TONE_SHARE:
             voiced[start:end] = False
-    return voiced
+    return np.asarray(voiced)
 
 
 def _low_spectra(samples: NDArray[Any], rate: int, count: int) -> NDArray[np.float64]:

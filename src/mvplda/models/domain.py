@@ -27,13 +27,13 @@ from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import label_columns
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.forms import Form, JointForms, PairTerm, Part, vector_term
+from ..scoring.forms import FormSide, JointForms, PairTerm, Part, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
 from .scorer import BaseScorer, Scoring
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
-"""Share of the isotropic target in the covariance of a block's own view, and of its noise. Other views are isotropic."""
+"""Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
 
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
@@ -422,20 +422,36 @@ class UnitForms:
     def alone(self, side: Any, reading: Reading) -> None:
         return None
 
-    def form(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Form | None:
-        made = []
-        for number, (met, _, _) in enumerate(matches[0]):
-            if met >= 0:
-                made.append(self._pair(enrol[met], test[number]))
-        if not made:
+    def key(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Hashable | None:
+        pairs = _met(matches)
+        if not pairs:
             return None
-        blocks = tuple(block for form in made for block in form.blocks)
-        row = sum(form.row for form in made)
-        column = sum(form.column for form in made)
-        return Form(tuple(form.key for form in made), blocks, row, column)
+        return id(self), tuple((c, t, *enrol[c][1:], *test[t][1:]) for c, t in pairs)
 
-    def _pair(self, e: tuple[Any, float, float], t: tuple[Any, float, float]) -> Form:
-        """Sharing a class and the domain, against sharing the domain alone."""
+    def left(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
+        blocks = []
+        row: Any = 0.0
+        for c, t in _met(matches):
+            vectors = enrol[c][0]
+            for sign, term in self._pair(enrol[c], test[t]):
+                blocks.append((sign, vectors @ like(term.left, vectors)))
+                row = row + sign * (_quadratic(vectors, term.row) + term.constant)
+        return FormSide(tuple(blocks), row)
+
+    def right(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
+        blocks = []
+        column: Any = 0.0
+        for c, t in _met(matches):
+            vectors = test[t][0]
+            for sign, term in self._pair(enrol[c], test[t]):
+                blocks.append((1.0, vectors))
+                column = column + sign * _quadratic(vectors, term.column)
+        return FormSide(tuple(blocks), column)
+
+    def _pair(
+        self, e: tuple[Any, float, float], t: tuple[Any, float, float]
+    ) -> list[tuple[float, PairTerm]]:
+        """Sharing a class and the domain, against sharing the domain alone: terms with their signs."""
         key = (*e[1:], *t[1:])
         if key not in self._terms:
             domain = self.doubt * np.eye(len(self.centre))
@@ -445,20 +461,18 @@ class UnitForms:
                 vector_term(A, B, self.spread.own + domain),
                 vector_term(A, B, domain),
             )
-        blocks = []
-        row: Any = 0.0
-        column: Any = 0.0
-        for sign, term in zip((1.0, -1.0), self._terms[key], strict=True):
-            left = e[0] @ like(term.left, e[0])
-            blocks.append((sign, left, t[0]))
-            row = row + sign * (_quadratic(e[0], term.row) + term.constant)
-            column = column + sign * _quadratic(t[0], term.column)
-        return Form((id(self), key), tuple(blocks), row, column)
+        both, alone = self._terms[key]
+        return [(1.0, both), (-1.0, alone)]
 
     def _covariance(self, takes: float, cells: float) -> Array:
         """Of the mean of some takes of some cells."""
         other = self.spread.other / cells * np.eye(len(self.centre))
         return np.asarray(self.spread.own + other + self.spread.noise / takes)
+
+
+def _met(matches: Matches) -> list[tuple[int, int]]:
+    """Classes of the enrolment and of the test that are the same."""
+    return [(met, number) for number, (met, _, _) in enumerate(matches[0]) if met >= 0]
 
 
 def _quadratic(x: AnyArray, matrix: Array) -> Any:

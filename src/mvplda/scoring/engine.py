@@ -41,7 +41,7 @@ from .blocks import (
     log_sum,
     merge_best,
 )
-from .forms import Form, Forms
+from .forms import Forms, FormSide
 from .profiles import Profiles
 from .question import Hypothesis, Ratio
 from .worlds import (
@@ -283,38 +283,38 @@ class Comparison:
         possible = {h: self._worlds(h, *tables) for h in ratio.hypotheses}
         test.read_as({world.reading for some in possible.values() for world in some})
         with np.errstate(over="ignore", invalid="ignore"):
-            forms = self._forms(enrol, test, possible)
+            keys = self._keys(enrol, test, possible)
             # Relative to the other hypotheses' worlds in which the sides share nothing, their term is 0.
             apart = [
                 weight + world.log_weight
                 for h, weight in ratio.denominator.items()
                 for world in possible[h]
-                if forms[world.matches] is None
+                if keys[world.matches] is None
             ]
             shift = -float(np.logaddexp.reduce(apart)) if apart else 0.0
             name = np.dtype(self.dtype).name
-            built = self._build(enrol, test, forms, possible, shift, name)
+            built = self._build(enrol, test, keys, possible, shift, name)
             if self._largest(enrol.group, test.group, built) > FLOAT32_TERMS and name != "float64":
-                built = self._build(enrol, test, forms, possible, shift, "float64")
+                built = self._build(enrol, test, keys, possible, shift, "float64")
         return Terms(*(tuple(_factors(piece) for piece in side) for side in built))
 
-    def _forms(
+    def _keys(
         self, enrol: _Enrolled, test: _Tested, possible: Mapping[Hypothesis, list[World]]
-    ) -> dict[Matches, Form | None]:
-        forms: dict[Matches, Form | None] = {}
+    ) -> dict[Matches, Hashable | None]:
+        keys: dict[Matches, Hashable | None] = {}
         for some in possible.values():
             for world in some:
-                if world.matches not in forms:
-                    forms[world.matches] = self.forms.form(
+                if world.matches not in keys:
+                    keys[world.matches] = self.forms.key(
                         enrol.side, test.side, enrol.reading, world.matches
                     )
-        return forms
+        return keys
 
     def _build(
         self,
         enrol: _Enrolled,
         test: _Tested,
-        forms: Mapping[Matches, Form | None],
+        keys: Mapping[Matches, Hashable | None],
         possible: Mapping[Hypothesis, list[World]],
         shift: float,
         dtype: str,
@@ -325,18 +325,16 @@ class Comparison:
             together: dict[Hashable, list[tuple[float, World]]] = {}
             for h, log_weight in weighted.items():
                 for world in possible[h]:
-                    form = forms[world.matches]
-                    key = None if form is None else form.key
                     weight = log_weight + world.log_weight + shift
-                    together.setdefault(key, []).append((weight, world))
+                    together.setdefault(keys[world.matches], []).append((weight, world))
             pieces = []
             for key, some in together.items():
                 if key is None:
                     pieces.append(self._apart(enrol, test, some, dtype))
                 elif len(some) == 1:
-                    pieces.append(self._single(enrol, test, forms, *some[0], dtype))
+                    pieces.append(self._single(enrol, test, key, *some[0], dtype))
                 else:
-                    pieces.append(self._several(enrol, test, forms, some, dtype))
+                    pieces.append(self._several(enrol, test, some, dtype))
             # what shares nothing stands last, as the quick ways expect it
             sides.append(sorted(pieces, key=lambda piece: piece.left is None))
         return sides
@@ -345,42 +343,50 @@ class Comparison:
         self,
         enrol: _Enrolled,
         test: _Tested,
-        forms: Mapping[Matches, Form | None],
+        key: Hashable,
         weight: float,
         world: World,
         dtype: str,
     ) -> _Piece:
-        """A form of one world."""
-        form = forms[world.matches]
-        assert form is not None
-        lasting = enrol.group.whole and not self.knows
-        key = (form.key, weight, dtype)
-        kept = self.memory.halves.setdefault(self.enrol.profiles, {}) if lasting else {}
-        left = kept.get(key)
+        """A form of one world; the halves of profiles that are scored as they are last from call to call."""
+        sides = enrol.side, test.side, enrol.reading, world.matches
+        kept = self._halves(self.enrol, enrol.group)
+        name = ("left", key, weight, dtype)
+        left = kept.get(name)
         if left is None:
-            blocks = [(factor, left) for factor, left, _ in form.blocks]
-            left = Half.of(blocks, form.row + weight, dtype, row=True)
-            if lasting:
-                self._make_room(kept, left)
-                kept[key] = left
-        extra = test.extra(world)
-        column = form.column if extra is None else form.column + extra
-        right = Half.of([(1.0, block) for *_, block in form.blocks], column, dtype, row=False)
+            made = self.forms.left(*sides)
+            left = Half.of(made.blocks, made.own + weight, dtype, row=True)
+            self._keep(kept, name, left, self.enrol)
+        kept = self._halves(self.test, test.group)
+        name = ("right", key, 0.0, dtype)
+        right = kept.get(name)
+        if right is None:
+            made = self.forms.right(*sides)
+            extra = test.extra(world)
+            column = made.own if extra is None else made.own + extra
+            right = Half.of(made.blocks, column, dtype, row=False)
+            self._keep(kept, name, right, self.test)
         return _Piece(left, right)
 
-    def _make_room(self, kept: dict[Hashable, Half], new: Half) -> None:
-        y = self.enrol.profiles.y
-        size = new.values.shape[0] * new.values.shape[1]
+    def _halves(self, side: Side, group: Group) -> dict[Hashable, Half]:
+        if not group.whole or self.knows:
+            return {}
+        return self.memory.halves.setdefault(side.profiles, {})
+
+    def _keep(self, kept: dict[Hashable, Half], name: Hashable, half: Half, side: Side) -> None:
+        """Keep a half, as long as all of them are not much larger than the evidence."""
+        y = side.profiles.y
+        size = half.values.shape[0] * half.values.shape[1]
         room = max(MADE_TIMES * y.shape[0] * y.shape[1], 4 * size)
-        held = sum(half.values.shape[0] * half.values.shape[1] for half in list(kept.values()))
+        held = sum(one.values.shape[0] * one.values.shape[1] for one in list(kept.values()))
         if size + held > room:
             kept.clear()
+        kept[name] = half
 
     def _several(
         self,
         enrol: _Enrolled,
         test: _Tested,
-        forms: Mapping[Matches, Form | None],
         some: Sequence[tuple[float, World]],
         dtype: str,
     ) -> _Piece:
@@ -388,11 +394,12 @@ class Comparison:
         rows = []
         columns = []
         for weight, world in some:
-            form = forms[world.matches]
-            assert form is not None
+            sides = enrol.side, test.side, enrol.reading, world.matches
+            of_enrol: FormSide = self.forms.left(*sides)
+            of_test: FormSide = self.forms.right(*sides)
             extra = test.extra(world)
-            rows.append(form.row + weight)
-            columns.append(form.column if extra is None else form.column + extra)
+            rows.append(of_enrol.own + weight)
+            columns.append(of_test.own if extra is None else of_test.own + extra)
         xp = namespace(rows[0])
         by_row = xp.stack(rows, 1)
         by_column = xp.stack(columns, 1)
@@ -400,9 +407,8 @@ class Comparison:
         top_column = by_column.max(1)
         if not isinstance(top_row, np.ndarray):  # torch gives places, too
             top_row, top_column = top_row.values, top_column.values
-        blocks = form.blocks
-        left = Half.of([(factor, block) for factor, block, _ in blocks], top_row, dtype, row=True)
-        right = Half.of([(1.0, block) for *_, block in blocks], top_column, dtype, row=False)
+        left = Half.of(of_enrol.blocks, top_row, dtype, row=True)
+        right = Half.of(of_test.blocks, top_column, dtype, row=False)
         return _Piece(
             left, right, Several(by_row - top_row[:, None], by_column - top_column[:, None])
         )

@@ -203,6 +203,7 @@ class LatentSide:
         self.known = known
         self.y = layout.gather(y)
         self.is_cell = len(layout.table.weights) == 1
+        self.keeps = False
         self._vectors: Any = None
         self._scaled: dict[Hashable, AnyArray] = {}
         self._products: dict[Hashable, AnyArray] = {}
@@ -249,6 +250,12 @@ class LatentSide:
         if alike not in self._scaled:
             self._scaled[alike] = self.y @ like(scale, self.y)
         return Evidence(self._scaled[alike], offset)
+
+    def offset(self, reading: Reading, in_vectors: bool) -> Array | None:
+        """What the means of training classes take off the evidence; None: nothing."""
+        if not self.blocks_of(reading):
+            return None
+        return self.evidence(reading, in_vectors).offset
 
     def _substitution(self, blocks: list[tuple[slice, KnownClasses, int]]) -> tuple[Array, Array]:
         """Shift and scale, with z = shift + scale z~ and z~ from N(0, I)."""
@@ -312,11 +319,15 @@ class LatentSide:
             total = total + self.y @ like(shift, self.y) + constant  # (V6)
         return total
 
-    def times(self, key: Hashable, values: AnyArray, matrix: Array, diagonal: Array | None) -> Any:
-        """values @ matrix, made once for every key as long as there is room."""
+    def times(
+        self, key: Hashable, evidence: Evidence, matrix: Array, diagonal: Array | None
+    ) -> Any:
+        """values @ matrix, made once for every key where it comes again, as long as there is room."""
+        if evidence.offset is None and not self.keeps:
+            return _multiply(evidence.values, matrix, diagonal)
         product = self._products.get(key)
         if product is None:
-            product = _multiply(values, matrix, diagonal)
+            product = _multiply(evidence.values, matrix, diagonal)
             size = product.shape[0] * product.shape[1]
             if self._kept + size <= KEPT_NUMBERS:
                 self._kept += size

@@ -41,18 +41,15 @@ TOGETHER = "together"
 """Names the factor of what an expert says of several views at once, beyond what it says of each."""
 
 
-class Form(NamedTuple):
-    """A pair form over all pairs of two groups of profiles: row + column + sum of factor * left @ right'.
+class FormSide(NamedTuple):
+    """One side of a pair form, over a group of profiles: sum of factor * left @ right' + row + column.
 
-    key : forms of the same two groups with equal keys have the same blocks
-    blocks : of (factor, left (P, w), right (T, w))
-    row, column : (P,), (T,)
+    blocks : of (factor, (n, w) array); factors stand on the left side
+    own : (n,) row or column
     """
 
-    key: Hashable
-    blocks: tuple[tuple[float, AnyArray, AnyArray], ...]
-    row: Any
-    column: Any
+    blocks: tuple[tuple[float, AnyArray], ...]
+    own: Any
 
 
 class Forms(Protocol):
@@ -79,8 +76,19 @@ class Forms(Protocol):
         """(profiles,) log-likelihood as certain training classes against "nothing known"; None: all are alike."""
         ...
 
-    def form(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Form | None:
-        """The form of a world, where the enrolment has these training classes; None where it is 0."""
+    def key(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Hashable | None:
+        """Of a world's form, where the enrolment has these training classes; None where the form is 0.
+
+        Forms of the same two groups with equal keys have the same blocks.
+        """
+        ...
+
+    def left(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
+        """The enrolment's side of the form of a world."""
+        ...
+
+    def right(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
+        """The test's side of it."""
         ...
 
 
@@ -252,16 +260,37 @@ class LatentForms:
             return None
         return side.alone(reading) - side.alone(side.layout.table.unread())
 
-    def form(
+    def key(
         self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
-    ) -> Form | None:
+    ) -> Hashable | None:
         made = self.term(enrol, test, reading, matches)
-        if made is None:
-            return None
-        key, term, in_vectors = made
+        return None if made is None else made[0]
+
+    def left(
+        self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
+    ) -> FormSide:
+        key, term, in_vectors = _there(self.term(enrol, test, reading, matches))
         e = enrol.evidence(reading, in_vectors)
+        shift = test.offset(reading_of(matches), in_vectors)
+        left = enrol.times((key, "left"), e, term.left, term.diagonals.get("left"))
+        if e.offset is not None:
+            left = left - like(e.offset @ term.left, left)
+        row = _own(term, "row", key, enrol, e) + term.constant
+        if shift is not None:
+            # tests as classes with one covariance share the product: their means move the rows only
+            shift = shift if term.right is None else shift @ term.right
+            row = row - left @ like(shift, left)
+        return FormSide(((1.0, left),), row)
+
+    def right(
+        self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
+    ) -> FormSide:
+        key, term, in_vectors = _there(self.term(enrol, test, reading, matches))
         t = test.evidence(reading_of(matches), in_vectors)
-        return _apply(term, key, enrol, e, test, t)
+        right = t.values
+        if term.right is not None:
+            right = test.times((key, "right"), t, term.right, term.diagonals.get("right"))
+        return FormSide(((1.0, right),), _own(term, "column", key, test, t))
 
     def term(
         self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
@@ -341,24 +370,10 @@ KEPT_LAYOUTS = 2**12
 """Layouts of latents are kept for this many tables."""
 
 
-def _apply(
-    term: PairTerm, key: Hashable, enrol: LatentSide, e: Evidence, test: LatentSide, t: Evidence
-) -> Form:
-    """The form of two sides from the matrices of their term."""
-    left = enrol.times((key, "left"), e.values, term.left, term.diagonals.get("left"))
-    if e.offset is not None:
-        left = left - like(e.offset @ term.left, left)
-    row = _own(term, "row", key, enrol, e) + term.constant
-    column = _own(term, "column", key, test, t)
-    right = t.values
-    shift = t.offset
-    if term.right is not None:
-        right = test.times((key, "right"), right, term.right, term.diagonals.get("right"))
-        shift = None if shift is None else shift @ term.right
-    if shift is not None:
-        # tests as classes with one covariance share the product: their means move the rows only
-        row = row - left @ like(shift, left)
-    return Form(key, ((1.0, left, right),), row, column)
+def _there(made: tuple[Hashable, PairTerm, bool] | None) -> tuple[Hashable, PairTerm, bool]:
+    if made is None:
+        raise ValueError("a form that is 0 has no sides")
+    return made
 
 
 def _own(term: PairTerm, name: str, key: Hashable, side: LatentSide, evidence: Evidence) -> Any:
@@ -366,7 +381,7 @@ def _own(term: PairTerm, name: str, key: Hashable, side: LatentSide, evidence: E
     form = getattr(term, name)
     values = evidence.values
     offset = evidence.offset
-    times = side.times((key, name), values, form, term.diagonals.get(name))
+    times = side.times((key, name), evidence, form, term.diagonals.get(name))
     total = row_products(times, values)
     if offset is not None:
         total = total - times @ like(2.0 * offset, values) + float(offset @ form @ offset)
@@ -411,16 +426,25 @@ class ScoreForms:
     def alone(self, side: Any, reading: Reading) -> None:
         return None
 
-    def form(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Form | None:
+    def key(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> Hashable | None:
         if not all(match[0] >= 0 for classes in matches for match in classes):
             return None
+        return "score", self.line
+
+    def left(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
         slope, intercept = self.line
-        row = namespace(enrol[0]).zeros(len(enrol[0])) + intercept
-        column = namespace(test[0]).zeros(len(test[0]))
-        if enrol[1] is not None:
-            row = row + slope * enrol[1]
-            column = column + slope * test[1]
-        return Form(("score", self.line), ((slope, enrol[0], test[0]),), row, column)
+        vectors, own = enrol
+        row = namespace(vectors).zeros(len(vectors)) + intercept
+        if own is not None:
+            row = row + slope * own
+        return FormSide(((slope, vectors),), row)
+
+    def right(self, enrol: Any, test: Any, reading: Reading, matches: Matches) -> FormSide:
+        vectors, own = test
+        column = namespace(vectors).zeros(len(vectors))
+        if own is not None:
+            column = column + self.line[0] * own
+        return FormSide(((1.0, vectors),), column)
 
 
 # -- several scorers -----------------------------------------------------------------------------------------
@@ -471,10 +495,13 @@ class JointForms:
         return self.names[view]
 
     def side(self, table: Table, y: AnyArray) -> list[Any]:
-        return [
-            part.forms.side(self.own_table(part, table), y[:, :, part.columns])
-            for part in self.parts
-        ]
+        sides = []
+        for part in self.parts:
+            side = part.forms.side(self.own_table(part, table), y[:, :, part.columns])
+            if isinstance(side, LatentSide):
+                side.keeps = True  # an expert's form stands in several worlds
+            sides.append(side)
+        return sides
 
     def own_table(self, part: Part, table: Table) -> Table:
         """The table as an expert with some of the views sees it; class names are of the joint scorer's."""
@@ -493,28 +520,49 @@ class JointForms:
                     total = factor * one if total is None else total + factor * one
         return total
 
-    def form(
+    def key(
         self, enrol: list[Any], test: list[Any], reading: Reading, matches: Matches
-    ) -> Form | None:
-        made: list[tuple[float, Hashable, Form]] = []
+    ) -> Hashable | None:
+        keys = []
         for k, factor, read, world in self.said(reading, matches):
             part = self.parts[k]
-            form = part.forms.form(enrol[k], test[k], read, world)
-            if form is not None:
-                made.append((factor, (part.columns.start, form.key), form))
-        if not made:
-            return None
-        blocks = tuple(
-            (factor * times, left, right)
-            for factor, _, form in made
-            for times, left, right in form.blocks
-        )
-        return Form(
-            tuple((factor, key) for factor, key, _ in made),
-            blocks,
-            sum(factor * form.row for factor, _, form in made),
-            sum(factor * form.column for factor, _, form in made),
-        )
+            key = part.forms.key(enrol[k], test[k], read, world)
+            if key is not None:
+                keys.append((factor, part.columns.start, key))
+        return tuple(keys) or None
+
+    def left(
+        self, enrol: list[Any], test: list[Any], reading: Reading, matches: Matches
+    ) -> FormSide:
+        return self._sum(enrol, test, reading, matches, is_left=True)
+
+    def right(
+        self, enrol: list[Any], test: list[Any], reading: Reading, matches: Matches
+    ) -> FormSide:
+        return self._sum(enrol, test, reading, matches, is_left=False)
+
+    def _sum(
+        self,
+        enrol: list[Any],
+        test: list[Any],
+        reading: Reading,
+        matches: Matches,
+        *,
+        is_left: bool,
+    ) -> FormSide:
+        """The experts' blocks side by side, and the sum of what they add."""
+        blocks: list[tuple[float, AnyArray]] = []
+        own: Any = 0.0
+        for k, factor, read, world in self.said(reading, matches):
+            forms = self.parts[k].forms
+            sides = enrol[k], test[k], read, world
+            if forms.key(*sides) is None:
+                continue
+            one = forms.left(*sides) if is_left else forms.right(*sides)
+            outside = factor if is_left else 1.0
+            blocks += [(outside * times, block) for times, block in one.blocks]
+            own = own + factor * one.own
+        return FormSide(tuple(blocks), own)
 
     def said(
         self, reading: Reading, matches: Matches

@@ -10,7 +10,7 @@ import secrets
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class Client:
     def verify(
         self,
         profile: str,
-        sound: Sound | Sequence[Sound] | None = None,
+        sound: Sound | None = None,
         *,
         vector: Any = None,
         **fields: Any,
@@ -94,8 +94,8 @@ class Client:
         """Rank all profiles, or `candidates`; `top` of them, and the probability of none."""
         return self._sound("/v1/identify", sound, vector, fields)
 
-    def challenge(self, profile: str, count: int = 1) -> dict[str, Any]:
-        return self._call("POST", "/v1/challenges", {"profileId": profile, "count": count})
+    def challenge(self, profile: str) -> dict[str, Any]:
+        return self._call("POST", "/v1/challenges", {"profileId": profile})
 
     def remove_enrolment(self, profile: str, number: int) -> dict[str, Any]:
         return self._call("DELETE", _place(profile, "enrollments", str(number)))
@@ -146,18 +146,19 @@ class Client:
             return self._call("POST", path, {**fields, "vector": numbers})
         if sound is None:
             raise ServiceError(0, {"detail": "give sound or a vector"})
-        several = [sound] if isinstance(sound, (str, bytes, os.PathLike)) else list(sound)
         mark = secrets.token_hex(16)
         texts = {
             name: ",".join(v) if isinstance(v, (list, tuple)) else str(v)
             for name, v in fields.items()
         }
         parts = [_part(mark, f'name="{name}"', text.encode()) for name, text in texts.items()]
-        for one in several:
-            name = "take.wav" if isinstance(one, bytes) else Path(one).name.replace('"', "")
-            kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-            data = one if isinstance(one, bytes) else Path(one).read_bytes()
-            parts.append(_part(mark, f'name="audio"; filename="{name}"', data, kind))
+        name = "take.wav"
+        data = sound
+        if not isinstance(sound, bytes):
+            name = Path(sound).name.replace('"', "")
+            data = Path(sound).read_bytes()
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        parts.append(_part(mark, f'name="audio"; filename="{name}"', data, kind))
         body = b"".join(parts) + f"--{mark}--\r\n".encode()
         return self._send("POST", path, body, f"multipart/form-data; boundary={mark}")
 

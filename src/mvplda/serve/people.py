@@ -10,7 +10,8 @@ import numpy as np
 
 from .._optional import need
 from .keys import Caller
-from .service import Problem, Service
+from .problems import Problem
+from .service import Service
 
 NAMES = ("Ada", "Blaise", "Carl", "Dorothy", "Emmy", "Felix", "Grace", "Hedy", "Ida", "Johann")
 PHRASES = ("my voice is my key", "open the garden door")
@@ -33,7 +34,7 @@ def enrol_people(
     ]
     users = [f"{name} (synthetic)" for name in names]
     missing = [
-        k for k, user in enumerate(users) if not service.list_profiles(1, None, user)["items"]
+        k for k, user in enumerate(users) if not service.profiles.find(1, None, user)["items"]
     ]
     if not missing:
         return []
@@ -51,9 +52,10 @@ def enrol_people(
     made = []
     for k in missing:
         own = np.flatnonzero(speakers == np.unique(speakers)[k])
-        profile = service.create(users[k], PHRASES[0], {"given": True, "text": CONSENT}, caller)[
-            "profileId"
-        ]
+        consent = {"given": True, "text": CONSENT}
+        create = service.profiles.create
+        made_one = service.change(None, create, users[k], PHRASES[0], consent, caller)
+        profile = made_one["profileId"]
         enrolled = 0
         for row in own.tolist():
             samples, text = (
@@ -68,7 +70,7 @@ def enrol_people(
                 16000,
                 subtype="PCM_16",
             )
-            if text == PHRASES[0] and enrolled < service.rules.required:
+            if text == PHRASES[0] and enrolled < service.settings.enrolments:
                 try:
                     service.enrol(profile, service.hear(place.read_bytes()), PHRASES[0], caller)
                     enrolled += 1

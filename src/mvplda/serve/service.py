@@ -1,100 +1,183 @@
-"""What the service does, without HTTP: all its rooms together, the list of phrases, and the record of decisions."""
+"""The service without HTTP: objects that have each other, and the transactions around them."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
-import sqlalchemy as sa
+import numpy as np
 
-from .desk import Problem, Rules, page, said_audit
-from .enrolment import Enrolment
-from .identification import Identification
-from .keys import Caller
-from .lifecycle import Lifecycle
-from .store import audit, phrases
-from .verification import Ask, Verification
+from ..exceptions import DataError
+from .challenges import Challenges
+from .gate import Countermeasure, Heard, hear
+from .index import Index
+from .keys import Caller, Master, Vault
+from .model import Model
+from .problems import Problem, no_model
+from .profiles import Profiles
+from .records import REPEAT_S, Audit, Once, Phrases
+from .settings import Settings
+from .store import Store
+from .tables import answers, audit, challenges, meta
+from .templates import DAY, Templates
+from .verifier import Ask, Verifier
 
-__all__ = ["Ask", "Problem", "Rules", "Service"]
+SWEEP_S = 3600.0
+"""Seconds between two deletions of what is too old to be kept."""
 
 
-class Service(Lifecycle, Enrolment, Verification, Identification):
-    """Everything between the endpoints and the database."""
+class Service:
+    """Everything between the endpoints and the database.
 
-    def list_phrases(self, top: int, after: str | None) -> dict[str, Any]:
-        with self.store.read() as connection:
-            rows = list(connection.execute(sa.select(phrases)).mappings())
-        found = {row["id"]: {"text": row["text"], "locale": row["locale"]} for row in rows}
-        for label, text in ({} if self.model is None else self.model.texts).items():
-            found.setdefault(label, {"text": text, "locale": "en"})
-        known = self._known()
-        items = [
-            {"id": i, **found[i], "known": i in known}
-            for i in sorted(found)
-            if not after or i > after
-        ]
-        return page(items[: top + 1], top, "id")
+    Parameters
+    ----------
+    model : None: nothing can be decided, but people can still leave
+    countermeasure : samples and rate in, LLR of a person against a machine out
+    """
 
-    def put_phrase(
-        self, name: str, text: str, locale: str | None, caller: Caller
-    ) -> tuple[dict[str, Any], bool]:
-        label = self._label(text)
-        if label != name:
-            raise Problem(
-                422,
-                "phrase",
-                f"the id of this phrase is {label!r}, made of its words; got {name!r}",
-            )
-        with self.store.write() as connection:
-            there = (
-                connection.execute(sa.select(phrases.c.id).where(phrases.c.id == name)).first()
-                is not None
-            )
-            if there:
-                connection.execute(
-                    phrases.update().where(phrases.c.id == name).values(text=text, locale=locale)
-                )
-            else:
-                connection.execute(
-                    phrases.insert().values(id=name, text=text, locale=locale, created=self.clock())
-                )
-            self._note(connection, caller, "put-phrase", detail={"phrase": name})
-        return {
-            "id": name,
-            "text": text,
-            "locale": locale,
-            "known": name in self._known(),
-        }, not there
-
-    def delete_phrase(self, name: str, caller: Caller) -> None:
-        with self.store.write() as connection:
-            if not connection.execute(phrases.delete().where(phrases.c.id == name)).rowcount:
-                raise Problem(404, "not-found", f"there is no phrase {name!r} that was put here")
-            self._note(connection, caller, "delete-phrase", detail={"phrase": name})
-
-    def list_audit(
+    def __init__(
         self,
-        top: int,
-        after: str | None,
-        profile: str | None,
-        result: str | None,
-        action: str | None,
+        store: Store,
+        master: Master,
+        model: Model | None,
+        settings: Settings | None = None,
+        countermeasure: Countermeasure | None = None,
+    ) -> None:
+        settings = settings or Settings()
+        store.bind(master.mark)
+        if model is not None:
+            model.set_secret(master.derived("rotation"))
+        vault = Vault(master, marks_secret(store, master))
+        self.store = store
+        self.model = model
+        self.settings = settings
+        self.countermeasure = countermeasure
+        self.audit = Audit()
+        self.templates = Templates(store, vault, settings)
+        self.profiles = Profiles(store, vault, self.templates, self.audit, model, settings)
+        self.challenges = Challenges(self.profiles, self.audit, settings)
+        self.verifier = Verifier(
+            self.profiles, self.templates, self.challenges, self.audit, settings
+        )
+        self.phrases = Phrases(store, self.audit, model)
+        self._index: Index | None = None
+        if model is not None:
+            self._index = Index(store, self.templates, self.profiles, self.audit, model, settings)
+        self._sweep_lock = threading.Lock()
+        self._swept = 0.0
+
+    @property
+    def index(self) -> Index:
+        if self._index is None:
+            raise no_model()
+        return self._index
+
+    # -- what comes in -------------------------------------------------------
+
+    def hear(self, data: bytes) -> Heard:
+        """The vector of a recording, or why there is none."""
+        model = self.profiles.needed_model()
+        if model.extractor is None:
+            raise Problem(422, "no-extractor", "this service has no extractor: send vectors")
+        return hear(model.extractor, data, self.settings, self.countermeasure)
+
+    def take_vector(self, vector: Any) -> Heard:
+        model = self.profiles.needed_model()
+        try:
+            array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0]
+            array = array.astype(np.float32)
+            model.checked(array[None])  # as it is stored: numbers that are too small are 0 there
+        except (DataError, ValueError, TypeError, OverflowError) as error:
+            detail = f"a vector is a list of {model.width} finite numbers: {error}"
+            raise Problem(422, "vector", detail) from error
+        # where a countermeasure is wanted, what it did not hear decides nothing
+        reason = None if self.countermeasure is None else "countermeasure_failed"
+        return Heard(array, reason=reason)
+
+    # -- transactions --------------------------------------------------------
+
+    def answered(self, once: Once | None) -> dict[str, Any] | None:
+        """What a repeated request was answered, before any work is done for it again."""
+        if once is None:
+            return None
+        with self.store.read() as work:
+            return once.before(work)
+
+    def change(
+        self, once: Once | None, operation: Callable[..., dict[str, Any]], *arguments: Any
     ) -> dict[str, Any]:
-        """The record, newest first."""
-        query = sa.select(audit).order_by(audit.c.id.desc()).limit(top + 1)
-        for column, wanted in (
-            (audit.c.profile, profile),
-            (audit.c.result_id, result),
-            (audit.c.action, action),
-        ):
-            if wanted is not None:
-                query = query.where(column == wanted)
-        if after:
-            if not (after.isascii() and after.isdigit()) or len(after) > 15:
-                raise Problem(422, "after", "after is the `next` of the page before")
-            query = query.where(audit.c.id < int(after))
-        with self.store.read() as connection:
-            items = [
-                {**said_audit(row), "id": str(row["id"])}
-                for row in connection.execute(query).mappings()
-            ]
-        return page(items, top, "id")
+        """Do something in one transaction, with the answer to its repetition inside."""
+        self._sweep()
+        with self.store.write() as work:
+            if once is not None:
+                before = once.claim(work)
+                if before is not None:
+                    return before
+            answer = operation(work, *arguments)
+            if once is not None:
+                once.keep(work, answer)
+        return answer
+
+    def verify(
+        self, name: str, heard: Heard, ask: Ask, caller: Caller, once: Once | None = None
+    ) -> dict[str, Any]:
+        return self.change(once, self.verifier.verify, name, heard, ask, caller)
+
+    def enrol(
+        self,
+        name: str,
+        heard: Heard,
+        phrase: str | None,
+        caller: Caller,
+        etag: str | None = None,
+        once: Once | None = None,
+    ) -> dict[str, Any]:
+        return self.change(once, self.profiles.enrol, name, heard, phrase, caller, etag)
+
+    def leave(
+        self,
+        name: str,
+        state: str,
+        caller: Caller,
+        etag: str | None = None,
+        once: Once | None = None,
+    ) -> dict[str, Any]:
+        answer = self.change(once, self.profiles.leave, name, state, caller, etag)
+        self.store.settle_files()
+        return answer
+
+    def describe(self) -> dict[str, Any]:
+        """What GET /v1/model returns."""
+        model = self.profiles.needed_model()
+        spoofs = self.countermeasure is not None
+        return {**model.describe(), **self.verifier.default_point(spoofs)}
+
+    def _sweep(self) -> None:
+        """Now and then, delete what is too old to be kept."""
+        now = time.monotonic()
+        with self._sweep_lock:
+            if self._swept and now < self._swept + SWEEP_S:
+                return
+            self._swept = now
+        with self.store.write() as work:
+            oldest = work.now - self.settings.audit_days * DAY
+            work.execute(audit.delete().where(audit.c.at < oldest))
+            work.execute(answers.delete().where(answers.c.at < work.now - REPEAT_S))
+            unused = challenges.c.used.is_(None) & (challenges.c.expires < work.now - DAY)
+            work.execute(challenges.delete().where(unused))
+
+
+def marks_secret(store: Store, master: Master) -> bytes:
+    """The secret of the marks of recordings, which a rotation of the master key leaves as it is."""
+    vault = Vault(master)
+    sealed = store.value("marks")
+    if sealed is not None:
+        return vault.unwrap(bytes.fromhex(sealed), "marks")
+    with store.write() as work:
+        known = work.execute(meta.select().where(meta.c.name == "marks")).first()
+        if known is None:
+            sealed = vault.wrap(vault.marks, "marks").hex()
+            work.execute(meta.insert().values(name="marks", value=sealed))
+    return vault.marks

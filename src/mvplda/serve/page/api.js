@@ -72,7 +72,7 @@ export const api = {
   takeOut: (id, n) => call("DELETE", profile(id, `/enrollments/${n}`)),
   verify: (id, sounds, fields) => call("POST", profile(id, "/verify"),
     { form: soundForm(sounds, fields), once: unique() }),
-  challenge: (id, count) => call("POST", "v1/challenges", { json: { profileId: id, count } }),
+  challenge: (id) => call("POST", "v1/challenges", { json: { profileId: id } }),
   reset: (id) => call("POST", profile(id, "/reset")),
   optOut: (id) => call("POST", profile(id, "/opt-out")),
   remove: (id) => call("DELETE", profile(id)),

@@ -43,9 +43,8 @@ export async function verifyView(main, query) {
   let ticking = null, current = null;
   const who = h("select", { id: "who", onchange: reset }, ready.map((p) => h("option",
     { value: p.profileId, selected: p.profileId === query.get("who") }, p.userId || p.profileId)));
-  const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"],
-    [2, "Two phrases chosen now"], [3, "Three phrases chosen now"]].map(([n, text]) => h("option", { value: n },
-    text)));
+  const mode = h("select", { id: "mode", onchange: reset }, [[0, "The phrase I enrolled"], [1, "A phrase chosen now"]]
+    .map(([n, text]) => h("option", { value: n }, text)));
   const strict = h("select", { id: "strict", onchange: () => (costs.hidden = strict.value !== "costs") },
     [["", "As the server is set"], ...(model.operatingPoints ?? []).map(({ wantedFar }) => [wantedFar,
     `${oneIn(wantedFar)} impostors may pass`]), ["costs", "From costs and odds"]].map(([v, text]) => h("option",
@@ -75,10 +74,9 @@ export async function verifyView(main, query) {
   function reset() {
     stop();
     split.classList.remove("judged");
-    const count = Number(mode.value);
-    if (count) return ask(count);
+    if (Number(mode.value)) return ask();
     const { phrases = [] } = claimed();
-    return stage(phrases[0], `Say the phrase of ${name()}`, (sound) => judge([sound], { phrase: phrases[0] }));
+    return stage(phrases[0], `Say the phrase of ${name()}`, (sound) => judge(sound, { phrase: phrases[0] }));
   }
 
   function lost(text) {
@@ -87,10 +85,10 @@ export async function verifyView(main, query) {
       h("button", { type: "button", class: "primary", onclick: reset }, "Ask for another phrase")));
   }
 
-  async function ask(count) {
+  async function ask() {
     let challenge;
     try {
-      challenge = await api.challenge(who.value, count);
+      challenge = await api.challenge(who.value);
     } catch (error) {
       lost(error.message);
       return;
@@ -104,16 +102,10 @@ export async function verifyView(main, query) {
     };
     tick();
     ticking = setInterval(tick, 1000);
-    const sounds = [];
-    const next = () => stage(challenge.phrases[sounds.length],
-      [count > 1 ? `Phrase ${sounds.length + 1} of ${count}, within ` : "Asked for once, within ", left],
-      async (sound) => {
-      sounds.push(sound);
-      if (sounds.length < count) { next(); place.querySelector("button")?.focus(); return; }
+    stage(challenge.phrases[0], ["Asked for once, within ", left], async (sound) => {
       clearInterval(ticking);
-      await judge(sounds, { challengeId: challenge.challengeId }).catch((error) => lost(error.message));
+      await judge(sound, { challengeId: challenge.challengeId }).catch((error) => lost(error.message));
     });
-    next();
   }
 
   function stage(phrase, hint, onsound) {
@@ -121,12 +113,12 @@ export async function verifyView(main, query) {
     place.replaceChildren(current);
   }
 
-  async function judge(sounds, fields) {
+  async function judge(sound, fields) {
     if (strict.value === "costs") {
       for (const [field, id] of [["prior", "prior"], ["missCost", "miss-cost"],
         ["falseAlarmCost", "alarm-cost"]]) fields[field] = costs.querySelector(`#${id}`).value;
     } else fields.far = strict.value;
-    show(await api.verify(who.value, sounds, fields));
+    show(await api.verify(who.value, [sound], fields));
   }
 
   function show(answer) {

@@ -1,4 +1,4 @@
-"""What is seen of a running service: counters for Prometheus, and log lines of JSON."""
+"""Counters and histograms for Prometheus, and log lines of JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from collections import defaultdict
 from typing import Any
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+BOUNDS = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
 
 
 class Metrics:
@@ -28,38 +30,43 @@ class Metrics:
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         with self._lock:
             cells = self._times.setdefault((name, _labels(labels)), [0.0] * (len(SECONDS) + 2))
-            for i, bound in enumerate(SECONDS):
-                cells[i] += seconds <= bound
+            for place, bound in enumerate(SECONDS):
+                cells[place] += seconds <= bound
             cells[-2] += 1
             cells[-1] += seconds
 
     def text(self, gauges: dict[str, float]) -> str:
-        lines = []
+        lines: list[str] = []
         with self._lock:
             for name in sorted({name for name, _ in self._counts}):
                 lines.append(f"# TYPE {name} counter")
-                lines += [
-                    f"{n}{_braces(found)} {value:g}"
-                    for (n, found), value in self._counts.items()
-                    if n == name
-                ]
+                lines += self._counter_lines(name)
             for name in sorted({name for name, _ in self._times}):
                 lines.append(f"# TYPE {name} histogram")
-                for (n, found), cells in self._times.items():
-                    if n == name:
-                        bounds = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
-                        lines += [
-                            f"{n}_bucket{_braces(found, f'le={chr(34)}{bound}{chr(34)}')} {value:g}"
-                            for bound, value in zip(bounds, cells, strict=False)
-                        ]
-                        lines += [
-                            f"{n}_count{_braces(found)} {cells[-2]:g}",
-                            f"{n}_sum{_braces(found)} {cells[-1]:.6f}",
-                        ]
+                lines += self._histogram_lines(name)
         gauges = {**gauges, "mvplda_start_time_seconds": self.started}
         for name, value in gauges.items():
             lines += [f"# TYPE {name} gauge", f"{name} {value:.3f}"]
         return "\n".join(lines) + "\n"
+
+    def _counter_lines(self, name: str) -> list[str]:
+        lines = []
+        for (own, labels), value in self._counts.items():
+            if own == name:
+                lines.append(f"{name}{_braces(labels)} {value:g}")
+        return lines
+
+    def _histogram_lines(self, name: str) -> list[str]:
+        lines = []
+        for (own, labels), cells in self._times.items():
+            if own != name:
+                continue
+            for bound, value in zip(BOUNDS, cells, strict=False):
+                where = _braces(labels, f'le="{bound}"')
+                lines.append(f"{name}_bucket{where} {value:g}")
+            lines.append(f"{name}_count{_braces(labels)} {cells[-2]:g}")
+            lines.append(f"{name}_sum{_braces(labels)} {cells[-1]:.6f}")
+        return lines
 
 
 def _labels(labels: dict[str, str]) -> str:
@@ -72,7 +79,7 @@ def _braces(*parts: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """A line of JSON a record; what a call gives as extra stands beside the message."""
+    """One line of JSON per record; fields that a call gives as extra stand beside the message."""
 
     PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {
         "message",

@@ -1,0 +1,53 @@
+// The reference of all endpoints, made of /openapi.json: nothing comes from another site.
+import { h } from "./dom.js";
+
+const content = document.getElementById("content");
+
+const named = (schema) => schema?.$ref?.split("/").pop();
+
+function typeOf(schema = {}) {
+  if (schema.$ref) return named(schema);
+  if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");
+  if (schema.enum) return schema.enum.map((value) => JSON.stringify(value)).join(" or ");
+  if (schema.const !== undefined) return JSON.stringify(schema.const);
+  if (schema.type === "array") return `list of ${typeOf(schema.items)}`;
+  return schema.format ?? schema.type ?? "any";
+}
+
+function fields(schema) {
+  const rows = Object.entries(schema.properties ?? {}).map(([name, field]) => h("tr", {},
+    h("td", {}, h("code", {}, name)),
+    h("td", {}, typeOf(field)),
+    h("td", {}, field.description ?? ""),
+    h("td", {}, field.examples ? h("code", {}, JSON.stringify(field.examples[0])) : "")));
+  const head = ["field", "type", "", "example"].map((text) => h("th", { scope: "col" }, text));
+  return h("table", {}, h("thead", {}, h("tr", {}, ...head)), h("tbody", {}, ...rows));
+}
+
+function endpoint(method, path, about) {
+  const answers = Object.entries(about.responses ?? {}).map(([status, answer]) => {
+    const schema = Object.values(answer.content ?? {})[0]?.schema;
+    const type = schema ? ` ${typeOf(schema)}` : "";
+    return h("li", {}, h("code", {}, status), ` ${answer.description ?? ""}${type}`);
+  });
+  const bodies = Object.entries(about.requestBody?.content ?? {}).map(([kind, body]) => h("li", {},
+    h("code", {}, kind), ` ${typeOf(body.schema)}`));
+  const given = (about.parameters ?? []).map((one) => h("li", {},
+    h("code", {}, one.name), ` (${one.in}) ${typeOf(one.schema)} ${one.description ?? ""}`));
+  return h("details", {},
+    h("summary", {}, h("code", {}, `${method.toUpperCase()} ${path}`), ` ${about.description ?? about.summary ?? ""}`),
+    given.length ? h("h4", {}, "Parameters") : "", h("ul", {}, ...given),
+    bodies.length ? h("h4", {}, "Body") : "", h("ul", {}, ...bodies),
+    h("h4", {}, "Answers"), h("ul", {}, ...answers));
+}
+
+const api = await (await fetch("openapi.json")).json();
+const parts = [h("h1", {}, `${api.info.title} ${api.info.version}`), h("p", {}, api.info.summary ?? "")];
+for (const [path, methods] of Object.entries(api.paths)) {
+  for (const [method, about] of Object.entries(methods)) parts.push(endpoint(method, path, about));
+}
+parts.push(h("h2", {}, "Types"));
+for (const [name, schema] of Object.entries(api.components.schemas)) {
+  parts.push(h("details", {}, h("summary", {}, h("code", {}, name)), fields(schema)));
+}
+content.replaceChildren(...parts);

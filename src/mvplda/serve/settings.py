@@ -1,0 +1,215 @@
+"""Settings of the service: each has an option of ``mvplda serve`` and a name in the environment.
+
+The option of ``lock_after`` is ``--lock-after``, its name in the environment ``MVPLDA_LOCK_AFTER``. Options come before
+the environment, the environment before defaults.
+"""
+
+# ruff: noqa: E402
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from .._optional import need
+
+need("pydantic_settings")
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+KINDS = ("TW", "IC", "IW", "spoof")
+"""What is to be rejected: the owner with other words, another voice with the phrase, neither, a machine."""
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+
+
+class Settings(BaseSettings):
+    """Everything that an operator may choose."""
+
+    model_config = SettingsConfigDict(env_prefix="MVPLDA_", frozen=True, env_ignore_empty=True)
+
+    # -- what is served, and where
+    host: str = Field(
+        default="127.0.0.1",
+        description="Address to listen at; others than the machine's own need API keys.",
+    )
+    port: int = Field(
+        default=8765, ge=0, le=65535, description="Port to listen at; 0 takes a free one."
+    )
+    data: Path = Field(
+        default=Path("mvplda-data"), description="Folder of the database and the master key."
+    )
+    database: str | None = Field(
+        default=None,
+        description="Database of profiles, such as postgresql://user@host/name. SQLite in the data folder "
+        "without it.",
+    )
+    key_database: str | None = Field(
+        default=None,
+        description="Database of the data keys, apart from what is backed up. keys.sqlite in the data folder "
+        "without it, or the database itself where that is PostgreSQL.",
+    )
+    model: Path | None = Field(
+        default=None, description="Model file that decides. The default model without it."
+    )
+    extractors: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Extractors that make the model's vectors of sound, side by side.",
+    )
+    demo: bool = Field(
+        default=False,
+        description="Serve the DEMONSTRATION network, which must never decide about people.",
+    )
+    countermeasure: str | None = Field(
+        default=None,
+        description="Function against replays and imitations, package.module:function: samples and rate "
+        "in, log likelihood ratio of a person against a machine out.",
+    )
+    workers: int = Field(default=1, ge=1, le=64, description="Processes that share the port.")
+
+    # -- decisions
+    far: float | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="Share of impostors that may be accepted, where a call gives none. "
+        "What the model gives, else 0.01, without it.",
+    )
+    weights: Annotated[dict[str, float], NoDecode] = Field(
+        default=dict.fromkeys(KINDS, 1.0),
+        description="How often each kind comes among what is to be rejected, such as "
+        "IC=2,TW=1: TW (the owner, other words), IC (another voice, the words), IW (neither), spoof.",
+    )
+    lock_after: int = Field(default=5, ge=1, description="Rejections in a row that lock a profile.")
+    lock_s: float = Field(
+        default=60.0,
+        ge=0,
+        description="Seconds of the first lock; each further rejection doubles them.",
+    )
+    challenge_s: float = Field(
+        default=60.0, gt=0, description="Seconds within which a challenge is answered."
+    )
+
+    # -- profiles
+    enrolments: int = Field(
+        default=3, ge=1, le=20, description="Recordings of a phrase before it is enrolled."
+    )
+    most_enrolments: int = Field(
+        default=50, ge=1, description="Recordings that one profile may hold."
+    )
+    least_llr: float = Field(
+        default=-1.0,
+        description="An enrolment whose voice or words have a lower LLR against those before is refused.",
+    )
+    expire_days: float = Field(
+        default=365.0, gt=0, description="Days after which an unused profile expires."
+    )
+    keep_vectors: bool = Field(
+        default=True,
+        description="Keep the vector of each recording, encrypted, to enrol it again when the model changes.",
+    )
+    vectors: bool = Field(default=True, description="Take vectors as well as sound.")
+    marks_days: float = Field(
+        default=90.0,
+        gt=0,
+        description="Days for which a recording is recognised when it is sent again.",
+    )
+    audit_days: float = Field(default=730.0, gt=0, description="Days for which the audit is kept.")
+
+    # -- sound
+    longest_s: float = Field(default=15.0, gt=0, description="Longest recording, in seconds.")
+    speech_s: float = Field(
+        default=0.6, ge=0, description="Least speech in a recording, in seconds."
+    )
+    snr_db: float = Field(default=10.0, description="Least signal to noise ratio, in dB.")
+    clipped: float = Field(
+        default=0.005, ge=0, le=1, description="Largest share of clipped samples."
+    )
+
+    # -- access and load
+    hostnames: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(), description="Further names of this service, where no keys are needed."
+    )
+    tls: bool = Field(
+        default=False, description="Ask browsers for HTTPS, which a proxy in front must offer."
+    )
+    key_rate: float = Field(
+        default=1200.0, ge=0, description="Calls per minute of one API key; 0 is no limit."
+    )
+    profile_rate: float = Field(
+        default=60.0, ge=0, description="Attempts per minute on one profile; 0 is no limit."
+    )
+    anonymous_rate: float = Field(
+        default=1200.0,
+        ge=0,
+        description="Calls per minute of one address without a valid key; 0 is no limit.",
+    )
+    most_bytes: int = Field(default=4 * 2**20, gt=0, description="Largest body, in bytes.")
+    at_once: int = Field(default=4, ge=1, description="Recordings in work at the same time.")
+    waiting: int = Field(
+        default=64, ge=0, description="Recordings that wait; more are answered 503."
+    )
+    threads: int = Field(
+        default=8, ge=1, description="Calls that use the database at the same time."
+    )
+    connections: int = Field(
+        default=2000,
+        ge=1,
+        description="Open connections; beyond, those that sent no whole request are closed, the oldest first.",
+    )
+    header_s: float = Field(
+        default=10.0, gt=0, description="Seconds within which the head of a request arrives."
+    )
+    body_s: float = Field(
+        default=30.0, gt=0, description="Seconds within which the body of a request arrives."
+    )
+    lock_timeout_s: float = Field(
+        default=3.0,
+        gt=0,
+        description="Seconds to wait for a row or table that another transaction holds.",
+    )
+    statement_timeout_s: float = Field(
+        default=10.0, gt=0, description="Seconds that one statement may take (PostgreSQL)."
+    )
+    connect_timeout_s: float = Field(
+        default=5.0, ge=1, description="Seconds to wait for a connection to the database."
+    )
+
+    @field_validator("extractors", "hostnames", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """In the environment, names are divided by commas or blanks."""
+        if isinstance(value, str):
+            return value.replace(",", " ").split()
+        return value
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _pairs(cls, value: Any) -> Any:
+        """``IC=2,TW=1``; kinds that are not named have weight 1."""
+        if isinstance(value, str):
+            pairs = (entry.partition("=") for entry in value.replace(",", " ").split())
+            value = {name: number for name, _, number in pairs}
+        return {**dict.fromkeys(KINDS, 1.0), **value}
+
+    @field_validator("weights")
+    @classmethod
+    def _positive(cls, value: dict[str, float]) -> dict[str, float]:
+        if set(value) != set(KINDS) or not all(0 < weight < 1e9 for weight in value.values()):
+            raise ValueError(f"weights are positive numbers of {', '.join(KINDS)}; got {value}")
+        return value
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine reaches it."""
+        return self.host in LOCAL_HOSTS
+
+    @property
+    def database_url(self) -> str:
+        return self.database or f"sqlite:///{self.data / 'mvplda.sqlite'}"
+
+    @property
+    def key_url(self) -> str | None:
+        if self.database is not None:
+            return self.key_database
+        return self.key_database or f"sqlite:///{self.data / 'keys.sqlite'}"

@@ -1,0 +1,339 @@
+"""Voices: a model with its extractor, so that recordings go in and decisions come out; and the file of profiles."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .bundle import Bundle
+from .calibration import HypothesisCalibrator
+from .decisions import Decision, OperatingPoint, decide, point_for
+from .exceptions import DataError, LabelError, ParameterError, UnknownExtractorWarning
+from .extractors import Extracted, Extractor, QualitySettings, load_extractor
+from .extractors.frontends import cache_folder
+from .io.vectors import VectorSet, read_vectors, write_vectors
+from .metrics import ThresholdPoint, threshold_for
+from .models import CosineScorer
+from .persistence import compare_extractors, load
+from .scoring.question import Question
+
+MODEL_FILE = "model.safetensors"
+PROFILES_FILE = "profiles.npz"
+REPORT_FILE = "report.txt"
+"""What a folder of `setup` holds."""
+
+MARK = "#"
+"""Between the name of a profile and the digest of a recording of it."""
+
+
+def file_in(path: str | os.PathLike[str], name: str) -> Path:
+    """A file, or the one of this name in a folder that `setup` wrote."""
+    place = Path(path)
+    return place / name if place.is_dir() else place
+
+
+def load_model(path: str | os.PathLike[str]) -> Bundle:
+    """The bundle of a file, or of a folder that `setup` wrote; a scorer alone becomes one."""
+    found = load(file_in(path, MODEL_FILE))
+    return found if isinstance(found, Bundle) else Bundle(None, found)
+
+
+def default_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
+    """The cosine of an extractor, with the calibration that its recipe has.
+
+    speech_s : of the shorter side: vectors of short recordings spread wider
+    """
+    calibration = None if extractor.recipe is None else extractor.recipe.calibration
+    if calibration is None or calibration.slope == 0:
+        raise ParameterError(
+            f"{extractor.name} has no default calibration, so that its cosine alone decides nothing: give a model of "
+            "your own people (mvplda setup, mvplda train)"
+        )
+    scorer = CosineScorer(centre=False, views=["speaker"]).fit(np.zeros((1, extractor.dimension)))
+    log_seconds = float(np.log(np.clip(speech_s, calibration.shortest_s, calibration.longest_s)))
+    calibrator = HypothesisCalibrator()
+    slope = calibration.slope + calibration.slope_by_log * log_seconds
+    constant = calibration.intercept + calibration.intercept_by_log * log_seconds
+    calibrator.factors_ = {"speaker": slope}
+    calibrator.constants_ = {"speaker": constant, "nothing": 0.0}
+    # So that no LLR exceeds the largest that the recipe allows.
+    calibrator.doubt_ = 2.0 / (1.0 + float(np.exp(calibration.most)))
+    calibrator.n_speakers_ = 0
+    card = {"model": "cosine", "basis": f"default calibration, not yours: {calibration.basis}"}
+    return Bundle(
+        None,
+        scorer,
+        extractor=extractor.name,
+        calibrations={"speaker": calibrator},
+        card=card,
+    )
+
+
+@dataclass
+class VoiceModel:
+    """A model and the extractor that makes its vectors.
+
+    bundle : None: the extractor's cosine with its default calibration
+    extractor : what makes vectors of sound
+    settings : of the quality of recordings
+    """
+
+    bundle: Bundle | None
+    extractor: Extractor
+    settings: QualitySettings | None = None
+
+    def __post_init__(self) -> None:
+        if self.bundle is None:
+            return
+        self.bundle.check_extractor(self.extractor.name, "the recordings")
+        width = self.bundle.describe()["bundle"]["width"]
+        if width != self.extractor.dimension:
+            raise DataError(
+                f"the model takes vectors of {width} dimensions, {self.extractor.name} makes "
+                f"{self.extractor.dimension}"
+            )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        extractors: Sequence[str] = (),
+        settings: QualitySettings | None = None,
+    ) -> VoiceModel:
+        """A model file or folder with its extractors; they may be left out where the model names them."""
+        bundle = None if path is None else load_model(path)
+        names = list(extractors) or extractor_names(None if bundle is None else bundle.extractor)
+        return cls(bundle, load_extractor(names), settings)
+
+    def vectors(self, recordings: Sequence[Any]) -> Extracted:
+        """Vectors and quality of recordings; one that cannot be read is an error."""
+        return self.extractor.extract(list(recordings), settings=self.settings)
+
+    def model_for(self, *sides: Extracted) -> Bundle:
+        """The bundle that answers, for recordings with so much speech."""
+        if self.bundle is not None:
+            return self.bundle
+        speech = [sum(q.speech_s for q in side.qualities) for side in sides if side.qualities]
+        return default_model(self.extractor, min(speech, default=1.0))
+
+    def verify(
+        self,
+        one: Any,
+        other: Any,
+        question: Question | None = None,
+        point: OperatingPoint | None = None,
+        far: float | None = None,
+    ) -> Decision:
+        """Decide whether two sides, of one or more recordings each, are the same.
+
+        Parameters
+        ----------
+        one, other : a sound file, several, or vectors of `vectors`
+        question : None: the same in every view?
+        point : None: the model's own, or that of `far`
+        """
+        sides = [self._side(one), self._side(other)]
+        bundle = self.model_for(*sides)
+        asked = question or Question()
+        answer = bundle.answer(
+            bundle.enrol(sides[0].X, ["one"] * len(sides[0].X)),
+            bundle.enrol(sides[1].X, ["other"] * len(sides[1].X)),
+            asked,
+        ).take(0, 0)
+        if point is None:
+            point = self.point(bundle, asked, far=far)
+        return decide(answer, point, quality=[q for side in sides for q in side.qualities])
+
+    def identify(
+        self,
+        test: Any,
+        profiles: ProfileBook,
+        question: Question | None = None,
+        point: OperatingPoint | None = None,
+        far: float | None = None,
+    ) -> list[tuple[str, Decision]]:
+        """Every profile with the decision about it, the likeliest first."""
+        side = self._side(test)
+        bundle = self.model_for(side)
+        asked = question or Question()
+        names = list(profiles.counts())
+        answer = bundle.answer(
+            bundle.enrol(profiles.all_vectors(), profiles.owners),
+            bundle.enrol(side.X, ["test"] * len(side.X)),
+            asked,
+        )
+        if point is None:
+            point = self.point(bundle, asked, far=far)
+        decisions = {
+            name: decide(answer.take(row, 0), point, quality=side.qualities)
+            for row, name in enumerate(_in_order(profiles.owners))
+        }
+        return sorted(((name, decisions[name]) for name in names), key=lambda pair: -pair[1].llr)
+
+    def point(self, bundle: Bundle, question: Question, **wanted: Any) -> OperatingPoint:
+        """The operating point for a question: as wanted, else the model's own."""
+        points = bundle.operating_points(question)
+        return point_for(points, **wanted)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a file, which names the extractors that it needs."""
+        if self.bundle is None:
+            raise ParameterError(
+                "there is no model of your own to write: the default is in the package"
+            )
+        self.bundle.save(path)
+
+    def _side(self, recordings: Any) -> Extracted:
+        if isinstance(recordings, Extracted):
+            return recordings
+        listed = [recordings] if isinstance(recordings, (str, os.PathLike)) else list(recordings)
+        return self.vectors(listed)
+
+
+def _in_order(owners: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(owners))
+
+
+def extractor_names(noted: str | None) -> list[str]:
+    """Names by which the extractors of a model are loaded; without a note, the one that is in the cache."""
+    if noted is not None:
+        return [part.rpartition("-")[0] or part for part in noted.split("+")]
+    folder = cache_folder() / "extractors"
+    known = ("campplus", "resemblyzer")
+    names = [name for name in known if (folder / name).is_dir()]
+    if not names:
+        raise ParameterError(
+            "no extractor is named, and none is fetched: mvplda extractor get campplus, or give one with -x"
+        )
+    return names[:1]
+
+
+class ProfileBook:
+    """Named voices in a file of vectors: every recording's own vector, so that a new model can use them again."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = file_in(path, PROFILES_FILE)
+        self.vectors = read_vectors(self.path) if self.path.is_file() else None
+
+    @property
+    def extractor(self) -> str | None:
+        return None if self.vectors is None else self.vectors.extractor
+
+    @property
+    def owners(self) -> list[str]:
+        """The profile of every vector."""
+        if self.vectors is None:
+            return []
+        return [str(name).rpartition(MARK)[0] or str(name) for name in self.vectors.ids]
+
+    def all_vectors(self) -> NDArray[Any]:
+        if self.vectors is None:
+            raise DataError(
+                f"there is no file of profiles {self.path}: make one with mvplda profiles add"
+            )
+        return self.vectors.X
+
+    def counts(self) -> dict[str, int]:
+        """Recordings of every profile."""
+        owners = self.owners
+        return {name: owners.count(name) for name in dict.fromkeys(owners)}
+
+    def of(self, name: str) -> Extracted:
+        """The vectors of one profile."""
+        rows = [row for row, owner in enumerate(self.owners) if owner == name]
+        if not rows:
+            raise LabelError(
+                f"there is no profile {name!r} in {self.path}; there are {', '.join(self.counts()) or 'none'}"
+            )
+        return Extracted(self.all_vectors()[rows].astype(np.float32), rows, [], [])
+
+    def check(self, extractor: str | None) -> None:
+        """Refuse an extractor other than the one that made the profiles."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UnknownExtractorWarning)
+            try:
+                compare_extractors(
+                    f"the profiles in {self.path}", self.extractor, "the extractor given", extractor
+                )
+            except UnknownExtractorWarning as error:
+                raise DataError(f"{error}. Enrol them again with this extractor") from error
+
+    def add(self, name: str, extractor: str | None, X: NDArray[Any], marks: Sequence[str]) -> None:
+        """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
+
+        marks : one text per vector, such as the digest of its recording, by which it is known again
+        """
+        if not name or MARK in name or any(c.isspace() for c in name):
+            raise LabelError(f"a profile's name has no blanks and no {MARK}; got {name!r}")
+        ids = [f"{name}{MARK}{mark[:12]}" for mark in marks]
+        old = self.vectors
+        if old is not None:
+            self.check(extractor)
+        again = [i for i in ids if (old is not None and i in old) or ids.count(i) > 1]
+        if again:
+            raise LabelError(
+                f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
+            )
+        every = X if old is None else np.concatenate([old.X, X])
+        before = [] if old is None else old.ids.tolist()
+        self._write(VectorSet(np.array([*before, *ids]), every, extractor))
+
+    def remove(self, name: str) -> int:
+        """Take a profile out; how many recordings it had."""
+        removed = self.of(name).rows
+        assert self.vectors is not None
+        left = np.setdiff1d(np.arange(len(self.vectors.ids)), removed)
+        if len(left):
+            self._write(replace(self.vectors, ids=self.vectors.ids[left], X=self.vectors.X[left]))
+        else:
+            self.path.unlink()
+            Path(f"{self.path}.extractor").unlink(missing_ok=True)
+            self.vectors = None
+        return len(removed)
+
+    def _write(self, vectors: VectorSet) -> None:
+        write_vectors(self.path, vectors)
+        self.vectors = vectors
+
+
+def threshold_of_profiles(
+    book: ProfileBook, bundle: Bundle, far: float, question: Question | None = None
+) -> ThresholdPoint:
+    """The threshold for a wanted share of false acceptances, from enrolled profiles alone.
+
+    Every recording is tried against the profile of the others of its person, and against all other people's.
+    """
+    X = book.all_vectors()
+    owners = np.array(book.owners)
+    names, person = np.unique(owners, return_inverse=True)
+    several = np.flatnonzero(np.bincount(person)[person] > 1)
+    if len(names) < 2 or not len(several):
+        raise DataError(
+            f"{book.path} has {len(names)} people, {len(np.unique(person[several]))} of them with two recordings or "
+            "more: a threshold takes two people, and somebody with two recordings"
+        )
+    tests = bundle.enrol(X)
+    whole = bundle.enrol(X, owners)
+    others = bundle.answer(whole, tests, question).llr
+    rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
+    ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])
+    without = bundle.enrol(X[np.concatenate(rest)], ids)
+    pairs = np.stack([np.arange(len(several)), several], axis=1)
+    own = bundle.answer(without, tests, question, pairs).llr
+    enrolled = np.array([str(name) for name in whole.ids])
+    impostors = enrolled[:, None] != owners[None, :]
+    rows, columns = np.nonzero(impostors)
+    return threshold_for(
+        np.concatenate([own, others[impostors]]),
+        np.arange(len(own) + len(rows)) < len(own),
+        far,
+        np.concatenate([owners[several], enrolled[rows]]),
+        np.concatenate([owners[several], owners[columns]]),
+    )

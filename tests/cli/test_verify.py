@@ -1,0 +1,313 @@
+"""mvplda verify, identify, profiles and setup: from recordings to a decision on the command line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from extractor_problems import RATE, network, voice, write
+
+import mvplda
+from mvplda import Bundle, MultiviewPLDA, load
+from mvplda.calibration import HypothesisCalibrator
+from mvplda.cli import main
+from mvplda.exceptions import LabelError
+from mvplda.extractors import to_toml
+from mvplda.extractors.recipe import Calibration
+from mvplda.io.vectors import read_vectors
+from mvplda.recordings import find_recordings, guess_pattern
+from mvplda.voices import ProfileBook
+
+load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A network whose recipe has a calibration, and recordings of two voices."""
+    monkeypatch.chdir(tmp_path)
+    file = network(tmp_path / "net.onnx", dimension=24)
+    recipe = load_extractor(file).recipe
+    one, again, other = (voice(3.0, pitch, seed) for pitch, seed in ((1.0, 0), (1.0, 1), (1.35, 2)))
+    for name, samples in (("one", one), ("again", again), ("other", other)):
+        write(tmp_path / f"{name}.wav", samples)
+    plain = load_extractor(file)
+    unit = [v / np.linalg.norm(v) for v in (plain(x, RATE) for x in (one, again, other))]
+    same, different = float(unit[0] @ unit[1]), float(unit[0] @ unit[2])
+    assert same > different
+    slope = 12 / (same - different)
+    calibration = Calibration(
+        slope, -slope * (same + different) / 2, most=20.0, basis="these very recordings"
+    )
+    (tmp_path / "net.toml").write_text(to_toml(replace(recipe, calibration=calibration)))
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+NET = ("-x", "net.onnx")
+
+
+def test_the_exit_code_is_the_decision(place):
+    accepted = run("verify", "one.wav", "again.wav", *NET)
+    assert accepted.exit_code == 0, accepted.output
+    assert accepted.output.startswith("The same voice")
+    assert "default calibration, not yours: these very recordings" in accepted.output
+    rejected = run("verify", "one.wav", "other.wav", *NET)
+    assert rejected.exit_code == 1
+    assert rejected.output.startswith("Not the same voice: the voice does not fit")
+    strict = run("verify", "one.wav", "again.wav", *NET, "--far", "1e-6")
+    assert strict.exit_code == 2
+    assert strict.output.startswith("Nothing can be decided")
+    assert run("verify", "one.wav", "again.wav", *NET, "--threshold", "50").exit_code == 2
+
+
+def test_what_the_calibration_cannot_show_is_not_promised(place):
+    refused = run("verify", "one.wav", "again.wav", *NET, "--far", "1e-12")
+    assert refused.exit_code == 3
+    assert "cannot promise false acceptances" in refused.output
+
+
+def test_what_has_no_answer_ends_with_three(place):
+    assert run("verify", "one.wav", "nobody.wav", *NET).exit_code == 3
+    assert run("verify", "one.wav", *NET).exit_code == 3
+    assert run("verify", "one.wav", "again.wav", *NET, "--far", "2").exit_code == 3
+    both = run("verify", "one.wav", "again.wav", *NET, "--far", "0.1", "--threshold", "1")
+    assert both.exit_code == 3
+    assert run("verify", "one.wav", "again.wav", *NET, "--phrase", "p1").exit_code == 3
+    write(place / "silent.wav", np.zeros(RATE, np.float32))
+    assert run("verify", "one.wav", "silent.wav", *NET).exit_code == 3
+
+
+def test_noise_decides_nothing_whatever_its_score(place):
+    write(place / "noise.wav", 0.1 * np.random.default_rng(0).normal(size=3 * RATE))
+    found = run("verify", "one.wav", "noise.wav", *NET, "--json")
+    assert found.exit_code == 2
+    about = json.loads(found.output)
+    assert (about["verdict"], about["reason"]) == ("inconclusive", "unusable_recording")
+    assert "speechless" in about["faults"]
+    assert "speechless" in about["quality"]["other"][0]["warnings"]
+
+
+def test_a_folder_is_one_side_of_several_recordings(place):
+    (place / "enrolled").mkdir()
+    write(place / "enrolled" / "a.wav", voice(3.0, 1.0, 5))
+    write(place / "enrolled" / "b.wav", voice(2.0, 1.0, 6))
+    assert run("verify", "enrolled", "again.wav", *NET).exit_code == 0
+    assert run("verify", "other.wav", "enrolled/", *NET).exit_code == 1
+
+
+def test_profiles_are_added_listed_found_and_removed(place):
+    assert run("profiles", "add", "voices.npz", "ann", "one.wav", *NET).exit_code == 0
+    assert run("profiles", "add", "voices.npz", "bob", "other.wav", *NET).exit_code == 0
+    assert run("profiles", "list", "voices.npz").stdout == "ann\t1\nbob\t1\n"
+    found = run("identify", "again.wav", "--profiles", "voices.npz", *NET)
+    assert found.exit_code == 0, found.output
+    assert found.output.startswith("This is ann.")
+    claimed = ("--profiles", "voices.npz", *NET, "--profile")
+    assert run("verify", "again.wav", *claimed, "ann").exit_code == 0
+    assert run("verify", "again.wav", *claimed, "bob").exit_code == 1
+    nobody = run("verify", "again.wav", *claimed, "eve")
+    assert nobody.exit_code == 3
+    assert "there are ann, bob" in nobody.output
+    twice = run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
+    assert twice.exit_code == 1
+    assert "is given twice, or is in voices.npz already" in twice.output
+    assert run("profiles", "remove", "voices.npz", "ann").exit_code == 0
+    assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
+    assert run("profiles", "remove", "voices.npz", "bob").exit_code == 0
+    assert not (place / "voices.npz").exists()
+    with pytest.raises(LabelError, match="no blanks"):
+        ProfileBook("voices.npz").add("a b", None, np.ones((1, 24)), ["x"])
+
+
+def test_profiles_want_speech_and_a_voice(place):
+    write(place / "word.wav", voice(0.5))
+    short = run("profiles", "add", "voices.npz", "ann", "word.wav", *NET)
+    assert short.exit_code == 1
+    assert "--min-speech" in short.output
+    write(place / "tone.wav", 0.3 * np.sin(np.arange(3 * RATE) * 0.2))
+    tone = run("profiles", "add", "voices.npz", "ann", "tone.wav", *NET)
+    assert tone.exit_code == 1
+    assert "tone.wav holds no voice" in tone.output
+    assert not (place / "voices.npz").exists()
+
+
+def test_another_extractor_is_refused_by_name_wherever_vectors_meet(place):
+    network(place / "else.onnx", seed=9, dimension=24)
+    mine, theirs = load_extractor("net.onnx"), load_extractor("else.onnx")
+    run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
+    for words in (
+        ("identify", "again.wav", "--profiles", "voices.npz", "-x", "else.onnx"),
+        ("verify", "again.wav", "--profiles", "voices.npz", "--profile", "ann", "-x", "else.onnx"),
+        ("profiles", "add", "voices.npz", "bob", "other.wav", "-x", "else.onnx"),
+    ):
+        found = run(*words)
+        assert found.exit_code in (1, 3)
+        assert mine.name in found.output
+        assert theirs.name in found.output
+
+
+def two_views(extractor):
+    """A model of two views of vectors that the extractor might have made."""
+    rng = np.random.default_rng(0)
+    labels = {
+        "speaker": np.array([f"s{i % 8}" for i in range(160)]),
+        "phrase": np.array([f"p{i // 40}" for i in range(160)]),
+    }
+    codes = {view: np.unique(names, return_inverse=True)[1] for view, names in labels.items()}
+    X = sum(rng.normal(size=(8, 24))[codes[view]] for view in labels)
+    X = X + 0.3 * rng.normal(size=(160, 24))
+    model = MultiviewPLDA({"speaker": 4, "phrase": 3})
+    return Bundle(None, model, extractor=extractor.name).fit(X, labels)
+
+
+def test_one_calibrated_llr_and_probabilities_of_the_same_evidence(place):
+    bundle = two_views(load_extractor("net.onnx"))
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 0.1, "phrase": 0.1, "together": 0.1}
+    calibrator.constants_ = {}
+    calibrator.doubt_, calibrator.n_speakers_ = 0.01, 40
+    calibrator.constants_ = dict.fromkeys(["speaker+phrase", "speaker", "phrase", "nothing"], 0.0)
+    bundle.calibrations = {"speaker+phrase": calibrator}
+    bundle.save("model.safetensors")
+    words = ("verify", "one.wav", "again.wav", *NET, "--model", "model.safetensors", "--json")
+    both = json.loads(run(*words).stdout)
+    assert both["calibrated"] is True
+    p = both["probabilities"]["speaker+phrase"]
+    assert np.log(p / (1 - p)) == pytest.approx(both["llr"], abs=1e-6)
+    assert set(both["views"]) == {"speaker", "phrase"}
+    voice_alone = json.loads(run(*words, "--same", "speaker").stdout)
+    assert voice_alone["calibrated"] is False
+    assert set(voice_alone["views"]) == {"speaker"}
+    assert "NOT calibrated" in run(*words[:-1], "--same", "speaker").stdout
+    known = json.loads(run(*words, "--phrase", "p1").stdout)
+    assert len({both["llr"], known["llr"], voice_alone["llr"]}) == 3
+    spoof = json.loads(run(*words, "--countermeasure", "-40", "--spoof-prior", "0.1").stdout)
+    assert spoof["verdict"] == "reject"
+    assert spoof["probabilities"]["spoof"] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_countermeasure_counts(place):
+    words = ("verify", "one.wav", "again.wav", *NET)
+    llr = json.loads(run(*words, "--json").stdout)["llr"]
+    suspicious = run(*words, "--json", "--countermeasure", "-9")
+    assert suspicious.exit_code == 1
+    assert json.loads(suspicious.stdout)["llr"] == pytest.approx(-np.logaddexp(-llr, 9) + np.log(2))
+    assert json.loads(suspicious.stdout)["reason"] == "suspected_replay"
+    assert run(*words, "--countermeasure", "9").exit_code == 0
+    assert run(*words, "--spoof-prior", "0.2").exit_code == 3
+    assert run(*words, "--countermeasure", "nan").exit_code == 3
+
+
+# -- setup ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("paths", "pattern"),
+    [
+        (["a/x/1.wav", "a/y/1.wav", "b/x/1.wav"], "{speaker}/{phrase}/*"),
+        (["set/a/x/1.wav", "set/b/x/1.wav"], "*/{speaker}/{phrase}/*"),
+        (["a/1.wav", "a/2.wav", "b/1.wav", "b/2.wav"], "{speaker}/*"),
+        (["a/0_a_1.wav", "a/1_a_1.wav", "b/0_b_1.wav", "b/1_b_2.wav"], "{speaker}/{phrase}_*"),
+        (["a/yes.wav", "a/no.wav", "b/yes.wav", "b/no.wav"], "{speaker}/{phrase}"),
+        (["a_yes_1.wav", "a_no_1.wav", "b_yes_1.wav", "b_no_1.wav"], "{speaker}_{phrase}_*"),
+        (["a_1.wav", "a_2.wav", "b_1.wav"], "{speaker}_*"),
+    ],
+)
+def test_labels_are_guessed_from_names(paths, pattern):
+    assert guess_pattern(paths) == pattern
+
+
+def record(place, people, phrases, takes, seconds=1.2):
+    for who in range(people):
+        for phrase in range(phrases):
+            for take in range(takes):
+                seed = 1000 * who + 10 * phrase + take
+                sound = voice(seconds + 0.2 * phrase, 1 + 0.05 * who, seed)
+                folder = place / "recordings" / f"s{who}" / f"p{phrase}"
+                folder.mkdir(parents=True, exist_ok=True)
+                write(folder / f"{take}.wav", sound)
+
+
+def test_setup_of_too_few_people_tells_what_it_cannot_do(place):
+    record(place, 3, 1, 2)
+    (place / "recordings" / "s0" / "p0" / "bad.wav").write_bytes(b"RIFFnothing")
+    done = run("setup", "recordings", "-o", "voices", "-q", *NET)
+    assert done.exit_code == 0, done.output
+    assert "Names were read as {speaker}/{phrase}/*: 7 recordings." in done.output
+    assert "bad.wav" in done.output
+    assert "3 people are too few to train a model of them" in done.output
+    assert "the model is about voices only" in done.output
+    assert "Errors could not be measured" in done.output
+    found = run("identify", "recordings/s1/p0/1.wav", "--profiles", "voices", *NET)
+    assert found.exit_code in (0, 1, 2), found.output
+    assert run("profiles", "list", "voices").stdout.splitlines() == ["s0\t2", "s1\t2", "s2\t2"]
+
+
+@pytest.mark.slow
+def test_setup_makes_a_folder_that_other_commands_take(place):
+    record(place, 12, 2, 3)
+    done = run("setup", "recordings", "-o", "voices", "-q", "--far", "0.05", *NET)
+    assert done.exit_code == 0, done.output
+    assert "12 people, 6 to 6 recordings each." in done.output
+    assert "for 5 % false acceptances, of 100 owners" in done.output
+    assert "too few: with 12 speakers" in done.output
+    bundle = load("voices/model.safetensors")
+    assert bundle.extractor == load_extractor("net.onnx").name
+    assert bundle.operating_points()[0].far == 0.05
+    assert "report" in bundle.card
+    one, other = "recordings/s1/p0/0.wav", "recordings/s1/p0/1.wav"
+    found = run("verify", one, other, "--model", "voices", *NET)
+    assert found.exit_code in (0, 1, 2), found.output
+    assert "12 people who were held out" in found.output
+
+
+def test_setup_from_vectors(tmp_path):
+    rng = np.random.default_rng(0)
+    who, what = np.repeat(np.arange(12), 12), np.tile(np.repeat(np.arange(3), 4), 12)
+    X = 2 * rng.normal(size=(12, 6))[who] + rng.normal(size=(3, 6))[what]
+    X += 0.5 * rng.normal(size=X.shape)
+    np.savez(tmp_path / "x.npz", X=X, speaker=who, phrase=what)
+    done = run("setup", tmp_path / "x.npz", "-o", tmp_path / "voices", "-q")
+    assert done.exit_code == 0, done.output
+    assert "12 people, 12 to 12 recordings each." in done.output
+    bundle = load(tmp_path / "voices" / "model.safetensors")
+    assert "speaker+phrase" in bundle.calibrations
+    assert len(read_vectors(tmp_path / "voices" / "profiles.npz")) == 144
+
+
+def test_a_pattern_can_be_given(place):
+    record(place, 2, 2, 1)
+    found = find_recordings("recordings", "{speaker}/*")
+    assert list(found.labels) == ["speaker"]
+    with pytest.raises(mvplda.ParameterError, match="names no speaker"):
+        find_recordings("recordings", "{phrase}/*")
+
+
+def test_a_threshold_from_profiles_alone(place):
+    for who in range(3):
+        sounds = []
+        for take in range(3):
+            write(place / f"{who}{take}.wav", voice(2.0, 1 + 0.15 * who, 10 * who + take))
+            sounds.append(f"{who}{take}.wav")
+        done = run("profiles", "add", "voices.npz", f"s{who}", *sounds, *NET)
+        assert done.exit_code == 0, done.output
+    found = run("threshold", "--profiles", "voices.npz", *NET, "--far", "0.1", "--json")
+    assert found.exit_code == 0, found.output
+    about = json.loads(found.stdout)
+    assert about["speakers"] == 3
+    assert about["too_few"]
+    said = run("threshold", "--profiles", "voices.npz", *NET).stdout
+    assert "too few: with 3 speakers" in said
+    assert run("threshold", "--profiles", "voices.npz", "--trials", "x").exit_code == 2
+    assert run("profiles", "remove", "voices.npz", "s2").exit_code == 0
+    for who in ("s0", "s1"):
+        run("profiles", "remove", "voices.npz", who)
+    run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
+    assert "takes two people" in run("threshold", "--profiles", "voices.npz", *NET).output

@@ -1,0 +1,139 @@
+"""The two derivations of a pair term, from latents and from vectors, against each other and against dense densities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mvplda import MultiviewPLDA, Question, Recognised
+from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.scoring import worlds as worlds_module
+from mvplda.scoring.blocks import Several
+from mvplda.scoring.evidence import LatentSpace
+from mvplda.scoring.forms import latent_term, vector_term
+from mvplda.scoring.question import RULED_OUT
+
+
+def random_model(D: int, ranks: dict[str, int], seed: int = 0) -> MultiviewPLDA:
+    rng = np.random.default_rng(seed)
+    loadings = {view: rng.normal(size=(D, rank)) for view, rank in ranks.items()}
+    return MultiviewPLDA.from_parameters(rng.normal(size=D), loadings, rng.uniform(0.3, 2.0, D))
+
+
+@pytest.mark.parametrize("keep", [range(3), range(3, 7), range(7)])
+@pytest.mark.parametrize("counts", [(1.0, 1.0), (3.0, 0.5)])
+def test_latents_and_vectors_agree(keep: range, counts: tuple[float, float]) -> None:
+    rng = np.random.default_rng(1)
+    space = LatentSpace.of(random_model(5, {"a": 3, "b": 4}).parameters_)
+    kept = np.array(keep)
+    n_e, n_t = counts
+    of_latents = latent_term(n_e * space.gram, n_t * space.gram, kept, kept)
+    W = space.whitened
+    A, B = (W @ W.T + np.eye(5) / n for n in counts)
+    of_vectors = vector_term(A, B, W[:, kept] @ W[:, kept].T)
+    e, t = rng.normal(size=(2, 6, 5))  # whitened means
+    y_e, y_t = n_e * e @ W, n_t * t @ W
+    values = []
+    for term, left, right in ((of_latents, y_e, y_t), (of_vectors, e, t)):
+        other = right if term.right is None else right @ term.right
+        own = np.einsum("ni,ij,nj->n", left, term.row, left)
+        theirs = np.einsum("ni,ij,nj->n", right, term.column, right)
+        cross = np.einsum("ni,ni->n", left @ term.left, other)
+        values.append(own + theirs + cross + term.constant)
+    np.testing.assert_allclose(values[0], values[1], atol=1e-10)
+
+
+def known_model(wide: bool) -> MultiviewPLDA:
+    rng = np.random.default_rng(2)
+    ranks = {"speaker": 4, "phrase": 4} if wide else {"speaker": 2, "phrase": 2}
+    model = random_model(5, ranks, seed=3)
+    rank = ranks["phrase"]
+    roots = rng.normal(size=(3, rank, rank)) / 3
+    model.classes_["phrase"] = np.array(["x", "y", "z"])
+    model.class_means_["phrase"] = rng.normal(size=(3, rank))
+    covariances = roots @ roots.transpose(0, 2, 1) + 0.1 * np.eye(rank)
+    model.class_covariances_["phrase"] = covariances[[0, 0, 2]]  # two alike, one not
+    return model
+
+
+@pytest.mark.parametrize("question", [{}, {"same": "speaker"}, {"same": "phrase"}])
+def test_known_classes_in_vectors_are_those_in_latents(
+    question: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    E, T = 2 * rng.normal(size=(2, 9, 5))
+    asked = {**question, "known": {"phrase": list("xyzxyzxyz")}, "dtype": np.float64}
+    quick = known_model(True).llr(E, T, **asked)
+    monkeypatch.setattr(LatentSpace, "is_wide", False)
+    np.testing.assert_allclose(known_model(True).llr(E, T, **asked), quick, atol=1e-9)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
+    """Far from all classes, the largest rows and columns lie in different worlds."""
+    model = known_model(wide)
+    rng = np.random.default_rng(6)
+    E, T = 200 * rng.normal(size=(2, 6, 5))
+    asked = {"known": {"phrase": list("xyzxyz")}, "same": "speaker", "dtype": np.float64}
+    whole = model.llr(E, T, **asked)
+    assert np.isfinite(whole).all()
+    one = np.empty((6, 6))
+    for i, j in np.ndindex(6, 6):
+        single = {**asked, "known": {"phrase": ["xyzxyz"[i]]}}
+        one[i, j] = model.llr(E[[i]], T[[j]], **single)[0, 0]
+    np.testing.assert_allclose(whole, one, rtol=1e-9, atol=1e-6)
+    some = Several(np.array([[0.0, -900.0]]), np.array([[-900.0, 0.0], [0.0, -900.0]]))
+    expected = [[-900 + np.log(2), 0.0]]
+    np.testing.assert_allclose(some.block(slice(None), slice(None)), expected)
+    np.testing.assert_allclose(some.pairs(np.array([0, 0]), np.array([0, 1])), expected[0])
+
+
+def test_what_a_recogniser_may_give() -> None:
+    good = Recognised([[0.5, 0.5, 0.0]], ("x", "y", "z"))
+    logs = good.logs("phrase", 3, 1)
+    np.testing.assert_allclose(logs, [[0.0, 0.0, RULED_OUT, RULED_OUT, np.log(2 / 3)]])
+    weighted = Recognised([[0.5, 0.25, 0.25]], ("x", "y", "z"), prior=[0.5, 0.25, 0.25])
+    np.testing.assert_allclose(weighted.logs("phrase", 3, 1)[0, [0, 1, 2, 4]], 0.0)
+    wrong = [
+        (Recognised([[0.5, -0.1]], ("x", "y")), "probabilities"),
+        (Recognised([[np.inf, 0.1]], ("x", "y")), "probabilities"),
+        (Recognised([[0.0, 0.0]], ("x", "y")), "not all 0"),
+        (Recognised([[0.5, 0.5]], ("x", "y"), prior=[1.0, 0.0]), "positive"),
+        (Recognised([[0.5, 0.5]], ("x", "y"), prior=[1.0, np.inf]), "positive"),
+        (Recognised([[0.5, 0.5]], ("x", "y"), prior=[1.0]), "positive"),
+        (Recognised([[0.5, 0.5], [1, 0]], ("x", "y")), "a row a test"),
+    ]
+    for one, message in wrong:
+        with pytest.raises(DataError, match=message):
+            one.logs("phrase", 2, 1)
+    for names in (("x", "x"), ()):
+        with pytest.raises(LabelError, match="each class once"):
+            Recognised([[0.5, 0.5]], names).named("phrase", None)
+    with pytest.raises(LabelError, match="has no classes"):
+        Recognised([[0.5, 0.5]]).named("phrase", None)
+
+
+def test_too_many_possibilities_are_refused_and_as_many_as_allowed_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def score() -> Any:
+        model = random_model(5, {"speaker": 2, "phrase": 2})
+        rng = np.random.default_rng(7)
+        E = model.enrol(rng.normal(size=(3, 5)), [0, 0, 0], {"phrase": list("abc")})
+        T = model.enrol(rng.normal(size=(2, 5)), [0, 0], {"speaker": list("uv")})
+        return model.llr(E, T)
+
+    # "same in every view" leaves 3 x 2 pairs of cells
+    monkeypatch.setattr(worlds_module, "MOST_WORLDS", 6)
+    assert np.isfinite(score()).all()
+    monkeypatch.setattr(worlds_module, "MOST_WORLDS", 5)
+    with pytest.raises(ParameterError, match="6 possibilities"):
+        score()
+
+
+def test_the_parts_of_a_question_that_settle_a_view_are_kept() -> None:
+    question = Question("speaker", shared={"domain": "car"})
+    assert Question(**question.to_dict()).to_dict() == question.to_dict()
+    assert hash(question) != hash(Question("speaker"))

@@ -1,0 +1,61 @@
+"""Settings: each has an option, a name in the environment and a description."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from click.testing import CliRunner
+from service_problems import make_bench, sqlite_store
+
+from mvplda.cli import main
+from mvplda.cli.serve import serve
+from mvplda.serve.settings import Settings
+
+OPTIONS = {parameter.name: parameter for parameter in serve.params}
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_every_setting_has_an_option_and_a_name_in_the_environment(name):
+    assert name in OPTIONS
+    assert f"MVPLDA_{name.upper()}" in (OPTIONS[name].help or "")
+    assert Settings.model_fields[name].description
+
+
+def test_options_come_before_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("MVPLDA_LOCK_AFTER", "7")
+    monkeypatch.setenv("MVPLDA_WEIGHTS", "IC=2, TW=3")
+    monkeypatch.setenv("MVPLDA_HOSTNAMES", "a.example b.example")
+    assert Settings().lock_after == 7
+    assert Settings(lock_after=9).lock_after == 9
+    assert Settings().weights == {"TW": 3.0, "IC": 2.0, "IW": 1.0, "spoof": 1.0}
+    assert Settings().hostnames == ("a.example", "b.example")
+    found = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--far", "2", "--check"])
+    assert found.exit_code == 2
+    assert "--far (MVPLDA_FAR)" in found.output
+
+
+def test_vectors_can_be_refused(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Settings(vectors=False)) as bench:
+        answer = bench.calls.enrol(bench.calls.create(), bench.world.say(40, 0)[0])
+        assert (answer.status_code, answer.json()["type"]) == (422, "urn:mvplda:vectors")
+
+
+def test_old_entries_of_the_audit_are_deleted(tmp_path):
+    with make_bench(sqlite_store(tmp_path), Settings(audit_days=10)) as bench:
+        bench.calls.create()
+        bench.clock.now += 11 * 86400
+        bench.service._swept = 0.0
+        bench.calls.create()
+        entries = bench.calls("GET", "/v1/audit").json()["items"]
+        assert [entry["action"] for entry in entries] == ["create"]
+
+
+def test_the_reference_of_endpoints_comes_from_the_package(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        page = bench.calls("GET", "/docs")
+        assert page.status_code == 200
+        assert "script-src 'self'" in page.headers["content-security-policy"]
+        assert "https://" not in page.text
+        assert bench.calls("GET", "/docs.js").status_code == 200

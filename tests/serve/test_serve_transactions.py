@@ -1,0 +1,274 @@
+"""Crashes between two commits, clocks that differ, locks that stay, half-sent requests, and a new master key."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+import httpx
+import sqlalchemy as sa
+from service_problems import MASTER_KEY, Calls, make_bench, make_model, make_world, sqlite_store
+
+from mvplda.exceptions import ParameterError
+from mvplda.serve import maintenance
+from mvplda.serve.app import create_app
+from mvplda.serve.gate import Heard
+from mvplda.serve.keys import Caller, Master
+from mvplda.serve.maintenance import rotate_database
+from mvplda.serve.problems import Problem
+from mvplda.serve.protocol import Patient
+from mvplda.serve.service import Service
+from mvplda.serve.settings import Settings
+from mvplda.serve.store import Store
+from mvplda.serve.tables import audit, enrollments, profiles
+from mvplda.serve.verifier import Ask
+
+ME = Caller("me", "admin")
+NEW_KEY = Master(b"n" * 32, "test")
+
+
+@contextmanager
+def listening(app, settings):
+    import uvicorn
+
+    Patient.settings = settings
+    config = uvicorn.Config(app, port=0, log_level="error", http=Patient)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+        assert thread.is_alive()
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join(20)
+
+
+class Killed(Exception):
+    pass
+
+
+@contextmanager
+def killed_at(engine, commit: int):
+    """The database takes so many commits, and none after them, as if the process had been killed."""
+    seen = []
+
+    def count(connection):
+        seen.append(1)
+        if len(seen) > commit:
+            raise Killed
+
+    sa.event.listen(engine, "commit", count)
+    try:
+        yield
+    finally:
+        sa.event.remove(engine, "commit", count)
+
+
+REQUESTS = {
+    "create": ("/v1/profiles", {"userId": "bob", "consent": {"given": True}}),
+    "enrol": ("/v1/profiles/{}/enrollments", "vector"),
+    "verify": ("/v1/profiles/{}/verify", "vector"),
+    "reset": ("/v1/profiles/{}/reset", None),
+    "opt-out": ("/v1/profiles/{}/opt-out", None),
+    "challenge": ("/v1/challenges", "profile"),
+}
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_a_request_that_a_crash_interrupted_is_done_once(tmp_path, request_name):
+    """Whatever commit was the last one, the repetition is answered as if nothing had happened."""
+    for commit in range(4):
+        folder = tmp_path / str(commit)
+        folder.mkdir()
+        with make_bench(sqlite_store(folder)) as bench:
+            name = bench.person(40)
+            place, body = REQUESTS[request_name]
+            if body == "vector":
+                body = {"vector": bench.world.say(40, 0)[0].tolist()}
+            elif body == "profile":
+                body = {"profileId": name}
+            options = {"headers": {"Idempotency-Key": "k"}, "json": body}
+            with killed_at(bench.service.store.engine, commit):
+                bench.calls("POST", place.format(name), **options)
+            again = Calls(
+                create_app(Service(bench.service.store, MASTER_KEY, bench.model), is_open=True)
+            )
+            answers = [again("POST", place.format(name), **options) for _ in range(2)]
+            assert {answer.status_code // 100 for answer in answers} == {2}, answers[0].text
+            assert answers[0].json() == answers[1].json()
+            with bench.service.store.read() as work:
+                people = work.execute(sa.select(sa.func.count()).select_from(profiles)).scalar()
+                takes = work.execute(sa.select(sa.func.count()).select_from(enrollments)).scalar()
+                action = audit.c.action == request_name
+                query = sa.select(sa.func.count()).select_from(audit).where(action)
+                done = work.execute(query).scalar()
+            assert people == 1 + (request_name == "create")
+            assert takes == {"enrol": 4, "reset": 0, "opt-out": 0}.get(request_name, 3)
+            assert done == {"create": 2, "enrol": 4}.get(request_name, 1)
+
+
+def test_who_was_enrolled_by_a_host_whose_clock_is_behind_is_identified(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        bench.person(41)
+        ask = {"vector": bench.world.say(40, 0)[0].tolist()}
+        bench.calls("POST", "/v1/identify", json=ask)
+        late = sqlite_store(tmp_path)
+        late.clock = lambda: bench.clock.now - 3600
+        other = Calls(create_app(Service(late, MASTER_KEY, make_model()), is_open=True))
+        name = other.create()
+        for vector in bench.world.say(40, 0, 3):
+            assert other.enrol(name, vector).status_code == 201
+        found = bench.calls("POST", "/v1/identify", json=ask).json()
+        assert found["candidates"][0]["profileId"] == name
+        late.close()
+
+
+def test_locks_follow_the_clock_of_the_database(postgres, monkeypatch):
+    store = Store(postgres.new_database())
+    service = Service(store, MASTER_KEY, make_model(), Settings(lock_after=2))
+    world = make_world()
+    calls = Calls(create_app(service, is_open=True))
+    name = calls.create()
+    for vector in world.say(40, 0, 3):
+        calls.enrol(name, vector)
+    for vector in world.say(41, 0, 2):
+        assert calls.verify(name, vector).json()["decision"] == "reject"
+    real = time.time()
+    monkeypatch.setattr(time, "time", lambda: real + 7200)  # of another host
+    assert calls.verify(name, world.say(40, 0)[0]).json()["type"] == "urn:mvplda:locked"
+    store.close()
+
+
+def test_a_lock_that_stays_stalls_neither_readiness_nor_others(postgres):
+    settings = Settings(lock_timeout_s=1.0, threads=2)
+    store = Store(postgres.new_database(), None, settings)
+    service = Service(store, MASTER_KEY, make_model(), settings)
+    world = make_world()
+    calls = Calls(create_app(service, is_open=True))
+    name = calls.create()
+    for vector in world.say(40, 0, 3):
+        calls.enrol(name, vector)
+    vectors = world.say(40, 0, 5)
+    answers = []
+
+    def ask(address, vector):
+        body = {"vector": vector.tolist()}
+        answers.append(httpx.post(f"{address}/v1/profiles/{name}/verify", json=body, timeout=60))
+
+    with listening(calls.app, settings) as port:
+        address = f"http://127.0.0.1:{port}"
+        with store.engine.connect() as connection, connection.begin():
+            row = sa.select(profiles).where(profiles.c.id == name).with_for_update()
+            connection.execute(row).all()
+            threads = [threading.Thread(target=ask, args=[address, one]) for one in vectors]
+            for thread in threads:
+                thread.start()
+            assert httpx.get(f"{address}/v1/ready", timeout=60).status_code == 200
+            assert len(answers) < 5, "readiness waited until all the others gave up"
+            for thread in threads:
+                thread.join(60)
+        assert [answer.status_code for answer in answers] == [503] * 5
+        ask(address, vectors[0])
+        assert answers[-1].json()["decision"] == "accept"
+
+
+# -- half-sent requests --------------------------------------------------------------------
+
+
+def test_half_sent_requests_keep_nobody_out(tmp_path):
+    settings = Settings(connections=20, header_s=30, body_s=1)
+    with (
+        make_bench(sqlite_store(tmp_path), settings) as bench,
+        listening(bench.calls.app, settings) as port,
+    ):
+        half = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        for one in half:
+            one.sendall(b"POST /v1/identify HTTP/1.1\r\nHost: localhost\r\n")
+        answer = httpx.get(f"http://127.0.0.1:{port}/v1/health", timeout=30)
+        assert answer.status_code == 200
+        slow = socket.create_connection(("127.0.0.1", port))
+        head = (
+            b"POST /v1/identify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        slow.sendall(head + b"Content-Length: 50\r\n\r\n{")
+        slow.settimeout(30)
+        assert b" 408 " in slow.recv(100)
+        for one in (*half, slow):
+            one.close()
+
+
+def test_a_head_that_never_ends_is_not_waited_for(tmp_path):
+    settings = Settings(header_s=0.3)
+    with (
+        make_bench(sqlite_store(tmp_path), settings) as bench,
+        listening(bench.calls.app, settings) as port,
+        socket.create_connection(("127.0.0.1", port)) as half,
+    ):
+        half.settimeout(30)
+        half.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"200" in half.recv(10_000)
+        half.sendall(b"GET /v1/health HTTP/1.1\r\n")  # and no more on the same connection
+        while half.recv(10_000):
+            pass  # ends when the service closes it
+
+
+# -- rotation ------------------------------------------------------------------------------
+
+
+def stored(store):
+    with store.read() as work:
+        return work.execute(sa.select(enrollments.c.share).order_by(enrollments.c.number)).all()
+
+
+def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tmp_path):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+        vectors = bench.world.say(40, 0, 2).astype(np.float32)
+        sound = Heard(vectors[0], {}, None, "a digest", 1.0)
+        before = bench.service.verify(name, sound, Ask(), ME)
+        assert before["decision"] == "accept"
+        store = sqlite_store(tmp_path)
+        shares = stored(store)
+        assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
+        assert not set(shares) & set(stored(store))
+        with pytest.raises(Problem, match="master key"):  # of the service that still runs
+            bench.service.verify(name, Heard(vectors[1]), Ask(), ME)
+        with pytest.raises(Problem, match="restarted"):
+            bench.service.change(None, bench.service.profiles.reset, name, ME)
+        with pytest.raises(ParameterError, match="another one"):
+            Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
+        store.clock = bench.clock
+        service = Service(store, NEW_KEY, make_model())
+        again = service.verify(name, Heard(vectors[0]), Ask(), ME)
+        assert again["llr"] == pytest.approx(before["llr"], abs=1e-6)
+        # recordings from before the rotation are still recognised
+        assert service.verify(name, sound, Ask(), ME)["reason"] == "suspected_replay"
+        for number in (1, 2, 3):  # sums are exact still: nothing is left of them
+            left = service.change(None, service.profiles.remove, name, number, ME)
+        assert left["state"] == "created"
+        store.close()
+
+
+def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
+    with make_bench(sqlite_store(tmp_path)) as bench:
+        name = bench.person(40)
+        store = sqlite_store(tmp_path)
+        with monkeypatch.context() as patched:
+            patched.setattr(maintenance, "_turn", lambda *_: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                rotate_database(store, MASTER_KEY, NEW_KEY)
+        for _ in range(2):
+            assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
+        store.clock = bench.clock
+        service = Service(store, NEW_KEY, make_model())
+        vector = bench.world.say(40, 0)[0].astype(np.float32)
+        assert service.verify(name, Heard(vector), Ask(), ME)["decision"] == "accept"
+        store.close()
