@@ -296,8 +296,8 @@ def calibrate(
 ) -> None:
     """Give a fitted bundle calibrations, operating points and a card, by people who are held out in turn.
 
-    Every fold's people are scored by a model of the others, so that all people evaluate. The factors of a committee
-    are those of the whole: a dozen numbers, learnt from held-out people, too.
+    Every fold's people are scored by a model of the others, factors of a committee included, so that all people
+    evaluate and none has an influence on the model that scores them.
 
     groups : (n,) people who are held out together; None: the classes of the first view
     """
@@ -363,8 +363,12 @@ def _fold_model(bundle: Bundle, X: NDArray[Any], labels: Mapping[str, Any], fold
     """The same model without the people of a fold."""
     scorer = clone(bundle.scorer)
     factors = getattr(bundle.scorer, "factors_", None)
-    if factors is not None:
+    people = np.asarray(next(iter(labels.values())))[fold.train]
+    if factors is not None and len(np.unique(people)) < FEWEST_PEOPLE:
+        # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
         scorer.set_params(factors=factors)
+    elif factors is not None:
+        scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
     chain = None if bundle.preprocessing is None else clone(bundle.preprocessing)
     own = {view: np.asarray(column)[fold.train] for view, column in labels.items()}
     with warnings.catch_warnings():
@@ -425,10 +429,14 @@ def operating_points(
             "worst": point.worst,
             "warning": point.warning(),
         }
-        basis = f"{point.speakers} people who were held out in turn"
+        basis = f"{round(point.speakers)} people who were held out in turn"
         points.append(
             OperatingPoint(
-                point.threshold, far=far, measured=measured, people=point.speakers, basis=basis
+                point.threshold,
+                far=far,
+                measured=measured,
+                people=round(point.speakers),
+                basis=basis,
             )
         )
     return points

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import Number, check_folder, labels_option
 from .extractors import extractor_option
+
+if TYPE_CHECKING:
+    from ..io.vectors import VectorSet
 
 
 @click.command()
@@ -89,7 +93,7 @@ def _is_recordings(source: str) -> bool:
     return folder.is_dir() and not any(folder.glob("*.scp"))
 
 
-def _vectors(source: str, labels: tuple[tuple[str, str], ...]) -> tuple[object, dict[str, object]]:
+def _vectors(source: str, labels: tuple[tuple[str, str], ...]) -> tuple[VectorSet, dict[str, Any]]:
     from ..io.vectors import read_vectors
     from . import once
     from .train import labels_of, read_labels_of

@@ -388,6 +388,7 @@ def list_profiles(file: str) -> None:
 @click.pass_context
 def threshold(
     ctx: click.Context,
+    /,
     scores: str | None,
     key: str | None,
     book: str | None,

@@ -167,11 +167,8 @@ class CascadeScorer(BaseScorer, BaseEstimator):
         for view, rank in self.views.items():
             model = PLDA(rank, **dict(self.settings or {}))
             self.models_[view] = model.fit(X, {view: columns[view]})
+        self.views_ = {view: model.views_[view] for view, model in self.models_.items()}
         return self
-
-    @property
-    def views_(self) -> dict[str, int]:
-        return {view: model.views_[view] for view, model in self.models_.items()}
 
     @property
     def classes_(self) -> dict[str, Any]:
@@ -241,4 +238,5 @@ class CascadeScorer(BaseScorer, BaseEstimator):
             view: get_part(arrays, f"models/{view}", about, PLDA)
             for view, about in values["models"].items()
         }
+        scorer.views_ = {view: model.views_[view] for view, model in scorer.models_.items()}
         return scorer

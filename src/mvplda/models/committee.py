@@ -427,7 +427,7 @@ class Committee(BaseScorer, BaseEstimator):
         return sum(scorer_of(expert).width_out for expert in self.experts_.values())
 
     @property
-    def missing(self) -> Any:  # type: ignore[override]
+    def missing(self) -> Any:
         """The label that stands for none in the experts' training."""
         for expert in self.experts_.values():
             if scorer_of(expert).missing is not None:

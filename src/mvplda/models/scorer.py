@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import AnyArray, Array, IntArray, PathLike
+from .._typing import Array, IntArray, PathLike
 from ..backend import cast, dtype_name, empty, is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..persistence import Persistent, check_answers
@@ -145,6 +145,9 @@ class BaseScorer(Persistent):
     """Of ``mvplda train --model``; a scorer without a name is no choice there."""
 
     NEEDS_LABELS: ClassVar[bool] = True
+
+    views_: dict[str, int]
+    """Views of a fitted scorer, with their ranks where it has some."""
 
     missing: Any = None
     """A label that stands for "no label", besides None and NaN."""
@@ -536,7 +539,7 @@ class BaseScorer(Persistent):
         return Comparison(ratio, enrol, test, forms, self._memory(), namings, dtype, heard)
 
 
-def _number_of(names: AnyArray, name: Any, view: str) -> int:
+def _number_of(names: NDArray[Any], name: Any, view: str) -> int:
     numbers = [i for i, known in enumerate(names.tolist()) if known == name]
     if not numbers:
         raise LabelError(

@@ -64,13 +64,13 @@ class LatentSpace:
     @property
     def is_wide(self) -> bool:
         """Whether there are more latents than columns: matrices of vectors are then the smaller ones."""
-        return self.whitened.shape[1] > len(self.whitened)
+        return bool(self.whitened.shape[1] > len(self.whitened))
 
     @cached_property
     def unfold(self) -> Array:
         """(r, D) gives the whitened sum of vectors back from their evidence."""
         # the loadings may leave directions out, however many they are: no term depends on those
-        return np.linalg.pinv(self.whitened, rcond=1e-10)
+        return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
 
 
 def project(X: ArrayLike, space: LatentSpace) -> Any:
@@ -271,7 +271,7 @@ class LatentSide:
         return self.layout.precision(self.space.gram)
 
     @property
-    def vectors(self) -> AnyArray:
+    def vectors(self) -> Any:
         """(profiles, D) whitened means."""
         if self._vectors is None:
             unfold = like(self.space.unfold / self.layout.table.weights[0], self.y)
