@@ -10,7 +10,7 @@ import pytest
 from domain_problems import VOICE, WORDS, domain_bundle, make_place
 
 from mvplda import load, voices
-from mvplda.decisions import OperatingPoint, name_among
+from mvplda.decisions import OperatingPoint, name_among, without_doubt
 from mvplda.exceptions import ParameterError
 from mvplda.extractors import Extracted
 from mvplda.recordings import setup_vectors
@@ -97,6 +97,22 @@ def test_more_profiles_want_more_evidence() -> None:
     # two that fit alike are not named
     assert name_among([6.0, 6.0], point).best is None
     assert name_among([], point).best is None
+
+
+def test_doubt_is_about_the_recording_and_not_about_each_profile() -> None:
+    """However many profiles there are, somebody whose voice fits can be named."""
+    doubt = 0.05
+    true = np.array([15.0, *[-5.0] * 500])
+    mixed = (1 - doubt) / (1 + np.exp(-true)) + doubt / 2
+    limited = np.log(mixed) - np.log1p(-mixed)
+    assert limited.max() < 3.7
+    np.testing.assert_allclose(without_doubt(limited, doubt), true, atol=1e-6)
+    assert name_among(limited, OperatingPoint(2.0)).best is None
+    naming = name_among(limited, OperatingPoint(2.0), doubt=doubt)
+    assert naming.best == 0
+    # what is left of nobody is the doubt's half, and what the evidence leaves
+    assert naming.none == pytest.approx(doubt / 2, abs=1e-3)
+    assert naming.none + naming.probabilities.sum() == pytest.approx(1)
 
 
 def test_few_people_get_the_default_model_in_their_domain(default: Path, tmp_path: Path) -> None:

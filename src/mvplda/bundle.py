@@ -415,10 +415,7 @@ class Bundle(Persistent, BaseEstimator):
         if calibrator is not None:
             logs = calibrator.transform(logs)
         logs = {h: logs[h] for h in ratio.hypotheses}
-        above = [logs[h] + weight for h, weight in ratio.numerator.items()]
-        below = [logs[h] + weight for h, weight in ratio.denominator.items()]
-        llr = np.logaddexp.reduce(above, axis=0) - np.logaddexp.reduce(below, axis=0)
-        llr = question.with_spoofs(llr, (len(profiles), len(tests)), listed)
+        llr = question.with_spoofs(ratio.of(logs), (len(profiles), len(tests)), listed)
         # Posteriors at even odds, so that they are those of the LLR.
         weights = {
             h: float(np.exp(w)) / 2 for h, w in (ratio.numerator | ratio.denominator).items()
@@ -429,6 +426,12 @@ class Bundle(Persistent, BaseEstimator):
     def views(self) -> tuple[str, ...]:
         """The base views that hypotheses are made of; a scorer that has none compares ``speaker``."""
         return _views_of(self.fitted_scorer)
+
+    def doubt(self, question: Question | None = None) -> float:
+        """Of the calibration for a question: the probability that the model tells nothing about a trial."""
+        key = question_key(question or Question(), self.views)
+        calibrator = (self.calibrations or {}).get(key)
+        return 0.0 if calibrator is None else float(calibrator.doubt_)
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""

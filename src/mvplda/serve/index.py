@@ -133,7 +133,9 @@ class Index:
             weights = self.settings.weights
             share = weights["spoof"] / sum(weights.values())
             llrs = with_countermeasure(llrs, heard.countermeasure, share)
-        naming = name_among(llrs, self._point(model), none=prior_none, count=count)
+        doubt = model.bundle.doubt(Question(same=SPEAKER))
+        point = self._point(model)
+        naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
         probabilities = naming.probabilities
         ranked = []
         for name in sorted(exact, key=lambda name: -llrs[places[name]]):
@@ -141,7 +143,7 @@ class Index:
                 {
                     "profileId": name,
                     "userId": people[name],
-                    "llr": float(llrs[places[name]]),
+                    "llr": float(naming.llrs[places[name]]),
                     "probability": float(probabilities[places[name]]),
                 }
             )
