@@ -273,15 +273,11 @@ class Naming:
     best : place of the profile that is named; None: nobody is
     probabilities : (n,) of the profiles
     none : probability that it is none of them
-    threshold : LLR from which on a profile is named, with so many of them
-    llrs : (n,) that reach it or not
     """
 
     best: int | None
     probabilities: Array
     none: float
-    threshold: float
-    llrs: Array
 
 
 def name_among(
@@ -323,13 +319,13 @@ def name_among(
     prior[:-1][~np.isfinite(np.asarray(llrs))] = 0.0
     logs = np.append(scores + math.log1p(-none) - math.log(number), math.log(none))
     posterior = np.exp(logs - np.logaddexp.reduce(logs))
-    posterior = (1 - doubt) * posterior + doubt * prior
+    posterior = (1 - doubt) * posterior + doubt * prior / prior.sum()
     best = None
     if len(scores):
         first = int(np.argmax(scores))
         if scores[first] >= threshold and posterior[first] > 0.5:
             best = first
-    return Naming(best, posterior[:-1], float(posterior[-1]), threshold, scores)
+    return Naming(best, posterior[:-1], float(posterior[-1]))
 
 
 def without_doubt(llrs: Array, doubt: float) -> Array:

@@ -119,7 +119,6 @@ class Ranking:
     named : the profile, or None
     candidates : (profile, LLR, probability) of all, the likeliest first
     none : probability that it is none of them
-    threshold : LLR from which on somebody is named, with so many profiles
     calibrated : whether the LLRs are
     """
 
@@ -127,7 +126,6 @@ class Ranking:
     named: str | None
     candidates: list[tuple[str, float, float]]
     none: float
-    threshold: float
     calibrated: bool
 
 
@@ -254,9 +252,8 @@ class VoiceModel:
         return Ranking(
             verdict,
             names[naming.best] if verdict == "accept" and naming.best is not None else None,
-            [(names[i], float(naming.llrs[i]), float(naming.probabilities[i])) for i in order],
+            [(names[i], float(llrs[i]), float(naming.probabilities[i])) for i in order],
             naming.none,
-            naming.threshold,
             answer.calibrated,
         )
 

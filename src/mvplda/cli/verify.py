@@ -267,7 +267,6 @@ def identify(
                 {"profile": name, "llr": llr, "probability": probability}
                 for name, llr, probability in found.candidates[:top]
             ],
-            "threshold": found.threshold,
             "calibrated": found.calibrated,
             "point": point.to_dict(),
             "extractor": voices.extractor.name,
@@ -280,10 +279,7 @@ def identify(
         for name, llr, probability in found.candidates[:top]:
             click.echo(f"{llr:+8.2f}  {100 * probability:6.2f} %  {name}")
         click.echo(f"          {100 * found.none:6.2f} %  none of them")
-        click.echo(
-            f"Named from {found.threshold:+.2f} on, with {len(found.candidates)} profiles. "
-            f"{_basis(bundle, found.calibrated, point)}."
-        )
+        click.echo(f"{_basis(bundle, found.calibrated, point)}.")
         warn(dict(zip(recordings_in([test]), side.qualities, strict=True)))
     sys.exit(EXIT[found.answer])
 

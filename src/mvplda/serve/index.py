@@ -93,7 +93,6 @@ class Index:
             "identified": None,
             "noneOfThem": 1.0,
             "profilesCount": 0,
-            "threshold": None,
             "reason": heard.reason,
         }
         if heard.reason is None:
@@ -143,7 +142,7 @@ class Index:
                 {
                     "profileId": name,
                     "userId": people[name],
-                    "llr": float(naming.llrs[places[name]]),
+                    "llr": float(llrs[places[name]]),
                     "probability": float(probabilities[places[name]]),
                 }
             )
@@ -153,7 +152,6 @@ class Index:
             "identified": named,
             "noneOfThem": naming.none,
             "profilesCount": count,
-            "threshold": naming.threshold,
         }
 
     def _point(self, model: Model) -> OperatingPoint:

@@ -292,11 +292,10 @@ class Ranking(Reply):
     candidates: list[Candidate]
     identified: str | None = Field(
         examples=[PROFILE_ID],
-        description="The profile whose voice it is; null where none reaches the threshold for so many profiles",
+        description="The profile whose voice it is; null where none is likely enough among so many",
     )
     noneOfThem: float = Field(examples=[0.03])
     profilesCount: int = Field(examples=[12])
-    threshold: float | None = Field(examples=[7.1])
     reason: str | None
     quality: Quality | None
     modelVersion: str = Field(examples=[VERSION])
