@@ -153,7 +153,7 @@ def test_an_item_that_ends_its_process_is_lost_and_no_other() -> None:
 
 def test_without_dask_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(MissingExtraError, match=r"mvplda\[dask\]"):
+    with pytest.raises(MissingExtraError, match=r"mvplda\[scale\]"):
         map_reduce(named, [1], joined, engine="dask")
 
 
