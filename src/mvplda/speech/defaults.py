@@ -68,7 +68,7 @@ FEWEST_OWNERS = 20
 """Trials of owners without which a row of results says nothing."""
 
 KINDS = ("TC", "TW", "IC", "IW")
-MODEL = Path(__file__).parents[1] / "serve" / "models" / "default.safetensors"
+MODEL = Path(__file__).parents[1] / "defaults" / "default.safetensors"
 
 
 @dataclass(frozen=True)
