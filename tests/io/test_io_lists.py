@@ -346,12 +346,12 @@ def test_a_sample_of_every_kind() -> None:
     trials = trials_from_labels(*sides, sample=20, random_state=1)
     assert trials.counts == dict.fromkeys(everything.counts, 20)
     assert trials.duplicates == 0
-    of_all = dict(
-        zip(zip(everything.enrol, everything.test, strict=True), everything.kind, strict=True)
-    )  # type: ignore[arg-type]
-    assert all(
-        of_all[e, t] == k for e, t, k in zip(trials.enrol, trials.test, trials.kind, strict=True)
-    )  # type: ignore[arg-type]
+    assert everything.kind is not None
+    assert trials.kind is not None
+    pairs = zip(everything.enrol, everything.test, strict=True)
+    of_all = dict(zip(pairs, everything.kind, strict=True))
+    sampled = zip(trials.enrol, trials.test, trials.kind, strict=True)
+    assert all(of_all[e, t] == k for e, t, k in sampled)
     same_trials(trials_from_labels(*sides, sample=20, random_state=1), trials)
     assert (
         trials_from_labels(*sides, sample=20, random_state=2).enrol.tolist()

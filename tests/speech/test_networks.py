@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -94,7 +96,7 @@ def test_held_out_speakers_choose_the_epoch():
 
 def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path):
     features, labels = toy()
-    settings = {"batch": 16, "schedule": "constant"}
+    settings: dict[str, Any] = {"batch": 16, "schedule": "constant"}
     whole = train(features, labels, MODERN, Training(epochs=4, **settings))
     place = str(tmp_path / "run.checkpoint")
 

@@ -179,7 +179,9 @@ def read_question(
     names = listed.test.names
     settings: dict[str, Any] = {}
     if asked["known"] is not None:
-        settings["known"] = read_claims(*asked["known"], enrolled.ids, np.unique(rows), fitted)
+        view, path = asked["known"]
+        used = np.unique(rows)
+        settings["known"] = read_claims(view, path, enrolled.ids, used, fitted)
     tables = once("--posteriors", asked["posteriors"])
     if tables:
         settings["recognised"] = {
