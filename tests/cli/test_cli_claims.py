@@ -191,23 +191,6 @@ def test_trials_of_three_views_are_scored_and_judged(root, tmp_path):
     assert json.loads(table)["target"] == "speaker+phrase+pose"
 
 
-def test_calibrated_scores_have_the_digits_of_the_scores(root, tmp_path):
-    """Those of float32 have eight or nine, those of float64 as many as they need."""
-    scores = read_scores(root / "scores")
-    for name, values, fewest, most in (
-        ("few", scores.score, 7, 9),
-        ("many", scores.score / 3, 15, 17),
-    ):
-        write_scores(tmp_path / name, Scores(scores.enrol, scores.test, values))
-        trained = ["calibrate", tmp_path / name, "--trials", root / "trials"]
-        said_by(*trained, "--save", tmp_path / "c.safetensors", "-o", tmp_path / "out", code=0)
-        text = [line.split()[2] for line in (tmp_path / "out").read_text().splitlines()]
-        digits = [len(value.split("e")[0].lstrip("-0.").replace(".", "")) for value in text]
-        assert fewest <= max(digits) <= most
-        exact = load(tmp_path / "c.safetensors").transform(values)
-        np.testing.assert_allclose(np.array(text, dtype=float), exact, rtol=1e-6, atol=1e-6)
-
-
 def test_standard_input_stands_for_one_file(root):
     words = [
         "score",

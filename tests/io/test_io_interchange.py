@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,7 +14,7 @@ from scipy.stats import multivariate_normal
 
 from mvplda import PLDA, MultiviewPLDA
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaError, ParameterError
-from mvplda.io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
+from mvplda.io.plda import read_kaldi_plda, transform_of, write_kaldi_plda
 
 D = 5
 
@@ -92,19 +91,14 @@ def test_kaldi_model_gives_the_dense_ratio(tmp_path: Path, layout: str) -> None:
 
 
 @pytest.mark.parametrize("noise", ["full", "diagonal"])
-@pytest.mark.parametrize("name", ["kaldi", "text", "x.npz", "x.h5"])
-def test_round_trip(tmp_path: Path, noise: Any, name: str) -> None:
+def test_round_trip(tmp_path: Path, noise: Any) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(30), 6)
     X = rng.normal(size=(30, D))[y] @ rng.normal(size=(D, D)) + rng.normal(size=(180, D))
     model = PLDA(3, noise=noise, max_iter=20, tol=0).fit(X, y)
-    path = tmp_path / name
-    if "." in name:
-        write_numpy_plda(path, model)
-        found = read_numpy_plda(path)
-    else:
-        write_kaldi_plda(path, model, binary=name == "kaldi")
-        found = read_kaldi_plda(path)
+    path = tmp_path / "plda"
+    write_kaldi_plda(path, model)
+    found = read_kaldi_plda(path)
     assert list(tmp_path.iterdir()) == [path]
     B, C = model.loadings_["class"], found.loadings_["class"]
     np.testing.assert_allclose(found.mean_, model.mean_, atol=1e-12)
@@ -121,61 +115,29 @@ def test_the_transform_that_is_written(tmp_path: Path) -> None:
     mean, A, psi = diagonalised(3)
     (tmp_path / "a").write_bytes(kaldi_bytes(mean, A, psi))
     model = read_kaldi_plda(tmp_path / "a")
-    write_numpy_plda(tmp_path / "b.npz", model)
-    with np.load(tmp_path / "b.npz") as arrays:
-        T, found = arrays["transform"], arrays["psi"]
-        np.testing.assert_allclose(arrays["offset"], -T @ mean)
+    _, T, found = transform_of(model)
     np.testing.assert_allclose(T @ model.noise_ @ T.T, np.eye(D), atol=1e-9)
     np.testing.assert_allclose(found, psi, atol=1e-9)
 
 
-def test_loading_and_noise_and_two_covariances(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    mean, F, R = rng.normal(size=D), rng.normal(size=(D, 2)), rng.normal(size=(D, D))
-    Sigma = R @ R.T + np.eye(D)
-    X, Y = rng.normal(size=(2, 3, D))
-    expected = two_covariance_llr(mean, Sigma, F @ F.T, X, Y)
-    np.savez(tmp_path / "sb.npz", mean=mean, F=F, Sigma=Sigma)
-    np.savez(tmp_path / "bw.npz", mu=mean, B=F @ F.T, W=Sigma)
-    with h5py.File(tmp_path / "bw.h5", "w") as file:
-        file["mean"], file["B"], file["W"] = mean, F @ F.T, Sigma
-    for name in ("sb.npz", "bw.npz", "bw.h5"):
-        model = read_numpy_plda(tmp_path / name)
-        assert model.views_ == {"class": 2}
-        np.testing.assert_allclose(model.llr(X, Y, dtype=np.float64), expected, atol=1e-8)
-
-
 @pytest.mark.parametrize(
-    ("arrays", "error"),
+    ("mean", "transform", "psi", "error"),
     [
-        ({"mu": np.ones(3), "transform": np.eye(4), "psi": np.ones(3)}, "dimensions differ"),
-        ({"mu": np.ones(3), "tr": np.eye(3), "psi": np.ones(2)}, "dimensions differ"),
-        (
-            {"mu": np.ones(3), "tr": np.ones((3, 3)), "psi": np.ones(3)},
-            "singular|positive definite",
-        ),
-        ({"mu": np.ones(3), "tr": np.eye(3), "psi": -np.ones(3)}, "psi holds variances"),
-        ({"mu": np.ones(3), "tr": np.eye(3), "psi": np.zeros(3)}, "tells no classes apart"),
-        ({"mu": np.full(3, np.nan), "tr": np.eye(3), "psi": np.ones(3)}, "not all finite"),
-        (
-            {"mu": np.ones(3), "tr": np.eye(3), "psi": np.ones(3), "offset": np.ones(3)},
-            "of different models",
-        ),
-        ({"mean": np.ones(3), "F": np.ones((4, 1)), "Sigma": np.eye(3)}, r"shape \(3, rank\)"),
-        ({"mean": np.ones(3), "F": np.ones((3, 1)), "Sigma": np.eye(4)}, "the noise has shape"),
-        ({"mean": np.ones(3), "F": np.ones((3, 1)), "Sigma": -np.eye(3)}, "positive definite"),
-        ({"mean": np.ones(3), "B": -np.eye(3), "W": np.eye(3)}, "positive semidefinite"),
-        ({"mean": np.ones(3), "B": np.ones((3, 2)), "W": np.eye(3)}, "square"),
-        ({"mean": np.array(["a"]), "B": np.eye(1), "W": np.eye(1)}, "expected floats"),
-        ({"mean": np.ones(3), "W": np.eye(3)}, "expected the arrays transform and psi"),
-        ({"x": np.ones(3)}, "expected an array mean or mu; the file has x"),
+        (np.ones(3), np.eye(4), np.ones(3), "dimensions differ"),
+        (np.ones(3), np.eye(3), np.ones(2), "dimensions differ"),
+        (np.ones(3), np.ones((3, 3)), np.ones(3), "not parameters of a PLDA model"),
+        (np.ones(3), np.eye(3), -np.ones(3), "psi holds variances"),
+        (np.ones(3), np.eye(3), np.zeros(3), "tells no classes apart"),
+        (np.full(3, np.nan), np.eye(3), np.ones(3), "not all finite"),
     ],
 )
-def test_parts_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], error: str) -> None:
-    np.savez(tmp_path / "x.npz", **arrays)
+def test_parts_that_do_not_fit(
+    tmp_path: Path, mean: Any, transform: Any, psi: Any, error: str
+) -> None:
+    (tmp_path / "plda").write_bytes(kaldi_bytes(mean, transform, psi))
     with pytest.raises(FileFormatError, match=error) as caught:
-        read_numpy_plda(tmp_path / "x.npz")
-    assert str(tmp_path / "x.npz") in str(caught.value)
+        read_kaldi_plda(tmp_path / "plda")
+    assert str(tmp_path / "plda") in str(caught.value)
 
 
 @pytest.mark.parametrize("layout", ["binary", "text"])
@@ -217,14 +179,9 @@ def test_what_cannot_be_exchanged(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="holds one view, the model has 2"):
         write_kaldi_plda(tmp_path / "x", two)
     with pytest.raises(ParameterError, match="not fitted"):
-        write_numpy_plda(tmp_path / "x.npz", PLDA())
-    with pytest.raises(FileFormatError, match="pickles and others are not"):
-        read_numpy_plda(tmp_path / "x.pkl")
-    with pytest.raises(ParameterError, match="written to"):
-        write_numpy_plda(tmp_path / "x.pkl", two)
-    for read, name in ((read_kaldi_plda, "x"), (read_numpy_plda, "x.npz")):
-        with pytest.raises(FileNotFoundError, match=name):
-            read(tmp_path / name)
+        write_kaldi_plda(tmp_path / "x", PLDA())
+    with pytest.raises(FileNotFoundError, match="x"):
+        read_kaldi_plda(tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 

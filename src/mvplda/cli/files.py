@@ -155,7 +155,8 @@ _KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
     "--from-format", help="Read trials or scores in this format.  [default: seen from the contents]"
 )
 @click.option(
-    "--to-format", help="Write TARGET in this format.  [default: by its name, else Kaldi's]"
+    "--to-format",
+    help="Write trials or scores in this format.  [default: by TARGET's name, else Kaldi's]",
 )
 @click.option(
     "--enrolled",
@@ -176,10 +177,9 @@ def convert(
 
     \b
     vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
-    trials    kaldi, voxceleb, sdsv, rsr2015, nist, csv, parquet
-    scores    kaldi, nist, csv, parquet
-    plda      one-view models: .safetensors, .npz, .h5 by their names, else Kaldi's <Plda>,
-              of which --to-format kaldi-text writes text
+    trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv, parquet
+    scores    read: kaldi, table; written: kaldi, csv, parquet
+    plda      one-view models between .safetensors and Kaldi's <Plda>
     scorer    a model with its preprocessing and calibration, as an ONNX graph:
               enrol (profiles, --enrolled, D) and test (tests, D) in, llr (profiles, tests) out
 
@@ -210,7 +210,7 @@ def convert(
 
         write_onnx(target, load(source), enrolled=enrolled)
     else:
-        _convert_plda(source, target, to_format)
+        _convert_plda(source, target)
 
 
 def _what_is_meant(source: str, target: str) -> str:
@@ -222,33 +222,19 @@ def _what_is_meant(source: str, target: str) -> str:
     raise click.UsageError("say what the file holds: --as vectors, trials, scores, plda or scorer")
 
 
-def _convert_plda(source: str, target: str, to_format: str | None) -> None:
-    """Between our files, Kaldi's <Plda> (to-format kaldi or kaldi-text), and .npz or .h5 of other toolkits."""
+def _convert_plda(source: str, target: str) -> None:
+    """Between our files and Kaldi's <Plda>."""
     from ..exceptions import ParameterError
-    from ..io.plda import read_kaldi_plda, read_numpy_plda, write_kaldi_plda, write_numpy_plda
+    from ..io.plda import read_kaldi_plda, write_kaldi_plda
     from ..models import MultiviewPLDA
 
-    if to_format not in (None, "kaldi", "kaldi-text"):
-        raise ParameterError(
-            f"a PLDA model's --to-format is kaldi or kaldi-text; got {to_format!r}"
-        )
-    model: Any
-    if source.endswith(".safetensors"):
-        model = load_bundle(source).fitted_scorer
-        if not isinstance(model, MultiviewPLDA):
-            raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
-    else:
-        model = (
-            read_numpy_plda(source)
-            if source.endswith((".npz", ".h5", ".hdf5"))
-            else read_kaldi_plda(source)
-        )
-    if target.endswith(".safetensors"):
-        model.save(target)
-    elif target.endswith((".npz", ".h5", ".hdf5")):
-        write_numpy_plda(target, model)
-    else:
-        write_kaldi_plda(target, model, binary=to_format != "kaldi-text")
+    if not source.endswith(".safetensors"):
+        read_kaldi_plda(source).save(target)
+        return
+    model = load_bundle(source).fitted_scorer
+    if not isinstance(model, MultiviewPLDA):
+        raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
+    write_kaldi_plda(target, model)
 
 
 @click.command()

@@ -27,7 +27,7 @@ NONE = "(none)"
 FORMAT = click.option(
     "--format",
     "form",
-    type=click.Choice(["kaldi", "nist", "csv", "parquet"]),
+    type=click.Choice(["kaldi", "csv", "parquet"]),
     help="Write the scores in this format.  [default: csv or parquet where the name ends so, else kaldi]",
 )
 
@@ -346,7 +346,7 @@ def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> A
     from ..io.files import read_table
     from ..scoring.question import Recognised
 
-    heads, columns = read_table(path, "csv")
+    heads, columns = read_table(path)
     rows = {str(name): row for row, name in enumerate(columns[0] if columns else ())}
     missing = [name for name in tests.tolist() if name not in rows]
     if missing or len(heads) < 2:
@@ -454,7 +454,7 @@ def calibrate(
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
     from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
-    from ..io.trials import Scores, has_few_digits, read_scores, write_scores
+    from ..io.trials import Scores, read_scores, write_scores
     from .evaluate import labels_in, scored_trials
 
     if (key is None) == (source is None):
@@ -490,6 +490,4 @@ def calibrate(
         calibrator = Calibrator.load(str(source))
     if output is not None:
         calibrated = calibrator.transform(found.score)
-        if has_few_digits(found.score):
-            calibrated = calibrated.astype("float32")
         write_scores(output, Scores(found.enrol, found.test, calibrated), form)

@@ -75,7 +75,7 @@ def _listed(path: Path, several: bool) -> list[tuple[str, Clip, tuple[str, ...]]
 
 def _tabled(path: Path) -> list[tuple[str, Clip, tuple[str, ...]]]:
     """Rows of a table: a file, and where they are given an id, a start and a length in samples, and labels."""
-    header, columns = read_table(path, path.suffix.lower().removeprefix("."))
+    header, columns = read_table(path)
     if "file" not in header:
         fail(path, f"expected a column called file; the header has {', '.join(header)}", 1)
     listed = []

@@ -21,7 +21,7 @@ class CsvReader:
     def __init__(self, source: OnDisk, vectors: str | None = None, ids: str | None = None) -> None:
         self.source = source
         self.path = source.name
-        self.header, blocks = table_blocks(source, "csv")
+        self.header, blocks = table_blocks(source)
         first = next(blocks)
         place = column_of(self.header, (ids,) if ids is not None else ID_COLUMNS)
         if ids is not None and place is None:
@@ -45,7 +45,7 @@ class CsvReader:
         self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
     ) -> Iterator[Batch]:
         start = 0
-        for block in table_blocks(self.source, "csv")[1]:
+        for block in table_blocks(self.source)[1]:
             fields = dict(zip(self.header, block.fields, strict=True))
             X = self._numbers(block.fields, block.lines)
             names = None

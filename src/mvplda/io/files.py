@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, compress, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -146,18 +146,20 @@ Names = NDArray[np.str_]
 
 LONGEST_ID = 1000
 BLOCK_BYTES = 2**18
-TABLE_BYTES = 2**20
-"""What is read of a table at a time: ten times as much in memory, as fields."""
+TABLE_ROWS = 2**12
+"""What is read of a table at a time."""
+PARQUET = b"PAR1"
 BLANKS = " \t\n\r\v\f"
+UNWRITABLE = re.compile(f"[{BLANKS}\0]")
 MARK = b"\xef\xbb\xbf"
 """The byte order mark."""
 
 
-def line_blocks(source: OnDisk, size: int = BLOCK_BYTES) -> Iterator[tuple[int, list[bytes]]]:
+def line_blocks(source: OnDisk) -> Iterator[tuple[int, list[bytes]]]:
     """The lines of a UTF-8 text file without their ends, some at a time, and the number of the first of them."""
     first = 1
     with open(source.file, "rb") as file:
-        while block := file.read(size) + file.readline():
+        while block := file.read(BLOCK_BYTES) + file.readline():
             lines = split_lines(source.name, block, first)
             if not lines[-1]:
                 lines.pop()  # what follows the last line end of the block
@@ -213,12 +215,6 @@ def filled_lines(source: OnDisk, count: int) -> list[bytes]:
     return filled
 
 
-def line_of(source: OnDisk, entry: int) -> int:
-    """Number of the line that holds an entry (from 0) when blank lines are passed over."""
-    filled = (number for number, line in enumerate(lines_of(source), 1) if line.strip())
-    return next(islice(filled, entry, None))
-
-
 def as_text(value: object) -> str:
     """A field as text; of a table with types true is 1."""
     return (
@@ -248,7 +244,7 @@ def as_names(path: PathLike, fields: Iterable[object]) -> Names:
 def check_id(name: object) -> str:
     """An id as a line can hold it: text, not empty, without blanks."""
     text = str(name)
-    if not text or len(text) > LONGEST_ID or any(c in BLANKS or c == "\0" for c in text):
+    if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
         raise LabelError(
             f"{text[:40]!r} cannot be written as an id: it is empty, holds a blank, or is longer than "
             f"{LONGEST_ID} characters. Rename it"
@@ -258,16 +254,7 @@ def check_id(name: object) -> str:
 
 def check_ids(names: Iterable[object]) -> list[str]:
     """Ids that lines can hold."""
-    texts = [str(name) for name in names]
-    joined = "".join(texts)
-    if (
-        not all(texts)
-        or any(c in joined for c in BLANKS + "\0")
-        or max(map(len, texts), default=0) > LONGEST_ID
-    ):
-        for text in texts:
-            check_id(text)
-    return texts
+    return [check_id(name) for name in names]
 
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:
@@ -326,40 +313,57 @@ class Columns(NamedTuple):
     lines: Sequence[int]
 
 
-SEPARATORS = {"csv": ",", "nist": "\t", "tsv": "\t", "sdsv": None}
-"""Tables in text, by format: what stands between the fields; None: any blanks."""
+Row = tuple[int, Sequence[Any]]
+"""The number of a line, and its fields."""
 
 
-def column_blocks(source: OnDisk, widths: Sequence[int], expected: str) -> Iterator[Columns]:
+def column_blocks(
+    source: OnDisk, widths: Sequence[int], expected: str, commas: bool = False
+) -> Iterator[Columns]:
     """Fields between blanks by column, some rows at a time; all lines have one of the widths, the same one.
 
     expected : what a line should hold, for errors
+    commas : whether commas separate fields, too
     """
     nothing = f"the file is empty; expected lines of {expected}"
-    return _columns(source, _row_blocks(source, None), widths, expected, nothing)
+    return _columns(source, _split_rows(source, commas), widths, expected, nothing)
 
 
-def table_blocks(source: OnDisk, format: str) -> tuple[list[str], Iterator[Columns]]:
-    """The header of a table, ``parquet`` or one of `SEPARATORS`, and its columns, some rows at a time."""
-    if format == "parquet":
+def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
+    """The header of a table and its columns, some rows at a time.
+
+    A table is Parquet, or text with a header, whose fields stand between commas, tabs or blanks.
+    """
+    if source.head(4) == PARQUET:
         return _parquet_blocks(source)
-    blocks = _row_blocks(source, SEPARATORS[format])
-    for first, rows in blocks:
-        filled = next((place for place, row in enumerate(rows) if row), None)
-        if filled is not None:
-            header = list(map(as_text, rows[filled]))
-            rest = chain([(first + filled + 1, rows[filled + 1 :])], blocks)
-            expected = f"{len(header)} field(s), as in the header {', '.join(header)}"
-            found = _columns(
-                source, rest, [len(header)], expected, "the file has a header and no lines"
-            )
-            return [name.strip() for name in header], found
-    fail(source.name, "the file is empty; expected a header")
+    separator = separator_of(source)
+    rows = _split_rows(source) if separator is None else _csv_rows(source, separator)
+    _, fields = next(rows)
+    header = [as_text(field).strip() for field in fields]
+    expected = f"{len(header)} field(s), as in the header {', '.join(header)}"
+    nothing = "the file has a header and no lines"
+    return header, _columns(source, rows, [len(header)], expected, nothing)
 
 
-def read_table(path: PathLike, format: str) -> tuple[list[str], list[list[Any]]]:
+def separator_of(source: OnDisk) -> str | None:
+    """What stands between the fields of a table in text, as seen in its header; None: blanks."""
+    header = filled_lines(source, 1)[0]
+    if b"," in header or suffix_format(source.name) == "csv":
+        return ","
+    return "\t" if b"\t" in header else None
+
+
+def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
+    """Whether a file is Parquet, or text whose first line names all of the columns that are wanted."""
+    if source.head(4) == PARQUET:
+        return True
+    header = filled_lines(source, 1)[0].decode().split(separator_of(source))
+    return all(column_of(header, names) is not None for names in wanted)
+
+
+def read_table(path: PathLike) -> tuple[list[str], list[list[Any]]]:
     """Header and columns of a whole table."""
-    header, blocks = table_blocks(OnDisk(path), format)
+    header, blocks = table_blocks(OnDisk(path))
     columns: list[list[Any]] = [[] for _ in header]
     for block in blocks:
         for column, fields in zip(columns, block.fields, strict=True):
@@ -368,66 +372,39 @@ def read_table(path: PathLike, format: str) -> tuple[list[str], list[list[Any]]]
 
 
 def _columns(
-    source: OnDisk,
-    blocks: Iterable[tuple[int, list[Any]]],
-    widths: Sequence[int],
-    expected: str,
-    nothing: str,
+    source: OnDisk, rows: Iterator[Row], widths: Sequence[int], expected: str, nothing: str
 ) -> Iterator[Columns]:
     width = 0
-    for first, rows in blocks:
-        filled = [row for row in rows if row]
-        if not filled:
-            continue
-        width = width or len(filled[0])
-        if width not in widths or set(map(len, filled)) != {width}:
-            for number, row in enumerate(rows, first):
-                if row and (width not in widths or len(row) != width):
-                    before = f" where the lines before have {width}" if len(row) in widths else ""
-                    fail(source.name, f"{len(row)} field(s){before}; expected {expected}", number)
-        numbers = range(first, first + len(rows))
-        yield Columns(
-            list(zip(*filled, strict=True)),
-            numbers if len(filled) == len(rows) else list(compress(numbers, rows)),
-        )
+    while block := list(islice(rows, TABLE_ROWS)):
+        for number, row in block:
+            width = width or len(row)
+            if len(row) != width or width not in widths:
+                fail(source.name, f"{len(row)} field(s); expected {expected}", number)
+        lines, fields = zip(*block, strict=True)
+        yield Columns(list(zip(*fields, strict=True)), lines)
     if not width:
         fail(source.name, nothing)
 
 
-def _row_blocks(source: OnDisk, separator: str | None) -> Iterator[tuple[int, list[Any]]]:
-    """The fields of some lines, none where a line is blank, and the number of the first."""
-    blocks = line_blocks(source, TABLE_BYTES)
-    for first, lines in blocks:
-        if separator is None:
-            yield first, [line.split() for line in lines]
-        elif separator == ",":
-            if any(b'"' in line for line in lines):
-                lines = [
-                    *lines,
-                    *(line for _, more in blocks for line in more),
-                ]  # what is quoted may go on in the next
-            yield first, _comma_rows(source.name, lines, first)
-        else:
-            yield first, [line.decode().split(separator) if line.strip() else [] for line in lines]
+def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
+    for number, line in enumerate(lines_of(source), 1):
+        fields = line.replace(b",", b" ").split() if commas else line.split()
+        if fields:
+            yield number, fields
 
 
-def _comma_rows(path: PathLike, lines: Sequence[bytes], first: int) -> list[list[str]]:
-    if not any(b'"' in line for line in lines):
-        return [
-            [field.strip(" \t") for field in line.decode().split(",")] if line.strip() else []
-            for line in lines
-        ]
-    reader = csv.reader(io.StringIO(b"\n".join(lines).decode()), strict=True, skipinitialspace=True)
-    rows: list[list[str]] = []
+def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
+    texts = (line.decode() + "\n" for line in lines_of(source))
+    reader = csv.reader(texts, delimiter=separator, strict=True, skipinitialspace=True)
     try:
         for row in reader:
-            rows.extend(
-                [[]] * (reader.line_num - 1 - len(rows))
-            )  # a quoted line end: keep row i at line first + i
-            rows.append(row)
+            fields = [field.strip(" \t") for field in row]
+            if fields not in ([], [""]):
+                yield reader.line_num, fields
     except csv.Error as error:
-        fail(path, f"not a table of comma-separated values: {error}", first - 1 + reader.line_num)
-    return rows
+        fail(
+            source.name, f"not a table with {separator!r} between fields: {error}", reader.line_num
+        )
 
 
 def _parquet_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
@@ -443,9 +420,8 @@ def _parquet_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
                 batch.validate(full=True)
                 for name, column in zip(header, batch.columns, strict=True):
                     if column.null_count:
-                        fail(
-                            source.name, f"{column.null_count} value(s) of column {name!r} are null"
-                        )
+                        reason = f"{column.null_count} value(s) of column {name!r} are null"
+                        fail(source.name, reason)
                 fields = [column.to_pylist() for column in batch.columns]
                 yield Columns(fields, range(rows + 1, rows + 1 + batch.num_rows))
                 rows += batch.num_rows
@@ -474,32 +450,24 @@ def listed(values: Any) -> Sequence[Any]:
 
 
 def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None:
-    """Write columns as ``csv``, ``tsv`` or ``parquet``, all or nothing."""
-    rows = rows_of(*columns.values())
-    if format == "parquet":
-        arrow, parquet = need("pyarrow"), need("pyarrow.parquet")
+    """Write columns as ``csv`` or ``parquet``, all or nothing."""
+    with atomic_write(path) as (part,):
+        if format == "parquet":
+            table = {name: _arrow_column(column) for name, column in columns.items()}
+            file = need("pyarrow").table(table)
+            need("pyarrow.parquet").write_table(file, part, write_page_checksum=True)
+            return
+        rows = rows_of(*columns.values())
+        texts = ([v if isinstance(v, str) else repr(v) for v in row] for row in rows)
+        with part.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(chain([columns], texts))
 
-        def table() -> Any:
-            some = list(islice(rows, WRITTEN_ROWS))
-            return arrow.table(
-                {name: [row[place] for row in some] for place, name in enumerate(columns)}
-            )
 
-        first = table()
-        with (
-            atomic_write(path) as (part,),
-            parquet.ParquetWriter(part, first.schema, write_page_checksum=True) as file,
-        ):
-            file.write_table(first)
-            while (more := table()).num_rows:
-                file.write_table(more)
-        return
-    texts = ([value if isinstance(value, str) else repr(value) for value in row] for row in rows)
-    if format == "tsv":
-        write_text(path, chain(["\t".join(columns)], map("\t".join, texts)))
-        return
-    with atomic_write(path) as (part,), part.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(chain([columns], texts))
+def _arrow_column(column: Any) -> Any:
+    arrow = need("pyarrow")
+    if isinstance(column, Coded):
+        return arrow.DictionaryArray.from_arrays(column.codes, column.names)
+    return arrow.array(listed(column))
 
 
 def suffix_format(path: PathLike) -> str | None:

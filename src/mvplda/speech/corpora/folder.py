@@ -27,7 +27,7 @@ PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff")
 FIELD = re.compile(r"\{(\w+)\}")
-FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "tsv"}
+TABLES = (".parquet", ".csv", ".tsv", ".txt")
 COLUMNS = {
     "path": ("path", "file", "wav", "audio", "filename"),
     "id": ("id", "utterance", "utt", "uttid"),
@@ -239,10 +239,9 @@ def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing
     views : the columns that are views, the speaker first; None takes all that are nothing else
     """
     path = Path(path)
-    format = FORMATS.get(path.suffix.lower())
-    if format is None:
+    if path.suffix.lower() not in TABLES:
         raise DataError(f"{path}: a table of utterances is a .csv, .tsv, .txt or .parquet file")
-    header, columns = read_columns(path, format)
+    header, columns = read_columns(path)
     places = {key: column_of(header, names) for key, names in COLUMNS.items()}
     if views is None:
         taken = set(places.values())

@@ -202,7 +202,7 @@ def _read_lists(
         )
     models: dict[str, tuple[str, ...]] = {}
     for file in files[: len(genders)]:
-        models.update(read_rsr2015_enrolment(file).models)
+        models.update(read_rsr2015_enrolment(file))
     parts = [read_trials(file, "rsr2015") for file in files[len(genders) :]]
     trials = Trials(
         _joined([part.enrol for part in parts]),
