@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +27,12 @@ from shard_files import (
 )
 
 from mvplda import SufficientStatistics
-from mvplda.distributed import gather, gathering, statistics_of_batches
+from mvplda.distributed import gather, gathering
 from mvplda.distributed.gathering import prefetch
 from mvplda.distributed.shards import cut as cut_by_rows
 from mvplda.exceptions import DataError, FileFormatError, LabelError, MvpldaWarning, ParameterError
 from mvplda.io.files import write_map
 from mvplda.io.vectors import VectorSet, write_vectors
-from mvplda.statistics import merge
 
 BATCH = 2000
 """Bytes: some forty vectors, so that every shard has several batches."""
@@ -281,15 +277,11 @@ def test_labels_that_are_too_few_or_too_many(tmp_path: Path, more: int) -> None:
     parts, paths = shards_of(tmp_path, 2, ".npy")
     n = len(parts[1][0])
     words = "has more vectors" if more < 0 else rf"1 more labels than the {n} vectors"
-    for name, file in (("phrase", "part1.phrase.npy"), ("speaker", "part1.speaker.labels")):
-        old = (tmp_path / file).read_bytes()
-        if name == "phrase":
-            np.save(tmp_path / file, np.resize(np.arange(5), n + more))
-        else:
-            (tmp_path / file).write_text("a\n" * (n + more))
-        with pytest.raises(LabelError, match=rf"{file}.* {words}"):
-            gather(paths, views=VIEWS, batch_bytes=BATCH)
-        (tmp_path / file).write_bytes(old)
+    old = (tmp_path / "part1.phrase.npy").read_bytes()
+    np.save(tmp_path / "part1.phrase.npy", np.resize(np.arange(5), n + more))
+    with pytest.raises(LabelError, match=rf"part1.phrase.npy.* {words}"):
+        gather(paths, views=VIEWS, batch_bytes=BATCH)
+    (tmp_path / "part1.phrase.npy").write_bytes(old)
     (tmp_path / "part1.ids").write_text("u\n" * (n + more))
     write_map(tmp_path / "utt2spk", {"u": "a"})
     with pytest.raises(FileFormatError, match=r"part1\.ids: .* vectors of"):
@@ -542,7 +534,7 @@ def test_ids_and_lines_of_a_piece_are_its_own(tmp_path: Path) -> None:
     }
     write_map(tmp_path / "utt2spk", spoken)
     lines = ["" if p is None else f"p{p}" for p in labels["phrase"]]
-    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in lines))
+    np.save(tmp_path / "x.phrase.npy", lines)
     phrase = np.array([line or None for line in lines], dtype=object)
     expected = SufficientStatistics.from_arrays(
         X, {"speaker": labels["speaker"], "phrase": phrase}, views=VIEWS
@@ -553,10 +545,10 @@ def test_ids_and_lines_of_a_piece_are_its_own(tmp_path: Path) -> None:
         "rows_per_shard": 20,
     }
     close(expected, gather(tmp_path / "x.npy", **options).statistics)
-    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in [*lines, "p0"]))
+    np.save(tmp_path / "x.phrase.npy", [*lines, "p0"])
     with pytest.raises(LabelError, match="1 more labels than the 95 vectors"):
         gather(tmp_path / "x.npy", **options)
-    (tmp_path / "x.phrase.labels").write_text("".join(f"{line}\n" for line in lines[:90]))
+    np.save(tmp_path / "x.phrase.npy", lines[:90])
     with pytest.raises(LabelError, match="has 90 labels"):
         gather(tmp_path / "x.npy", **options)
 
@@ -651,54 +643,6 @@ def test_row_groups_without_rows_and_files_that_cannot_be_cut(tmp_path: Path) ->
         found = gather(tmp_path / name, views=VIEWS, rows_per_shard=10, missing="")
         assert [report.path for report in found.shards] == [str(tmp_path / name)]
         close(whole([(X, labels)]), found.statistics)
-
-
-def test_headers_are_parsed_by_one_thread_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.11's `ast`, which NumPy takes for it, fails now and then in two."""
-    X, labels = corpus(n=80)
-    path = tmp_path / "x.npy"
-    write_shard(path, X, labels)
-    parse, busy = ast.literal_eval, threading.Lock()
-
-    def alone(text: Any) -> Any:
-        assert busy.acquire(blocking=False), "two threads at once"
-        time.sleep(0.002)
-        busy.release()
-        return parse(text)
-
-    monkeypatch.setattr(ast, "literal_eval", alone)
-    assert (
-        gather(path, views=VIEWS, rows_per_shard=10, engine="threads", workers=8).statistics.n == 80
-    )
-
-
-# -- batches from elsewhere ------------------------------------------------------------
-
-
-def test_batches_from_another_engine(tmp_path: Path) -> None:
-    parts = cut(*corpus(), 3)
-    rows: list[Any] = []
-    for X, labels in parts:
-        rows += statistics_of_batches(table_of(X, labels).to_batches(max_chunksize=37), VIEWS)
-    assert [row.num_rows for row in rows] == [1, 1, 1]
-    assert [row["vectors"][0].as_py() for row in rows] == [len(X) for X, _ in parts]
-    found = merge([SufficientStatistics.from_bytes(row["statistics"][0].as_py()) for row in rows])
-    close(whole(parts), found)
-    assert list(statistics_of_batches([], VIEWS)) == []
-    X, labels = corpus(n=20)
-    X[3] = np.nan
-    with pytest.raises(DataError, match="first is row 3"):
-        list(statistics_of_batches(table_of(X, labels).to_batches(), VIEWS))
-    [row] = statistics_of_batches(table_of(X, labels).to_batches(), VIEWS, on_error="skip")
-    assert row["vectors"][0].as_py() == 19
-    with pytest.raises(LabelError, match="no column 'who'"):
-        list(
-            statistics_of_batches(
-                table_of(X, labels).to_batches(), VIEWS, labels={"speaker": "who"}
-            )
-        )
 
 
 MEASURE = """

@@ -45,7 +45,7 @@ def test_a_dataset_that_no_file_could_hold(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file.create_dataset("X", shape=(10**6, 500), dtype="f8", chunks=(100, 500))
     assert (tmp_path / "x.h5").stat().st_size < 10_000
-    with pytest.raises(FileFormatError, match="damaged: the dataset 'X'"):
+    with pytest.raises(FileFormatError, match="damaged: 'X' has shape"):
         read_vectors(tmp_path / "x.h5")
 
 

@@ -86,8 +86,8 @@ def write_shard(
         return {}
     if path.suffix == ".npy":
         np.save(path, X)
-        lines = ["" if s is None else s for s in labels["speaker"]]
-        path.with_suffix(".speaker.labels").write_text("".join(f"{line}\n" for line in lines))
+        speakers = np.array(["" if s is None else s for s in labels["speaker"]])
+        np.save(path.with_suffix(".speaker.npy"), speakers)
         np.save(path.with_suffix(".phrase.npy"), labels["phrase"].astype(float))  # None is NaN
         return {}
     if path.suffix == ".npz":

@@ -27,7 +27,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 Work = Callable[[T], R]
 Combine = Callable[[list[R]], R]
-Done = Callable[[R | None], object]
 
 logger = logging.getLogger(__name__)
 
@@ -37,34 +36,20 @@ def map_reduce(
     items: Sequence[T],
     combine: Combine[R],
     *,
-    engine: Engine = "serial",
-    workers: int | None = None,
-    scheduler: str | None = None,
-    retries: int = 2,
-    done: Done[R] | None = None,
+    done: Callable[[R], object] | None = None,
+    **options: Any,
 ) -> R:
     """``combine`` over a tree of ``work(item)``.
 
     Parameters
     ----------
-    work, combine : functions of a module, or partials of them, so that they can travel
-    engine : where the work is done
-    workers : threads or processes; default: one a core
-    scheduler : address of a Dask scheduler; default: a cluster of processes on this machine
-    retries : how often an item is tried again when its worker was lost; errors of the work itself are raised
-    done : called here with the result of every item, or with None where that stays with the worker
+    work, items, options : as in `ordered_map`
+    done : called here with the result of every item
     """
-    _check(engine, workers)
-    if scheduler is not None and engine != "dask":
-        raise ParameterError(f"scheduler= is for engine='dask'; the engine is {engine!r}")
-    heard: Done[R] = done or (lambda _: None)
-    if engine == "dask":
-        return _on_dask(
-            work, items, combine, scheduler, min(workers or cores(), len(items)), retries, heard
-        )
     tree = Tree(combine)
-    for result in ordered_map(work, items, engine=engine, workers=workers, retries=retries):
-        heard(result)
+    for result in ordered_map(work, items, **options):
+        if done is not None:
+            done(result)
         tree.add(result)
     return tree.finish()
 
@@ -75,6 +60,7 @@ def ordered_map(
     *,
     engine: Engine = "serial",
     workers: int | None = None,
+    scheduler: str | None = None,
     retries: int = 2,
     on_lost: Callable[[T], R] | None = None,
 ) -> Iterator[R]:
@@ -82,22 +68,26 @@ def ordered_map(
 
     Parameters
     ----------
-    work, engine, workers, retries : as in `map_reduce`; no Dask
+    work : a function of a module, or a partial of one, so that it can travel
+    engine : where the work is done
+    workers : threads or processes; default: one a core
+    scheduler : address of a Dask scheduler; default: a cluster of processes on this machine
+    retries : how often an item is tried again when its process was lost; errors of the work itself are raised
     on_lost : gives the result of an item that ends the process which works on it, however often it is
         tried; None raises `BrokenProcessPool`
     """
     _check(engine, workers)
+    if scheduler is not None and engine != "dask":
+        raise ParameterError(f"scheduler= is for engine='dask'; the engine is {engine!r}")
     count = max(1, min(workers or cores(), len(items)))
     if engine == "serial":
         yield from map(work, items)
     elif engine == "threads":
-        yield from _in_pool(ThreadPoolExecutor(count), work, items, count)
+        yield from _in_pool(ThreadPoolExecutor(count), work, items, count, cancel_futures=True)
     elif engine == "processes":
         yield from _in_processes(work, items, count, retries, on_lost)
     else:
-        raise ParameterError(
-            f"results in order come from serial, threads or processes; got {engine!r}"
-        )
+        yield from _on_dask(work, items, count, scheduler)
 
 
 def _check(engine: str, workers: int | None) -> None:
@@ -142,16 +132,14 @@ def _in_processes(
     start = 0
     while start < len(items):
         try:
-            for result in _in_pool(_processes(workers), work, items[start:], workers):
+            for result in _in_pool(
+                _processes(workers), work, items[start:], workers, kill_workers=True
+            ):
                 start += 1
                 yield result
             return
         except BrokenProcessPool:
             pass
-        if not _processes_live():
-            logger.warning("no worker process lives here: the rest is done in this one")
-            yield from map(work, items[start:])
-            return
         logger.warning(
             "a worker process was lost: item %d and those after it are tried again", start
         )
@@ -164,7 +152,7 @@ def _alone(work: Work[T, R], item: T, retries: int, on_lost: Callable[[T], R] | 
     """One item in a process of its own, and in another when that is lost."""
     for _ in range(retries):
         with suppress(BrokenProcessPool):
-            return next(_in_pool(_processes(1), work, [item], 1))
+            return next(_in_pool(_processes(1), work, [item], 1, kill_workers=True))
     if on_lost is None:
         raise BrokenProcessPool("an item of work ended every process that worked on it")
     return on_lost(item)
@@ -178,20 +166,18 @@ def _processes(workers: int) -> Any:
     return ProcessPoolExecutor(max_workers=workers)
 
 
-def _processes_live() -> bool:
-    try:
-        return next(_in_pool(_processes(1), bool, [1], 1))
-    except BrokenProcessPool:
-        return False
-
-
 def _under_way(workers: int) -> int:
     """Items that a pool holds: no more than its own queue takes, for what waits beyond is not taken back in peace."""
     return 2 * workers
 
 
-def _in_pool(pool: Any, work: Work[T, R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """Results in the order of the items; the pool is ended with the last, or when nobody waits for more."""
+def _in_pool(
+    pool: Any, work: Work[T, R], items: Sequence[T], workers: int, **ending: bool
+) -> Iterator[R]:
+    """Results in the order of the items; the pool is ended with the last, or when nobody waits for more.
+
+    ending : what the pool's ``shutdown`` needs so that nothing that was begun goes on
+    """
     waiting: deque[Any] = deque()
     try:
         for item in items:
@@ -201,45 +187,21 @@ def _in_pool(pool: Any, work: Work[T, R], items: Sequence[T], workers: int) -> I
         while waiting:
             yield waiting.popleft().result()
     finally:
-        hard = (
-            {"cancel_futures": True}
-            if isinstance(pool, ThreadPoolExecutor)
-            else {"kill_workers": True}
-        )
-        pool.shutdown(wait=True, **hard)
+        pool.shutdown(**ending)
 
 
 def _on_dask(
-    work: Work[T, R],
-    items: Sequence[T],
-    combine: Combine[R],
-    scheduler: str | None,
-    workers: int,
-    retries: int,
-    done: Done[R],
-) -> R:
+    work: Work[T, R], items: Sequence[T], workers: int, scheduler: str | None
+) -> Iterator[R]:
     distributed = need("distributed")
-    local = (
-        distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
-        if scheduler is None
-        else nullcontext(scheduler)
-    )
-    with local as address, distributed.Client(address) as client:
-        level = [client.submit(work, item, retries=retries, pure=False) for item in items]
-        waiting = distributed.as_completed(level)
-        while len(level) > 1:
-            groups = [level[i : i + FAN_IN] for i in range(0, len(level), FAN_IN)]
-            level = [
-                g[0] if len(g) == 1 else client.submit(combine, g, retries=retries, pure=False)
-                for g in groups
-            ]
-            del groups
-        for future in waiting:  # which lets go of them: results that were joined are not kept
-            if future.status == "error":
-                break
-            done(None)
-        result: R = level[0].result()
-        return result
+    cluster = nullcontext(scheduler)
+    if scheduler is None:
+        cluster = distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None
+        )
+    with cluster as address, distributed.Client(address) as client:
+        threads = max(1, sum(client.ncores().values()))
+        yield from _in_pool(client.get_executor(pure=False), work, items, threads, wait=False)
 
 
 _lock = Lock()

@@ -127,58 +127,59 @@ def gather(
         whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
-    shards = (
-        [os.fspath(paths)]
-        if isinstance(paths, (str, os.PathLike))
-        else [os.fspath(path) for path in paths]
-    )
-    if not shards:
-        raise ParameterError("there are no shards: give at least one file")
-    if again := sorted({path for path, count in Counter(shards).items() if count > 1}):
-        raise ParameterError(
-            f"{len(again)} shard(s) are named twice and would be counted twice: {again[0]}"
-        )
+    shards = _listed(paths)
     if views is None and not labels:
         raise ParameterError("name the views, or where their labels are found: views=, labels=")
     if views is not None and (isinstance(views, str) or not len(views)):
         raise ParameterError(f"views is a list of names; got {views!r}")
     if rows_per_shard is not None and rows_per_shard < 1:
         raise ParameterError(f"rows_per_shard is at least 1; got {rows_per_shard}")
-    copies: list[OnDisk] = []
     sources = {name: os.fspath(place) for name, place in (labels or {}).items()}
-    job = ShardJob(
-        tuple(views if views is not None else sources), tuple(sources.items()), **settings
-    )
+    job = ShardJob(tuple(views or sources), tuple(sources.items()), **settings)
+    copies: list[OnDisk] = []  # which live as long as this function
     shards = [_kept(path, copies) for path in shards]
-    job = replace(
-        job, labels=tuple((name, _kept(place, copies)) for name, place in sources.items())
-    )
+    kept = tuple((name, _kept(place, copies)) for name, place in sources.items())
+    job = replace(job, labels=kept)
     if job.work_dir is not None:
         Path(job.work_dir).mkdir(parents=True, exist_ok=True)
     pieces = cut(shards, rows_per_shard, job.vectors, job.ids)
     if job.origin is None:
         job = _with_origin(job, pieces)
     progress = Progress("shards", len(pieces)) if verbose else None
-    seen = [0, 0]
+    read: list[int] = []
 
-    def done(part: Partial | None) -> None:
-        seen[0] += 1
-        seen[1] += 0 if part is None else sum(shard.vectors for shard in part.shards)
+    def done(part: Partial) -> None:
+        read.append(sum(shard.vectors for shard in part.shards))
         if progress is not None:
-            progress.step(seen[0], f"{seen[1]} vectors" if seen[1] else "")
+            progress.step(len(read), f"{sum(read)} vectors")
 
+    work = partial(shard_result, job)
     result = map_reduce(
-        partial(shard_result, job),
+        work,
         pieces,
         combine,
+        done=done,
         engine=engine,
         workers=workers,
         scheduler=scheduler,
         retries=retries,
-        done=done,
     )
     _check_ids(job, result)
     return _concluded(result)
+
+
+def _listed(paths: PathLike | Sequence[PathLike]) -> list[str]:
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    shards = [os.fspath(path) for path in paths]
+    if not shards:
+        raise ParameterError("there are no shards: give at least one file")
+    again = [path for path, count in Counter(shards).items() if count > 1]
+    if again:
+        raise ParameterError(
+            f"{len(again)} shard(s) are named twice and would be counted twice: {min(again)}"
+        )
+    return shards
 
 
 def _kept(path: str, copies: list[OnDisk]) -> str:
@@ -348,9 +349,7 @@ def read_shard(
     assert job.origin is not None
     path = piece.path
     reader = open_vectors(path, job.vectors, job.ids)
-    labels = Labels(
-        path, reader, base_columns(job.views), dict(job.labels), job.missing, piece.start
-    )
+    labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing)
     classes = GrowingClasses(job.views)
     sums = HostAccumulator(
         len(job.origin), job.views, second_moment=job.second_moment, origin=job.origin
@@ -422,24 +421,19 @@ def prefetch(items: Iterator[T]) -> Iterator[T]:
 
 def combine(parts: Sequence[Partial]) -> Partial:
     """Results of several shards as one, in their order."""
-    usable = [part for part in parts if part.statistics is not None]
-    names = [part.shards[0].path for part in usable]
-    statistics = (
-        merge([s for part in usable if (s := part.statistics) is not None], names)
-        if usable
-        else None
-    )
+    usable: list[SufficientStatistics] = []
+    names: list[str] = []
+    for part in parts:
+        if part.statistics is not None:
+            usable.append(part.statistics)
+            names.append(part.shards[0].path)
+    statistics = merge(usable, names) if usable else None
     return Partial(
         statistics,
         tuple(shard for part in parts for shard in part.shards),
         tuple(shard for part in parts for shard in part.bad_shards),
         tuple(shard for part in parts for shard in part.ids),
     )
-
-
-def taken_up(result: Partial) -> Partial:
-    """The same result, marked as one of an earlier run."""
-    return replace(result, shards=tuple(replace(shard, resumed=True) for shard in result.shards))
 
 
 # Finished shards in a work folder.
@@ -473,12 +467,14 @@ class Finished:
             )
             unlisted = {view: Unlisted(*found) for view, found in report["unlisted"].items()}
             rows = tuple(report["named_rows"])
-            shard = ShardReport(self.name, report["vectors"], report["bad_rows"], rows, unlisted)
+            shard = ShardReport(
+                self.name, report["vectors"], report["bad_rows"], rows, unlisted, resumed=True
+            )
         except (FileFormatError, KeyError, TypeError, ValueError, AttributeError):
             return None
         if shard.bad_rows and not self.job.skips("vectors"):
             return None
-        return taken_up(Partial(statistics, (shard,), (), ids))
+        return Partial(statistics, (shard,), (), ids)
 
     def save(self, result: Partial, files: tuple[str, ...]) -> None:
         if self.file is None or result.statistics is None:

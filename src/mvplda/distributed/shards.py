@@ -1,13 +1,13 @@
-"""Shards: where labels come from, files in pieces, ids of all of them, and batches that another engine hands over."""
+"""Shards: where labels come from, files in pieces, and ids of all of them."""
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice, pairwise, repeat
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,33 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
-from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
-from ..io.arrow import as_rows, choose_columns
+from ..exceptions import FileFormatError, LabelError
 from ..io.files import (
     BATCH_BYTES,
     LONGEST_ID,
     Batch,
     Names,
-    OnDisk,
     Reader,
     Rows,
-    lines_of,
     read_map,
-    texts_of,
     wrap_reader_errors,
 )
-from ..io.numpy_files import PARSING
 from ..io.vectors import open_vectors
-from ..labels import base_columns
 from ..statistics import (
-    GrowingClasses,
-    HostAccumulator,
     LabelCodes,
-    SufficientStatistics,
     label_codes,
 )
-from ..statistics.accumulator import SecondMoment, common_origin
-from .engines import one_thread_each
 
 CACHED_LISTS = 8
 UNLISTED = -2
@@ -78,7 +67,6 @@ class Labels:
         names: Sequence[str],
         sources: Mapping[str, str],
         missing: Any,
-        start: int = 0,
     ) -> None:
         self._sources: dict[str, Source] = {}
         self.columns: list[str] = []
@@ -97,8 +85,8 @@ class Labels:
                     f"{path}: there are no labels of {name!r}: {place!r} is neither a column of it{listed} nor a file"
                 )
             self.files.append(str(file))
-            if file.suffix in (".npy", ".labels"):
-                self._sources[name] = _Rows(path, file, missing, start)
+            if file.suffix == ".npy":
+                self._sources[name] = _Rows(path, file, missing)
             else:
                 self._sources[name] = _List(path, name, file, missing)
                 self.ids = True
@@ -109,13 +97,10 @@ class Labels:
     @property
     def unlisted(self) -> dict[str, Unlisted]:
         """By view, the list that does not name all ids, how many of them, and the first."""
-        lists = {
-            name: source for name, source in self._sources.items() if isinstance(source, _List)
-        }
         return {
-            n: Unlisted(str(s.file), s.unlisted, s.first_unlisted)
-            for n, s in lists.items()
-            if s.unlisted
+            name: Unlisted(str(source.file), source.unlisted, source.first_unlisted)
+            for name, source in self._sources.items()
+            if isinstance(source, _List) and source.unlisted
         }
 
     def finish(self, end: int, last: bool = True) -> None:
@@ -128,9 +113,9 @@ def label_file(path: str, name: str, source: str | None) -> Path | None:
     """The file of a view's labels for a shard, if there is one."""
     shard = Path(path.rpartition(":")[2] if path.startswith(("scp", "ark")) else path)
     if source is None:
-        beside = [shard.with_name(f"{shard.stem}.{name}{suffix}") for suffix in (".npy", ".labels")]
-        return next((file for file in beside if file.is_file()), None)
-    file = Path(source.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent)))
+        file = shard.with_name(f"{shard.stem}.{name}.npy")
+    else:
+        file = Path(source.replace("{stem}", shard.stem).replace("{folder}", str(shard.parent)))
     return file if file.is_file() else None
 
 
@@ -149,50 +134,30 @@ class _Column:
 
 
 class _Rows:
-    """One label a row, in a file of their own; read from row `start` on."""
+    """One label a row, in an array of their own."""
 
-    def __init__(self, path: str, file: Path, missing: Any, start: int) -> None:
+    def __init__(self, path: str, file: Path, missing: Any) -> None:
         self.path, self.file, self.missing = path, file, missing
-        self.lines: Iterator[bytes] = iter(())
-        if file.suffix == ".npy":
-            with wrap_reader_errors(file, "a NumPy array"), PARSING:
-                array = np.load(
-                    file, mmap_mode="r", allow_pickle=False
-                )  # a map notices a file that is too short
-            if array.ndim != 1:
-                raise LabelError(f"{file}: labels have shape (n,); got {array.shape}")
-            self.length, self.dtype, self.offset = len(array), array.dtype, array.offset
-        else:
-            self.lines = islice(lines_of(OnDisk(self.file)), start, None)
+        with wrap_reader_errors(file, "a NumPy array"):
+            # A map notices a file that is too short.
+            self.labels = np.load(file, mmap_mode="r", allow_pickle=False)
+        if self.labels.ndim != 1:
+            raise LabelError(f"{file}: labels have shape (n,); got {self.labels.shape}")
 
     def codes(self, batch: Batch, start: int) -> LabelCodes:
-        n = len(batch.X)
-        if self.file.suffix == ".npy":
-            offset = (
-                self.offset + start * self.dtype.itemsize
-            )  # read, not mapped: pages that were used would stay
-            values: Any = np.fromfile(
-                self.file, self.dtype, min(n, max(self.length - start, 0)), offset=offset
-            )
-        else:
-            values = np.array(
-                [line or None for line in texts_of(self.lines, n)] + [None], dtype=object
-            )[:-1]
-        if len(values) < n:
+        values = np.array(self.labels[start : start + len(batch.X)])
+        if len(values) < len(batch.X):
             raise LabelError(
-                f"{self.file} has {start + len(values)} labels, {self.path} has more vectors"
+                f"{self.file} has {len(self.labels)} labels, {self.path} has more vectors"
             )
+        if values.dtype.kind == "U" and (values == "").any():
+            values = values.astype(object)
+            values[values == ""] = None  # an array of text has no other "none"
         return label_codes(values, missing=self.missing)
 
     def finish(self, end: int, last: bool) -> None:
-        if not last:
-            return
-        more = (
-            self.length - end
-            if self.file.suffix == ".npy"
-            else sum(bool(line) for line in self.lines)
-        )
-        if more > 0:
+        more = len(self.labels) - end
+        if last and more > 0:
             raise LabelError(
                 f"{self.file} has {more} more labels than the {end} vectors of {self.path}"
             )
@@ -382,82 +347,3 @@ def names_of(piece: Piece, vectors: str | None, ids: str | None) -> list[str]:
     """The ids of a shard."""
     batches = open_vectors(piece.path, vectors, ids).batches(BATCH_BYTES, (), True, piece.rows)
     return [name for batch in batches for name in batch.ids or ()]
-
-
-# Record batches that another engine hands over, as Spark's ``mapInArrow`` does.
-
-
-SPARK_SCHEMA = "statistics binary, vectors long"
-"""What `statistics_of_batches` yields, as Spark writes schemas."""
-
-
-def statistics_of_batches(
-    batches: Iterable[Any],
-    views: Sequence[str],
-    *,
-    labels: Mapping[str, str] | None = None,
-    vectors: str | None = None,
-    second_moment: SecondMoment = "full",
-    missing: Any = None,
-    origin: Any = None,
-    on_error: str = "raise",
-) -> Iterator[Any]:
-    """One row with the statistics of all batches, as bytes; no row where there are no vectors.
-
-    Parameters
-    ----------
-    batches : pyarrow record batches with a column of vectors and columns of labels
-    views : the views, interactions included
-    labels : columns of the views' labels, where they have other names
-    origin : (D,) point amid the data, the same for all parts; default: the mean of the first batch
-
-    Examples
-    --------
-    >>> import numpy as np, pyarrow as pa
-    >>> from mvplda import SufficientStatistics
-    >>> from mvplda.distributed import statistics_of_batches
-    >>> X = np.arange(8, dtype=np.float32).reshape(4, 2)
-    >>> vectors = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), 4, [None, pa.py_buffer(X)])
-    >>> batch = pa.record_batch({"vector": vectors, "speaker": ["a", "a", "b", "b"]})
-    >>> [row] = statistics_of_batches([batch], ["speaker"])
-    >>> SufficientStatistics.from_bytes(row["statistics"][0].as_py()).counts
-    {'speaker': array([2., 2.])}
-    """
-    arrow = need("pyarrow")
-    if on_error not in ("raise", "skip"):
-        raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
-    columns = {name: (labels or {}).get(name, name) for name in base_columns(views)}
-    classes = GrowingClasses(views)
-    sums: HostAccumulator | None = None
-    rows = 0
-    for batch in batches:
-        if batch.num_rows == 0:
-            continue
-        field, _ = choose_columns("the batch", batch.schema, vectors, None)
-        absent = [column for column in columns.values() if column not in batch.schema.names]
-        if absent:
-            raise LabelError(
-                f"the batches have no column {absent[0]!r}; they have {', '.join(batch.schema.names)}"
-            )
-        X = as_rows("the batch", batch.column(field.name), field)
-        if sums is None:
-            amid = common_origin(X) if origin is None else origin
-            sums = HostAccumulator(X.shape[1], views, second_moment=second_moment, origin=amid)
-        codes = {
-            name: arrow_codes(name, batch.column(column), missing)
-            for name, column in columns.items()
-        }
-        with one_thread_each():
-            bad = sums.add(X, classes.number(codes), on_error="skip")
-        if len(bad) and on_error == "raise":
-            raise DataError(
-                f"{len(bad)} vectors of a batch hold NaN or infinity, the first is row {rows + bad[0]} of this part: "
-                "repair them, or leave them out with on_error='skip'"
-            )
-        rows += batch.num_rows
-    if sums is not None and sums.n:
-        statistics = SufficientStatistics.of(sums, *classes.sorted())
-        yield arrow.record_batch({
-            "statistics": arrow.array([statistics.to_bytes()], type=arrow.binary()),
-            "vectors": arrow.array([statistics.n], type=arrow.int64()),
-        })  # fmt: skip

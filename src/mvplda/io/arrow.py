@@ -1,4 +1,4 @@
-"""Vectors in Parquet, Arrow and HDF5 files.
+"""Vectors in Parquet and Arrow files.
 
 Fixed-size binary and fixed-shape tensors become arrays without a copy; fixed-size lists as
 well where they have no nulls, but Parquet decodes them value by value, which is slow.
@@ -6,7 +6,6 @@ well where they have no nulls, but Parquet decodes them value by value, which is
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -17,17 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
-from .._typing import PathLike
 from .files import Batch, Names, OnDisk, Rows, Vectors, fail, rows_of_batch, wrap_reader_errors
-from .numpy_files import ID_KEYS, VECTOR_KEYS, Header, KeyedReader
+from .numpy_files import ID_KEYS, VECTOR_KEYS
 
 ID_COLUMNS = (*ID_KEYS, "utt_id", "utterance", "uttid", "key", "name", "segmentid")
 VECTOR_COLUMNS = (*VECTOR_KEYS, "vector", "embedding", "xvector")
 FLOAT_TYPE = b"dtype"
 """Metadata of a fixed-size binary column: ``<f4`` (also where absent) or ``<f8``."""
 STREAM_BYTES = 4 * 2**20
-MOST_PACKED = 1100
-"""Bytes that one compressed byte stands for at most: 1,032 in gzip."""
 
 
 class _TableReader:
@@ -74,15 +70,16 @@ class _TableReader:
         if ids and self.id_column not in wanted:
             wanted.append(str(self.id_column))
         step = rows_of_batch(batch_bytes, row_bytes(self.field.type))
-        row, parts = 0, None
+        row = 0
+        parts = None
         if rows is not None:
-            row, cuts = rows[0], [0, *self.cuts()]
+            row = rows[0]
+            cuts = [0, *self.cuts()]
             parts = range(bisect_right(cuts, rows[0]) - 1, bisect_left(cuts, rows[1]))
         with wrap_reader_errors(self.path, self.what):
             for batch in self._record_batches(step, wanted, parts):
-                batch.validate(
-                    full=True
-                )  # offsets and lengths of a damaged file would lead out of its memory
+                # Offsets and lengths of a damaged file would lead out of its memory.
+                batch.validate(full=True)
                 for start in range(0, batch.num_rows, step):
                     some = batch.slice(start, step)
                     X = as_rows(self.path, some.column(self.field.name), self.field)
@@ -216,46 +213,39 @@ def row_bytes(kind: Any) -> int:
 
 def as_rows(path: str, column: Any, field: Any) -> NDArray[Any]:
     """A column of vectors as an array; a null is a row of NaN."""
-    arrow, compute = need("pyarrow"), need("pyarrow.compute")
+    arrow = need("pyarrow")
     if isinstance(field.type, arrow.FixedShapeTensorType):
         column = column.storage
-    n, kind = len(column), column.type
-    if arrow.types.is_fixed_size_binary(kind):
-        dtype = np.dtype((field.metadata or {}).get(FLOAT_TYPE, b"<f4").decode())
-        if dtype.kind != "f" or kind.byte_width % dtype.itemsize:
-            fail(
-                path,
-                f"vectors of {kind.byte_width} bytes; expected a multiple of {dtype.itemsize}, for {dtype}",
-            )
-        width = kind.byte_width // dtype.itemsize
-        buffer = column.buffers()[1]
-        X = (
-            np.frombuffer(buffer, dtype, count=n * width, offset=column.offset * kind.byte_width)
-            if n
-            else np.empty(0)
-        )
-        X = X.reshape(n, width)
-    elif arrow.types.is_fixed_size_list(kind):
-        width = kind.list_size
-        values = column.values.slice(column.offset * width, n * width)
-        X = values.to_numpy(zero_copy_only=False).reshape(n, width)
+    given = column.drop_null()
+    if arrow.types.is_fixed_size_binary(column.type):
+        X = _binary_rows(path, given, field)
     else:
-        widths = compute.list_value_length(column.drop_null()).to_numpy(zero_copy_only=False)
-        if len(set(widths.tolist())) > 1:
+        widths = need("pyarrow.compute").list_value_length(given).unique().to_pylist()
+        if len(widths) > 1:
             fail(path, f"vectors of widths {min(widths)} to {max(widths)}; expected one width")
-        if len(widths) == 0:
-            return np.empty((n, 0))  # all null: they have no width
-        width = int(widths[0])
-        flat = column.flatten().to_numpy(zero_copy_only=False)
-        if column.null_count == 0:
-            return np.asarray(flat).reshape(n, width)
-        X = np.full((n, width), np.nan, dtype=flat.dtype)
-        X[column.is_valid().to_numpy(zero_copy_only=False)] = flat.reshape(-1, width)
+        if not widths:
+            return np.empty((len(column), 0))  # all null: they have no width
+        X = given.flatten().to_numpy(zero_copy_only=False).reshape(len(given), widths[0])
+    if column.null_count == 0:
         return X
-    if column.null_count:
-        X = X.copy()
-        X[column.is_null().to_numpy(zero_copy_only=False)] = np.nan
-    return X
+    every = np.full((len(column), X.shape[1]), np.nan, dtype=X.dtype)
+    every[column.is_valid().to_numpy(zero_copy_only=False)] = X
+    return every
+
+
+def _binary_rows(path: str, column: Any, field: Any) -> NDArray[Any]:
+    """Vectors in a column of fixed-size binary without nulls."""
+    size = column.type.byte_width
+    dtype = np.dtype((field.metadata or {}).get(FLOAT_TYPE, b"<f4").decode())
+    if dtype.kind != "f" or size % dtype.itemsize:
+        fail(path, f"vectors of {size} bytes; expected a multiple of {dtype.itemsize}, for {dtype}")
+    width = size // dtype.itemsize
+    if len(column) == 0:
+        return np.empty((0, width), dtype)
+    numbers = np.frombuffer(
+        column.buffers()[1], dtype, count=len(column) * width, offset=column.offset * size
+    )
+    return numbers.reshape(len(column), width)
 
 
 def _table(ids: Names, X: Vectors) -> Any:
@@ -273,67 +263,3 @@ def write_arrow(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
     ipc, table = need("pyarrow.ipc"), _table(ids, X)
     with parts[0].open("wb") as file, ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
-
-
-class Hdf5Reader(KeyedReader):
-    what = "an HDF5 file"
-
-    def _headers(self) -> dict[str, Header]:
-        h5py = need("h5py")
-        headers: dict[str, Header] = {}
-
-        def collect(name: str, item: Any) -> None:
-            if isinstance(item, h5py.Dataset):
-                check_size(self.path, name, item)
-                headers[name] = Header(item.shape, item.dtype)
-
-        with h5py.File(self.source.file, "r") as file:
-            file.visititems(collect)
-        return headers
-
-    def _arrays(self, keys: Sequence[str]) -> dict[str, NDArray[Any]]:
-        return read_hdf5_arrays(self.source.file, keys)
-
-    def _slices(self, key: str, step: int) -> Iterator[NDArray[Any]]:
-        with need("h5py").File(self.source.file, "r") as file:
-            for start in range(0, self.headers[key].shape[0], step):
-                yield np.asarray(file[key][start : start + step])
-
-
-def check_size(path: PathLike, name: str, dataset: Any) -> None:
-    """Refuse a dataset that says to be larger than its file could hold, before memory is taken for it."""
-    held = os.path.getsize(dataset.file.filename)
-    if dataset.size * dataset.dtype.itemsize > MOST_PACKED * held:
-        fail(
-            path,
-            f"damaged: the dataset {name!r} has shape {dataset.shape}, far more than a file of {held} bytes holds",
-        )
-
-
-def read_hdf5_arrays(path: PathLike, keys: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Datasets of an HDF5 file by their paths, all or some."""
-    h5py = need("h5py")
-    arrays: dict[str, NDArray[Any]] = {}
-
-    def collect(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            check_size(path, name, item)
-            arrays[name] = np.asarray(
-                item.asstr()[()] if h5py.check_string_dtype(item.dtype) else item[()]
-            )
-
-    with h5py.File(path, "r") as file:
-        if keys is None:
-            file.visititems(collect)
-        for key in keys or ():
-            collect(key, file[key])
-    return arrays
-
-
-def write_hdf5(parts: Sequence[Path], ids: Names, X: Vectors) -> None:
-    h5py = need("h5py")
-    with h5py.File(parts[0], "w") as file:
-        file.create_dataset("X", data=X)
-        file.create_dataset(
-            "ids", data=np.array(ids.tolist(), dtype=object), dtype=h5py.string_dtype()
-        )

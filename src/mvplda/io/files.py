@@ -201,12 +201,6 @@ def read_lines(path: PathLike) -> list[bytes]:
     return list(lines_of(OnDisk(path)))
 
 
-def texts_of(lines: Iterable[bytes], count: int) -> list[str]:
-    """The next lines as text; decoded together, which is several times as fast as one by one."""
-    some = list(islice(lines, count))
-    return b"\n".join(some).decode().split("\n") if some else []
-
-
 def filled_lines(source: OnDisk, count: int) -> list[bytes]:
     """The first lines that are not blank."""
     filled = list(islice((line for line in lines_of(source) if line.strip()), count))

@@ -46,7 +46,7 @@ class Format(NamedTuple):
     needs: str | None = None
 
 
-HDF5 = Format(arrow.Hdf5Reader, arrow.write_hdf5, (b"\x89HDF",), "h5py")
+HDF5 = Format(numpy_files.Hdf5Reader, numpy_files.write_hdf5, (b"\x89HDF",), "h5py")
 FORMATS = {
     ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
     ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),

@@ -172,8 +172,9 @@ class KnownClasses:
                     break
             else:
                 leaders.append(c)
-        roots = np.linalg.cholesky(covariances[alike])
-        return cls(means, np.asarray(roots, dtype=np.float64), alike)
+        roots = np.linalg.cholesky(covariances[leaders])
+        place = np.searchsorted(leaders, alike)
+        return cls(means, np.asarray(roots, dtype=np.float64)[place], alike)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +205,10 @@ class LatentSide:
         self.y = layout.gather(y)
         self.is_cell = len(layout.table.weights) == 1
         self.keeps = False
+        self.owns: dict[Hashable, AnyArray] = {}
+        self.terms: dict[Hashable, Any] = {}
+        self._blocks: dict[Reading, list[tuple[slice, KnownClasses, int]]] = {}
+        self._evidence: dict[tuple[Reading, bool], Evidence] = {}
         self._vectors: Any = None
         self._scaled: dict[Hashable, AnyArray] = {}
         self._products: dict[Hashable, AnyArray] = {}
@@ -212,6 +217,9 @@ class LatentSide:
 
     def blocks_of(self, reading: Reading) -> list[tuple[slice, KnownClasses, int]]:
         """The latents whose class is a training class: where they stand, and which class it is."""
+        kept = self._blocks.get(reading)
+        if kept is not None:
+            return kept
         blocks = []
         for view, known in self.known.items():
             numbers = reading[self.layout.table.base.index(view)]
@@ -219,6 +227,7 @@ class LatentSide:
                 block = self.layout.block_of_class(self.layout.views.index(view), number)
                 if trained >= 0 and block is not None:
                     blocks.append((block, known, trained))
+        self._blocks[reading] = blocks
         return blocks
 
     def key(self, reading: Reading, in_vectors: bool) -> Hashable:
@@ -235,7 +244,14 @@ class LatentSide:
         return tuple((block.start, int(known.alike[c])) for block, known, c in blocks)
 
     def evidence(self, reading: Reading, in_vectors: bool) -> Evidence:
-        """Evidence as certain training classes, in either kind of coordinates."""
+        """Evidence as certain training classes, in either kind of coordinates; made once for each."""
+        made = self._evidence.get((reading, in_vectors))
+        if made is None:
+            made = self._make_evidence(reading, in_vectors)
+            self._evidence[reading, in_vectors] = made
+        return made
+
+    def _make_evidence(self, reading: Reading, in_vectors: bool) -> Evidence:
         blocks = self.blocks_of(reading)
         if in_vectors:
             offset = None

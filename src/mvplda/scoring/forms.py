@@ -275,7 +275,7 @@ class LatentForms:
         left = enrol.times((key, "left"), e, term.left, term.diagonals.get("left"))
         if e.offset is not None:
             left = left - like(e.offset @ term.left, left)
-        row = _own(term, "row", key, enrol, e) + term.constant
+        row = _own(term, "row", key, enrol, e, reading) + term.constant
         if shift is not None:
             # tests as classes with one covariance share the product: their means move the rows only
             shift = shift if term.right is None else shift @ term.right
@@ -290,12 +290,21 @@ class LatentForms:
         right = t.values
         if term.right is not None:
             right = test.times((key, "right"), t, term.right, term.diagonals.get("right"))
-        return FormSide(((1.0, right),), _own(term, "column", key, test, t))
+        return FormSide(((1.0, right),), _own(term, "column", key, test, t, reading_of(matches)))
 
     def term(
         self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
     ) -> tuple[Hashable, PairTerm, bool] | None:
         """The matrices of a world with their key, and whether they are of vectors; None where nothing is shared."""
+        name = (test.layout.table, reading, matches, self.published)
+        if name not in enrol.terms:
+            enrol.terms[name] = self._term(enrol, test, reading, matches)
+        made: tuple[Hashable, PairTerm, bool] | None = enrol.terms[name]
+        return made
+
+    def _term(
+        self, enrol: LatentSide, test: LatentSide, reading: Reading, matches: Matches
+    ) -> tuple[Hashable, PairTerm, bool] | None:
         keep_e, keep_t = self._shared_latents(enrol.layout, test.layout, matches)
         if len(keep_e) == 0:
             return None
@@ -376,15 +385,28 @@ def _there(made: tuple[Hashable, PairTerm, bool] | None) -> tuple[Hashable, Pair
     return made
 
 
-def _own(term: PairTerm, name: str, key: Hashable, side: LatentSide, evidence: Evidence) -> Any:
+def _own(
+    term: PairTerm,
+    name: str,
+    key: Hashable,
+    side: LatentSide,
+    evidence: Evidence,
+    reading: Reading,
+) -> Any:
     """(n,) what a side says by itself: its quadratic form about the offset."""
     form = getattr(term, name)
     values = evidence.values
     offset = evidence.offset
+    kept = side.owns.get((key, name, reading))
+    if kept is not None:
+        return kept
     times = side.times((key, name), evidence, form, term.diagonals.get(name))
     total = row_products(times, values)
     if offset is not None:
         total = total - times @ like(2.0 * offset, values) + float(offset @ form @ offset)
+    if side.keeps or offset is not None:
+        # the same tests, as the same class, meet profiles of many classes
+        side.owns[key, name, reading] = total
     return total
 
 
@@ -479,6 +501,7 @@ class JointForms:
         self.base = tuple(base)
         self.parts = tuple(parts)
         self.names = names
+        self._said: dict[Hashable, list[tuple[int, float, Reading, Matches]]] = {}
 
     @property
     def is_llr(self) -> bool:
@@ -564,10 +587,19 @@ class JointForms:
             own = own + factor * one.own
         return FormSide(tuple(blocks), own)
 
-    def said(
+    def said(self, reading: Reading, matches: Matches) -> list[tuple[int, float, Reading, Matches]]:
+        """Of a world: number of an expert, factor, and the world as it is put to the expert."""
+        kept = self._said.get((reading, matches))
+        if kept is None:
+            if len(self._said) >= KEPT_LAYOUTS:
+                self._said.clear()
+            kept = list(self._say(reading, matches))
+            self._said[reading, matches] = kept
+        return kept
+
+    def _say(
         self, reading: Reading, matches: Matches
     ) -> Iterator[tuple[int, float, Reading, Matches]]:
-        """Of a world: number of an expert, factor, and the world as it is put to the expert."""
         for k, part in enumerate(self.parts):
             base = part.forms.base
             read = self._read(part, reading)
