@@ -94,11 +94,12 @@ def ratios(kind: str) -> list[str]:
 
 
 def _ratio(test: dict[str, Any] | None) -> str:
-    return (
-        ""
-        if test is None
-        else f"{test['a'] / test['b']:.2f} [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
-    )
+    if test is None:
+        return ""
+    share = f"{test['a'] / test['b']:.2f}"
+    if "ratio_low" not in test:
+        return share
+    return f"{share} [{test['ratio_low']:.2f}, {test['ratio_high']:.2f}]"
 
 
 if __name__ == "__main__":

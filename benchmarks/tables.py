@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from . import paper_tables
+from . import paper_tables, study_tables
 
 ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"<!-- table (.+?) -->\n(.*?)<!-- end of table -->", re.DOTALL)
@@ -19,16 +19,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "paper, reduced": lambda: paper_tables.by_kind(paper_tables.REDUCED, False),
     "paper, shares in IC": lambda: paper_tables.ratios("IC"),
     "paper, shares in Total": lambda: paper_tables.ratios("Total"),
-    "languages, voices": lambda: all_trials("voices"),
-    "languages, digits": lambda: all_trials("digits"),
+    **study_tables.TABLES,
 }
-
-
-def all_trials(name: str) -> list[str]:
-    """The table of all trials of the study of speakers who speak one language each."""
-    text = (ROOT / "results/languages" / name / "languages.md").read_text(encoding="utf-8")
-    part = text.partition("**All trials**")[2].partition("**")[0]
-    return [line for line in part.splitlines() if line.startswith("|")]
 
 
 def documents() -> list[Path]:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 import tomllib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +21,7 @@ from extractor_problems import RATE, network, soundfile, voice, write
 import mvplda
 from mvplda import load
 from mvplda.cli import main
-from mvplda.extractors import to_toml
+from mvplda.extractors import Extractor, to_toml
 from mvplda.extractors.recipe import Calibration
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
@@ -221,3 +227,96 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
     assert vectors.extractor == load_extractor(given).name
     assert vectors.dimension == load_extractor(given).dimension
     assert (place / "out" / "results.json").stat().st_size > 100
+
+
+INTERRUPTED = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may ignore it
+from mvplda.cli import main
+from mvplda.extractors import extractor
+
+whole = extractor._results
+
+def slow(*words):
+    for result in whole(*words):
+        time.sleep(0.05)
+        yield result
+
+extractor._results = slow
+if __name__ == "__main__":
+    main(["extract", "many", "-x", "net.onnx", "-o", "made.npz", "--workers", "2"])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no group to signal")
+def test_an_interrupt_ends_all_processes_and_keeps_what_is_done(place):
+    """As from a terminal: every process of the group gets the signal."""
+    for speaker in range(4):
+        folder = place / "many" / f"s{speaker}"
+        folder.mkdir(parents=True)
+        for take in range(15):
+            write(folder / f"{take}.wav", voice(0.6, 1 + speaker / 10, take))
+    (place / "interrupted.py").write_text(INTERRUPTED)
+    process = subprocess.Popen(
+        [sys.executable, "interrupted.py"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(Path(mvplda.__file__).parents[1])},
+    )
+    kept = place / "made.npz.unfinished"
+    _wait_until(lambda: kept.exists() and kept.read_text().count("\n") > 5)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "made.npz.unfinished" in told
+    assert "Traceback" not in told
+    _wait_until(lambda: not _alive(process.pid))
+    assert not (place / "made.npz").exists()
+    done = kept.read_text().count("vector")
+    assert 5 <= done < 60
+
+    # what is done is not made again, and nothing of the interruption is left in the result
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        utterance = Extractor.utterance
+        patch.setattr(Extractor, "utterance", lambda *a, **k: made.append(a) or utterance(*a, **k))
+        assert run("extract", "many", "-x", "net.onnx", "-o", "made.npz").exit_code == 0
+    assert len(made) == 60 - done
+    assert not kept.exists()
+    assert run("extract", "many", "-x", "net.onnx", "-o", "whole.npz").exit_code == 0
+    assert (place / "made.npz").read_bytes() == (place / "whole.npz").read_bytes()
+
+
+def test_what_is_kept_is_of_the_same_extractor_and_files(place):
+    run("extract", "one.wav", "-x", "net.onnx", "-o", "one.npz")
+    extractor = load_extractor("net.onnx")
+    other = load_extractor(network(place / "other.onnx", dimension=24, seed=5))
+    first = extractor.extract(["one.wav"], unfinished="kept")
+    with open("kept", "a") as file:
+        file.write('{"of": "torn')
+    again = extractor.extract(["one.wav", "again.wav"], unfinished="kept")
+    assert np.array_equal(again.X[0], first.X[0])
+    assert again.qualities[0] == first.qualities[0]
+    assert np.array_equal(extractor.extract(["again.wav"], unfinished="kept").X[0], again.X[1])
+    assert np.array_equal(
+        other.extract(["one.wav"], unfinished="kept").X, other.extract(["one.wav"]).X
+    )
+    write(place / "one.wav", voice(2.0, 1.2))
+    assert not np.array_equal(extractor.extract(["one.wav"], unfinished="kept").X, first.X)
+
+
+def _wait_until(true):
+    for _ in range(600):
+        if true():
+            return
+        time.sleep(0.1)
+    pytest.fail("waited for a minute")
+
+
+def _alive(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

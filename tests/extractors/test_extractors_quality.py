@@ -104,12 +104,33 @@ def _beeps(rng):
     return sound
 
 
+def _keys(seconds):
+    """Telephone keys (DTMF), eight of them, with as much silence between."""
+
+    def sound(rng):
+        time = np.arange(round(seconds * RATE)) / RATE
+        quiet = np.zeros(len(time))
+        keys = []
+        for _ in range(8):
+            low = rng.choice([697, 770, 852, 941])
+            high = rng.choice([1209, 1336, 1477, 1633])
+            tones = np.sin(2 * np.pi * low * time) + np.sin(2 * np.pi * high * time)
+            keys += [0.3 * tones, quiet]
+        whole = np.concatenate(keys)
+        return whole + 1e-3 * rng.normal(size=len(whole))
+
+    return sound
+
+
 NO_SPEECH = {
     "noise": lambda rng: 0.1 * rng.normal(size=2 * RATE),
     "tone": lambda rng: 0.3 * np.sin(2 * np.pi * 440 * T),
     "hum": lambda rng: 0.1 * np.sign(np.sin(2 * np.pi * 100 * T)) + 1e-3 * NOISE,
     "claps": _claps,
     "beeps": _beeps,
+    "quick keys": _keys(0.06),
+    "keys": _keys(0.1),
+    "long keys": _keys(0.3),
 }
 
 

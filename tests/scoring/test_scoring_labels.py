@@ -411,3 +411,11 @@ def test_changed_parameters_are_noticed(rng):
     assert np.abs(changed - before).max() > 1e-3
     model.mean_ = model.mean_ + 1.0
     assert np.abs(model.llr(X, X) - changed).max() > 1e-3
+
+
+@pytest.mark.parametrize("ids", [[np.nan, 1.0], [float("nan")] * 2, np.array([2.0, np.nan])])
+def test_an_id_is_not_nan(ids: Any) -> None:
+    model = any_model({"a": 2})
+    X = np.random.default_rng(0).normal(size=(2, D))
+    with pytest.raises(LabelError, match="an id is NaN"):
+        model.enrol(X, ids)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from benchmarks import tables
@@ -16,3 +18,17 @@ def test_tables_of_documents_are_those_of_results(page):
 def test_a_table_that_differs_is_found():
     text = "<!-- table paper, raw -->\n\n| 1 |\n\n<!-- end of table -->"
     assert "RSR2015" in tables.remade(text)
+
+
+@pytest.mark.parametrize("name", ["experiments.md", "choose.md", "paper.md"])
+def test_no_figures_stand_in_tables_that_are_written_by_hand(name):
+    (page,) = [page for page in tables.documents() if page.name == name]
+    rest = tables.MARKED.sub("", page.read_text(encoding="utf-8"))
+    figures = re.compile(r"^\|.*\| *\d+\.\d+ *(\[.*?\])? *\|", re.MULTILINE)
+    assert figures.findall(rest) == []
+
+
+def test_every_table_is_on_a_page():
+    pages = "".join(page.read_text(encoding="utf-8") for page in tables.documents())
+    named = {match[1] for match in tables.MARKED.finditer(pages)}
+    assert set(tables.TABLES) <= named

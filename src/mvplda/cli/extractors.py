@@ -183,7 +183,8 @@ def extract(
 
     Folders name the speakers, and the phrases where there are two levels (anna/hello/1.wav): an .npz file holds these
     labels beside the vectors, beside a .scp or .ark they are in utt2spk and utt2phrase. The file names the extractor
-    and its recipe; vectors of another one are refused where they meet.
+    and its recipe; vectors of another one are refused where they meet. What is done is kept in OUTPUT.unfinished: the
+    same command goes on after an interruption.
 
     \b
     Examples:
@@ -201,13 +202,22 @@ def extract(
         check_writable(quality_file)
     recordings = list_recordings(sources)
     network = load_extractors(extractors)
-    made = network.extract(
-        recordings.clips,
-        on_error=on_error,
-        progress=not quiet,
-        workers=workers,
-        settings=QualitySettings(least_speech_s=min_speech),
-    )
+    unfinished = Path(f"{output}.unfinished")
+    try:
+        made = network.extract(
+            recordings.clips,
+            on_error=on_error,
+            progress=not quiet,
+            workers=workers,
+            settings=QualitySettings(least_speech_s=min_speech),
+            unfinished=unfinished,
+        )
+    except KeyboardInterrupt:
+        click.echo(
+            f"mvplda: interrupted: what is done is in {unfinished}, and the same command goes on from there",
+            err=True,
+        )
+        raise
     for path, reason in made.skipped:
         click.echo(f"mvplda: skipped {path}: {reason}", err=True)
     if not made.rows:
@@ -221,6 +231,7 @@ def extract(
         pairs = zip(ids, made.qualities, strict=True)
         lines = [json.dumps({"id": name, **one.to_dict()}) for name, one in pairs]
         write_atomically(quality_file, ("\n".join(lines) + "\n").encode())
+    unfinished.unlink(missing_ok=True)
     warn(dict(zip(ids, made.qualities, strict=True)))
     if not quiet:
         counts = "".join(f", {len(set(column))} {view}(s)" for view, column in labels.items())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -19,7 +20,8 @@ from .network import OnnxNetwork
 from .quality import Meter, Quality, QualitySettings
 from .recipe import Recipe
 from .sound import Sound, Source, segments
-from .weights import NAMES
+from .unfinished import Unfinished
+from .weights import NAMES, is_stale
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
@@ -193,6 +195,7 @@ class Extractor:
         progress: bool = False,
         workers: int = 1,
         settings: QualitySettings | None = None,
+        unfinished: str | os.PathLike[str] | None = None,
     ) -> Extracted:
         """Vectors and qualities of files.
 
@@ -201,19 +204,39 @@ class Extractor:
         on_error : stop at a file that cannot be used, or leave it out and name it in the result
         workers : processes
         settings : when a recording is warned of, or has too little speech to be used
+        unfinished : a file that every vector is written to as it is made. A run that was ended, also by a kill, goes
+            on from it; the caller removes it
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
         line = Progress("vectors", len(sources)) if progress else None
         task = Task([str(network.path) for network in self.networks], on_error, settings)
-        results: list[Utterance | str] = []
-        for result in _results(self, task, sources, workers):
-            results.append(result)
-            done = len(results)
-            if line is not None and (done % PROGRESS_EVERY == 0 or done == len(sources)):
-                line.step(done)
-        good = [(row, one) for row, one in enumerate(results) if isinstance(one, Utterance)]
-        bad = [(str(sources[row]), one) for row, one in enumerate(results) if isinstance(one, str)]
+        kept = Unfinished(unfinished, f"{self.fingerprint} {settings}") if unfinished else None
+        results: dict[int, Utterance | str] = {}
+        if kept is not None:
+            before = {row: kept.get(source) for row, source in enumerate(sources)}
+            results = {row: Utterance(*made) for row, made in before.items() if made is not None}
+        missing = [row for row in range(len(sources)) if row not in results]
+        made_now = _results(self, task, [sources[row] for row in missing], workers)
+        try:
+            for row, result in zip(missing, made_now, strict=True):
+                results[row] = result
+                if kept is not None and isinstance(result, Utterance):
+                    kept.add(sources[row], result.vector, result.quality)
+                done = len(results)
+                if line is not None and (done % PROGRESS_EVERY == 0 or done == len(sources)):
+                    line.step(done)
+        finally:
+            made_now.close()
+            if kept is not None:
+                kept.close()
+        good, bad = [], []
+        for row, source in enumerate(sources):
+            result = results[row]
+            if isinstance(result, Utterance):
+                good.append((row, result))
+            else:
+                bad.append((str(source), result))
         X = np.array([one.vector for _, one in good], dtype=np.float32)
         return Extracted(
             X.reshape(len(good), self.dimension),
@@ -243,7 +266,7 @@ class Task:
 
 def _results(
     extractor: Extractor, task: Task, sources: Sequence[Source], workers: int
-) -> Iterator[Utterance | str]:
+) -> Generator[Utterance | str, None, None]:
     """Results in the order of the sources."""
     if workers <= 1 or len(sources) < 2:
         for source in sources:
@@ -257,7 +280,7 @@ def _results(
     ) as pool:
         try:
             yield from pool.map(
-                _in_process, sources, chunksize=max(1, min(32, len(sources) // (4 * workers)))
+                _in_process, sources, chunksize=max(1, min(8, len(sources) // (4 * workers)))
             )
         finally:
             pool.shutdown(cancel_futures=True)
@@ -268,6 +291,8 @@ _ready: list[tuple[Task, Extractor]] = []
 
 
 def _start(task: Task, fingerprint: str) -> None:
+    # a terminal sends an interrupt to all processes; the first one ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     extractor = load_extractor(task.paths, check=False)
     if extractor.fingerprint != fingerprint:
         raise FileFormatError(f"{task.paths} have changed while they were used: start again")
@@ -311,7 +336,13 @@ def load_network(path: str | os.PathLike[str], *, check: bool, threads: int) -> 
 def _file_of(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     if not file.exists() and str(path) in NAMES:
-        return cached_file(str(path))
+        cached = cached_file(str(path))
+        if is_stale(cached):
+            raise FileFormatError(
+                f"{path} was fetched by another version of mvplda, and would give other vectors than this one: "
+                f"mvplda extractor get {path}"
+            )
+        return cached
     if file.is_dir():
         graphs = sorted(file.glob("*.onnx"))
         with_recipe = [graph for graph in graphs if graph.with_suffix(".toml").is_file()]

@@ -36,6 +36,10 @@ LEAST_LOW_DB = 20.0
 LINE_HZ = 40.0
 LINE = 0.97
 """A frame with this share of its energy around one frequency is a tone."""
+PAIR = 0.9
+PAIR_HZ = 600.0
+"""So is one with this share around two frequencies, both above this one, as telephone keys make them; a voice that is
+strong there has lower harmonics too."""
 STILL = 0.99
 STILL_S = 0.08
 """So is one whose spectrum has this cosine with the one 80 ms before or after; voices have 0.98 at most."""
@@ -48,6 +52,9 @@ GAP_S = 0.1
 """Closures within words are shorter."""
 
 EDGE_S = 0.03
+
+SPECTRUM = 512
+"""Samples of a window whose spectrum shows where a band ends."""
 
 Levels = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -77,6 +84,15 @@ def cut_to_speech(samples: NDArray[np.float32], rate: int, margin_s: float) -> N
     start = max(0, frames[0] * shift - margin)
     end = frames[-1] * shift + round(FRAME_S * rate) + margin
     return samples[start:end]
+
+
+def bandwidth_hz(samples: NDArray[Any], rate: int) -> float:
+    """Where the spectrum ends: the highest frequency within 60 dB of the loudest."""
+    length = min(SPECTRUM, len(samples))
+    windows = np.lib.stride_tricks.sliding_window_view(samples, length)[:: SPECTRUM // 2]
+    power = (np.abs(np.fft.rfft(windows * _hann(length), axis=1)) ** 2).sum(axis=0)
+    loud = np.flatnonzero(power > power.max() * 1e-6)
+    return float(loud[-1] * rate / length) if len(loud) else 0.0
 
 
 def frame_levels(samples: NDArray[Any], rate: int) -> Levels:
@@ -119,7 +135,8 @@ def _voiced(samples: NDArray[Any], rate: int, levels: Levels, loud: Mask) -> Mas
     spectra = _low_spectra(samples, rate, len(levels))
     power = spectra.mean(axis=1) / spectra.shape[1]
     low = 10 * np.log10(np.maximum(power, 1e-30)) > levels - LEAST_LOW_DB
-    tone = (_line_share(spectra) > LINE) | (_stillness(spectra) > STILL)
+    one, pair = _line_shares(spectra)
+    tone = (one > LINE) | (pair > PAIR) | (_stillness(spectra) > STILL)
     voiced = low & (_periodicity(spectra) > PERIODIC)
     for start, end in runs(loud & voiced):
         if tone[start:end].mean() > TONE_SHARE:
@@ -156,12 +173,21 @@ def _periodicity(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((found / expected).max(axis=1))
 
 
-def _line_share(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(T,) share of the energy around the loudest frequency."""
-    width = round(LINE_HZ / (LOW_RATE / 2 / (spectra.shape[1] - 1)))
+def _line_shares(spectra: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(T,) shares of the energy around the loudest frequency, and around two that both lie above `PAIR_HZ`."""
+    hz = LOW_RATE / 2 / (spectra.shape[1] - 1)
+    width = round(LINE_HZ / hz)
     totals = np.cumsum(np.pad(spectra, ((0, 0), (width + 1, width))), axis=1)
     around = totals[:, 2 * width + 1 :] - totals[:, : -2 * width - 1]
-    return np.asarray(around.max(axis=1) / np.maximum(totals[:, -1], 1e-30))
+    whole = np.maximum(totals[:, -1], 1e-30)
+    bins = np.arange(spectra.shape[1])
+    first = around.argmax(axis=1)
+    loudest = around.max(axis=1)
+    # the two do not share a bin
+    rest = np.where(np.abs(bins - first[:, None]) > 2 * width, around, 0.0)
+    high = np.minimum(first, rest.argmax(axis=1)) * hz > PAIR_HZ
+    pair = np.where(high, loudest + rest.max(axis=1), 0.0)
+    return loudest / whole, pair / whole
 
 
 def _stillness(spectra: NDArray[np.float64]) -> NDArray[np.float64]:

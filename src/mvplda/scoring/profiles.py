@@ -303,6 +303,8 @@ def _plain_ids(ids: Any) -> Names:
         raise LabelError(
             f"ids are strings or numbers; got {array.dtype.name}, like {array.reshape(-1)[:1].tolist()}"
         )
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise LabelError("an id is NaN, which equals no other id: name every profile")
     return array.astype(np.str_) if array.dtype.kind == "S" else array
 
 
