@@ -44,6 +44,7 @@ def toy(seed=0, speakers=4, phrases=2, repetitions=5, frames=14, width=6):
     return FeatureSet.of(np.arange(len(speaker)).astype(str), utterances), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [MODERN, PAPER], ids=["modern", "paper"])
 def test_training_learns_both_views_and_is_the_same_twice(network):
     features, labels = toy()
