@@ -12,8 +12,8 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 Rows = list[list[str]]
 
-HEADLINE = ("cosine", "plda-cell", "cascade", "jplda-printed", "jplda-interaction", "plda-whitened", "plda-tuned",
-            "best")  # fmt: skip
+HEADLINE = ("cosine", "plda-cell", "cascade", "jplda-printed", "jplda-interaction", "plda-whitened",
+            "jplda-whitened", "best")  # fmt: skip
 BACKENDS = ("cosines, fused", "cosines of roots, fused", "PLDA by cell, tuned", "cascade", "joint, interaction",
             "joint, interaction, phrase known, tuned", "best, phrase not known", "best")  # fmt: skip
 CHOICES = {
