@@ -2,8 +2,8 @@
 
 The kernel takes `Sums` whose class sums are NumPy arrays, or torch tensors on some device, and asks ``sums.xp`` for
 whatever the two libraries name or do differently; where they agree (``xp.log``, ``xp.linalg.eigh``) the name is
-passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases: `cached`, `cached_table`,
-`cached_columns` and `cached_dense_rows` bring them to the device once a fit.
+passed on. Counts and co-occurrence tables are NumPy and SciPy in both cases: `cached`, `cached_table` and
+`cached_columns` bring them to the device once a fit.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Numpy:
     """NumPy and SciPy, on the host, in float64."""
 
     gram_rows = 2048
+    block_elements = 2**19  # of stacked blocks that are worked on at a time: they stay in the cache
     per_count_gram_elements = 2**23
     speed = 1.0
 
@@ -94,9 +95,6 @@ class Numpy:
     def cached_columns(self, counts: Array | sparse.csr_array, columns: slice) -> Any:
         """Some columns of a count table, dense or sparse."""
         return counts[:, columns]
-
-    def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
-        return counts[rows].toarray()
 
     def table(self, counts: sparse.csr_array) -> Any:
         """A table that is needed once."""
@@ -125,9 +123,7 @@ class Numpy:
 
     def sum_by(self, group: NDArray[np.int64], size: int, rows: AnyArray) -> Any:
         """Sums of the rows of every group."""
-        total = np.zeros((size, rows.shape[1]))
-        np.add.at(total, group, rows)
-        return total
+        return one_hot(group, size) @ rows
 
     def cholesky(self, matrix: AnyArray, *, overwrite: bool = False) -> Any:
         """Lower factor of a symmetric matrix, or LinAlgError."""
@@ -193,6 +189,7 @@ class Torch:
     """
 
     gram_rows = 2**17
+    block_elements = 2**24
     per_count_gram_elements = 2**27
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -238,10 +235,6 @@ class Torch:
             counts, (columns.start, columns.stop), lambda: self.table(counts[:, columns])
         )
 
-    def cached_dense_rows(self, counts: sparse.csr_array, rows: slice) -> Any:
-        some = self._once(counts, (rows.start, rows.stop), lambda: SparseTable(counts[rows], self))
-        return some.matrix.to_dense()
-
     def table(self, counts: sparse.csr_array) -> Any:
         size = counts.shape[0] * counts.shape[1]
         if counts.nnz > 0.1 * size and size <= DENSE_TABLE_ELEMENTS:
@@ -276,12 +269,8 @@ class Torch:
 
     def sum_by(self, group: NDArray[np.int64], size: int, rows: Any) -> Any:
         # A product with 0 and 1: additions to one row by many threads would come in any order.
-        def make() -> Any:
-            ends = np.arange(len(group) + 1)
-            one_hot = sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
-            return self.table(one_hot.tocsr())
-
-        return self._once(group, "one hot", make) @ rows
+        table = self._once(group, "one hot", lambda: self.table(one_hot(group, size).tocsr()))
+        return table @ rows
 
     def cholesky(self, matrix: Any, *, overwrite: bool = False) -> Any:
         try:
@@ -354,6 +343,12 @@ class SparseTable:
 
     def __matmul__(self, right: Tensor) -> Any:
         return torch.sparse.mm(self.matrix, right if right.ndim == 2 else right[:, None])
+
+
+def one_hot(group: NDArray[np.int64], size: int) -> sparse.csc_array:
+    """(size, n): 1 where a column is of the group of its row."""
+    ends = np.arange(len(group) + 1)
+    return sparse.csc_array((np.ones(len(group)), group, ends), shape=(size, len(group)))
 
 
 NUMPY = Numpy()

@@ -412,10 +412,7 @@ class Bundle(Persistent, BaseEstimator):
         if calibrator is not None:
             logs = calibrator.transform(logs)
         logs = {h: logs[h] for h in ratio.hypotheses}
-        above = [logs[h] + weight for h, weight in ratio.numerator.items()]
-        below = [logs[h] + weight for h, weight in ratio.denominator.items()]
-        llr = np.logaddexp.reduce(above, axis=0) - np.logaddexp.reduce(below, axis=0)
-        llr = question.with_spoofs(llr, (len(profiles), len(tests)), listed)
+        llr = question.with_spoofs(ratio.of(logs), (len(profiles), len(tests)), listed)
         # Posteriors at even odds, so that they are those of the LLR.
         weights = {
             h: float(np.exp(w)) / 2 for h, w in (ratio.numerator | ratio.denominator).items()

@@ -103,14 +103,8 @@ def unpack(path: PathLike, format: str, what: str) -> State:
     tensors, metadata = read_tensors(path)
     found = metadata.get("format")
     if found != format:
-        held = (
-            f"it holds a {_class_in(metadata)}: use mvplda.load"
-            if found == FORMAT
-            else f"its format is {found!r}"
-        )
-        article = "an" if what[0] in "aeiou" else "a"
         raise FileFormatError(
-            f"{path} is a safetensors file, but not {article} {what} of mvplda; {held}"
+            f"{path} is a safetensors file of the format {found!r}; expected {format!r}, which holds: {what}"
         )
     version = metadata.get("version", "")
     if not version.isdigit() or int(version) > VERSION:
@@ -136,13 +130,6 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"a value is {name}")
 
 
-def _class_in(metadata: dict[str, str]) -> str:
-    try:
-        return str(json.loads(metadata[WHAT])["class"])
-    except (KeyError, TypeError, ValueError):
-        return WHAT
-
-
 def read_metadata(path: PathLike) -> dict[str, str]:
     """Metadata of a safetensors file; its tensors are not read."""
     return _read(path, lambda _: None)[1]
@@ -163,52 +150,7 @@ def _read(path: PathLike, tensors: Callable[[Any], _T]) -> tuple[_T, dict[str, s
         with safe_open(path, framework="numpy") as file:
             return tensors(file), dict(file.metadata() or {})
     except (SafetensorError, OSError) as error:
-        other = kind_of_file(path)
-        if other in (None, SAFETENSORS):
-            raise FileFormatError(
-                f"{path} is truncated or not a safetensors file: {error}"
-            ) from error
-        raise FileFormatError(
-            f"{path} is {other}, not a safetensors file of mvplda, such as a model"
-        ) from error
-
-
-BEGINNINGS = {
-    b"\x1f\x8b": "a file compressed with gzip",
-    b"\x93NUMPY": "a NumPy array",
-    b"PK\x03\x04": "a NumPy or zip archive",
-    b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-    b"\x89HDF": "an HDF5 file",
-    b"RIFF": "a sound file",
-    b"fLaC": "a sound file",
-    b"OggS": "a sound file",
-    b"\0B<Plda>": "a PLDA model of Kaldi",
-    b"<Plda>": "a PLDA model of Kaldi",
-}
-
-
-SAFETENSORS = "a .safetensors file"
-
-
-def kind_of_file(path: PathLike) -> str | None:
-    """What a file is by its first bytes, for errors about swapped files; None: nothing that is known here."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(512)
-    except OSError:
-        return None
-    for beginning, kind in BEGINNINGS.items():
-        if head.startswith(beginning):
-            return kind
-    if head[8:9] == b"{" and head[5:8] == b"\0\0\0":
-        return SAFETENSORS
-    if not head:
-        return "an empty file"
-    text = head.decode("utf-8", errors="replace")[:-4]  # the last character may be cut
-    if all(c.isprintable() or c in "\t\r\n" for c in text) and "\ufffd" not in text:
-        return "a text file"
-    return None
+        raise FileFormatError(f"{path} is truncated or not a safetensors file: {error}") from error
 
 
 def fingerprint(tensors: Tensors, about: dict[str, Any]) -> str:

@@ -18,8 +18,8 @@ from .exceptions import DataError, ParameterError
 from .extractors import Extracted, Extractor, load_extractor
 from .extractors.frontends import cache_folder
 from .extractors.sound import SUFFIXES as CONTAINERS
-from .io.vectors import VectorSet, write_vectors
-from .voices import MODEL_FILE, PROFILES_FILE, REPORT_FILE, VoiceModel, default_model
+from .io.vectors import VectorSet
+from .voices import MARK, MODEL_FILE, REPORT_FILE, ProfileBook, VoiceModel, default_model
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *CONTAINERS)
 FIELD = re.compile(r"\{(\w+)\}|\*")
@@ -184,7 +184,8 @@ class Setup:
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         self.bundle.save(folder / MODEL_FILE)
-        write_vectors(folder / PROFILES_FILE, self.vectors)
+        owners = [str(name).rpartition(MARK)[0] for name in self.vectors.ids]
+        ProfileBook(folder).write(self.vectors, owners)
         (folder / REPORT_FILE).write_text(self.report + "\n", encoding="utf-8")
 
 
@@ -271,7 +272,7 @@ def setup_vectors(
     own = extractor.name if extractor is not None else name
     bundle = _fitted(X, columns, count, extractor, own, blocks, far, enrolment, told)
     ids = [
-        f"{who}#{mark[:12]}"
+        f"{who}{MARK}{mark[:12]}"
         for who, mark in zip(people, marks or map(str, range(len(X))), strict=True)
     ]
     first = np.unique(ids, return_index=True)[1]

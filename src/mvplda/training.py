@@ -405,10 +405,7 @@ def _held_out_logs(
 
 def _scores(logs: Mapping[Hypothesis, Array], question: Question, views: Sequence[str]) -> Array:
     """The ratio that answers a question, from log-likelihoods of all hypotheses."""
-    ratio = question.ratio(tuple(views))
-    above = [logs[h] + weight for h, weight in ratio.numerator.items()]
-    below = [logs[h] + weight for h, weight in ratio.denominator.items()]
-    return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))
+    return question.ratio(tuple(views)).of(logs)
 
 
 def operating_points(

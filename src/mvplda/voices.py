@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator
 from .decisions import Decision, OperatingPoint, decide, point_for
-from .exceptions import DataError, LabelError, ParameterError, UnknownExtractorWarning
+from .exceptions import (
+    DataError,
+    FileFormatError,
+    LabelError,
+    ParameterError,
+    UnknownExtractorWarning,
+)
 from .extractors import Extracted, Extractor, QualitySettings, load_extractor
 from .extractors.frontends import cache_folder
-from .io.vectors import VectorSet, read_vectors, write_vectors
+from .io.vectors import VectorSet, read_columns, read_vectors
 from .metrics import ThresholdPoint, threshold_for
 from .models import CosineScorer
-from .persistence import compare_extractors, load
+from .persistence import atomic_write, compare_extractors, load
 from .scoring.question import Question
 
 MODEL_FILE = "model.safetensors"
@@ -216,22 +222,34 @@ def extractor_names(noted: str | None) -> list[str]:
 
 
 class ProfileBook:
-    """Named voices in a file of vectors: every recording's own vector, so that a new model can use them again."""
+    """Named voices in an ``.npz`` file: every recording's own vector, so that any model can score them.
+
+    The file holds, by vector, ``X``, ``ids`` (profile and digest of the recording), ``profile`` and ``extractor``.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = file_in(path, PROFILES_FILE)
-        self.vectors = read_vectors(self.path) if self.path.is_file() else None
+        self.vectors: VectorSet | None = None
+        self.owners: list[str] = []
+        """The profile of every vector."""
+        if self.path.suffix != ".npz":
+            raise ParameterError(
+                f"profiles are kept in an .npz file, or in a folder; got {self.path}"
+            )
+        if not self.path.is_file():
+            return
+        columns = read_columns(self.path, ("profile", "extractor"))
+        if "profile" not in columns:
+            raise FileFormatError(
+                f"{self.path} is no file of profiles: it has no array 'profile', as mvplda profiles add writes"
+            )
+        self.owners = [str(name) for name in columns["profile"]]
+        extractor = next((str(name) for name in columns.get("extractor", ()) if name), None)
+        self.vectors = replace(read_vectors(self.path), extractor=extractor)
 
     @property
     def extractor(self) -> str | None:
         return None if self.vectors is None else self.vectors.extractor
-
-    @property
-    def owners(self) -> list[str]:
-        """The profile of every vector."""
-        if self.vectors is None:
-            return []
-        return [str(name).rpartition(MARK)[0] or str(name) for name in self.vectors.ids]
 
     def all_vectors(self) -> NDArray[Any]:
         if self.vectors is None:
@@ -270,8 +288,8 @@ class ProfileBook:
 
         marks : one text per vector, such as the digest of its recording, by which it is known again
         """
-        if not name or MARK in name or any(c.isspace() for c in name):
-            raise LabelError(f"a profile's name has no blanks and no {MARK}; got {name!r}")
+        if not name.strip():
+            raise LabelError("a profile needs a name")
         ids = [f"{name}{MARK}{mark[:12]}" for mark in marks]
         old = self.vectors
         if old is not None:
@@ -283,7 +301,8 @@ class ProfileBook:
             )
         every = X if old is None else np.concatenate([old.X, X])
         before = [] if old is None else old.ids.tolist()
-        self._write(VectorSet(np.array([*before, *ids]), every, extractor))
+        owners = [*self.owners, *[name] * len(ids)]
+        self.write(VectorSet(np.array([*before, *ids]), every, extractor), owners)
 
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
@@ -291,16 +310,27 @@ class ProfileBook:
         assert self.vectors is not None
         left = np.setdiff1d(np.arange(len(self.vectors.ids)), removed)
         if len(left):
-            self._write(replace(self.vectors, ids=self.vectors.ids[left], X=self.vectors.X[left]))
+            fewer = replace(self.vectors, ids=self.vectors.ids[left], X=self.vectors.X[left])
+            self.write(fewer, [self.owners[row] for row in left])
         else:
             self.path.unlink()
-            Path(f"{self.path}.extractor").unlink(missing_ok=True)
             self.vectors = None
+            self.owners = []
         return len(removed)
 
-    def _write(self, vectors: VectorSet) -> None:
-        write_vectors(self.path, vectors)
+    def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
+        """Write vectors and the profile of each in place of what was there, all or nothing."""
+        extractor = np.full(len(vectors), vectors.extractor or "")
+        with atomic_write(self.path) as (part,), part.open("wb") as file:
+            np.savez(
+                file,
+                X=vectors.X,
+                ids=vectors.ids,
+                profile=np.array(owners, dtype=np.str_),
+                extractor=extractor,
+            )
         self.vectors = vectors
+        self.owners = list(owners)
 
 
 def threshold_of_profiles(

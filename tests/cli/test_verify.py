@@ -15,7 +15,7 @@ import mvplda
 from mvplda import Bundle, MultiviewPLDA, load
 from mvplda.calibration import HypothesisCalibrator
 from mvplda.cli import main
-from mvplda.exceptions import LabelError
+from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.extractors import to_toml
 from mvplda.extractors.recipe import Calibration
 from mvplda.io.vectors import read_vectors
@@ -122,8 +122,20 @@ def test_profiles_are_added_listed_found_and_removed(place):
     assert run("profiles", "list", "voices.npz").stdout == "bob\t1\n"
     assert run("profiles", "remove", "voices.npz", "bob").exit_code == 0
     assert not (place / "voices.npz").exists()
-    with pytest.raises(LabelError, match="no blanks"):
-        ProfileBook("voices.npz").add("a b", None, np.ones((1, 24)), ["x"])
+    with pytest.raises(LabelError, match="needs a name"):
+        ProfileBook("voices.npz").add(" ", None, np.ones((1, 24)), ["x"])
+
+
+def test_names_of_profiles_may_hold_blanks_and_the_file_names_its_extractor(place):
+    book = ProfileBook("people.npz")
+    book.add("Ann #1 of Ulm", "net-1", np.ones((2, 24)), ["x", "y"])
+    again = ProfileBook("people.npz")
+    assert again.counts() == {"Ann #1 of Ulm": 2}
+    assert again.extractor == "net-1"
+    assert [path.name for path in place.glob("people*")] == ["people.npz"]
+    np.savez("vectors.npz", X=np.ones((1, 24)), ids=["a"])
+    with pytest.raises(FileFormatError, match="is no file of profiles"):
+        ProfileBook("vectors.npz")
 
 
 def test_profiles_want_speech_and_a_voice(place):

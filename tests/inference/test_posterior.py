@@ -22,7 +22,7 @@ from problems import (
 
 from mvplda.exceptions import DesignTooLargeError, NumericalError
 from mvplda.inference import design as design_module
-from mvplda.inference import exact
+from mvplda.inference import exact, root
 from mvplda.inference.design import Design
 from mvplda.inference.em import posterior
 from mvplda.inference.parameters import canonical_and_weighted, noise_of
@@ -72,6 +72,21 @@ def test_posterior_in_small_pieces(name: str, size: int, monkeypatch: pytest.Mon
     check(problem(name, "full", seed=1), "full")
 
 
+@pytest.mark.parametrize("name", [name for name in DESIGNS if "interaction" in name])
+def test_posterior_that_keeps_nothing_of_the_root(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root, "KEPT_PAIRS", -1)
+    monkeypatch.setattr(root, "KEPT_ROOT_ELEMENTS", -1)
+    monkeypatch.setattr(root, "WIDE_BLOCK", 1)
+    monkeypatch.setattr(exact, "CHUNK_ELEMENTS", 20)
+    p = problem(name, seed=3)
+    check(p, "diagonal")
+    tables = p.design("diagonal")[0].root_tables
+    assert tables.n_groups > 1
+    assert not tables.keeps_pairs
+
+
 @pytest.mark.parametrize("name", DESIGNS)
 def test_posterior_with_sparse_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_module, "DENSE_GRAM_ELEMENTS", 0)
@@ -119,7 +134,8 @@ def test_root_classes_with_equal_tables_share_a_factorisation() -> None:
     )
     design, _ = p.design("diagonal")
     assert design.plan.root == 0
-    assert len(design.root_groups.size) == 1
+    assert len(design.root_tables.size) == 1
+    assert design.root_tables.n_groups == 1
     table = p.statistics()
     codes = [labels["a"], labels["b"], labels["a"] * 3 + labels["b"]]
     assert [len(table.counts[v]) for v in p.views] == [12, 3, 36]

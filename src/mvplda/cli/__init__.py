@@ -323,22 +323,20 @@ class Registered(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(name) for name in self._names() if name.startswith(incomplete)]
 
 
-def read_seconds(path: str, ids: Iterable[Any]) -> list[float]:
-    """The seconds of every vector, from lines of an id and a number."""
-    from ..exceptions import DataError, LabelError
+def looked_up(path: str, names: Iterable[Any], what: str) -> list[str]:
+    """What a map such as utt2spk lists for these ids; an id that it does not list is an error."""
+    from ..exceptions import LabelError
     from ..io.files import read_map
 
     listed = read_map(path)
-    names = [str(name) for name in ids]
-    missing = [name for name in names if name not in listed]
+    wanted = [str(name) for name in names]
+    missing = [name for name in wanted if name not in listed]
     if missing:
         raise LabelError(
-            f"{path} says nothing of {len(missing)} of {len(names)} vectors, the first is {missing[0]!r}"
+            f"{path} says nothing of {len(missing)} of {len(wanted)} ids, the first is {missing[0]!r}; expected lines "
+            f"of an id and {what}"
         )
-    try:
-        return [float(listed[name]) for name in names]
-    except ValueError as error:
-        raise DataError(f"{path}: expected lines of an id and its seconds; {error}") from error
+    return [listed[name] for name in wanted]
 
 
 SPOOF_PRIOR = click.option(

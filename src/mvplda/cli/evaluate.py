@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Number, Written, check_folder, load_bundle, seed_option
+from . import KeyValue, Number, Written, check_folder, load_bundle, looked_up, seed_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -443,16 +443,7 @@ def matched(trials: Trials, path: str, scores: Scores | None = None) -> NDArray[
 
 def labels_in(path: str, ids: Coded, what: str) -> Coded:
     """The label of every id, by a map such as utt2spk."""
-    from ..exceptions import LabelError
-    from ..io.files import read_map
-
-    known = read_map(path)
-    missing = [name for name in ids.names.tolist() if name not in known]
-    if missing:
-        raise LabelError(
-            f"{path} does not name the {what} of {missing[0]!r} ({len(missing)} such ids)"
-        )
-    return ids.renamed([known[name] for name in ids.names.tolist()])
+    return ids.renamed(looked_up(path, ids.names.tolist(), f"its {what}"))
 
 
 def speakers_of(trials: Trials, enrol: str | None, test: str | None) -> Sides | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +101,13 @@ def _about_safetensors(file: str) -> dict[str, Any]:
     if found == FORMAT:
         held = load(file)
         return {"kind": held.KIND, **held.describe(), "fingerprint": metadata["fingerprint"]}
-    about = _KINDS.get(str(found))
-    if about is None:
-        raise FileFormatError(
-            f"{file} is a safetensors file, but "
-            + (f"of the format {found!r}" if found else "not one that mvplda wrote")
-            + ": info knows models, bundles, profiles, calibrators, statistics, extractors and features"
-        )
-    return about(file)
+    if found == "mvplda-statistics":
+        return _about_statistics(file)
+    origin = f"of the format {found!r}" if found else "not one that mvplda wrote"
+    raise FileFormatError(
+        f"{file} is a safetensors file, but {origin}: info describes models, bundles, profiles, calibrators and "
+        "statistics"
+    )
 
 
 def _about_statistics(file: str) -> dict[str, Any]:
@@ -134,12 +132,6 @@ def _about_statistics(file: str) -> dict[str, Any]:
         "sources": sources or {},
         "fingerprint": read_metadata(file)["fingerprint"],
     }
-
-
-_KINDS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "mvplda-statistics": _about_statistics,
-}
-"""By the format in the file's metadata: the modules that name it are heavy to import."""
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exceptions import DataError, LabelError, UnknownClassWarning
-from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, once
+from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, looked_up, once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -179,7 +179,8 @@ def read_question(
     names = listed.test.names
     settings: dict[str, Any] = {}
     if asked["known"] is not None:
-        settings["known"] = read_claims(*asked["known"], enrolled.ids, np.unique(rows), fitted)
+        view, path = asked["known"]
+        settings["known"] = read_claims(view, path, enrolled.ids, np.unique(rows), fitted)
     tables = once("--posteriors", asked["posteriors"])
     if tables:
         settings["recognised"] = {
@@ -272,10 +273,13 @@ def enrolled_profiles(
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.files import read_groups
     from ..persistence import compare_extractors
-    from ..scoring.profiles import Profiles
+    from ..voices import ProfileBook
 
     if profiles is not None:
-        return Profiles.load(profiles)
+        book = ProfileBook(profiles)
+        X = book.all_vectors()
+        bundle.check_extractor(book.extractor, profiles)
+        return bundle.enrol(X, book.owners)
     vectors = tests if enrol is None else read_side(bundle, enrol)
     if tests is not None and enrol is not None and bundle.extractor is None:
         compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
@@ -297,44 +301,33 @@ def read_claims(
     """
     import numpy as np
 
-    from ..io.files import read_map
-
     known = getattr(fitted, "classes_", {})
     classes = known.get(view)
     if classes is None:
         raise LabelError(
             f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}"
         )
-    listed = read_map(path)
-    names = [str(name) for name in models.tolist()]
-    wanted = [names[number] for number in used.tolist()]
-    missing = [name for name in wanted if name not in listed]
-    if missing:
-        raise LabelError(
-            f"{path} says nothing of {len(missing)} of the {len(wanted)} models in the trials, the first is "
-            f"{missing[0]!r}; expected lines of a model id and the class of {view!r} that it claims"
-        )
+    wanted = [str(models[number]) for number in used.tolist()]
+    claimed = dict(zip(wanted, looked_up(path, wanted, f"the class of {view!r}"), strict=True))
     by_text = {str(name): name for name in classes.tolist()}
-    unknown = [name for name in wanted if listed[name] not in by_text]
+    unknown = [text for text in claimed.values() if text not in by_text]
     if unknown:
         some = ", ".join(map(repr, list(by_text)[:3]))
-        said = (
-            f"{path}: {len(unknown)} of {len(wanted)} models claim a class of {view!r} that the model was not trained "
-            f"with, such as {listed[unknown[0]]!r}; it knows {len(by_text)} classes, such as {some}"
+        message = (
+            f"{path}: {len(unknown)} of {len(claimed)} models claim a class of {view!r} that the model was not trained "
+            f"with, such as {unknown[0]!r}; it knows {len(by_text)} classes, such as {some}"
         )
-        if len(unknown) == len(wanted):
-            raise LabelError(said)
-        warnings.warn(
-            f"{said}. They are scored as if the class were not known",
-            UnknownClassWarning,
-            stacklevel=2,
-        )
+        if len(unknown) == len(claimed):
+            raise LabelError(message)
+        message += ". They are scored as if the class were not known"
+        warnings.warn(message, UnknownClassWarning, stacklevel=2)
     # Numbers that no class has stand for texts that no class has: all claims are of one type.
-    other = classes.max() + 1 if classes.dtype.kind in "iuf" else None
-    claims = [listed.get(name, str(classes[0])) for name in names]
-    return {
-        view: np.asarray([by_text.get(text, text if other is None else other) for text in claims])
-    }
+    numbers = classes.dtype.kind in "iuf"
+    claims = []
+    for name in models.tolist():
+        text = claimed.get(str(name), str(classes[0]))
+        claims.append(by_text.get(text, classes.max() + 1 if numbers else text))
+    return {view: np.asarray(claims)}
 
 
 def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> Any:
@@ -364,29 +357,17 @@ def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> A
 
 
 def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
-    """What a countermeasure says of every test."""
+    """What a countermeasure gives for every test."""
     import numpy as np
 
-    from ..io.files import read_map
-
-    listed = read_map(path)
-    missing = [name for name in tests.tolist() if name not in listed]
-    if missing:
-        raise LabelError(
-            f"{path} says nothing of {len(missing)} of the {len(tests)} tests in the trials, the first is "
-            f"{missing[0]!r}; expected lines of a test id and a likelihood ratio"
-        )
-    found = []
-    for name in tests.tolist():
-        try:
-            found.append(float(listed[name]))
-        except ValueError:
-            found.append(float("nan"))
-        if found[-1] != found[-1]:
-            raise DataError(
-                f"{path}: expected a number for {name!r}, a likelihood ratio; got {listed[name]!r}"
-            )
-    return np.asarray(found)
+    texts = looked_up(path, tests.tolist(), "a likelihood ratio")
+    try:
+        ratios = np.array(texts, dtype=np.float64)
+    except ValueError as error:
+        raise DataError(f"{path}: expected a number for every test: {error}") from error
+    if np.isnan(ratios).any():
+        raise DataError(f"{path}: expected a number for every test; some are NaN")
+    return ratios
 
 
 @click.command()

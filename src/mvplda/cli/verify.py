@@ -284,7 +284,7 @@ def identify(
 
 @click.group()
 def profiles() -> None:
-    """Enrolled voices in a file of vectors, which names the extractor that made them."""
+    """Enrolled voices in an .npz file of vectors, which names the extractor that made them."""
 
 
 @profiles.command()
@@ -313,11 +313,11 @@ def add(
     """
     from ..exceptions import AudioError
     from ..extractors import load_extractor
-    from ..io.vectors import check_vectors_writable
+    from ..persistence import check_writable
     from ..voices import ProfileBook, extractor_names, load_model
 
     book = ProfileBook(file)
-    check_vectors_writable(str(book.path))
+    check_writable(book.path)
     noted = book.extractor if model is None else load_model(model).extractor
     network = load_extractor(list(extractors) or extractor_names(noted))
     if book.vectors is not None:

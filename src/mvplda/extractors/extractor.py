@@ -21,7 +21,7 @@ from .quality import Meter, Quality, QualitySettings
 from .recipe import Recipe
 from .sound import Sound, Source, segments
 from .unfinished import Unfinished
-from .weights import NAMES
+from .weights import NAMES, is_stale
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
@@ -336,7 +336,13 @@ def load_network(path: str | os.PathLike[str], *, check: bool, threads: int) -> 
 def _file_of(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
     if not file.exists() and str(path) in NAMES:
-        return cached_file(str(path))
+        cached = cached_file(str(path))
+        if is_stale(cached):
+            raise FileFormatError(
+                f"{path} was fetched by another version of mvplda, and would give other vectors than this one: "
+                f"mvplda extractor get {path}"
+            )
+        return cached
     if file.is_dir():
         graphs = sorted(file.glob("*.onnx"))
         with_recipe = [graph for graph in graphs if graph.with_suffix(".toml").is_file()]

@@ -17,7 +17,7 @@ from ..persistence import write_atomically
 from .frontends import SHIFT_S, make_frames, normalised, open_session
 from .recipe import FILL_IN, Golden, Match, Normalisation, Recipe, families, read_recipe, to_toml
 from .sound import Sound, golden_signal
-from .speech import cut_to_speech
+from .speech import bandwidth_hz, cut_to_speech
 
 Vector = NDArray[np.float32]
 
@@ -97,6 +97,9 @@ class OnnxNetwork:
         if self.recipe.windows.pool == "thirds":
             vectors = vectors.reshape(3, -1, vectors.shape[1]).mean(axis=1).reshape(1, -1)
         vector = vectors.mean(axis=0, dtype=np.float64)
+        narrow = self.recipe.output.narrow
+        if narrow and bandwidth_hz(samples, self.rate) < self.recipe.output.narrow_hz:
+            vector = vector - np.linalg.norm(vector) * np.asarray(narrow)
         if self.recipe.output.rectify:
             vector = np.maximum(vector, 0)
         if self.recipe.output.unit:

@@ -120,10 +120,16 @@ class Windows:
 
 @dataclass(frozen=True)
 class Output:
-    """What happens to the vector: negative numbers become 0, and its length becomes 1."""
+    """What happens to the vector: negative numbers become 0, and its length becomes 1.
+
+    narrow : what a telephone's band adds to vectors of length 1, on average; it is taken off where a recording
+        ends below `narrow_hz`
+    """
 
     rectify: bool = False
     unit: bool = False
+    narrow: tuple[float, ...] = ()
+    narrow_hz: float = 4100.0
 
 
 @dataclass(frozen=True)
@@ -242,6 +248,9 @@ class Recipe:
         tables["features"].pop("file")
         if not self.samples.cut:
             tables["samples"].pop("margin_s")
+        if not self.output.narrow:
+            tables["output"].pop("narrow")
+            tables["output"].pop("narrow_hz")
         if self.features.kind != "mfcc":
             for name in ("cepstra", "deltas"):
                 tables["features"].pop(name)

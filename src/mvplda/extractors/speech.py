@@ -53,6 +53,9 @@ GAP_S = 0.1
 
 EDGE_S = 0.03
 
+SPECTRUM = 512
+"""Samples of a window whose spectrum shows where a band ends."""
+
 Levels = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
@@ -81,6 +84,15 @@ def cut_to_speech(samples: NDArray[np.float32], rate: int, margin_s: float) -> N
     start = max(0, frames[0] * shift - margin)
     end = frames[-1] * shift + round(FRAME_S * rate) + margin
     return samples[start:end]
+
+
+def bandwidth_hz(samples: NDArray[Any], rate: int) -> float:
+    """Where the spectrum ends: the highest frequency within 60 dB of the loudest."""
+    length = min(SPECTRUM, len(samples))
+    windows = np.lib.stride_tricks.sliding_window_view(samples, length)[:: SPECTRUM // 2]
+    power = (np.abs(np.fft.rfft(windows * _hann(length), axis=1)) ** 2).sum(axis=0)
+    loud = np.flatnonzero(power > power.max() * 1e-6)
+    return float(loud[-1] * rate / length) if len(loud) else 0.0
 
 
 def frame_levels(samples: NDArray[Any], rate: int) -> Levels:

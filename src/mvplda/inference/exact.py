@@ -12,9 +12,7 @@ Here and in docs/math.md, sections 4 and 5::
 
     delta   delta_nu, a row a leaf count nu       leaf_counts      nu, the count of every class, m_nu
     M, V    the rest's Schur complement, M^-1     grams[l, m]      Gamma_nu(j, j'), a row a count
-    D_g, U_g  root block, and its coupling        groups.size      s_g
-    S       sum over vectors of Cov(z)            groups.leaves    m_g(nu)
-    phi     Phi_nu, a matrix a count              groups.met       m_g(nu, lj)
+    S       sum over vectors of Cov(z)            phi              Phi_nu, a matrix a count
     l, m    views of the rest, of J and K classes, ranks r and q
 """
 
@@ -29,30 +27,12 @@ import numpy as np
 from .._typing import AnyArray
 from ..backend import Numpy, Torch
 from .design import Design
+from .root import Root
 
 CHUNK_ELEMENTS = 2**22
-KEPT_ROOT_ELEMENTS = 2**27
-"""Blocks of root classes are kept for the whole E step up to this many numbers (1 GiB), else made anew."""
 
 FEW_MET = 0.1
 """Tables of leaf classes that are filled less than this are multiplied as sparse ones."""
-
-
-@dataclass(frozen=True)
-class RootBlock:
-    """A run of groups of root classes with their blocks.
-
-    inverse : (g, r_a, r_a)  D_g^-1
-    coupling : (g, r_a, R)  U_g
-    solved : (g, r_a, R)  D_g^-1 U_g
-    log_determinant : (g,)  log |D_g|
-    """
-
-    groups: slice
-    inverse: AnyArray
-    coupling: AnyArray
-    solved: AnyArray
-    log_determinant: AnyArray
 
 
 class LeafEliminated:
@@ -146,15 +126,16 @@ class Elimination(LeafEliminated):
             self.rest_slice[l] = slice(start, self.n_rest)
         # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
         M = self._rest_after_leaf()
-        self._kept_blocks: list[RootBlock] | None = None
-        if self.plan.root is not None:
-            self._prepare_root()
-            for block in self._root_blocks():
-                size_g = xp.cached(design.root_groups.size)[block.groups]
-                self.log_determinant += float(size_g @ block.log_determinant)
-                M -= xp.tensordot(
-                    block.coupling, size_g[:, None, None] * block.solved, axes=((0, 1), (0, 1))
-                )  # (E7)
+        self.root = self._root()
+        if self.root is not None:
+            self.log_determinant += self.root.log_determinant
+            for (l, m), taken in self.root.taken().items():
+                block = self._rest_block(M, l, m)
+                block -= xp.permute(taken, (0, 2, 1, 3))  # (E7)
+        for l, m in self._rest_pairs():
+            if l != m:
+                above = M[self.rest_slice[l], self.rest_slice[m]]
+                M[self.rest_slice[m], self.rest_slice[l]] = above.T
         self.V = M
         if self.n_rest:
             self._lower = xp.cholesky(M, overwrite=True)
@@ -171,7 +152,7 @@ class Elimination(LeafEliminated):
         return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
 
     def _rest_after_leaf(self) -> AnyArray:
-        """(R, R): the rest's own precision, less what eliminating the leaf takes away."""
+        """(R, R): the rest's own precision, less what eliminating the leaf takes away; views l <= m."""
         e, xp = self.plan.leaf, self.xp
         M: AnyArray = xp.zeros((self.n_rest, self.n_rest))
         for l, m in self._rest_pairs():
@@ -199,108 +180,41 @@ class Elimination(LeafEliminated):
                     else (gram.T @ self.delta) @ products
                 )  # (E5)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
-            if l != m:
-                M[self.rest_slice[m], self.rest_slice[l]] = M[
-                    self.rest_slice[l], self.rest_slice[m]
-                ].T
         return M
 
-    def _prepare_root(self) -> None:
-        """What a leaf class of every distinct count adds to its root class, per vector."""
+    def _root(self) -> Root | None:
+        """The root, from what a vector in a leaf class of every distinct count adds to its root class."""
         e, a = self.plan.leaf, self.plan.root
-        assert a is not None
-        H, values = self._g(e, a), self.xp.cached(self.design.leaf_counts[0])
-        weighted = (values[:, None] * self.delta)[:, :, None]  # (C, r_e, 1)
-        self.root_own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
-        self.root_rest = {
-            l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest
-        }
-
-    def _root_blocks(self) -> Iterator[RootBlock]:
-        if self._kept_blocks is not None:
-            yield from self._kept_blocks
-            return
-        a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values = xp.cached(self.design.leaf_counts[0])
-        assert a is not None
-        r_a, n_groups, n_counts = self.ranks[a], len(groups.size), len(values)
-        step = max(1, CHUNK_ELEMENTS // (r_a * max(self.n_rest, r_a)))
-        keeps = n_groups * r_a * (r_a + 2 * self.n_rest) <= KEPT_ROOT_ELEMENTS
-        kept = []
-        for start in range(0, n_groups, step):
-            part = slice(start, min(start + step, n_groups))
-            g = part.stop - part.start
-            # The sums over leaf classes inside a root class, written as sums over their counts. Groups with equal
-            # numbers of leaf classes of every count stand side by side, and share D.
-            distinct, shared = np.unique(groups.leaves[part], axis=0, return_inverse=True)
-            own = (xp.asarray(distinct) * values) @ self.root_own.reshape(n_counts, -1)
-            D = xp.eye(r_a) + own.reshape(-1, r_a, r_a)
-            U = xp.zeros((g, r_a, self.n_rest))
-            for met, l in zip(groups.met, self.plan.rest, strict=True):
-                J, r = len(self.sums.counts[l]), self.ranks[l]
-                table = xp.cached_dense_rows(met, part).reshape(g * J, n_counts)
-                blocks = (table @ self.root_rest[l].reshape(n_counts, -1)).reshape(g, J, r_a, r)
-                U[:, :, self.rest_slice[l]] = xp.permute(blocks, (0, 2, 1, 3)).reshape(
-                    g, r_a, J * r
-                )
-            inverse, log_determinant = xp.inverses(D)
-            of_group = xp.asarray(shared.reshape(-1))
-            inverse = inverse[of_group]
-            block = RootBlock(part, inverse, U, inverse @ U, log_determinant[of_group])
-            if keeps:
-                kept.append(block)
-            yield block
-        if keeps:
-            self._kept_blocks = kept
+        if a is None:
+            return None
+        counts = self.xp.cached(self.design.leaf_counts[0])
+        H = self._g(e, a)
+        weighted = (counts[:, None] * self.delta)[:, :, None]  # (C, r_e, 1)
+        own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
+        rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
+        chunk = min(CHUNK_ELEMENTS, self.xp.block_elements)
+        return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
 
     def solve(self, leaf: Leaf, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
         """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
-        e, a, xp = self.plan.leaf, self.plan.root, self.xp
+        e, xp = self.plan.leaf, self.xp
         means: dict[int, AnyArray] = {}
-        # Forward: the right-hand side less what leaf and root take off; of the root, only sums over its groups matter.
+        # Forward: the right-hand side less what leaf and root take off.
         reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
-        rest: AnyArray = xp.concatenate(
-            [xp.zeros(0), *(reduced[l].reshape(-1) for l in self.plan.rest)]
-        )
-        if a is not None:
-            groups = self.design.root_groups
-            group_sums = xp.sum_by(groups.group, len(groups.size), reduced[a])
-            for block in self._root_blocks():
-                rest -= xp.tensordot(group_sums[block.groups], block.solved, axes=2)
+        if self.root is not None:
+            right = reduced[self.root.view]
+            for l, taken in self.root.taken_sums(right).items():
+                reduced[l] -= taken
         # Backward: rest, then root, then leaf.
         if self.n_rest:
+            rest = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
             rest = xp.cho_solve(self._lower, rest)
             for l in self.plan.rest:
                 means[l] = rest[self.rest_slice[l]].reshape(-1, self.ranks[l])
-        if a is not None:
-            means[a] = self._root_means(reduced[a], rest)
+        if self.root is not None:
+            means[self.root.view] = self.root.means(right, means)
         for k, mean in means.items():
             leaf.less(k, mean @ self._g(e, k).T)  # (E8)
-        return means
-
-    def _root_means(self, reduced: AnyArray, rest: AnyArray) -> AnyArray:
-        groups, xp = self.design.root_groups, self.xp
-        means: AnyArray = xp.empty_like(reduced)
-        order = self.design.root_order
-        ends = np.concatenate([[0], np.cumsum(groups.size)]).astype(np.int64)
-        step = max(1, CHUNK_ELEMENTS // reduced.shape[1] ** 2)
-        for block in self._root_blocks():
-            shift = block.solved @ rest
-            if len(groups.size) == 1:
-                only_group: AnyArray = reduced @ block.inverse[0] - shift[0]
-                return only_group
-            members = order[ends[block.groups.start] : ends[block.groups.stop]]
-            if len(block.inverse) == 1:
-                only = xp.asarray(members)
-                means[only] = reduced[only] @ block.inverse[0] - shift[0]
-                continue
-            for start in range(0, len(members), step):
-                some = xp.asarray(members[start : start + step])
-                local = xp.cached(groups.group)[some] - block.groups.start
-                means[some] = (
-                    xp.matmul(block.inverse[local], reduced[some][:, :, None])[:, :, 0]
-                    - shift[local]
-                )
         return means
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
@@ -309,15 +223,13 @@ class Elimination(LeafEliminated):
         S: AnyArray = xp.zeros_like(self.G)
         by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
         phi: AnyArray = xp.zeros((len(self.delta), self.width, self.width))
-        if self.plan.root is not None:
-            self._root_sums(S, by_class, phi)
+        flat = {}  # blocks of V, (J K, r q)
         for l, m in self._rest_pairs():
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
             every = xp.arange(J)
-            if (
-                l == m
-            ):  # different classes of one view share no vector: only V's diagonal blocks count
+            if l == m:
+                # different classes of one view share no vector: only V's diagonal blocks count
                 own = V[every, :, every, :]
                 S[where[l], where[l]] = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
                 by_class[l] = own.sum(axis=0)
@@ -327,57 +239,25 @@ class Elimination(LeafEliminated):
                 S[where[l], where[m]] = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
                 S[where[m], where[l]] = S[where[l], where[m]].T
             # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
-            gram = self.design.grams[l, m]
-            step = max(1, CHUNK_ELEMENTS // (K * r * q))
-            total = xp.zeros((len(phi), r * q))
-            for j in range(0, J, step):
-                pairs = xp.permute(V[j : j + step], (0, 2, 1, 3)).reshape(-1, r * q)
-                total += xp.cached_columns(gram, slice(j * K, (j + step) * K)) @ pairs
-            phi[:, columns[l], columns[m]] = total.reshape(-1, r, q)
-            phi[:, columns[m], columns[l]] = total.reshape(-1, r, q).mT
+            flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
+            gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
+            total = (gram @ flat[l, m]).reshape(-1, r, q)
+            phi[:, columns[l], columns[m]] = total
+            phi[:, columns[m], columns[l]] = total.mT
+        if self.root is not None:
+            a = self.root.view
+            vectors, classes, leaves, with_rest = self.root.covariance_sums(flat)
+            S[where[a], where[a]] = vectors
+            by_class[a] = classes
+            phi[:, columns[a], columns[a]] = leaves
+            for l, by_count in with_rest.items():
+                phi[:, columns[a], columns[l]] = by_count
+                phi[:, columns[l], columns[a]] = by_count.mT
+                # Every vector is in one leaf class, so that the sum over counts is the sum over vectors.
+                S[where[a], where[l]] = by_count.sum(axis=0)
+                S[where[l], where[a]] = S[where[a], where[l]].T
         self._add_leaf_sums(xp, S, by_class, self.delta, phi)
         return S, tuple(by_class)
-
-    def _root_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
-        """The root's covariances with itself and with the rest; and its part of phi."""
-        columns = self.columns
-        a, groups, xp = self.plan.root, self.design.root_groups, self.xp
-        values = xp.cached(self.design.leaf_counts[0])
-        assert a is not None
-        r_a, where, n_counts = self.ranks[a], self.where, len(values)
-        for block in self._root_blocks():
-            g = len(block.inverse)
-            size = xp.cached(groups.size)[block.groups]
-            leaves = xp.cached(groups.leaves)[block.groups]
-            met_rest = (
-                block.solved @ self.V
-            )  # D^-1 U V: minus the covariance of a root class with the rest (5.4)
-            cov = (
-                block.inverse + met_rest @ block.solved.mT
-            )  # Cov_g, of every root class of a group
-            # A root class has leaves @ values = sum of m_g(nu) nu vectors, and a group has s_g classes.
-            S[where[a], where[a]] += xp.tensordot(size * (leaves @ values), cov, axes=1)
-            by_class[a] += xp.tensordot(size, cov, axes=1)
-            # Phi_aa: every leaf class of count nu inside a root class sees the same Cov_g.
-            phi[:, columns[a], columns[a]] += (
-                (size[:, None] * leaves).T @ cov.reshape(g, -1)
-            ).reshape(-1, r_a, r_a)
-            for met, l in zip(groups.met, self.plan.rest, strict=True):
-                J, r = len(self.sums.counts[l]), self.ranks[l]
-                # Phi_al: the covariance with rest class j, as often as its vectors fall into leaf classes of count nu.
-                table = size[:, None, None] * xp.cached_dense_rows(met, block.groups).reshape(
-                    g, J, n_counts
-                )
-                cross = xp.permute(
-                    met_rest[:, :, self.rest_slice[l]].reshape(g, r_a, J, r), (0, 2, 1, 3)
-                )
-                by_count = table.reshape(g * J, n_counts).T @ cross.reshape(g * J, r_a * r)
-                phi[:, columns[a], columns[l]] -= by_count.reshape(-1, r_a, r)
-        for l in self.plan.rest:
-            phi[:, columns[l], columns[a]] = phi[:, columns[a], columns[l]].mT
-            # Every vector is in one leaf class, so that the sum over counts is the sum over vectors.
-            S[where[a], where[l]] = phi[:, columns[a], columns[l]].sum(axis=0)
-            S[where[l], where[a]] = S[where[a], where[l]].T
 
     def covariances(self, view: int) -> AnyArray:
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
@@ -386,22 +266,25 @@ class Elimination(LeafEliminated):
             every = self.xp.arange(block.shape[0])
             own: AnyArray = block[every, :, every, :]
             return own
-        if view == self.plan.root:
-            every_root: AnyArray = self._root_covariances()[
-                self.xp.cached(self.design.root_groups.group)
-            ]
-            return every_root
+        if self.root is not None and view == self.plan.root:
+            return self._root_covariances(self.root)
         return self._leaf_covariances()
 
-    def _root_covariances(self) -> AnyArray:
-        """(G, r_a, r_a), of every group of root classes."""
-        blocks: AnyArray = self.xp.concatenate(
-            [b.inverse + b.solved @ self.V @ b.solved.mT for b in self._root_blocks()]
-        )
-        return blocks
+    def _root_covariances(self, root: Root) -> AnyArray:
+        """(I, r_a, r_a), of every root class."""
+        xp = self.xp
+        n_patterns = len(root.tables.size)
+        step = max(1, CHUNK_ELEMENTS // (root.rank * max(self.n_rest, root.rank)))
+        made = []
+        for start in range(0, n_patterns, step):
+            some = np.arange(start, min(start + step, n_patterns))
+            inverse, solved = root.couplings(some)
+            made.append(inverse + solved @ self.V @ solved.mT)
+        every: AnyArray = xp.concatenate(made)[xp.cached(root.tables.pattern)]
+        return every
 
     def _leaf_covariances(self) -> AnyArray:
-        e, a, tables, xp = self.plan.leaf, self.plan.root, self.design.leaf_tables, self.xp
+        e, tables, xp = self.plan.leaf, self.design.leaf_tables, self.xp
         values, group = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[1])
         n_leaves, r_e = len(group), self.ranks[e]
         result: AnyArray = xp.empty((n_leaves, r_e, r_e))
@@ -409,10 +292,8 @@ class Elimination(LeafEliminated):
             self.n_rest, r_e
         )  # several arrays of so many numbers a class at once
         step = max(1, CHUNK_ELEMENTS // (8 * size))
-        if a is not None:
-            parent = xp.asarray(self.design.root_groups.group[tables[a].indices])
-            root_covariance = self._root_covariances()
-            solved = xp.concatenate([b.solved for b in self._root_blocks()])
+        if self.root is not None:
+            pattern = self.root.tables.pattern[tables[self.root.view].indices]
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
             n, delta = values[group[part]], self.delta[group[part]]
@@ -436,10 +317,14 @@ class Elimination(LeafEliminated):
                 J, r = counts[l].shape[1], self.ranks[l]
                 wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
                 met += xp.einsum("tpjr,tj->tpr", wide, counts[l]) @ self._g(e, l).T
-            if a is not None:
-                H = n[:, None, None] * self._g(e, a)
-                cross = H @ solved[parent[part]] @ XV.mT
-                met += H @ root_covariance[parent[part]] @ H.mT - cross - cross.mT
+            if self.root is not None:
+                patterns, own_pattern = np.unique(pattern[part], return_inverse=True)
+                inverse, solved = self.root.couplings(patterns)
+                covariance = inverse + solved @ self.V @ solved.mT
+                which = xp.asarray(own_pattern)
+                H = n[:, None, None] * self._g(e, self.root.view)
+                cross = H @ solved[which] @ XV.mT
+                met += H @ covariance[which] @ H.mT - cross - cross.mT
             result[part] = delta[:, :, None] * met * delta[:, None, :]
             result[part, xp.arange(r_e), xp.arange(r_e)] += delta
         return result

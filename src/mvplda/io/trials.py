@@ -261,14 +261,14 @@ def write_trials(path: PathLike, trials: Trials, format: str | None = None) -> N
     """Write a trial list, all or nothing: kaldi, csv or parquet; without a format, by the suffix, else Kaldi's."""
     format = format or suffix_format(path) or "kaldi"
     _check_format(format, WRITTEN, "a trial list")
-    check_ids(trials.enrol.used)
-    check_ids(trials.test.used)
     columns = {"enrol": trials.enrol, "test": trials.test}
     if trials.kind is not None:
         columns["kind"] = trials.kind
     if format != "kaldi":
         write_table(path, columns, format)
         return
+    check_ids(trials.enrol.used)
+    check_ids(trials.test.used)
     unknown = trials.counts.get("", 0)
     if trials.kind is not None and unknown:
         raise LabelError(f"{unknown} trial(s) are of unknown kind, which a kaldi list cannot hold")
@@ -440,10 +440,10 @@ def write_scores(path: PathLike, scores: Scores, format: str | None = None) -> N
     """
     format = format or suffix_format(path) or "kaldi"
     _check_format(format, WRITTEN, "a score file")
-    check_ids(scores.enrol.used)
-    check_ids(scores.test.used)
     columns = {"enrol": scores.enrol, "test": scores.test, "score": scores.score}
     if format == "kaldi":
+        check_ids(scores.enrol.used)
+        check_ids(scores.test.used)
         write_text(path, (f"{e} {t} {s!r}" for e, t, s in rows_of(*columns.values())))
     else:
         write_table(path, columns, format)

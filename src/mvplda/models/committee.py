@@ -248,18 +248,25 @@ class Committee(BaseScorer, BaseEstimator):
         factors, self.cost_ = weigh_experts(parts, kinds)
         for (name, part), factor in zip(places, factors.tolist(), strict=True):
             self.factors_[name][part] = factor
-        llrs = []
-        for fold, profiles, tests, question, trials in folds:
-            fold._take_over(self)
-            llrs.append(fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64))
+        if self.known:
+            # sums over classes that may be known are of all experts together
+            llrs = []
+            for fold, profiles, tests, question, trials in folds:
+                fold._take_over(self)
+                llrs.append(
+                    fold.llr_trials(profiles, tests, trials.pairs, question, dtype=np.float64)
+                )
+            scores = np.concatenate(llrs)
+        else:
+            logs = dict(zip(every, (parts @ factors).T, strict=True))
+            scores = Question().ratio(views).of(logs)
         people = np.concatenate(
             [labels[views[0]][trials.profiles][trials.pairs[:, 0]] for *_, trials in folds]
         )
         weights = np.concatenate([trials.weights for *_, trials in folds])
         same = kinds == 0
         mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
-        scores = np.concatenate(llrs)[:, None]
-        self.calibrator_ = LinearCalibrator()._fit(scores, same, mass, people)
+        self.calibrator_ = LinearCalibrator()._fit(scores[:, None], same, mass, people)
 
     def _said(
         self,
@@ -278,6 +285,9 @@ class Committee(BaseScorer, BaseEstimator):
         ratio = Ratio(dict.fromkeys(every, 0.0), {every[-1]: 0.0})
         comparison = self._put(ratio, profiles, tests, question, "exact", np.float64)
         said = np.zeros((len(rows), len(every), len(places)))
+        if question.known is None:
+            self._said_at_once(said, comparison, every, places, rows)
+            return said
         for k, (name, part) in enumerate(places):
             factors = {one: float(one == part) for one in self._parts_of(name)}
             alone = self._joint_forms({name: factors})
@@ -285,6 +295,28 @@ class Committee(BaseScorer, BaseEstimator):
             for h, logs in log_likelihoods(one, every).items():
                 said[:, every.index(h), k] = to_host(logs).ravel()[rows]
         return said
+
+    def _said_at_once(
+        self,
+        said: Array,
+        comparison: Comparison,
+        every: list[Hypothesis],
+        places: Sequence[tuple[str, str]],
+        rows: IntArray,
+    ) -> None:
+        """All parts of an expert from what it says with all factors 1: the rest is differences of hypotheses."""
+        for name in self.experts_:
+            may = self._may(name)
+            alone = self._joint_forms({name: dict.fromkeys(self._parts_of(name), 1.0)})
+            answers = log_likelihoods(_with_forms(comparison, alone), every)
+            logs = {h: to_host(values).ravel()[rows] for h, values in answers.items()}
+            for i, hypothesis in enumerate(every):
+                shared = [view for view in may if view in hypothesis]
+                for view in shared:
+                    said[:, i, places.index((name, view))] = logs[view,]
+                if len(shared) > 1:
+                    beyond = logs[hypothesis] - sum(logs[view,] for view in shared)
+                    said[:, i, places.index((name, TOGETHER))] = beyond
 
     def _draw_lines(
         self,

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .._typing import Array, IntArray
 from ..backend import like, namespace
@@ -365,6 +366,12 @@ class Ratio:
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
         return (*self.numerator, *self.denominator)
+
+    def of(self, logs: Mapping[Hypothesis, NDArray[Any]]) -> Array:
+        """The log-likelihood ratio, from log-likelihoods of its hypotheses."""
+        above = [logs[h] + weight for h, weight in self.numerator.items()]
+        below = [logs[h] + weight for h, weight in self.denominator.items()]
+        return np.asarray(np.logaddexp.reduce(above) - np.logaddexp.reduce(below))
 
 
 def possible_hypotheses(base: Sequence[str], given: Mapping[str, str]) -> list[Hypothesis]:

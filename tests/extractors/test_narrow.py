@@ -1,0 +1,53 @@
+"""Recordings of a telephone's band: what it adds to vectors is taken off, where a recipe has it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from extractor_problems import RATE, network, voice
+
+from mvplda import load_extractor
+from mvplda.exceptions import FileFormatError
+from mvplda.extractors.network import OnnxNetwork
+from mvplda.extractors.recipe import Output
+from mvplda.extractors.speech import bandwidth_hz
+
+soxr = pytest.importorskip("soxr", reason="soxr is not installed, which resamples")
+
+
+def telephone(samples: np.ndarray) -> np.ndarray:
+    low = soxr.resample(samples, RATE, 8000)
+    return soxr.resample(low, 8000, RATE).astype(np.float32)
+
+
+def test_the_end_of_a_band_is_seen() -> None:
+    noise = np.random.default_rng(0).normal(size=RATE).astype(np.float32)
+    assert bandwidth_hz(noise, RATE) > 7800
+    assert 3500 < bandwidth_hz(telephone(noise), RATE) < 4100
+    assert bandwidth_hz(np.zeros(100, dtype=np.float32), RATE) == 0
+
+
+def test_the_shift_of_a_narrow_band_is_taken_off_and_is_part_of_the_fingerprint(tmp_path) -> None:
+    plain = OnnxNetwork(network(tmp_path / "small.onnx"))
+    shift = tuple(np.linspace(-0.2, 0.3, 6).tolist())
+    recipe = replace(plain.recipe, output=Output(narrow=shift))
+    moved = OnnxNetwork(tmp_path / "small.onnx", recipe=recipe)
+    wide = voice() + 0.01 * np.random.default_rng(0).normal(size=len(voice())).astype(np.float32)
+    np.testing.assert_array_equal(moved.embed(wide), plain.embed(wide))
+    narrow = telephone(wide)
+    vector = plain.embed(narrow).astype(np.float64)
+    expected = vector - np.linalg.norm(vector) * np.asarray(shift)
+    np.testing.assert_allclose(moved.embed(narrow), expected, rtol=1e-5, atol=1e-6)
+    assert moved.fingerprint != plain.fingerprint
+
+
+def test_what_another_version_fetched_is_refused_by_name(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
+    folder = tmp_path / "extractors" / "words"
+    folder.mkdir(parents=True)
+    network(folder / "words.onnx")
+    (folder / "words.toml").write_text('name = "words"\n[samples]\nlevel = "peak"\n')
+    with pytest.raises(FileFormatError, match="mvplda extractor get words"):
+        load_extractor("words")
