@@ -16,26 +16,26 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 BEGIN, END = "<!-- list -->", "<!-- end of list -->"
 MODULES = (
     "mvplda",
-    "mvplda.exceptions",
-    "mvplda.labels",
-    "mvplda.toy",
-    "mvplda.statistics",
     "mvplda.preprocessing",
     "mvplda.calibration",
     "mvplda.normalisation",
     "mvplda.adaptation",
-    "mvplda.metrics",
     "mvplda.spoofing",
+    "mvplda.metrics",
+    "mvplda.report",
     "mvplda.io",
     "mvplda.io.onnx",
     "mvplda.io.plda",
+    "mvplda.statistics",
     "mvplda.distributed",
     "mvplda.extractors",
-    "mvplda.report",
     "mvplda.speech.frames",
     "mvplda.speech.networks",
     "mvplda.speech.corpora",
     "mvplda.speech.experiment",
+    "mvplda.labels",
+    "mvplda.toy",
+    "mvplda.exceptions",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ class Recording:
     warnings: list[str] = field(default_factory=list)
 
 
-def answer(tc: float, tw: float, ic: float, iw: float, **question: object) -> Answer:
+def answer(tc: float, tw: float, ic: float, iw: float, **question: Any) -> Answer:
     """Of one trial, from the log-likelihoods of its four hypotheses, at even odds."""
     logs = {h: np.asarray(value) for h, value in zip(HYPOTHESES, (tc, tw, ic, iw), strict=True)}
     asked = Question(**question)
@@ -110,6 +111,11 @@ def test_points_are_chosen_by_what_they_promise() -> None:
     assert point_for(prior=0.01).threshold == pytest.approx(np.log(99))
     with pytest.raises(ParameterError, match="allow no LLR above 3"):
         point_for(far=0.01, largest_llr=3.0)
-    for wrong in ({"far": 0.1, "threshold": 1.0}, {"far": 1.5}, {"miss_cost": 10.0}):
+    mistakes: list[dict[str, Any]] = [
+        {"far": 0.1, "threshold": 1.0},
+        {"far": 1.5},
+        {"miss_cost": 10.0},
+    ]
+    for wrong in mistakes:
         with pytest.raises(ParameterError):
             point_for(**wrong)

@@ -31,8 +31,8 @@ LAYERS = (
     ("voices",),
     ("recordings",),
     ("report",),
-    ("speech",),
-    ("serve", "cli", "__main__"),
+    ("speech", "serve"),
+    ("cli", "__main__"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 EXPECTED: set[tuple[str, str]] = set()
@@ -121,6 +121,12 @@ def test_imports_point_inwards():
         (i.source, i.target) for i in imports() if i.target and level(i.target) > level(i.source)
     }
     assert outwards - EXPECTED == set()
+
+
+def test_only_commands_import_speech():
+    """The paper's system and its experiments stand beside the product, which works without them."""
+    callers = {i.source for i in imports() if i.target.partition(".")[0] == "speech"}
+    assert {name for name in callers if name.partition(".")[0] not in ("speech", "cli")} == set()
 
 
 def test_what_is_excepted_is_still_there():

@@ -176,8 +176,9 @@ def places(value: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def changed_values(about: dict[str, Any]) -> Iterator[Any]:
+    others: tuple[Any, ...] = (None, -1, 10**30, 1.5, "x", [], {}, [[1]], True, "gone")
     for path in places(about):
-        for other in (None, -1, 10**30, 1.5, "x", [], {}, [[1]], True, "gone"):
+        for other in others:
             new = copy.deepcopy(about)
             inner = new
             for key in path[:-1]:

@@ -39,7 +39,6 @@ __all__ = [
     "CosineScorer",
     "DataError",
     "DesignTooLargeError",
-    "DurationNoise",
     "FileFormatError",
     "Identification",
     "LabelError",
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
     from .extractors.extractor import load_extractor
     from .models.baselines import CascadeScorer, CosineScorer
     from .models.committee import Committee
-    from .models.durations import DurationNoise
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
     from .models.search import MultiviewPLDACV
@@ -95,7 +93,6 @@ __getattr__, __dir__ = import_late(
         "training": ("make_committee", "train"),
         "extractors.extractor": ("load_extractor",),
         "models.baselines": ("CascadeScorer", "CosineScorer"),
-        "models.durations": ("DurationNoise",),
         "models.committee": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),

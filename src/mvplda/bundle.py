@@ -7,7 +7,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,8 +30,6 @@ from .decisions import OperatingPoint
 from .exceptions import DataError, OtherQuestionWarning, ParameterError
 from .kinds import name_kinds
 from .labels import as_array, base_columns
-from .models.durations import DurationNoise
-from .models.multiview import MultiviewPLDA
 from .models.scorer import BaseScorer, Identification, Scorer
 from .normalisation import ScoreNormaliser
 from .persistence import (
@@ -72,8 +70,6 @@ class Bundle(Persistent, BaseEstimator):
         ``[{}, {"same": "speaker"}, {"same": "phrase"}]``. None: ``[{}]``, the joint LLR alone.
     extractor : str or None
         Name of what made the vectors; others are refused by `check_extractor`.
-    durations : DurationNoise or None
-        How the noise of a vector falls with the seconds of speech behind it; `fit` with seconds chooses it.
     calibrations : dict of {question key: HypothesisCalibrator} or None
         By `question_key`: what `answer` calibrates log-likelihoods of hypotheses with.
     points : dict of {question key: list of OperatingPoint} or None
@@ -105,7 +101,6 @@ class Bundle(Persistent, BaseEstimator):
         calibrator: Any = None,
         questions: Sequence[Question | Mapping[str, Any]] | None = None,
         extractor: str | None = None,
-        durations: DurationNoise | None = None,
         calibrations: Mapping[str, HypothesisCalibrator] | None = None,
         points: Mapping[str, Sequence[OperatingPoint]] | None = None,
         card: Mapping[str, Any] | None = None,
@@ -116,17 +111,12 @@ class Bundle(Persistent, BaseEstimator):
         self.calibrator = calibrator
         self.questions = questions
         self.extractor = extractor
-        self.durations = durations
         self.calibrations = calibrations
         self.points = points
         self.card = card
 
-    def fit(self, X: ArrayLike, y: Any = None, *, seconds: ArrayLike | None = None) -> Self:
-        """Fit the preprocessing, then the scorer to what comes out of it.
-
-        seconds : (n,) of speech behind every vector: vectors of long utterances then count for more, by `durations`,
-            which is chosen on classes that are held out where it is None
-        """
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit the preprocessing, then the scorer to what comes out of it."""
         if self.preprocessing is not None and not isinstance(self.preprocessing, Pipeline):
             raise ParameterError(
                 f"preprocessing is a Pipeline of steps, or None; got {self.preprocessing!r}"
@@ -136,17 +126,7 @@ class Bundle(Persistent, BaseEstimator):
             if self.preprocessing is None
             else like(self.preprocessing.fit_transform(_on_host(X), y), X)
         )
-        if seconds is None:
-            self._scorer().fit(vectors, y)
-            return self
-        scorer = self._scorer()
-        if not isinstance(scorer, MultiviewPLDA):
-            raise ParameterError(
-                f"seconds= is for a MultiviewPLDA, whose noise it scales; got {type(scorer).__name__}"
-            )
-        if self.durations is None:
-            self.durations = DurationNoise.choose(scorer, vectors, y, seconds)
-        scorer.fit(vectors, y, weights=self.durations.weights(seconds))
+        self._scorer().fit(vectors, y)
         return self
 
     def fit_normaliser(self, cohort: Any, ids: ArrayLike | None = None) -> Self:
@@ -214,9 +194,7 @@ class Bundle(Persistent, BaseEstimator):
         normaliser and calibrator go, for they were made of the old scores.
         """
         chain = None if self.preprocessing is None else recentred(self.preprocessing, _on_host(X))
-        result = Bundle(
-            chain, questions=self.questions, extractor=self.extractor, durations=self.durations
-        )
+        result = Bundle(chain, questions=self.questions, extractor=self.extractor)
         result.scorer = adapted(self.fitted_scorer, result.prepare(X), y, weight)
         return result
 
@@ -232,20 +210,9 @@ class Bundle(Persistent, BaseEstimator):
         X: ArrayLike,
         ids: ArrayLike | None = None,
         labels: Any = None,
-        *,
-        seconds: ArrayLike | None = None,
         **options: Any,
     ) -> Profiles:
-        """Profiles of raw vectors, as the scorer's `enrol`; with the seconds of every vector where `durations` is set.
-
-        Vectors of tests are enrolled, too, where their seconds are to count.
-        """
-        if seconds is not None:
-            if self.durations is None:
-                raise ParameterError(
-                    "this bundle was not fitted with seconds: its noise does not depend on them"
-                )
-            options["weights"] = self.durations.weights(seconds)
+        """Profiles of raw vectors, as the scorer's `enrol`."""
         profiles: Profiles = self._scorer().enrol(self.prepare(X), ids, labels, **options)
         return profiles
 
@@ -479,8 +446,6 @@ class Bundle(Persistent, BaseEstimator):
             "questions": questions,
             "extractor": self.extractor,
         }
-        if self.durations is not None:
-            values["durations"] = asdict(self.durations)
         values["calibrations"] = {
             key: put_part(arrays, f"calibrations/{key}", one, HypothesisCalibrator)
             for key, one in (self.calibrations or {}).items()
@@ -505,8 +470,6 @@ class Bundle(Persistent, BaseEstimator):
             name: None if values[name] is None else get_part(arrays, name, values[name], kind)
             for name, kind in PARTS.items()
         }
-        seconds = values.get("durations")
-        parts["durations"] = None if seconds is None else DurationNoise(**seconds)
         bundle = cls(
             pipeline, questions=values["questions"], extractor=values["extractor"], **parts
         )
@@ -525,7 +488,7 @@ class Bundle(Persistent, BaseEstimator):
         return bundle
 
     def bare(self) -> Persistent:
-        around = self.detail() or self.durations is not None or self.calibrations or self.points
+        around = self.detail() or self.calibrations or self.points
         return self if around else self._scorer()
 
     def detail(self) -> str:
@@ -605,7 +568,6 @@ class Bundle(Persistent, BaseEstimator):
                 for key, some in (self.points or {}).items()
             },
             "card": dict(self.card or {}),
-            **({} if self.durations is None else {"durations": asdict(self.durations)}),
         }
         return {"bundle": around, **scorer.describe()}
 

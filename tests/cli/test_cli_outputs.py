@@ -274,6 +274,7 @@ def test_an_ended_process_leaves_no_half_files(tmp_path):
         "    print('begun', flush=True)\n    time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=-1, text=True, env=HERE)
+    assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 128 + signal.SIGTERM

@@ -319,7 +319,7 @@ def test_a_threshold_from_profiles_alone(place):
     assert "too few: with 3 speakers" in said
     assert run("threshold", "--profiles", "voices.npz", "--trials", "x").exit_code == 2
     assert run("profiles", "remove", "voices.npz", "s2").exit_code == 0
-    for who in ("s0", "s1"):
-        run("profiles", "remove", "voices.npz", who)
+    for name in ("s0", "s1"):
+        run("profiles", "remove", "voices.npz", name)
     run("profiles", "add", "voices.npz", "ann", "one.wav", *NET)
     assert "takes two people" in run("threshold", "--profiles", "voices.npz", *NET).output

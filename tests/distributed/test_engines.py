@@ -122,6 +122,7 @@ def dies_once(marks: str, i: int) -> str:
     return str(i)
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
     work = partial(dies_once, str(tmp_path))
     expected = level_by_level([str(i) for i in range(12)])
@@ -135,6 +136,7 @@ def dies_always(i: int) -> str:
     return str(i)
 
 
+@pytest.mark.slow
 def test_an_item_that_ends_its_process_is_lost_and_no_other() -> None:
     found = list(
         ordered_map(

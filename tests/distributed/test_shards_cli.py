@@ -79,12 +79,12 @@ def test_statistics_are_added_and_subtracted(tmp_path: Path, shards: Any) -> Non
     for path, file in zip(paths, files, strict=True):
         run("stats", path, *ASKED, "-o", file, "-q")
     out = tmp_path / "out.safetensors"
+    less = tmp_path / "less.safetensors"
     whole = gather(paths, views=VIEWS).statistics
     run("stats", "--add", files[0], files[1], files[2], files[3], "-o", out)
     close(whole, SufficientStatistics.load(out))
     run("stats", paths[3], *ASKED, "--add", files[0], "--add", files[1], files[2], "-o", out, "-q")
     close(whole, SufficientStatistics.load(out))
-    less = tmp_path / "less.safetensors"
     run("stats", out, "--subtract", files[1], "--subtract", files[2], "-o", less)
     close(gather([paths[0], paths[3]], views=VIEWS).statistics, SufficientStatistics.load(less))
     before = out.read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shutil
 import tomllib
 from dataclasses import replace
@@ -599,3 +600,13 @@ def test_a_copied_folder_is_loaded_by_its_folder(tmp_path):
     shutil.copy(file, folder / "second.onnx")
     with pytest.raises(FileFormatError, match="2 ONNX files"):
         load_extractor(folder)
+
+
+def test_makers_of_golden_numbers_write_nothing_when_they_are_imported():
+    """Doctests import every module that they collect."""
+    maker = Path(__file__).parents[1] / "golden" / "make_recipes.py"
+    recipes = sorted((Path(mvplda.__file__).parent / "extractors" / "recipes").glob("*.toml"))
+    before = [(path.stat().st_mtime_ns, path.read_bytes()) for path in recipes]
+    runpy.run_path(str(maker), run_name="imported")
+    assert recipes
+    assert [(path.stat().st_mtime_ns, path.read_bytes()) for path in recipes] == before

@@ -17,6 +17,7 @@ from mvplda.extractors.frontends import cached_file
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "audiomnist"
 
 
+@pytest.mark.slow
 def test_damaged_recordings_give_our_errors_or_finite_vectors(tmp_path):
     extractor = load_extractor(network(tmp_path / "small.onnx"))
     clean, far = damaged.voices(extractor, None)

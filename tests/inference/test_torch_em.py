@@ -235,6 +235,7 @@ def test_unknown_devices_and_unfit_tensors_are_named() -> None:
         model.fit(torch.from_numpy(X[:1]), {view: column[:1] for view, column in labels.items()})
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs(tmp_path: Any) -> None:
     script = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_training.py"
     sizes = {

@@ -279,6 +279,7 @@ def test_views_are_seen_from_the_patterns(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["kaldi", "voxceleb", "rsr2015", "csv"])
 def test_a_million_lines(tmp_path: Path, format: str) -> None:
     n = 1_000_000

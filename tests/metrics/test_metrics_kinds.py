@@ -22,7 +22,7 @@ from mvplda.metrics import (
     speaker_intervals,
     trial_kinds,
 )
-from mvplda.metrics.intervals import speaker_codes
+from mvplda.metrics.weighted import speaker_codes
 
 
 def trials(seed=0, profiles=30, tests=40):

@@ -115,7 +115,7 @@ def test_a_class_is_known_to_questions_and_stands_beside_others(tmp_path: Any) -
             wider.class_means_["domain"][new], model.class_means_["domain"][old]
         )
     sides = here[:4], here[40:50]
-    asked = {"known": {"domain": ["b, elsewhere"] * 4}, "same": "speaker"}
+    asked: dict[str, Any] = {"known": {"domain": ["b, elsewhere"] * 4}, "same": "speaker"}
     llr = wider.llr(*sides, dtype=np.float64, **asked)
     assert np.isfinite(llr).all()
     again = wider.add_class("domain", "b, elsewhere", here[:5])

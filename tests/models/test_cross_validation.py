@@ -270,6 +270,7 @@ def test_held_out_cost_by_brute_force_and_its_errors():
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("criterion", ["likelihood", "cllr"])
 def test_folds_tried_at_the_same_time_give_the_same_choice(criterion: Any) -> None:
     X, labels = speakers_and_phrases()

@@ -58,9 +58,7 @@ class DistanceScorer(BaseScorer, BaseEstimator):
         self.spread_ = np.std(X, axis=0)
         return self
 
-    @property
-    def views_(self) -> dict[str, int]:
-        return {"class": 0}
+    views_: ClassVar[dict[str, int]] = {"class": 0}  # type: ignore[misc]
 
     @property
     def width_in(self) -> int:

@@ -49,6 +49,7 @@ assert (expected.T.gather(1, numbers) - best.values).abs().max() < 1e-4
 """
 
 
+@pytest.mark.slow
 def test_fused_kernel_in_the_interpreter():
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run(
@@ -76,6 +77,7 @@ for n, D in ((300, 70), (9, 1030)):
 """
 
 
+@pytest.mark.slow
 def test_kernels_of_statistics():
     """On the GPU where there is one: old interpreters cannot loop over bounds that were loaded."""
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -64,7 +64,11 @@ def test_known_classes_in_vectors_are_those_in_latents(
 ) -> None:
     rng = np.random.default_rng(5)
     E, T = 2 * rng.normal(size=(2, 9, 5))
-    asked = {**question, "known": {"phrase": list("xyzxyzxyz")}, "dtype": np.float64}
+    asked: dict[str, Any] = {
+        **question,
+        "known": {"phrase": list("xyzxyzxyz")},
+        "dtype": np.float64,
+    }
     quick = known_model(True).llr(E, T, **asked)
     monkeypatch.setattr(LatentSpace, "is_wide", False)
     np.testing.assert_allclose(known_model(True).llr(E, T, **asked), quick, atol=1e-9)
@@ -76,7 +80,11 @@ def test_worlds_that_share_a_product_are_added_up_with_care(wide: bool) -> None:
     model = known_model(wide)
     rng = np.random.default_rng(6)
     E, T = 200 * rng.normal(size=(2, 6, 5))
-    asked = {"known": {"phrase": list("xyzxyz")}, "same": "speaker", "dtype": np.float64}
+    asked: dict[str, Any] = {
+        "known": {"phrase": list("xyzxyz")},
+        "same": "speaker",
+        "dtype": np.float64,
+    }
     whole = model.llr(E, T, **asked)
     assert np.isfinite(whole).all()
     one = np.empty((6, 6))

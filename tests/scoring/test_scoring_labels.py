@@ -419,3 +419,14 @@ def test_an_id_is_not_nan(ids: Any) -> None:
     X = np.random.default_rng(0).normal(size=(2, D))
     with pytest.raises(LabelError, match="an id is NaN"):
         model.enrol(X, ids)
+
+
+def test_more_possibilities_than_can_be_summed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = any_model({"a": 2, "b": 2})
+    X = np.random.default_rng(0).normal(size=(4, D))
+    profile = model.enrol(X, [0] * 4, labels={"b": ["x", "y", "z", "x"]})
+    monkeypatch.setattr("mvplda.scoring.worlds.MOST_WORLDS", 1)
+    with pytest.raises(ParameterError, match="possibilities of which class is which"):
+        model.llr(profile, X)
+    monkeypatch.undo()
+    assert np.isfinite(model.llr(profile, X)).all()

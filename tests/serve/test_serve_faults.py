@@ -121,6 +121,7 @@ def test_a_full_disk_is_an_answer_and_changes_nothing(tmp_path):
         assert bench.calls.enrol(name, bench.world.say(40, 0)[0]).status_code == 201
 
 
+@pytest.mark.slow
 def test_a_database_that_goes_away_and_comes_back(postgres):
     store = Store(postgres.new_database())
     with make_bench(store) as bench:
@@ -247,6 +248,7 @@ def test_callers_cannot_make_counters(tmp_path):
         assert "ODD" not in bench.calls("GET", "/metrics").text
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow(tmp_path):
     """Some hundred decisions; a soak of minutes is in benchmarks/service.py."""
     resource = pytest.importorskip("resource")

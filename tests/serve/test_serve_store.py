@@ -15,9 +15,7 @@ pytest.importorskip("fastapi")
 import sqlalchemy as sa
 from service_problems import make_bench, sqlite_store
 
-from mvplda.decisions import without_doubt
 from mvplda.exceptions import FileFormatError
-from mvplda.scoring.question import Question
 from mvplda.serve import index as index_module
 from mvplda.serve.index import name_at
 from mvplda.serve.maintenance import backup, restore
@@ -157,6 +155,7 @@ def test_the_search_for_who_expired_uses_its_index(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp_path, monkeypatch):
     """Enrolments, uses, deletions and expiry in any order, against scores of what the database holds."""
     monkeypatch.setattr(index_module, "LATEST", 3)

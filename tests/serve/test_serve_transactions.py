@@ -147,6 +147,7 @@ def test_locks_follow_the_clock_of_the_database(postgres, monkeypatch):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_lock_that_stays_stalls_neither_readiness_nor_others(postgres):
     settings = Settings(lock_timeout_s=1.0, threads=2)
     store = Store(postgres.new_database(), None, settings)

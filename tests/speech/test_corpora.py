@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -120,7 +122,9 @@ def test_ids_hold_no_blanks_and_stay_distinct():
 
 def test_patterns_name_fields():
     match = compile_pattern("{speaker}/{speaker}_{session}_{phrase}.wav").fullmatch
-    assert match("m1/m1_02_hello.wav").groupdict() == {
+    found = match("m1/m1_02_hello.wav")
+    assert found is not None
+    assert found.groupdict() == {
         "speaker": "m1",
         "session": "02",
         "phrase": "hello",
@@ -179,7 +183,7 @@ def test_vectors_with_columns_are_a_corpus(tmp_path):
     listed = load_corpus(
         "vectors", tmp_path / "v.npz", models=tmp_path / "spk2utt", trials=tmp_path / "trials"
     )
-    assert listed.trial_mask().tolist() == [[True], [True]]
+    np.testing.assert_array_equal(listed.trial_mask(), [[True], [True]])
     assert len(listed.protocol.train) == len(ids) - 4
     with pytest.raises(LabelError, match="need labels"):
         load_corpus("vectors", tmp_path / "v.npz", labels={"phrase": "phrase"})
@@ -232,17 +236,20 @@ def cvau_files():
 def test_cvau_enrols_one_campaign_and_tests_another(tmp_path):
     rows = list(cvau_files())
     touch(tmp_path / "sound", *(f"{s}/{p}/{c}_{k}.flac" for s, p, c, k in rows))
-    columns = {
+    texts = {
         name: np.array([row[i] for row in rows])
         for i, name in enumerate(("speaker", "phrase", "session", "take"))
     }
-    columns = {name: np.append(values, values[:1]) for name, values in columns.items()}
+    columns: dict[str, Any] = {
+        name: np.append(values, values[:1]) for name, values in texts.items()
+    }
     columns["phrase"][-1] = ""  # free speech
     np.savez(tmp_path / "cvau.npz", camp=np.zeros((len(rows) + 1, 3), np.float16), **columns)
     for root in (tmp_path / "sound", tmp_path / "cvau.npz"):
         corpus = load_corpus("cvau", root)
         protocol = corpus.protocol
         assert len(corpus) == len(rows)
+        assert corpus.sessions is not None
         assert set(corpus.sessions[protocol.enrolled]) == {"2014-11"}
         assert set(corpus.sessions[protocol.test]) == {"angles"}
         assert len(protocol.enrol) == 2
@@ -313,8 +320,12 @@ def test_rsr2015_lists_stay_coded(tmp_path, monkeypatch):
     monkeypatch.setattr(Coded, "__array__", lambda *_, **__: pytest.fail("written out"))
     monkeypatch.setattr(Coded, "tolist", lambda *_: pytest.fail("written out"))
     corpus = load_corpus("rsr2015", tmp_path, gender="male")
-    assert len(corpus.protocol.trials) == 4
-    assert corpus.trial_mask().all()
+    trials = corpus.protocol.trials
+    mask = corpus.trial_mask()
+    assert trials is not None
+    assert mask is not None
+    assert len(trials) == 4
+    assert mask.all()
 
 
 def test_marks_that_differ_from_the_ids_are_counted(tmp_path, caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from mvplda.speech.experiment.systems import (
 )
 from mvplda.speech.experiment.task import Task
 from mvplda.speech.experiment.vectors import read_corpus_vectors
+from mvplda.speech.networks.settings import PaperNetwork
 
 
 def drawn(seed=0, speakers=12, phrases=3, sessions=6, width=12):
@@ -107,7 +109,11 @@ def test_a_run_leaves_its_table_its_model_and_where_they_come_from(tmp_path):
     corpus = load_corpus("vectors", tmp_path / "v.npz")
     wanted = {"evaluation.systems": ["cosine", "plda-cell", "best"], "evaluation.resamples": 10}
     configuration = read_recipe("modern", {"name": "vectors"}).with_changes(wanted)
-    options = {"vectors": [tmp_path / "v.npz"], "inputs": [tmp_path / "v.npz"], "report": False}
+    options: dict[str, Any] = {
+        "vectors": [tmp_path / "v.npz"],
+        "inputs": [tmp_path / "v.npz"],
+        "report": False,
+    }
     lines: list[str] = []
     results = run_experiment(
         corpus, configuration, tmp_path / "out", say=lines.append, verbose=False, **options
@@ -139,6 +145,7 @@ def test_groups_are_kept_apart_and_shown_each():
         task, systems_named(("cosine",)), BackendSettings(), evaluation, TrialSample.of(task)
     )
     assert set(results["cosine"].groups) == {"female", "male"}
+    assert task.groups is not None
     assert task.kinds["IC"].sum() < len(task.groups) * len(task.test) / 2
     assert "EER, %, male" in results.intervals_table("male")
 
@@ -169,10 +176,14 @@ def test_recipes_are_read_and_written(tmp_path):
 
 def test_the_recipe_called_paper_is_the_papers():
     paper = read_recipe("paper", {"name": "rsr2015"})
-    assert paper.network.pretraining is not None
-    assert (paper.network.hidden, paper.network.layers, paper.network.context) == (2048, 6, 5)
+    network = paper.network
+    assert isinstance(network, PaperNetwork)
+    assert network.pretraining is not None
+    assert (network.hidden, network.layers, network.context) == (2048, 6, 5)
     assert (paper.features.kind, paper.features.cepstra, paper.features.deltas) == ("mfcc", 13, 2)
-    assert read_recipe("paper-without-pretraining", {}).network.pretraining is None
+    without = read_recipe("paper-without-pretraining", {}).network
+    assert isinstance(without, PaperNetwork)
+    assert without.pretraining is None
 
 
 def test_changes_name_their_section():

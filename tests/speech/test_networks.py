@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,7 @@ def toy(seed=0, speakers=4, phrases=2, repetitions=5, frames=14, width=6):
     return FeatureSet.of(np.arange(len(speaker)).astype(str), utterances), labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [MODERN, PAPER], ids=["modern", "paper"])
 def test_training_learns_both_views_and_is_the_same_twice(network):
     features, labels = toy()
@@ -94,7 +97,7 @@ def test_held_out_speakers_choose_the_epoch():
 
 def test_a_training_that_was_interrupted_goes_on_as_if_it_had_not_been(tmp_path):
     features, labels = toy()
-    settings = {"batch": 16, "schedule": "constant"}
+    settings: dict[str, Any] = {"batch": 16, "schedule": "constant"}
     whole = train(features, labels, MODERN, Training(epochs=4, **settings))
     place = str(tmp_path / "run.checkpoint")
 

@@ -378,6 +378,8 @@ def _index_out_of_range(tensors: dict[str, Any], about: dict[str, Any]) -> None:
 
 BROKEN: dict[str, Any] = {
     "index": _index_out_of_range,
+    "length of a name": lambda t, a: t["names/phrase/lengths"].__setitem__(0, 10**6),
+    "negative length of a name": lambda t, a: t["names/phrase/lengths"].__setitem__(0, -1),
     "negative index": lambda t, a: t["pair/0/indices"].__setitem__(0, -5),
     "ends": lambda t, a: t["pair/0/indptr"].__setitem__(1, 10**9),
     "cell": lambda t, a: t["cells/speaker:phrase"].__setitem__((0, 0), 99),
@@ -396,7 +398,7 @@ BROKEN: dict[str, Any] = {
 def test_what_does_not_fit_together_is_refused(tmp_path: Path, what: str) -> None:
     """With a right fingerprint: a sparse product of an index out of range ends the process."""
     rng = np.random.default_rng(0)
-    labels = {"speaker": np.arange(40) % 5, "phrase": np.arange(40) // 10}
+    labels = {"speaker": np.arange(40) % 5, "phrase": np.array(list("abcd"))[np.arange(40) // 10]}
     statistics = SufficientStatistics.from_arrays(
         rng.normal(size=(40, 3)), labels, views=("speaker", "phrase", "speaker:phrase")
     )

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import anyio
 import httpx
@@ -85,7 +86,7 @@ def even_calibrator(views: tuple[str, ...] = ("speaker", "phrase")) -> Hypothesi
     """Leaves log-likelihoods as they are, but for a small doubt."""
     calibrator = HypothesisCalibrator()
     calibrator.factors_ = dict.fromkeys([*views, "together"], 1.0)
-    names = ("speaker+phrase", "speaker", "phrase", "nothing")
+    names: tuple[str, ...] = ("speaker+phrase", "speaker", "phrase", "nothing")
     if len(views) == 1:
         names = (views[0], "nothing")
     calibrator.constants_ = dict.fromkeys(names, 0.0)
@@ -209,10 +210,11 @@ def make_bench(
     model = model or make_model()
     service = Service(store, MASTER_KEY, model, settings or Settings())
     # of random phrases the last: speaker 40 and the third phrase happen to lie where little can be told
-    challenges.secrets = SimpleNamespace(choice=lambda some: some[-1], token_hex=secrets.token_hex)
+    last = SimpleNamespace(choice=lambda some: some[-1], token_hex=secrets.token_hex)
     app = create_app(service, is_open=is_open)
     try:
-        yield Bench(world, service, Calls(app), clock, model)
+        with patch.object(challenges, "secrets", last):
+            yield Bench(world, service, Calls(app), clock, model)
     finally:
         store.close()
 

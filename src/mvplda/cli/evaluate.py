@@ -370,9 +370,10 @@ def threshold(
       mvplda threshold scores --trials trials --far 0.001
       mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk --json
     """
-    from ..metrics.catalogue import Interval, OtherRateAt, RateThere, ThresholdAt
+    from ..metrics.catalogue import OtherRateAt, RateThere, ThresholdAt
     from ..metrics.evaluation import aligned
     from ..metrics.intervals import plain
+    from ..metrics.jackknife import Interval
 
     if (far is None) == (frr is None):
         raise click.UsageError("give the rate that is wanted: either --far or --frr")

@@ -157,7 +157,8 @@ def experiment(
     if systems:
         settings = settings.with_changes({"evaluation.systems": list(systems)})
     loaded, place = _load(settings, root, output, once("--labels", labels), quiet)
-    if place.is_file() and loaded.clips is None and not vectors:
+    is_vectors = corpus == "vectors" or place.is_file()
+    if is_vectors and loaded.clips is None and not vectors:
         vectors = (str(place),)
     run_experiment(
         loaded,

@@ -252,7 +252,7 @@ def write_labelled(
 
     write_vectors(path, VectorSet(np.array(ids), X, extractor))
     if path.endswith(".npz") and labels:
-        columns = {view: np.array(column) for view, column in labels.items()}
+        columns: dict[str, Any] = {view: np.array(column) for view, column in labels.items()}
         with atomic_write(Path(path)) as (part,), open(part, "wb") as file:
             np.savez(file, X=X, ids=np.array(ids), **columns)
     elif path.endswith((".scp", ".ark")):

@@ -113,8 +113,9 @@ def serve(ctx: click.Context, /, people: int, browse: bool, check: bool, **given
     service = open_service(settings)
     if people:
         from ..serve.people import enrol_people
+        from ..speech.corpora import load_corpus
 
-        enrol_people(service, people, settings.data / "people", click.echo)
+        enrol_people(service, people, settings.data / "people", click.echo, load_corpus)
     address = f"http://{settings.host}:{settings.port}/"
     click.echo(f"mvplda serves at {address}", err=True)
     notice = None if service.model is None else service.model.notice

@@ -27,7 +27,7 @@ from .._typing import AnyArray, Array
 from ..backend import to_host
 from ..exceptions import DesignTooLargeError
 from ..statistics.accumulator import Sums
-from .root import RootTables
+from .root import RootTables, row_signatures
 
 Method = Literal["auto", "exact", "variational"]
 
@@ -300,12 +300,16 @@ class RootPairs:
 
     root, rest : (P,) the classes of every pair, in the order of q
     met : (P, C) sparse: vectors of a pair, by the count of their leaf class
+    alike : (K,) a pair of every kind: those of a kind have equal U_qj and D_q
+    kinds : (J, K) sparse: pairs of every kind that a rest class is in
     of_entry : (nnz,) the pair that every entry (t, j) of the leaf's table belongs to
     """
 
     root: Index
     rest: Index
     met: sparse.csr_array
+    alike: Index
+    kinds: sparse.csr_array
     of_entry: Index
 
 
@@ -344,14 +348,18 @@ def sparse_cooccurrence(
         squares[l] = sparse.coo_array(
             (entries.data**2, (group[entries.row], entries.col)), (n_counts, J)
         ).tocsr()
-        if root is not None:
+        if leaves is not None:
             keys, of_entry = np.unique(parent[entries.row] * J + entries.col, return_inverse=True)
             of_entry = of_entry.reshape(-1)
             met = sparse.coo_array(
                 (entries.data, (of_entry, group[entries.row])), (len(keys), n_counts)
             ).tocsr()
             q, j = np.divmod(keys, J)
-            pairs[l] = RootPairs(q, j, met, of_entry)
+            signatures = row_signatures([leaves[q, :], met])
+            _, alike, kind = np.unique(signatures, axis=0, return_index=True, return_inverse=True)
+            places = (j, kind.reshape(-1))
+            kinds = sparse.coo_array((np.ones(len(j)), places), shape=(J, len(alike))).tocsr()
+            pairs[l] = RootPairs(q, j, met, alike, kinds, of_entry)
     return SparseCooccurrence(squares, leaves, pairs)
 
 

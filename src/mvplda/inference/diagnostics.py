@@ -45,10 +45,15 @@ def choose_ranks(
     return asked, used
 
 
-def largest_rank(statistics: SufficientStatistics, view: str) -> int:
-    """As much rank as the classes of a view can hold."""
+def check_view(statistics: SufficientStatistics, view: str) -> None:
+    """That the statistics have a view."""
     if view not in statistics.counts:
         raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
+
+
+def largest_rank(statistics: SufficientStatistics, view: str) -> int:
+    """As much rank as the classes of a view can hold."""
+    check_view(statistics, view)
     classes = labelled_classes(statistics, view)
     if classes < 2:
         names = statistics.classes[view].names

@@ -158,30 +158,44 @@ class Posterior:
 
     parameters : the model, in the coordinates that the latents are in (canonical)
     view_sums : per view, sums of E[z_kc] over vectors and over classes
-    sum_zz : (r, r) sum over vectors of E[z z'], views side by side
-    class_covariance : per view (r_k, r_k), sum over classes of Cov(z_kc)
+    squares : (r, r) sum over vectors of E[z] E[z]', views side by side
     log_likelihood : of the data, exact; where the plan is factorised, a lower bound of it
     """
 
     parameters: Parameters[AnyArray]
     view_sums: tuple[ViewSums, ...]
-    sum_zz: AnyArray
-    class_covariance: tuple[AnyArray, ...]
+    squares: AnyArray
     log_likelihood: float
     elimination: Elimination | FactorisedElimination
     leaf: Leaf
     others: dict[int, AnyArray]
 
+    @cached_property
+    def _covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
+        """Over vectors and over classes. Only an M step needs them, and they cost as much as all else."""
+        return self.elimination.covariance_sums()
+
+    @cached_property
+    def sum_zz(self) -> AnyArray:
+        """(r, r) sum over vectors of E[z z'], views side by side."""
+        total: AnyArray = self._covariance_sums[0] + self.squares
+        return total
+
+    @property
+    def class_covariance(self) -> tuple[AnyArray, ...]:
+        """Per view (r_k, r_k), sum over classes of Cov(z_kc)."""
+        return self._covariance_sums[1]
+
     @property
     def sum_z(self) -> AnyArray:
         """(r,) sum over vectors of E[z], views side by side."""
-        z: AnyArray = namespace(self.sum_zz).concatenate([s.z for s in self.view_sums])
+        z: AnyArray = namespace(self.squares).concatenate([s.z for s in self.view_sums])
         return z
 
     @property
     def sum_xz(self) -> AnyArray:
         """(D, r) sum over vectors of x E[z]'."""
-        xz: AnyArray = namespace(self.sum_zz).concatenate([s.xz for s in self.view_sums], axis=1)
+        xz: AnyArray = namespace(self.squares).concatenate([s.xz for s in self.view_sums], axis=1)
         return xz
 
     def class_moments(self, k: int, n_classes: int) -> tuple[AnyArray, AnyArray]:
@@ -235,7 +249,6 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
             else:
                 cross = means[k].T @ (xp.cached_table(sums.cooccurrence[k, l]) @ means[l])
             zz[where[k], where[l]], zz[where[l], where[k]] = cross, cross.T
-    covariance_sum, class_covariance = system.covariance_sums()
     # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared
     explained = -float(xp.vdot(G, zz))
     for s, w in zip(view_sums, where, strict=True):
@@ -249,9 +262,7 @@ def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
         + system.log_determinant
         - explained
     )
-    return Posterior(
-        p, view_sums, covariance_sum + zz, class_covariance, log_likelihood, system, leaf, means
-    )
+    return Posterior(p, view_sums, zz, log_likelihood, system, leaf, means)
 
 
 # Where EM begins: moments of the data, or chance.

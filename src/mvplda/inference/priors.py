@@ -18,7 +18,7 @@ from ..backend import like, namespace, to_host
 from ..exceptions import DataError, DisconnectedDesignWarning, UnidentifiableViewWarning
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import Sums
-from .diagnostics import choose_ranks
+from .diagnostics import check_view, choose_ranks
 from .em import Posterior, m_step, moment_start, random_start
 from .parameters import NoiseModel, Parameters, noise_of
 
@@ -157,6 +157,8 @@ class IsotropicPrior(Prior):
     def ranks(
         cls, statistics: SufficientStatistics, wanted: Mapping[str, int | None]
     ) -> tuple[Ranks, Ranks]:
+        for view in wanted:
+            check_view(statistics, view)
         full = dict.fromkeys(wanted, statistics.dimension)
         return full, full
 

@@ -73,7 +73,7 @@ class RootTables:
             places = (parent[entries.row], columns)
             shape = (n_roots, table.shape[1] * n_counts)
             met[l] = sparse.coo_array((entries.data, places), shape=shape).tocsr()
-        keys = _row_signatures([leaves, *met.values()])
+        keys = row_signatures([leaves, *met.values()])
         _, first, pattern, size = np.unique(
             keys, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
@@ -187,7 +187,7 @@ def _inverse(order: Index) -> Index:
     return rank
 
 
-def _row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
+def row_signatures(tables: list[sparse.csr_array]) -> NDArray[np.uint64]:
     """Two 64-bit hashes a row, equal exactly when the rows are (but for a chance of about 2^-120)."""
     rng = np.random.default_rng(20170406)
     n = tables[0].shape[0]

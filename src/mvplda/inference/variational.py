@@ -19,7 +19,7 @@ from scipy import sparse
 from scipy.linalg import eigh_tridiagonal
 
 from .._typing import AnyArray, Array
-from ..backend import NUMPY, to_host
+from ..backend import NUMPY, WIDE_BLOCK, to_host
 from ..exceptions import NumericalError
 from .design import Design, Index, add_rows
 from .exact import Leaf, LeafEliminated
@@ -82,18 +82,22 @@ class FactorisedElimination(LeafEliminated):
         """(J, r, r) V_j = M_jj^-1 of every class of a rest view."""
         e, a, r = self.plan.leaf, self.plan.root, self.ranks[l]
         squares = self.design.cooccurrence.squares[l]
-        pairs = (self._g(e, l)[:, :, None] * self._g(e, l)[:, None, :]).reshape(-1, r * r)
+        products = (self._g(e, l)[:, :, None] * self._g(e, l)[:, None, :]).reshape(-1, r * r)
         M = np.outer(self.sums.counts[l], self._g(l, l).reshape(-1))
         few_counts = len(self.by_count) < self.ranks[e]
         M -= (
-            squares.T @ (self.by_count @ pairs)
+            squares.T @ (self.by_count @ products)
             if few_counts
-            else (squares.T @ self.by_count) @ pairs
+            else (squares.T @ self.by_count) @ products
         )
         if a is not None:
-            for part, coupling, solved in self._root_pairs(l):
+            pairs = self.design.cooccurrence.pairs[l]
+            kinds = pairs.kinds.tocsc()
+            done = 0
+            for _, coupling, solved in self._root_pairs(l, pairs.alike):
                 taken = (coupling.transpose(0, 2, 1) @ solved).reshape(-1, r * r)
-                add_rows(M, self.design.cooccurrence.pairs[l].rest[part], -taken)
+                M -= kinds[:, done : done + len(taken)] @ taken
+                done += len(taken)
         blocks = M.reshape(-1, r, r)
         blocks += np.eye(r)  # (I2)
         return self._inverted(blocks, "rest")
@@ -107,6 +111,10 @@ class FactorisedElimination(LeafEliminated):
             some += some.transpose(0, 2, 1).copy()
             some /= 2
             try:
+                if r >= WIDE_BLOCK:
+                    some[:], log_determinants = NUMPY.inverses(some)
+                    self.log_determinant += float(log_determinants.sum())  # (I3)
+                    continue
                 lower = np.linalg.cholesky(some)
             except np.linalg.LinAlgError as error:
                 raise NumericalError(

@@ -21,11 +21,17 @@ TAKES = 5
 
 
 def enrol_people(
-    service: Service, count: int, folder: Path, say: Callable[[str], Any]
+    service: Service,
+    count: int,
+    folder: Path,
+    say: Callable[[str], Any],
+    load_corpus: Callable[..., Any],
 ) -> list[str]:
-    """Make so many voices, enrol them, and leave recordings of theirs in a folder; those who are there already stay."""
+    """Make so many voices, enrol them, and leave recordings of theirs in a folder.
+
+    Those who are there already stay. `load_corpus` is that of `mvplda.speech.corpora`.
+    """
     from ..extractors.reading import read_audio
-    from ..speech.corpora import load_corpus
 
     caller = Caller("synthetic people", "admin")
     names = [

@@ -591,7 +591,10 @@ def _names(tensors: Tensors, column: str, dtype: str) -> Names:
     kind = np.dtype(dtype).kind
     if kind == "U":
         text = tensors[f"names/{column}/text"].tobytes().decode("utf-8", "surrogatepass")
-        ends = np.cumsum(tensors[f"names/{column}/lengths"]).tolist()
+        lengths = tensors[f"names/{column}/lengths"]
+        if lengths.dtype.kind != "i" or (lengths < 0).any() or lengths.sum() != len(text):
+            raise ValueError(f"the names of {column!r} do not have the lengths that are given")
+        ends = np.cumsum(lengths).tolist()
         return np.array([text[i:j] for i, j in zip([0, *ends], ends, strict=False)], dtype=dtype)
     if kind in "SMm":
         return tensors[f"names/{column}/raw"].view(dtype)

@@ -44,7 +44,8 @@ def test_the_only_table_of_an_archive_is_its_vectors(archive, tmp_path):
 
 
 def test_a_view_without_a_rank_has_all_its_classes_allow(archive, tmp_path):
-    call("train", archive, "-v", "spk", "-v", "text", "-q", "-o", tmp_path / "m.safetensors")
+    views = ("-v", "spk", "-v", "text")
+    call("train", archive, "--model", "multiview", *views, "-q", "-o", tmp_path / "m.safetensors")
     ranks = {
         view: loading.shape[1]
         for view, loading in load(tmp_path / "m.safetensors").scorer.loadings_.items()

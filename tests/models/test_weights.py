@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cli_files import fails, said_by, write_map
 from dense import log_normal, noise_matrix
 from dense_scoring import all_patterns, cell_classes, log_mean
 from problems import NOISES, problem
@@ -12,14 +11,11 @@ from problems import NOISES, problem
 from mvplda import (
     Bundle,
     Committee,
-    CosineScorer,
-    DurationNoise,
     MultiviewPLDA,
     Profiles,
     SufficientStatistics,
-    load,
 )
-from mvplda.exceptions import DataError, LabelError, ParameterError
+from mvplda.exceptions import DataError, ParameterError
 
 UNCONNECTED = pytest.mark.filterwarnings("ignore::mvplda.exceptions.DisconnectedDesignWarning")
 
@@ -188,129 +184,3 @@ def test_tensors_have_no_weights():
     p = problem("unbalanced", "diagonal")
     with pytest.raises(ParameterError, match="torch"):
         MultiviewPLDA(p.views).fit(torch.as_tensor(p.X), p.labels, weights=np.ones(len(p.X)))
-
-
-def drawn_utterances(rng, a, b, speakers, seconds):
-    """Vectors of speakers, several each, with noise of variance a + b / t; a unit is the speakers' variance."""
-    who = np.repeat(np.arange(speakers), len(seconds) // speakers)
-    X = (
-        rng.normal(size=(speakers, 12))[who]
-        + rng.normal(size=(len(who), 12)) * np.sqrt(a + b / seconds)[:, None]
-    )
-    return X, who
-
-
-def test_a_and_b_are_found_on_held_out_speakers():
-    rng = np.random.default_rng(0)
-    seconds = np.exp(rng.uniform(np.log(0.3), np.log(6), 1200))
-    model = MultiviewPLDA({"speaker": 8}, noise="isotropic")
-    X, who = drawn_utterances(rng, 0.4, 1.2, 120, seconds)
-    found = DurationNoise.choose(model, X, {"speaker": who}, seconds)
-    for labels in (
-        {"channel": np.arange(1200) % 2, "speaker": who},
-        who,
-    ):  # the first view is the model's
-        assert DurationNoise.choose(model, X, labels, seconds) == found
-    share = 1.2 * np.mean(1 / seconds) / (0.4 + 1.2 * np.mean(1 / seconds))
-    assert abs(found.b * np.mean(1 / seconds) - share) <= 0.2  # one step of what is tried
-    assert found.a + found.b * np.mean(1 / seconds) == pytest.approx(1)
-    X, who = drawn_utterances(rng, 1.5, 0.0, 120, seconds)
-    assert DurationNoise.choose(model, X, {"speaker": who}, seconds) == DurationNoise(1.0, 0.0)
-    with pytest.raises(LabelError, match="too few"):
-        DurationNoise.choose(model, X[:20], {"speaker": who[:20]}, seconds[:20])
-
-
-def test_scores_do_not_grow_with_seconds_alone():
-    """Impostors who talk for long stay calibrated: at most 1 in k of them reaches log k, at any length."""
-    rng = np.random.default_rng(1)
-    truth = DurationNoise(0.5, 1.0)
-    seconds = np.repeat([0.3, 1.0, 3.0, 30.0, 300.0], 400)
-    rng.shuffle(seconds)
-    X, who = drawn_utterances(rng, truth.a, truth.b, 200, seconds)
-    model = MultiviewPLDA({"speaker": 12}, noise="isotropic").fit(
-        X, {"speaker": who}, weights=truth.weights(seconds)
-    )
-    for t in (0.3, 3.0, 300.0):
-        tests, names = drawn_utterances(rng, truth.a, truth.b, 400, np.full(800, t))
-        side = model.enrol(tests, weights=truth.weights(np.full(800, t)))
-        llr = model.llr(side[::2], side[1::2], dtype=np.float64)
-        others = llr[~np.eye(400, dtype=bool)]
-        for k in (2, 10, 100):
-            assert (others > np.log(k)).mean() < 1.1 / k
-        assert np.mean(np.exp(others)) == pytest.approx(1, abs=0.25)  # as of any likelihood ratio
-        assert names[0] == names[1]
-    assert (truth.weights([1e6]) <= 1 / truth.a).all()
-    length = np.geomspace(0.1, 100, 30)
-    exact = [1 / (truth.a + truth.b / s) for s in (length, 2 * length)]
-    assert (exact[1] < 2 * exact[0]).all()  # a recording that is repeated within itself is not two
-    np.testing.assert_allclose(truth.weights(length), exact[0], atol=1 / 32)
-
-
-def test_a_bundle_keeps_what_it_learnt_of_seconds(tmp_path):
-    rng = np.random.default_rng(2)
-    seconds = np.exp(rng.uniform(np.log(0.3), np.log(6), 600))
-    X, who = drawn_utterances(rng, 0.4, 1.2, 60, seconds)
-    bundle = Bundle(None, MultiviewPLDA({"speaker": 8}, noise="isotropic")).fit(
-        X, {"speaker": who}, seconds=seconds
-    )
-    assert bundle.durations is not None
-    assert bundle.durations.b > 0
-    bundle.save(tmp_path / "b.safetensors")
-    again = load(tmp_path / "b.safetensors")
-    assert again.durations == bundle.durations
-    side = again.enrol(X[:4], seconds=seconds[:4])
-    np.testing.assert_array_equal(side.weights, bundle.durations.weights(seconds[:4]))
-    np.testing.assert_array_equal(
-        again.llr(side, X[4:6]), bundle.llr(bundle.enrol(X[:4], seconds=seconds[:4]), X[4:6])
-    )
-    assert bundle.adapt(X + 1).durations == bundle.durations
-    plain = Bundle(None, MultiviewPLDA({"speaker": 8})).fit(X, {"speaker": who})
-    with pytest.raises(ParameterError, match="not fitted with seconds"):
-        plain.enrol(X[:4], seconds=seconds[:4])
-    with pytest.raises(ParameterError, match="MultiviewPLDA"):
-        Bundle(None, CosineScorer()).fit(X, {"speaker": who}, seconds=seconds)
-    for wrong in (np.zeros(600), np.full(600, np.nan), np.ones((600, 2))):
-        with pytest.raises(DataError, match="seconds"):
-            bundle.fit(X, {"speaker": who}, seconds=wrong)
-    with pytest.raises(ParameterError, match="a is positive"):
-        DurationNoise(0.0, 1.0)
-
-
-def test_the_command_line_takes_durations(tmp_path):
-    rng = np.random.default_rng(4)
-    seconds = np.exp(rng.uniform(np.log(0.3), np.log(6), 600))
-    X, who = drawn_utterances(rng, 0.4, 1.2, 60, seconds)
-    ids = [f"u{i}" for i in range(600)]
-    np.savez(tmp_path / "x.npz", X=X, ids=ids)
-    write_map(tmp_path / "utt2spk", ids, who)
-    write_map(tmp_path / "utt2dur", ids, seconds)
-    write_map(tmp_path / "trials", ["u0", "u0", "u3"], ["u1", "u20", "u599"])
-    model = tmp_path / "m.safetensors"
-    train = [
-        "train",
-        tmp_path / "x.npz",
-        "-l",
-        f"speaker={tmp_path / 'utt2spk'}",
-        "-v",
-        "speaker=8",
-        "-o",
-        model,
-    ]
-    said = said_by(*train, "--noise", "isotropic", "--durations", tmp_path / "utt2dur", code=0)
-    assert "the noise of a vector of t seconds is" in said.err
-    score = ["score", model, "--test", tmp_path / "x.npz", "--trials", tmp_path / "trials"]
-    bundle = load(model)
-    told = said_by(*score, "--durations", tmp_path / "utt2dur", code=0).out.split()[2::3]
-    sides = bundle.enrol(X, seconds=seconds), bundle.enrol(X, seconds=seconds)
-    want = bundle.llr_trials(*sides, np.array([[0, 1], [0, 20], [3, 599]]))
-    np.testing.assert_allclose(np.array(told, dtype=float), want, atol=1e-3)
-    assert not np.allclose(
-        np.array(said_by(*score, code=0).out.split()[2::3], dtype=float), want, atol=1e-2
-    )
-    (tmp_path / "utt2dur").write_text("u0 1\n")
-    assert "says nothing of 599 of 600" in fails(*score, "--durations", tmp_path / "utt2dur")
-    write_map(tmp_path / "utt2dur", ids, ["long"] * 600)
-    assert "its seconds" in fails(*score, "--durations", tmp_path / "utt2dur")
-    assert "multiview" in fails(
-        *train[:2], "--model", "cosine", "-o", model, "--durations", "x", code=2
-    )
