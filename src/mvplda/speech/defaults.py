@@ -220,10 +220,13 @@ class Material:
 def _extractor() -> Any:
     """One in every process; a telephone's band is left in its vectors, from which its shift is learnt."""
     from ..extractors import load_extractor
+    from ..extractors.network import OnnxNetwork
 
     extractor = load_extractor(list(EXTRACTORS), check=False)
     for network in extractor.networks:
-        network.recipe = replace(network.recipe, output=replace(network.recipe.output, narrow=()))
+        assert isinstance(network, OnnxNetwork)
+        output = replace(network.recipe.output, narrow=())
+        network.recipe = replace(network.recipe, output=output)
     return extractor
 
 
@@ -259,7 +262,9 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
         found.append(columns)
         progress.step(len(found))
     progress.close()
-    arrays = {key: np.asarray([x for part in found for x in part[key]]) for key in found[0]}
+    arrays: dict[str, Any] = {
+        key: np.asarray([x for part in found for x in part[key]]) for key in found[0]
+    }
     arrays["vectors"] = arrays["vectors"].astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, **arrays)
@@ -289,9 +294,10 @@ def read_material(folder: Path) -> Material:
             seen[cells[row]] = seen.get(cells[row], -1) + 1
             number[row] = seen[cells[row]]
         group = np.full(len(cells), name)
+        vectors = columns["vectors"].astype(np.float64)
         keys = ("domain", "speaker", "phrase", "condition")
-        labels = [columns[key] for key in keys]
-        parts.append(Material(columns["vectors"].astype(np.float64), group, *labels, number))
+        labels = {key: columns[key] for key in keys}
+        parts.append(Material(vectors, group, number=number, **labels))
     return Material(
         *(
             np.concatenate(columns)
@@ -383,7 +389,7 @@ def _deployment(
         )
 
 
-def _cosines(model: DomainPLDA, enrolled: Array, tested: Array) -> dict[str, Array]:
+def _cosines(model: DomainPLDA, enrolled: Any, tested: Any) -> dict[str, Array]:
     """Cosines about the mean of what is enrolled, by view: the floor."""
     found = {}
     for _, columns, view in model._columns():
