@@ -281,9 +281,9 @@ def test_an_interrupt_ends_all_processes_and_keeps_what_is_done(place):
     with pytest.MonkeyPatch.context() as patch:
         utterance = Extractor.utterance
 
-        def counted(*a, **k):
-            made.append(a)
-            return utterance(*a, **k)
+        def counted(*arguments, **options):
+            made.append(arguments)
+            return utterance(*arguments, **options)
 
         patch.setattr(Extractor, "utterance", counted)
         assert run("extract", "many", "-x", "net.onnx", "-o", "made.npz").exit_code == 0
