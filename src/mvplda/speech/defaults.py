@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
@@ -217,7 +217,7 @@ class Material:
     number: IntArray
 
     def take(self, rows: Any) -> Material:
-        return Material(*(column[rows] for column in vars(self).values()))
+        return Material(**{name: column[rows] for name, column in vars(self).items()})
 
     def labels(self) -> dict[str, NDArray[Any]]:
         return {"speaker": self.speaker, "phrase": self.phrase, "domain": self.domain}
@@ -229,8 +229,10 @@ def _extractor() -> Any:
     from ..extractors import load_extractor
 
     extractor = load_extractor(list(EXTRACTORS), check=False)
-    for network in extractor.networks:
-        network.recipe = replace(network.recipe, output=replace(network.recipe.output, narrow=()))
+    networks: list[Any] = list(extractor.networks)
+    for network in networks:
+        output = replace(network.recipe.output, narrow=())
+        network.recipe = replace(network.recipe, output=output)
     return extractor
 
 
@@ -269,7 +271,8 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     arrays = {key: np.asarray([x for part in found for x in part[key]]) for key in found[0]}
     arrays["vectors"] = arrays["vectors"].astype(np.float32)
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **arrays)
+    saved: dict[str, Any] = dict(arrays)
+    np.savez_compressed(path, **saved)
 
 
 def read_material(folder: Path) -> Material:
@@ -297,14 +300,12 @@ def read_material(folder: Path) -> Material:
             number[row] = seen[cells[row]]
         group = np.full(len(cells), name)
         keys = ("domain", "speaker", "phrase", "condition")
-        labels = [columns[key] for key in keys]
-        parts.append(Material(columns["vectors"].astype(np.float64), group, *labels, number))
-    return Material(
-        *(
-            np.concatenate(columns)
-            for columns in zip(*(vars(p).values() for p in parts), strict=True)
-        )
-    )
+        domain, speaker, phrase, condition_of = (columns[key] for key in keys)
+        vectors_of = columns["vectors"].astype(np.float64)
+        parts.append(Material(vectors_of, group, domain, speaker, phrase, condition_of, number))
+    names = [field.name for field in fields(Material)]
+    joined_parts = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    return Material(**joined_parts)
 
 
 # -- deployments that a model has not seen -------------------------------------------------------
@@ -390,7 +391,7 @@ def _deployment(
         )
 
 
-def _cosines(model: DomainPLDA, enrolled: Array, tested: Array) -> dict[str, Array]:
+def _cosines(model: DomainPLDA, enrolled: Any, tested: Any) -> dict[str, Array]:
     """Cosines about the mean of what is enrolled, by view: the floor."""
     found = {}
     for _, columns, view in model._columns():
