@@ -75,7 +75,7 @@ def test_vectors_that_are_missing_are_named(tmp_path) -> None:
 
 
 def test_the_default_model_of_the_package_answers_calibrated() -> None:
-    bundle = load(defaults.MODEL)
+    bundle = load(defaults.DEFAULT_MODEL)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(6, 480))
     answer = bundle.answer(X[:3], X[3:])
