@@ -6,9 +6,12 @@ is one of `TABLES`, or a file of results/ that is a table itself.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+
+from mvplda.speech import defaults
 
 from . import paper_tables, study_tables
 
@@ -19,8 +22,15 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "paper, reduced": lambda: paper_tables.by_kind(paper_tables.REDUCED, False),
     "paper, shares in IC": lambda: paper_tables.ratios("IC"),
     "paper, shares in Total": lambda: paper_tables.ratios("Total"),
+    "default model": lambda: default_model(),
     **study_tables.TABLES,
 }
+
+
+def default_model() -> list[str]:
+    """What the default model does on corpora that were left out."""
+    results = json.loads((ROOT / "results" / "default-model" / "results.json").read_text("utf-8"))
+    return defaults.table(results["rows"])
 
 
 def documents() -> list[Path]:

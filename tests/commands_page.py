@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,7 +17,7 @@ def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Com
     """A command and those in it, by their whole names."""
     yield name, command
     if isinstance(command, click.Group):
-        context = click.Context(command)
+        context = click.Context(command, **main.context_settings)
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             assert found is not None
@@ -27,7 +28,9 @@ def page() -> str:
     """The reference, as the commands describe themselves."""
     parts = ["# Commands\n\nAs `mvplda COMMAND --help` prints them."]
     for name, command in commands(main, "mvplda"):
-        context = click.Context(command, info_name=name, max_content_width=100, terminal_width=100)
+        width: dict[str, Any] = {"max_content_width": 100, "terminal_width": 100}
+        settings = {**main.context_settings, **width}
+        context = click.Context(command, info_name=name, **settings)
         text = command.get_help(context)
         parts.append(f"## {name}\n\n```text\n{text}\n```")
     return "\n\n".join(parts) + "\n"

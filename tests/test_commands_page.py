@@ -34,7 +34,7 @@ def unknown(words: list[str]) -> list[str]:
     """Commands and options of a call that do not exist."""
     command: click.Command = main
     for number, word in enumerate(words):
-        context = click.Context(command)
+        context = click.Context(command, **main.context_settings)
         options = {o for p in command.get_params(context) for o in (*p.opts, *p.secondary_opts)}
         if isinstance(command, click.Group) and not word.startswith("-"):
             found = command.get_command(context, word)

@@ -14,7 +14,7 @@ import mvplda
 from mvplda import Question, load
 from mvplda.cli import main
 from mvplda.decisions import decide
-from mvplda.training import MODELS
+from mvplda.training import model_names
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def data() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", model_names())
 def test_every_model_on_every_surface(name: str, data: Any, tmp_path: Path) -> None:
     X, labels = data
     views = {"speaker": labels["speaker"]} if name == "plda" else labels
@@ -70,7 +70,7 @@ def test_every_model_on_every_surface(name: str, data: Any, tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", model_names())
 def test_every_model_becomes_a_graph(name: str, data: Any, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     from mvplda.io.onnx import write_onnx

@@ -29,8 +29,17 @@ from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
 
 COMMITTEE = "committee"
-MODELS = (COMMITTEE, *SCORERS)
-"""What `train` makes, by name."""
+
+
+def model_names() -> list[str]:
+    """What `train` makes: a committee, and every scorer that is registered, by plugins too."""
+    return [COMMITTEE, *SCORERS]
+
+
+def needs_labels(model: str) -> bool:
+    """Whether a model of this name is fitted to labels; an unknown one is refused elsewhere."""
+    return model not in SCORERS or SCORERS[model].NEEDS_LABELS
+
 
 FOLDS = 4
 FEWEST_PEOPLE = 8
@@ -72,7 +81,7 @@ def train(
     ----------
     X : (n, D) vectors
     labels : {view: (n,) labels}; the classes of the first view are new when questions are asked, the speaker's say
-    model : a name of `MODELS`
+    model : one of `model_names`
     ranks : {view: rank, None for full, or "auto"} of a maximum-likelihood model. None: all views, full
     settings : of the model's class
     reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
@@ -84,7 +93,7 @@ def train(
     """
     vectors = np.asarray(X)
     views = list(labels)
-    check_training_data(vectors, labels, needed=model != CosineScorer.NAME or bool(folds))
+    check_training_data(vectors, labels, needed=needs_labels(model) or bool(folds))
     if "auto" in (ranks or {}).values():
         ranks = chosen_ranks(vectors, labels, ranks or {}, settings, reduce)
     bundle = make_bundle(
@@ -173,7 +182,7 @@ def make_bundle(
         options.setdefault("enrolment", enrolment)
         return Bundle(None, make_committee(sizes, views, labels=labels, **options))
     if model not in SCORERS:
-        raise ParameterError(f"there is no model {model!r}; there are {', '.join(MODELS)}")
+        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     kind = SCORERS[model]
     if not kind.NEEDS_LABELS:
         return Bundle(None, kind.with_ranks(dict.fromkeys(views), options))

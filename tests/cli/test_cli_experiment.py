@@ -233,7 +233,7 @@ def test_vectors_of_another_extractor_are_refused(folder):
         "score", "one.safetensors", "--test", "two.npz", "--trials", "one-trials", folder=folder
     )
     assert done.returncode == 1
-    assert "extractor 'net-2', the model by 'net-1'" in done.stderr
+    assert "is 'net-2', that of the model 'net-1'" in done.stderr
     done = ok(
         "score", "one.safetensors", "--test", "train.scp", "--trials", "one-trials", folder=folder
     )

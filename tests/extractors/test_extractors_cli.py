@@ -280,7 +280,12 @@ def test_an_interrupt_ends_all_processes_and_keeps_what_is_done(place):
     made = []
     with pytest.MonkeyPatch.context() as patch:
         utterance = Extractor.utterance
-        patch.setattr(Extractor, "utterance", lambda *a, **k: made.append(a) or utterance(*a, **k))
+
+        def counted(*arguments, **options):
+            made.append(arguments)
+            return utterance(*arguments, **options)
+
+        patch.setattr(Extractor, "utterance", counted)
         assert run("extract", "many", "-x", "net.onnx", "-o", "made.npz").exit_code == 0
     assert len(made) == 60 - done
     assert not kept.exists()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 )
 @labels_option("VIEW=FILE or VIEW=COLUMN: labels of vectors, as in mvplda train.")
 @extractor_option(required=False)
-@click.option("-q", "--quiet", is_flag=True, help="Show no progress.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress while recordings are read.")
 def setup(
     source: str,
     output: str,

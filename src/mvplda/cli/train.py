@@ -119,9 +119,10 @@ def train(
     if model is None:
         ranked = any(rank is not None for rank in ranks.values())
         model = "multiview" if gathered or ranked else training.COMMITTEE
-    if model not in training.MODELS:
-        wrong.append(f"there is no model {model!r}: --model is one of {', '.join(training.MODELS)}")
-    if model not in (training.COMMITTEE, "cosine"):
+    if model not in training.model_names():
+        names = ", ".join(training.model_names())
+        wrong.append(f"there is no model {model!r}: --model is one of {names}")
+    elif model != training.COMMITTEE and training.needs_labels(model):
         options.setdefault("random_state", seed)
     sources = once("--labels", labels)
     if gathered and (sources or reduce is not None or folds):
@@ -131,7 +132,7 @@ def train(
         bundle = _from_statistics(vectors, model, ranks, options)
     else:
         columns = {}
-        if model != "cosine" or sources or views:
+        if training.needs_labels(model) or sources or views:
             columns = labels_of(vectors, sources, ranks, wrong)
         _complain(wrong)
         data = read_vectors(vectors, named=any(is_list for _, is_list in columns.values()))

@@ -53,8 +53,18 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     share = Number(0, 1, min_open=True, max_open=True)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
-        click.option("--false-alarm-cost", type=Number(min=0), default=1.0, help="With --prior."),
-        click.option("--miss-cost", type=Number(min=0), default=1.0, help="With --prior."),
+        click.option(
+            "--false-alarm-cost",
+            type=Number(min=0),
+            default=1.0,
+            help="What accepting an impostor costs, with --prior.",
+        ),
+        click.option(
+            "--miss-cost",
+            type=Number(min=0),
+            default=1.0,
+            help="What rejecting the right person costs, with --prior.",
+        ),
         click.option(
             "--prior",
             type=share,

@@ -117,7 +117,9 @@ class Settings(BaseSettings):
     audit_days: float = Field(default=730.0, gt=0, description="Days for which the audit is kept.")
 
     # -- sound
-    longest_s: float = Field(default=15.0, gt=0, description="Longest recording, in seconds.")
+    longest_s: float = Field(
+        default=15.0, gt=0, description="Longest recording that is taken, in seconds."
+    )
     speech_s: float = Field(
         default=0.6, ge=0, description="Least speech in a recording, in seconds."
     )
@@ -144,7 +146,9 @@ class Settings(BaseSettings):
         ge=0,
         description="Calls per minute of one address without a valid key; 0 is no limit.",
     )
-    most_bytes: int = Field(default=4 * 2**20, gt=0, description="Largest body, in bytes.")
+    most_bytes: int = Field(
+        default=4 * 2**20, gt=0, description="Largest body of a request, in bytes."
+    )
     at_once: int = Field(default=4, ge=1, description="Recordings in work at the same time.")
     waiting: int = Field(
         default=64, ge=0, description="Recordings that wait; more are answered 503."

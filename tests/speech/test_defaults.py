@@ -1,0 +1,87 @@
+"""The maker of the default model: conditions of recordings, thresholds, and a model of small vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mvplda import load
+from mvplda.exceptions import DataError
+from mvplda.extractors.speech import bandwidth_hz
+from mvplda.speech import defaults
+
+
+def noise(seconds: float = 1.0) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=int(seconds * defaults.RATE)).astype(np.float32)
+
+
+def test_a_telephone_has_a_narrow_band_and_keeps_the_length() -> None:
+    heard = defaults.condition(noise(), "telephone", np.random.default_rng(0))
+    assert heard.shape == noise().shape
+    assert bandwidth_hz(heard, defaults.RATE) < 4100
+    assert bandwidth_hz(noise(), defaults.RATE) > 7000
+
+
+@pytest.mark.parametrize("name", ["noise", "room", "mixed"])
+def test_conditions_change_a_recording_and_its_length_not(name: str) -> None:
+    clean = defaults.condition(noise(), "clean", np.random.default_rng(0))
+    heard = defaults.condition(noise(), name, np.random.default_rng(0))
+    assert heard.shape == clean.shape
+    assert not np.allclose(heard, clean)
+
+
+def outcome(domain: str, seed: int) -> defaults.Outcome:
+    rng = np.random.default_rng(seed)
+    truth = np.repeat([0, 1, 2, 3], 500)
+    voice = np.where(truth < 2, 3.0, -3.0) + rng.normal(size=2000)
+    words = np.where(truth % 2 == 0, 2.0, -2.0) + rng.normal(size=2000)
+    logs = {
+        ("speaker", "phrase"): voice + words,
+        ("speaker",): voice,
+        ("phrase",): words,
+        (): np.zeros(2000),
+    }
+    speakers = rng.integers(0, 25, 2000)
+    return defaults.Outcome(domain, "clean", 20, None, logs, truth, speakers, {})
+
+
+def test_no_kind_of_impostor_passes_the_threshold_more_often_than_promised() -> None:
+    trials = [outcome("one", 0), outcome("two", 1)]
+    calibrator = defaults.calibrator_of(trials)
+    views = ("speaker", "phrase")
+    threshold = defaults.worst_threshold(trials, calibrator, views, 0.05)
+    rates = []
+    for kind in (1, 2, 3):
+        passed = []
+        for one in trials:
+            scores = defaults.ratios(calibrator.transform(one.logs), views)
+            passed.append((scores[one.truth == kind] >= threshold).mean())
+        rates.append(float(np.mean(passed)))
+    assert max(rates) == pytest.approx(0.05, abs=0.003)
+    point = defaults.operating_point(trials, calibrator, views, 0.05)
+    low, high = point.measured["far"]["TW"][1:]  # type: ignore[index]
+    assert low <= point.measured["far"]["TW"][0] <= high  # type: ignore[index]
+
+
+def test_what_never_happened_may_happen_to_one_of_few() -> None:
+    share, low, high = defaults.share_over_people(np.zeros(100, dtype=bool), np.arange(100) % 10)
+    assert (share, low) == (0.0, 0.0)
+    assert high == pytest.approx(1 - 0.05**0.1)
+
+
+def test_vectors_that_are_missing_are_named(tmp_path) -> None:
+    with pytest.raises(DataError, match="audiomnist"):
+        defaults.read_material(tmp_path)
+
+
+def test_the_default_model_of_the_package_answers_calibrated() -> None:
+    bundle = load(defaults.MODEL)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6, 480))
+    answer = bundle.answer(X[:3], X[3:])
+    assert answer.calibrated
+    assert bundle.points["speaker+phrase"][0].far == 0.01
+    assert {row["corpus left out"] for row in bundle.card["left_out"]} >= {
+        "pass-phrases",
+        "commands",
+    }
