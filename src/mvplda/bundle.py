@@ -227,8 +227,11 @@ class Bundle(Persistent, BaseEstimator):
         made: Profiles = self._scorer().profiles(y, weights, owner, ids, labels)
         return made
 
-    def deployed(self, profiles: Profiles) -> Bundle:
-        """The bundle for the domain of what is enrolled: the profiles stay valid, and tell its scorer where it is."""
+    def deployed(self, profiles: Profiles | None) -> Bundle:
+        """The bundle for the domain of what is enrolled: the profiles stay valid, and tell its scorer where it is.
+
+        None: nothing is enrolled.
+        """
         scorer = self.fitted_scorer
         there = scorer.deployed(profiles)
         if there is scorer:
@@ -390,6 +393,12 @@ class Bundle(Persistent, BaseEstimator):
     def views(self) -> tuple[str, ...]:
         """The base views that hypotheses are made of; a scorer that has none compares ``speaker``."""
         return _views_of(self.fitted_scorer)
+
+    def doubt(self, question: Question | None = None) -> float:
+        """Of the calibration for a question: the probability that the model tells nothing about a trial."""
+        key = question_key(question or Question(), self.views)
+        calibrator = (self.calibrations or {}).get(key)
+        return 0.0 if calibrator is None else float(calibrator.doubt_)
 
     def operating_points(self, question: Question | None = None) -> list[OperatingPoint]:
         """The points that were measured for a question; none where nothing was."""

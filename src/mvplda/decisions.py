@@ -11,13 +11,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import expit
 
+from ._typing import Array
 from .calibration import Answer, hypothesis_name
 from .costs import threshold_from_costs
 from .exceptions import ParameterError
 from .spoofing import SPOOF
 
 Verdict = Literal["accept", "reject", "inconclusive"]
+
+SMALLEST = 1e-15
+"""Probabilities that are told apart from 0."""
 
 VIEW_WORDS = {"speaker": "voice", "phrase": "words"}
 """What views are called in sentences."""
@@ -258,6 +264,81 @@ def decide(
     return Decision(
         verdict, reason, llr, point.threshold, posteriors, views, answer.calibrated, faults
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Naming:
+    """Whose voice it is, of several profiles, or that it is none of them.
+
+    best : place of the profile that is named; None: nobody is
+    probabilities : (n,) of the profiles
+    none : probability that it is none of them
+    """
+
+    best: int | None
+    probabilities: Array
+    none: float
+
+
+def name_among(
+    llrs: ArrayLike,
+    point: OperatingPoint,
+    *,
+    none: float = 0.5,
+    count: int | None = None,
+    doubt: float = 0.0,
+) -> Naming:
+    """Name the likeliest of several profiles, if it is likely enough.
+
+    Each of n profiles gives a stranger one more chance to be taken for somebody: at the same share of strangers that
+    are named, the threshold rises by log n. The profile that is named is more likely than all others and nobody
+    together.
+
+    The doubt of a calibration, that the model tells nothing about a recording, is the same for all profiles. It is
+    taken out of their LLRs, which it limits, and put into the probabilities once.
+
+    Parameters
+    ----------
+    llrs : (n,) of the voice against each profile; -inf: not in question
+    point : for one profile
+    none : probability beforehand that it is none of them
+    count : profiles in question; None: all that are finite
+    doubt : of the calibration that the LLRs have
+
+    Examples
+    --------
+    >>> name_among([9.0, -3.0, -5.0], OperatingPoint(4.6)).best
+    0
+    >>> name_among([5.0, -3.0, -5.0], OperatingPoint(4.6)).best is None
+    True
+    """
+    scores = without_doubt(np.asarray(llrs, dtype=np.float64), doubt)
+    number = max(1, int(np.isfinite(np.asarray(llrs)).sum()) if count is None else count)
+    threshold = float(without_doubt(np.asarray(point.threshold), doubt)) + math.log(number)
+    prior = np.append(np.full(len(scores), (1 - none) / number), none)
+    prior[:-1][~np.isfinite(np.asarray(llrs))] = 0.0
+    logs = np.append(scores + math.log1p(-none) - math.log(number), math.log(none))
+    posterior = np.exp(logs - np.logaddexp.reduce(logs))
+    posterior = (1 - doubt) * posterior + doubt * prior / prior.sum()
+    best = None
+    if len(scores):
+        first = int(np.argmax(scores))
+        if scores[first] >= threshold and posterior[first] > 0.5:
+            best = first
+    return Naming(best, posterior[:-1], float(posterior[-1]))
+
+
+def without_doubt(llrs: Array, doubt: float) -> Array:
+    """LLRs at even odds before a doubt was mixed in: p = (1 - doubt) q + doubt / 2, and the logit of q comes back."""
+    if doubt == 0:
+        return llrs
+    sides = []
+    for sign in (-1.0, 1.0):
+        mixed = expit(sign * llrs)
+        sides.append(np.maximum((mixed - doubt / 2) / (1 - doubt), SMALLEST))
+    against, in_favour = sides
+    found = np.log(in_favour) - np.log(against)
+    return np.asarray(np.where(np.isneginf(llrs), -np.inf, found))
 
 
 def _asked(answer: Answer) -> list[str]:

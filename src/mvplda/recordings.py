@@ -19,7 +19,15 @@ from .extractors import Extracted, Extractor, load_extractor
 from .extractors.frontends import cache_folder
 from .extractors.sound import SUFFIXES as CONTAINERS
 from .io.vectors import VectorSet
-from .voices import MARK, MODEL_FILE, REPORT_FILE, ProfileBook, VoiceModel, default_model
+from .voices import (
+    MARK,
+    MODEL_FILE,
+    REPORT_FILE,
+    ProfileBook,
+    VoiceModel,
+    cosine_model,
+    default_bundle,
+)
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *CONTAINERS)
 FIELD = re.compile(r"\{(\w+)\}|\*")
@@ -296,30 +304,85 @@ def _fitted(
     enrolment: int,
     told: list[str],
 ) -> Bundle:
-    """A committee where there are people enough; else the cosine, calibrated as far as the data allow."""
+    """The better of a committee of these people and the default model in their domain, where there are both."""
     fars = (far, *(one for one in training.FARS if one != far))
+    options: dict[str, Any] = {"enrolment": enrolment, "fars": fars}
     if blocks is None and extractor is not None:
         blocks = {part: stop - start for part, (start, stop) in extractor.blocks.items()}
     elif blocks is None:
         blocks = training.blocks_of(name, int(X.shape[1]))
+    default = default_bundle(name)
+    if default is not None and not default.fitted_scorer.has_domain:
+        default = None
+    if default is not None:
+        default = training.deploy(default, X, labels, **options)
+        if "phrase" not in labels:
+            told.append("Where people say what they like, ask about the voice: --same speaker.")
     if people >= ENOUGH_PEOPLE:
-        return training.train(
-            X, labels, blocks=blocks, enrolment=enrolment, fars=fars, extractor=name
-        )
-    told.append(
-        f"{people} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least): the extractor's "
-        "cosine is used, which is about voices only."
-    )
+        committee = training.train(X, labels, blocks=blocks, extractor=name, **options)
+        if default is None:
+            return committee
+        return _better(committee, default, X, labels, blocks, options, told)
+    few = f"{people} people are too few to train a model of them ({ENOUGH_PEOPLE} are the least)"
+    if default is not None:
+        told.append(f"{few}: the default model is used, in the domain that they show.")
+        return default
+    told.append(f"{few}: the extractor's cosine is used, which is about voices only.")
     voices = {"speaker": labels["speaker"]}
     if people >= training.FEWEST_PEOPLE:
         return training.train(X, voices, model="cosine", folds=2, fars=fars, extractor=name)
     if extractor is not None and extractor.recipe is not None:
-        bundle = default_model(extractor)
+        bundle = cosine_model(extractor)
         told.append("Its calibration is the default of the extractor, not one of your people.")
     else:
         bundle = training.train(X, voices, model="cosine", folds=0, extractor=name)
         told.append("It is not calibrated: no threshold can be given.")
     return bundle
+
+
+def _better(
+    committee: Bundle,
+    default: Bundle,
+    X: NDArray[Any],
+    labels: Mapping[str, Any],
+    blocks: Mapping[str, int] | None,
+    options: Mapping[str, Any],
+    told: list[str],
+) -> Bundle:
+    """Of two models that were measured in the same trials, the one with fewer errors; cosine stands beside them."""
+    models = {"a committee trained on your people": committee, "the default model": default}
+    cards = {title: dict(bundle.card or {}) for title, bundle in models.items()}
+    if any("held_out" not in card for card in cards.values()):
+        told.append(
+            "Models could not be compared: the default model is used, in your people's domain."
+        )
+        return default
+    unit = unit_blocks(X, blocks or {"vectors": X.shape[1]})
+    cosine = training.train(unit, labels, model="cosine", folds=training.FOLDS, **options)
+    cards["cosine"] = dict(cosine.card or {})
+    eers = {title: training.worst_eer(card) for title, card in cards.items()}
+    costs = {title: training.held_out_cllr(card) for title, card in cards.items()}
+    first, second = models
+    # the committee is calibrated by the very trials: it has to be better in both
+    wins = eers[first] < eers[second] and costs[first] < costs[second]
+    kept = first if wins else second
+    told.append(f"Compared on people who were held out in turn; used is {kept}:")
+    for title in cards:
+        told.append(
+            f"  {title}: EER of the worst kind {100 * eers[title]:.2f} %, Cllr {costs[title]:.3f}"
+        )
+    return models[kept]
+
+
+def unit_blocks(X: NDArray[Any], blocks: Mapping[str, int]) -> NDArray[Any]:
+    """Vectors whose blocks have length 1 each, so that they weigh the same in a cosine."""
+    parts = []
+    start = 0
+    for width in blocks.values():
+        part = np.asarray(X[:, start : start + width], dtype=np.float64)
+        parts.append(part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12))
+        start += width
+    return np.hstack(parts)
 
 
 def _read_notes(found: Recordings, extracted: Extracted) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,9 @@ def needs_labels(model: str) -> bool:
 FOLDS = 4
 FEWEST_PEOPLE = 8
 """With fewer, nobody can be held out: two folds of four people are the least."""
+
+ENOUGH_FOR_THRESHOLDS = 20
+"""With fewer people a model that was trained elsewhere keeps the thresholds that it came with."""
 
 FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 """Shares of false acceptances that operating points are measured for; the first is the default."""
@@ -347,6 +351,88 @@ def calibrate(
     bundle.points = points
     trials = {name: int(count) for name, count in _counted(held.kinds(views)).items()}
     bundle.card = {**card, "held_out": {"folds": len(dealt), "trials": trials, "errors": results}}
+
+
+def deploy(
+    bundle: Bundle,
+    X: NDArray[Any],
+    labels: Mapping[str, Any],
+    *,
+    enrolment: int = 1,
+    folds: int = FOLDS,
+    fars: Sequence[float] = FARS,
+) -> Bundle:
+    """A bundle that was trained elsewhere, in the domain of some people, and what it gets wrong among them.
+
+    The people of every fold are scored in the domain that the others show; the calibration is that of the bundle. It
+    keeps its own thresholds where fewer than `ENOUGH_FOR_THRESHOLDS` people are there to choose others by.
+
+    labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
+    """
+    views = tuple(view for view in labels if view in bundle.views)
+    columns = {view: np.asarray(labels[view]) for view in views}
+    people = columns[views[0]]
+    everybody = np.ones(len(people), dtype=bool)
+    there = _deployed_on(bundle, X, columns, everybody)
+    there.scorer = there.fitted_scorer.settled()
+    there.card = {**dict(bundle.card or {}), "deployed_on": len(np.unique(people))}
+    dealt = held_out_trials(
+        columns,
+        views,
+        folds=folds,
+        enrolment=enrolment,
+        most_tests=TESTS,
+        most_trials=TRIALS,
+    )
+    if not dealt:
+        return there
+    every = [trials for _, trials in dealt]
+    held = HeldOutLogs(
+        {h: np.zeros(0) for h in every[0].hypotheses},
+        np.concatenate([trials.kinds for trials in every]),
+        np.concatenate([people[trials.profiles][trials.pairs[:, 0]] for trials in every]),
+        np.concatenate([people[trials.test][trials.pairs[:, 1]] for trials in every]),
+    )
+    in_folds = [_deployed_on(bundle, X, columns, fold.train) for fold, _ in dealt]
+    points: dict[str, list[OperatingPoint]] = {}
+    results: dict[str, Any] = {}
+    for same in _questions_about(views, ()):
+        question = Question(same)
+        key = question_key(question, bundle.views)
+        scores = []
+        for model, trials in zip(in_folds, every, strict=True):
+            profiles = model.enrol(X[trials.enrol], trials.ids)
+            answer = model.answer(profiles, model.enrol(X[trials.test]), question)
+            scores.append(np.asarray(answer.llr).reshape(-1)[trials.places])
+        llrs = np.concatenate(scores)
+        points[key] = operating_points(llrs, held, same, fars)
+        results[key] = _result(llrs, held.kinds(same))
+    if len(np.unique(people)) >= ENOUGH_FOR_THRESHOLDS:
+        there.points = {**dict(bundle.points or {}), **points}
+    trials_of = {name: int(count) for name, count in _counted(held.kinds(views)).items()}
+    there.card["held_out"] = {"folds": len(dealt), "trials": trials_of, "errors": results}
+    return there
+
+
+def _deployed_on(
+    bundle: Bundle, X: NDArray[Any], labels: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_]
+) -> Bundle:
+    """The bundle in the domain of some rows, whose labels are known."""
+    speaker, *others = labels
+    known = {view: labels[view][rows] for view in others}
+    enrolled = bundle.enrol(X[rows], labels[speaker][rows], known or None)
+    return copy(bundle.deployed(enrolled))
+
+
+def worst_eer(card: Mapping[str, Any]) -> float:
+    """EER of the worst kind of impostors, to the first question that was measured."""
+    first = next(iter(card["held_out"]["errors"].values()))
+    return float(max(first["eer"].values()))
+
+
+def held_out_cllr(card: Mapping[str, Any]) -> float:
+    first = next(iter(card["held_out"]["errors"].values()))
+    return float(first["cllr"])
 
 
 def _counted(names: NDArray[Any]) -> dict[str, int]:

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator
-from .decisions import Decision, OperatingPoint, decide, point_for
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among, point_for
 from .exceptions import (
     DataError,
+    FetchError,
     FileFormatError,
     LabelError,
     ParameterError,
     UnknownExtractorWarning,
 )
 from .extractors import Extracted, Extractor, QualitySettings, load_extractor
-from .extractors.frontends import cache_folder
 from .io.vectors import VectorSet, read_columns, read_vectors
 from .metrics import ThresholdPoint, threshold_for
 from .models import CosineScorer
@@ -34,6 +34,10 @@ MODEL_FILE = "model.safetensors"
 PROFILES_FILE = "profiles.npz"
 REPORT_FILE = "report.txt"
 """What a folder of `setup` holds."""
+
+DEFAULT_MODEL = Path(__file__).with_name("defaults") / "default.safetensors"
+"""The model of the package: of several corpora, in a domain that enrolments tell."""
+DEFAULT_EXTRACTORS = ("campplus", "words")
 
 MARK = "#"
 """Between the name of a profile and the digest of a recording of it."""
@@ -51,7 +55,32 @@ def load_model(path: str | os.PathLike[str]) -> Bundle:
     return found if isinstance(found, Bundle) else Bundle(None, found)
 
 
-def default_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
+def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS, *, threads: int = 1) -> Extractor:
+    """The extractors of the default model, or others in their place."""
+    try:
+        return load_extractor(list(names), threads=threads)
+    except (OSError, FetchError, ParameterError) as error:
+        raise ParameterError(
+            f"the extractors of the default model are not here ({error}). Fetch them: mvplda extractor get "
+            f"{' '.join(names)}"
+        ) from error
+
+
+def default_model(*, threads: int = 1, settings: QualitySettings | None = None) -> VoiceModel:
+    """The model of the package with its extractors: for people and places that it was not trained on."""
+    extractor = default_extractor(threads=threads)
+    return VoiceModel(load_model(DEFAULT_MODEL), extractor, settings)
+
+
+def default_bundle(extractor: str | None) -> Bundle | None:
+    """The model of the package, where these vectors are what it takes; None where they are not."""
+    if extractor is None or not DEFAULT_MODEL.is_file():
+        return None
+    bundle = load_model(DEFAULT_MODEL)
+    return bundle if bundle.extractor == extractor else None
+
+
+def cosine_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
     """The cosine of an extractor, with the calibration that its recipe has.
 
     speech_s : of the shorter side: vectors of short recordings spread wider
@@ -80,6 +109,24 @@ def default_model(extractor: Extractor, speech_s: float = 1.0) -> Bundle:
         calibrations={"speaker": calibrator},
         card=card,
     )
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Whose voice a recording is.
+
+    answer : accept where somebody is named, reject where it is more likely none of them, else inconclusive
+    named : the profile, or None
+    candidates : (profile, LLR, probability) of all, the likeliest first
+    none : probability that it is none of them
+    calibrated : whether the LLRs are
+    """
+
+    answer: Verdict
+    named: str | None
+    candidates: list[tuple[str, float, float]]
+    none: float
+    calibrated: bool
 
 
 @dataclass
@@ -113,10 +160,25 @@ class VoiceModel:
         extractors: Sequence[str] = (),
         settings: QualitySettings | None = None,
     ) -> VoiceModel:
-        """A model file or folder with its extractors; they may be left out where the model names them."""
-        bundle = None if path is None else load_model(path)
-        names = list(extractors) or extractor_names(None if bundle is None else bundle.extractor)
+        """A model file or folder with its extractors; they may be left out where the model names them.
+
+        path : None: the model of the package, or the cosine of extractors that it does not take
+        """
+        if path is None and not extractors:
+            return default_model(settings=settings)
+        if path is None:
+            extractor = load_extractor(list(extractors))
+            return cls(default_bundle(extractor.name), extractor, settings)
+        bundle = load_model(path)
+        names = list(extractors) or extractor_names(bundle.extractor)
         return cls(bundle, load_extractor(names), settings)
+
+    def deployed(self, profiles: ProfileBook) -> VoiceModel:
+        """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
+        if self.bundle is None:
+            return self
+        enrolled = self.bundle.enrol(profiles.all_vectors(), profiles.owners)
+        return replace(self, bundle=self.bundle.deployed(enrolled))
 
     def vectors(self, recordings: Sequence[Any]) -> Extracted:
         """Vectors and quality of recordings; one that cannot be read is an error."""
@@ -127,7 +189,7 @@ class VoiceModel:
         if self.bundle is not None:
             return self.bundle
         speech = [sum(q.speech_s for q in side.qualities) for side in sides if side.qualities]
-        return default_model(self.extractor, min(speech, default=1.0))
+        return cosine_model(self.extractor, min(speech, default=1.0))
 
     def verify(
         self,
@@ -164,24 +226,36 @@ class VoiceModel:
         question: Question | None = None,
         point: OperatingPoint | None = None,
         far: float | None = None,
-    ) -> list[tuple[str, Decision]]:
-        """Every profile with the decision about it, the likeliest first."""
+    ) -> Ranking:
+        """Whose voice it is, of the profiles of a file; the model is deployed in their domain.
+
+        question : None: the same speaker?
+        point : for one profile; None: the model's own, or that of `far`
+        """
         side = self._side(test)
-        bundle = self.model_for(side)
-        asked = question or Question()
-        names = list(profiles.counts())
-        answer = bundle.answer(
-            bundle.enrol(profiles.all_vectors(), profiles.owners),
-            bundle.enrol(side.X, ["test"] * len(side.X)),
-            asked,
-        )
+        here = self.deployed(profiles)
+        bundle = here.model_for(side)
+        asked = question or Question("speaker" if "speaker" in bundle.views else None)
+        enrolled = bundle.enrol(profiles.all_vectors(), profiles.owners)
+        answer = bundle.answer(enrolled, bundle.enrol(side.X, ["test"] * len(side.X)), asked)
         if point is None:
             point = self.point(bundle, asked, far=far)
-        decisions = {
-            name: decide(answer.take(row, 0), point, quality=side.qualities)
-            for row, name in enumerate(_in_order(profiles.owners))
-        }
-        return sorted(((name, decisions[name]) for name in names), key=lambda pair: -pair[1].llr)
+        llrs = np.asarray(answer.llr)[:, 0]
+        naming = name_among(llrs, point, doubt=bundle.doubt(asked))
+        names = [str(name) for name in enrolled.ids]
+        order = np.argsort(-llrs, kind="stable")
+        verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
+        if naming.best is not None:
+            verdict = "accept"
+        if not all(quality.usable for quality in side.qualities):
+            verdict = "inconclusive"
+        return Ranking(
+            verdict,
+            names[naming.best] if verdict == "accept" and naming.best is not None else None,
+            [(names[i], float(llrs[i]), float(naming.probabilities[i])) for i in order],
+            naming.none,
+            answer.calibrated,
+        )
 
     def point(self, bundle: Bundle, question: Question, **wanted: Any) -> OperatingPoint:
         """The operating point for a question: as wanted, else the model's own."""
@@ -203,22 +277,11 @@ class VoiceModel:
         return self.vectors(listed)
 
 
-def _in_order(owners: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(owners))
-
-
 def extractor_names(noted: str | None) -> list[str]:
-    """Names by which the extractors of a model are loaded; without a note, the one that is in the cache."""
-    if noted is not None:
-        return [part.rpartition("-")[0] or part for part in noted.split("+")]
-    folder = cache_folder() / "extractors"
-    known = ("campplus", "resemblyzer")
-    names = [name for name in known if (folder / name).is_dir()]
-    if not names:
-        raise ParameterError(
-            "no extractor is named, and none is fetched: mvplda extractor get campplus, or give one with -x"
-        )
-    return names[:1]
+    """Names by which the extractors of a model are loaded; without a note, those of the default model."""
+    if noted is None:
+        return list(DEFAULT_EXTRACTORS)
+    return [part.rpartition("-")[0] or part for part in noted.split("+")]
 
 
 class ProfileBook:
@@ -351,6 +414,7 @@ def threshold_of_profiles(
         )
     tests = bundle.enrol(X)
     whole = bundle.enrol(X, owners)
+    bundle = bundle.deployed(whole)
     others = bundle.answer(whole, tests, question).llr
     rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
     ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])

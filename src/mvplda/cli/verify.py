@@ -16,7 +16,7 @@ from .evaluate import threshold as threshold_of_scores
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
-    from ..decisions import Decision, OperatingPoint
+    from ..decisions import OperatingPoint
     from ..extractors import Extracted
     from ..voices import VoiceModel
 
@@ -84,8 +84,8 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--model",
-            help="A model of mvplda train, or a folder of mvplda setup.  [default: the extractor's cosine with its "
-            "default calibration]",
+            help="A model of mvplda train, or a folder of mvplda setup.  [default: that of the package; with -x "
+            "another extractor than its own, the cosine with its default calibration]",
         ),
     ):
         command = option(command)
@@ -115,14 +115,10 @@ def _key(bundle: Any, question: Any) -> str:
     return question_key(question, bundle.views)
 
 
-def _basis(bundle: Any, decision: Decision, point: OperatingPoint) -> str:
+def _basis(bundle: Any, calibrated: bool, point: OperatingPoint) -> str:
     """What the decision rests on, in a sentence."""
     about = (bundle.card or {}).get("basis") or f"a {type(bundle.fitted_scorer).__name__}"
-    state = (
-        "calibrated for this question"
-        if decision.calibrated
-        else "NOT calibrated for this question"
-    )
+    state = "calibrated for this question" if calibrated else "NOT calibrated for this question"
     return f"It rests on {about}, {state}; threshold: {point.basis}"
 
 
@@ -180,7 +176,7 @@ def verify(
             "give two recordings, or one with --profiles FILE and --profile NAME"
         )
     if phrase is not None and model is None:
-        raise click.UsageError("--phrase is for a model of phrases: add --model")
+        raise click.UsageError("--phrase is for a model that was trained on phrases: add --model")
     if spoof_prior is not None and countermeasure is None:
         raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
     voices = _voices(model, extractors)
@@ -191,6 +187,7 @@ def verify(
         profiles = ProfileBook(book)
         profiles.check(voices.extractor.name)
         enrolled = profiles.of(str(profile))
+        voices = voices.deployed(profiles)
     bundle = voices.model_for(enrolled, test)
     question = Question(
         same or None,
@@ -220,7 +217,7 @@ def verify(
         click.echo(decision.sentence())
         click.echo(
             f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
-            f"{_basis(bundle, decision, point)}."
+            f"{_basis(bundle, decision.calibrated, point)}."
         )
         for name, p in decision.probabilities.items():
             click.echo(f"  the same {name.replace('+', ' and ')}: {100 * p:.2f} %")
@@ -251,8 +248,8 @@ def identify(
 ) -> None:
     """Decide whose voice TEST is, among enrolled profiles.
 
-    The exit code is 0 where the nearest is accepted, 1 where nobody is, 2 where it could not be decided, 3 where
-    there was no answer.
+    The exit code is 0 where somebody is named, 1 where it is none of them, 2 where it could not be decided, 3 where
+    there was no answer. The more profiles there are, the larger is the LLR from which on somebody is named.
 
     \b
     Example:
@@ -270,26 +267,31 @@ def identify(
     asked = same or (("speaker",) if "speaker" in bundle.views else None)
     question = Question(asked)
     point = _point(voices, bundle, question, wanted)
-    ranking = voices.identify(side, profiles, question, point)
-    best = ranking[0][1]
+    found = voices.identify(side, profiles, question, point)
     if as_json:
         about = {
-            "verdict": best.answer,
-            "ranking": [{"profile": name, "llr": one.llr} for name, one in ranking[:top]],
-            "calibrated": best.calibrated,
+            "verdict": found.answer,
+            "named": found.named,
+            "none": found.none,
+            "ranking": [
+                {"profile": name, "llr": llr, "probability": probability}
+                for name, llr, probability in found.candidates[:top]
+            ],
+            "calibrated": found.calibrated,
             "point": point.to_dict(),
             "extractor": voices.extractor.name,
             "quality": [quality.to_dict() for quality in side.qualities],
         }
         click.echo(json.dumps(about))
     else:
-        texts = {"accept": f"This is {ranking[0][0]}", "reject": "This is none of them"}
-        click.echo(f"{texts.get(best.answer, 'Nothing can be decided')}.")
-        for name, one in ranking[:top]:
-            click.echo(f"{one.llr:+8.2f}  {name}")
-        click.echo(f"{_basis(bundle, best, point)}.")
+        texts = {"accept": f"This is {found.named}", "reject": "This is none of them"}
+        click.echo(f"{texts.get(found.answer, 'Nothing can be decided')}.")
+        for name, llr, probability in found.candidates[:top]:
+            click.echo(f"{llr:+8.2f}  {100 * probability:6.2f} %  {name}")
+        click.echo(f"          {100 * found.none:6.2f} %  none of them")
+        click.echo(f"{_basis(bundle, found.calibrated, point)}.")
         warn(dict(zip(recordings_in([test]), side.qualities, strict=True)))
-    sys.exit(EXIT[best.answer])
+    sys.exit(EXIT[found.answer])
 
 
 @click.group()
@@ -392,7 +394,7 @@ def list_profiles(file: str) -> None:
 @click.option(
     "--profiles", "book", help="Take the profiles of this file or folder, leaving recordings out."
 )
-@click.option("--model", help="Score profiles with this model.  [default: the extractor's cosine]")
+@click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
 @JSON
 @click.pass_context
@@ -441,7 +443,8 @@ def _threshold_of_profiles(
     from ..scoring.question import Question
     from ..voices import (
         ProfileBook,
-        default_model,
+        cosine_model,
+        default_bundle,
         extractor_names,
         load_model,
         threshold_of_profiles,
@@ -455,6 +458,6 @@ def _threshold_of_profiles(
     else:
         network = load_extractor(list(extractors) or extractor_names(profiles.extractor))
         profiles.check(network.name)
-        bundle = default_model(network)
+        bundle = default_bundle(network.name) or cosine_model(network)
     question = Question("speaker") if "speaker" in bundle.views else Question()
     return threshold_of_profiles(profiles, bundle, far, question)

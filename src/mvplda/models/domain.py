@@ -194,14 +194,28 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             unit[:, columns] /= length
         return unit
 
-    def deployed(self, profiles: Profiles) -> Self:
+    @property
+    def has_domain(self) -> bool:
+        return True
+
+    def settled(self) -> Self:
+        """The same model with the domain in use as the one that it is in before anything is enrolled."""
+        other = copy(self)
+        other.mean_ = self.mean_ + self.shift_
+        other.shift_ = np.zeros_like(self.shift_)
+        return other
+
+    def deployed(self, profiles: Profiles | None) -> Self:
         """The same model in the domain of what is enrolled: whose means tell where recordings lie here.
 
         Exact under the isotropic variances: with C cells of means x, of which people and phrases recur, their
         covariance is V (C x C), and the domain has precision 1/delta + 1'V^-1 1 and mean 1'V^-1 (x - mean) over it.
         One person, or one phrase that all say, therefore moves it little, however many takes there are.
+        None: nothing is enrolled.
         """
         check_is_fitted(self, "mean_")
+        if profiles is None:
+            return self
         rows = np.arange(len(profiles.owner))
         if len(rows) > MOST_CELLS:
             rows = np.sort(np.random.default_rng(0).permutation(rows)[:MOST_CELLS])

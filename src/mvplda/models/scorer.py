@@ -250,8 +250,17 @@ class BaseScorer(Persistent):
         base = self.forms().base
         return from_sums(y, weights, owner, ids, labels, base, self.width_out, self._key())
 
-    def deployed(self, profiles: Profiles) -> Self:
+    @property
+    def has_domain(self) -> bool:
+        """Whether `deployed` makes another scorer of it."""
+        return False
+
+    def deployed(self, profiles: Profiles | None) -> Self:
         """The scorer for the domain of what is enrolled; itself, where it has no domain."""
+        return self
+
+    def settled(self) -> Self:
+        """The scorer with the domain in use as the one before anything is enrolled; itself, where it has none."""
         return self
 
     # -- answers -------------------------------------------------------------------

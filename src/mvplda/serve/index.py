@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from .._typing import Array
+from ..decisions import OperatingPoint, name_among
 from ..scoring.profiles import Profiles as Side
+from ..scoring.question import Question
 from ..spoofing import with_countermeasure
 from .gate import Heard
 from .keys import Caller
-from .model import Model, whole
+from .model import DEFAULT_FAR, SPEAKER, Model, whole
 from .profiles import Profiles
 from .records import Audit
 from .settings import Settings
@@ -89,6 +90,7 @@ class Index:
         said: dict[str, Any] = {
             "resultId": secrets.token_hex(16),
             "candidates": [],
+            "identified": None,
             "noneOfThem": 1.0,
             "profilesCount": 0,
             "reason": heard.reason,
@@ -99,7 +101,8 @@ class Index:
         if said["candidates"]:
             best = said["candidates"][0]
             first = {"profileId": best["profileId"], "llr": best["llr"]}
-        detail = {name: said[name] for name in ("noneOfThem", "profilesCount", "reason")}
+        kept = ("identified", "noneOfThem", "profilesCount", "reason")
+        detail = {name: said[name] for name in kept}
         with self.store.write() as work:
             self.audit.note(
                 work, caller, "identify", None, said["resultId"], {**detail, "best": first}
@@ -116,11 +119,11 @@ class Index:
     ) -> dict[str, Any]:
         assert heard.vector is not None
         test = self.model.share(heard.vector[None])[0]
-        blocks, llrs = self.scores(test, candidates)
+        model, blocks, llrs = self.scores(test, candidates)
         count = int(np.isfinite(llrs).sum())
         best = np.argsort(-llrs)[:top] if top >= len(llrs) else np.argpartition(-llrs, top)[:top]
         places = {name_at(blocks, place): place for place in best if np.isfinite(llrs[place])}
-        people, exact = self._exact(list(places), test)
+        people, exact = self._exact(model, list(places), test)
         # who is leaving at this moment is out
         llrs[best] = -np.inf
         for name, llr in exact.items():
@@ -129,9 +132,10 @@ class Index:
             weights = self.settings.weights
             share = weights["spoof"] / sum(weights.values())
             llrs = with_countermeasure(llrs, heard.countermeasure, share)
-        each = np.log1p(-prior_none) - np.log(max(count, 1))
-        logs = np.append(llrs + each, np.log(prior_none))
-        probabilities = np.exp(logs - logsumexp(logs))
+        doubt = model.bundle.doubt(Question(same=SPEAKER))
+        point = self._point(model)
+        naming = name_among(llrs, point, none=prior_none, count=count, doubt=doubt)
+        probabilities = naming.probabilities
         ranked = []
         for name in sorted(exact, key=lambda name: -llrs[places[name]]):
             ranked.append(
@@ -142,15 +146,31 @@ class Index:
                     "probability": float(probabilities[places[name]]),
                 }
             )
-        none = float(probabilities[-1])
-        return {"candidates": ranked, "noneOfThem": none, "profilesCount": count}
+        named = None if naming.best is None else name_at(blocks, naming.best)
+        return {
+            "candidates": ranked,
+            "identified": named,
+            "noneOfThem": naming.none,
+            "profilesCount": count,
+        }
+
+    def _point(self, model: Model) -> OperatingPoint:
+        """Of the question whose voice it is."""
+        question = Question(same=SPEAKER)
+        if model.bundle.operating_points(question):
+            return model.point(question, True, self.settings.far)
+        return OperatingPoint(-np.log(self.settings.far or DEFAULT_FAR))
 
     def scores(
         self, test: NDArray[np.int64], candidates: Sequence[str] | None = None
-    ) -> tuple[list[Block], Array]:
-        """LLRs of all profiles that they are of this voice; -inf for those who are not asked about."""
+    ) -> tuple[Model, list[Block], Array]:
+        """The model in its domain, and LLRs of all profiles that they are of this voice.
+
+        -inf for those who are not asked about.
+        """
         with self._lock, self.store.read() as work:
             self._refresh(work)
+            model = self.people.deployed_model(work)
             blocks = [self._many, self._few]
             masks = [block.alive.copy() for block in blocks]
             if candidates is not None:
@@ -158,11 +178,11 @@ class Index:
         parts = []
         for block, mask in zip(blocks, masks, strict=True):
             if block.side is not None:
-                parts.append(np.where(mask, self.model.voices(block.side, test), -np.inf))
-        return blocks, np.concatenate([np.zeros(0), *parts])
+                parts.append(np.where(mask, model.voices(block.side, test), -np.inf))
+        return model, blocks, np.concatenate([np.zeros(0), *parts])
 
     def _exact(
-        self, names: list[str], test: NDArray[np.int64]
+        self, model: Model, names: list[str], test: NDArray[np.int64]
     ) -> tuple[dict[str, str | None], dict[str, float]]:
         """Names and LLRs of a few profiles, with the phrases of each apart."""
         if not names:
@@ -175,8 +195,8 @@ class Index:
         if not people:
             return {}, {}
         own = [cells[name] for name in people]
-        several = self.model.has_phrases and any(len(some) > 1 for some in own)
-        llrs = self.model.voices(self.model.side(own, several), test)
+        several = model.has_phrases and any(len(some) > 1 for some in own)
+        llrs = model.voices(model.side(own, several), test)
         return people, dict(zip(people, llrs.tolist(), strict=True))
 
     # -- keeping up ----------------------------------------------------------

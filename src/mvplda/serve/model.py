@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ from .._typing import Array
 from ..bundle import Bundle
 from ..calibration import Answer, question_key
 from ..decisions import OperatingPoint, point_for
-from ..exceptions import DataError, FetchError, FileFormatError, ParameterError
+from ..exceptions import DataError, FileFormatError, ParameterError
 from ..persistence import fingerprint, load
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question
+from ..voices import DEFAULT_EXTRACTORS, DEFAULT_MODEL, default_extractor
 from .keys import rotation
 from .records import slug
 from .settings import Settings
@@ -28,14 +30,14 @@ UNIT = 2.0**-32
 """Of stored sums, which are whole numbers: an enrolment that is taken out leaves nothing behind."""
 LARGEST = 2.0**28
 """Evidence beyond this is refused: sums of thousands stay within 64 bits."""
+DEFAULT_FAR = 0.01
+"""False acceptances where neither the settings nor the model name a share."""
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
 KIND_OF = {BOTH: "TC", (SPEAKER,): "TW", (PHRASE,): "IC", (): "IW"}
 """Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
 DEFAULTS = Path(__file__).with_name("models")
-DEFAULT_MODEL = DEFAULTS / "campplus-words.safetensors"
-DEFAULT_EXTRACTORS = ("campplus", "words")
 DEMO_MODEL = DEFAULTS / "small.safetensors"
 DEMO_NETWORK = DEFAULTS / "small.onnx"
 DEMO_NOTICE = (
@@ -87,11 +89,26 @@ class Model:
         mark = hashlib.sha256(f"{self.extractor_name} {self.fingerprint}".encode()).hexdigest()
         self.version = f"{self.card.get('name', 'model')}-{mark[:12]}"
         self.notice = notice or self.card.get("notice") or self._uncalibrated()
-        self.rank = int(np.shape(self.scorer.evidence(np.zeros((1, self.scorer.width_in))))[1])
+        self.rank = int(np.shape(self.scorer.evidence(np.ones((1, self.scorer.width_in))))[1])
         self.set_secret(secret)
 
     def set_secret(self, secret: bytes) -> None:
         self._turn = rotation(secret, self.rank)
+
+    @property
+    def has_domain(self) -> bool:
+        """Whether what is enrolled changes how the model scores."""
+        return self.scorer.has_domain
+
+    def deployed(self, people: Sequence[Sequence[Cell]]) -> Model:
+        """The model in the domain of some people's stored sums; of nobody's: as it knows domains from training."""
+        if not self.has_domain or not people:
+            return self
+        side = self.side(people, self.has_phrases)
+        other = copy(self)
+        other.bundle = self.bundle.deployed(side)
+        other.scorer = other.bundle.fitted_scorer
+        return other
 
     def _uncalibrated(self) -> str | None:
         key = question_key(self.question(), self.bundle.views)
@@ -309,11 +326,10 @@ def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> 
         return Model(load_bundle(settings.model), chosen, secret)
     names = settings.extractors or DEFAULT_EXTRACTORS
     try:
-        extractor = load_extractor(list(names), threads=threads)
-    except (OSError, FetchError, ParameterError) as error:
+        extractor = default_extractor(names, threads=threads)
+    except ParameterError as error:
         raise ParameterError(
-            f"the extractors of the default model are not here ({error}). Fetch them: mvplda extractor get "
-            f"{' '.join(names)}. Or look at it with a toy: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
+            f"{error}. Or look at it with a toy: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
         ) from error
     return Model(load_bundle(DEFAULT_MODEL), extractor, secret)
 

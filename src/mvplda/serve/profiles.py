@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from .domain import Domain
 from .gate import SENTENCES, Heard
 from .keys import Caller, Vault
 from .model import Model
@@ -49,6 +50,7 @@ class Profiles:
         self.templates = templates
         self.audit = audit
         self.model = model
+        self.domain = None if model is None else Domain(model, templates)
         self.settings = settings
 
     # -- rows ----------------------------------------------------------------
@@ -140,6 +142,12 @@ class Profiles:
         if self.model is None:
             raise no_model()
         return self.model
+
+    def deployed_model(self, work: Work) -> Model:
+        """The model in the domain of what is enrolled here, by which trials are decided."""
+        if self.domain is None:
+            raise no_model()
+        return self.domain.deployed(work)
 
     def _made_with(self) -> dict[str, Any]:
         model = self.needed_model()
@@ -318,7 +326,7 @@ class Profiles:
         spoken = heard.countermeasure is None or heard.countermeasure >= least
         if not spoken or self.templates.is_copy(work, name, heard):
             raise refused("suspected_replay", heard)
-        llrs = self.needed_model().consistency(cells, new)
+        llrs = self.deployed_model(work).consistency(cells, new)
         reasons = {"phraseLlr": "wrong_phrase", "consistencyLlr": "wrong_speaker"}
         for which, reason in reasons.items():
             llr = llrs[which]

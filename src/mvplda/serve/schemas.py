@@ -290,6 +290,10 @@ class Candidate(Reply):
 class Ranking(Reply):
     resultId: str = Field(examples=[RESULT_ID])
     candidates: list[Candidate]
+    identified: str | None = Field(
+        examples=[PROFILE_ID],
+        description="The profile whose voice it is; null where none is likely enough among so many",
+    )
     noneOfThem: float = Field(examples=[0.03])
     profilesCount: int = Field(examples=[12])
     reason: str | None

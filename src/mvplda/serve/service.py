@@ -88,7 +88,7 @@ class Service:
         try:
             array = model.checked(np.asarray(vector, dtype=np.float64)[None])[0]
             array = array.astype(np.float32)
-            model.checked(array[None])  # as it is stored: numbers that are too small are 0 there
+            model.share(array[None])  # as it is stored: numbers that are too small are 0 there
         except (DataError, ValueError, TypeError, OverflowError) as error:
             detail = f"a vector is a list of {model.width} finite numbers: {error}"
             raise Problem(422, "vector", detail) from error

@@ -16,7 +16,7 @@ from ..exceptions import ParameterError
 from .challenges import Challenges
 from .gate import Heard
 from .keys import Caller
-from .model import KIND_OF, PHRASE, SPEAKER, even, point_fields
+from .model import DEFAULT_FAR, KIND_OF, PHRASE, SPEAKER, even, point_fields
 from .problems import Problem
 from .profiles import Profiles
 from .records import Audit, label_of
@@ -26,7 +26,6 @@ from .tables import profiles
 from .templates import Cell, Templates
 
 log = logging.getLogger("mvplda.serve")
-DEFAULT_FAR = 0.01
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Verifier:
             assert heard.vector is not None
             test = Cell(wanted, model.share(heard.vector[None])[0], 1)
             options = {"weights": self.settings.weights, "countermeasure": spoof}
-            answer = model.answer(cells, test, **options)
+            answer = self.profiles.deployed_model(work).answer(cells, test, **options)
             said = decision_fields(answer, point)
         said = answer_fields(said, point, heard, spoof, model.version, model.notice)
         self._settle(work, row, said["decision"], ask)

@@ -1,0 +1,132 @@
+"""The service's model follows the domain of what is enrolled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+
+from domain_problems import Place, domain_bundle, make_place
+from service_problems import MASTER_KEY, Bench, make_bench, sqlite_store
+
+from mvplda.serve import domain
+from mvplda.serve.model import Model
+from mvplda.serve.service import Service
+
+TEXTS = ("open the door", "close the door", "seven green apples")
+
+
+def enrol(bench: Bench, place: Place, person: int, phrases: int = 1) -> str:
+    name = bench.calls.create(TEXTS[0], f"person {person}")
+    for phrase in range(phrases):
+        for vector in place.say(person, phrase, 3):
+            answer = bench.calls.enrol(name, vector, fields={"phrase": TEXTS[phrase]})
+            assert answer.status_code == 201, answer.text
+    return name
+
+
+def decisions(bench: Bench, place: Place, name: str, person: int, takes: int = 10) -> list[str]:
+    vectors = place.say(person, 0, takes)
+    found = [bench.calls.verify(name, vector, phrase=TEXTS[0]).json() for vector in vectors]
+    # rejections lock
+    return [one.get("decision", "locked") for one in found]
+
+
+def shift(service: Service) -> np.ndarray:
+    with service.store.read() as work:
+        return service.profiles.deployed_model(work).scorer.shift_
+
+
+@pytest.fixture
+def bench(tmp_path: Path):
+    from mvplda.serve.settings import Settings
+
+    settings = Settings(lock_after=1000)
+    with make_bench(sqlite_store(tmp_path), settings, Model(domain_bundle())) as one:
+        yield one
+
+
+def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> None:
+    place = make_place(7, size=0.2)
+    names = [enrol(bench, place, person, 2) for person in range(6)]
+    own, others, undeployed = [], [], []
+    model = bench.model
+    for person, name in enumerate(names):
+        own += decisions(bench, place, name, person)
+        others += decisions(bench, place, name, 30 + person)
+        with bench.service.store.read() as work:
+            cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
+        from mvplda.serve.templates import Cell
+
+        for vector in place.say(30 + person, 0, 10):
+            test = Cell("open-the-door", model.share(vector[None])[0], 1)
+            undeployed.append(float(model.answer(cells, test).llr_of("speaker")))
+    assert own.count("accept") >= 0.9 * len(own)
+    assert others.count("accept") == 0
+    # without its domain the model takes strangers of this place for the owner more often than not
+    deployed_model = np.mean(np.array(undeployed) > 4.6)
+    assert deployed_model > 0.1
+
+
+def test_a_person_who_leaves_takes_the_domain_back(bench: Bench) -> None:
+    place = make_place(8, size=0.2)
+    np.testing.assert_array_equal(shift(bench.service), 0.0)
+    enrol(bench, place, 0)
+    one = shift(bench.service)
+    assert np.abs(one).max() > 0
+    second = enrol(bench, place, 1)
+    assert not np.allclose(shift(bench.service), one)
+    bench.calls("DELETE", f"/v1/profiles/{second}")
+    np.testing.assert_allclose(shift(bench.service), one, rtol=0, atol=1e-15)
+
+
+def test_two_processes_have_the_same_domain(bench: Bench) -> None:
+    place = make_place(9, size=0.2)
+    enrol(bench, place, 0, 2)
+    other = Service(bench.service.store, MASTER_KEY, Model(domain_bundle()), bench.service.settings)
+    np.testing.assert_array_equal(shift(other), shift(bench.service))
+    enrol(bench, place, 1)
+    enrol(bench, place, 2)
+    np.testing.assert_array_equal(shift(other), shift(bench.service))
+
+
+def test_the_domain_is_that_of_the_sums_and_is_not_computed_twice(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = make_place(10, size=0.2)
+    for person in range(4):
+        enrol(bench, place, person, 2)
+    takes = Model.deployed
+    made = []
+    monkeypatch.setattr(Model, "deployed", lambda *args: made.append(1) or takes(*args))
+    first = shift(bench.service)
+    decisions(bench, place, enrol(bench, place, 5), 5)
+    assert len(made) <= 4  # one for each recording that was enrolled
+    assert not np.array_equal(shift(bench.service), first)
+    # beyond the limit, profiles of the first names are the sample
+    monkeypatch.setattr(domain, "MOST_CELLS", 3)
+    small = Service(bench.service.store, MASTER_KEY, Model(domain_bundle()), bench.service.settings)
+    with small.store.read() as work:
+        sample = small.profiles.domain._read_sample(work)
+    assert len(sample) == 3
+    assert [row[0] for row in sample] == sorted(row[0] for row in sample)
+    assert np.abs(shift(small)).max() > 0
+
+
+def test_who_is_not_enrolled_is_not_named(bench: Bench) -> None:
+    place = make_place(11, size=0.2)
+    names = [enrol(bench, place, person, 2) for person in range(8)]
+    named, own = 0, 0
+    for person in range(8):
+        for vector in place.say(30 + person, 3, 3):
+            found = bench.calls("POST", "/v1/identify", json={"vector": vector.tolist()}).json()
+            named += found["identified"] is not None
+        for vector in place.say(person, 3, 3):
+            found = bench.calls("POST", "/v1/identify", json={"vector": vector.tolist()}).json()
+            own += found["identified"] == names[person]
+            assert found["identified"] in (None, names[person])
+    assert named == 0
+    assert own >= 18
