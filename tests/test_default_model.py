@@ -142,6 +142,14 @@ def test_thresholds_are_those_of_people_who_are_enough() -> None:
     assert many.operating_points(Question("speaker"))[0].far == 0.01
 
 
+def test_phrases_that_one_person_alone_says_are_no_obstacle(default: Path) -> None:
+    X, labels = people(make_place(25, size=0.2), 12, phrases=2, takes=2)
+    pairs = zip(labels["speaker"], labels["phrase"], strict=True)
+    labels["phrase"] = np.array([f"{who} {what}" for who, what in pairs])
+    made = setup_vectors(X, labels, name="drawn", blocks={"voice": VOICE, "words": WORDS})
+    assert "used is" in made.report
+
+
 @pytest.mark.slow
 def test_setup_keeps_the_better_and_shows_cosine(default: Path) -> None:
     X, labels = people(make_place(24, size=0.2), 12)

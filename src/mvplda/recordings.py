@@ -413,6 +413,9 @@ def _impostor(kind: str) -> str:
         "same nothing": "somebody else who says something else",
         "same phrase": "somebody else who says the right words",
         "same speaker": "the right voice with other words",
+        "IW": "somebody else who says something else",
+        "IC": "somebody else who says the right words",
+        "TW": "the right voice with other words",
     }
     return texts.get(kind, kind)
 
@@ -426,15 +429,16 @@ def report_lines(bundle: Bundle, far: float) -> list[str]:
             continue
         asked = key.replace("+", " and ").replace("|", ", ")
         _, low, high = point.measured["frr"]
-        worst = point.measured["worst"]
-        _, least, most = point.measured["far"][worst]
+        rates = point.measured["far"]
+        worst = point.measured.get("worst") or max(rates, key=lambda kind: rates[kind][0])
+        _, least, most = rates[worst]
         lines.append(
             f"Same {asked}: at the threshold {point.threshold:.2f} for {100 * far:g} % false acceptances, of 100 "
             f"owners {100 * low:.0f} to {100 * high:.0f} are not accepted; of 100 impostors of the worst kind "
             f"({_impostor(worst)}) {100 * least:.0f} to {100 * most:.0f} pass "
-            f"(95 % intervals over {point.people} people)."
+            f"(95 % intervals over {point.people} people: {point.basis})."
         )
-        if point.measured["warning"]:
+        if point.measured.get("warning"):
             lines.append(f"  {point.measured['warning']}.")
     if not lines:
         lines.append(

@@ -25,6 +25,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from .._optional import need
 from .._progress import Progress
 from .._typing import Array, IntArray
 from ..bundle import Bundle
@@ -36,7 +37,7 @@ from ..extractors.speech import cut_to_speech
 from ..metrics import eer
 from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
-from ..voices import DEFAULT_MODEL
+from ..voices import DEFAULT_MODEL as MODEL
 from .augmentation import in_room, over_channel, with_noise
 from .corpora import Corpus, load_corpus
 
@@ -190,15 +191,16 @@ def condition(samples: NDArray[Any], name: str, rng: np.random.Generator) -> NDA
 
 def telephone(wave: Array) -> Array:
     """300 to 3400 Hz, 8000 samples per second of 8 bits by the mu law (ITU-T G.711)."""
-    from scipy.signal import butter, resample_poly, sosfiltfilt
+    from scipy.signal import butter, sosfiltfilt
 
+    soxr = need("soxr")
     narrow = sosfiltfilt(butter(4, (300, 3400), "bandpass", fs=RATE, output="sos"), wave)
-    low = resample_poly(narrow, 1, 2, window=("kaiser", 12.0))
+    low = soxr.resample(narrow, RATE, RATE // 2)
     low = low / max(float(np.abs(low).max()), 1e-9) * 0.5
     packed = np.sign(low) * np.log1p(255 * np.abs(low)) / np.log(256)
     packed = np.round(packed * 127) / 127
     unpacked = np.sign(packed) * np.expm1(np.abs(packed) * np.log(256)) / 255
-    return np.asarray(resample_poly(unpacked, 2, 1, window=("kaiser", 12.0)))
+    return np.asarray(soxr.resample(unpacked, RATE // 2, RATE))[: len(wave)]
 
 
 # -- vectors ---------------------------------------------------------------------------------
@@ -628,9 +630,7 @@ def telephone_band(work: Path) -> None:
 
 @main.command()
 @click.argument("work", type=click.Path(exists=True, path_type=Path))
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_MODEL, show_default=False
-)
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=MODEL, show_default=False)
 @click.option("--results", type=click.Path(path_type=Path), help="Where the results are written.")
 def model(work: Path, output: Path, results: Path | None) -> None:
     """Fit, calibrate and measure the model of vectors in WORK."""
