@@ -31,13 +31,15 @@ except (MissingExtraError, FileNotFoundError) as error:
     print(error)
 print("a model is fitted, saved, loaded and asked")
 """
-TESTS = ("inference/test_noise.py", "models/test_own_vectors.py", "models/test_scorers.py")
+TESTS = ("inference/test_noise.py", "cli/test_own_vectors.py", "models/test_scorers.py")
 """Tests that need the core alone."""
-NEEDED = (
-    "mvplda/py.typed",
-    "mvplda/speech/experiment/recipes/modern.toml",
-    "mvplda/cli/__init__.py",
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+NEEDED = tuple(
+    path.relative_to(SOURCE).as_posix()
+    for path in sorted(SOURCE.glob("mvplda/**/*"))
+    if path.is_file() and path.suffix != ".pyc"
 )
+"""Every file of the package, data files too."""
 
 
 def contents(folder: Path) -> list[str]:

@@ -108,6 +108,7 @@ def test_json_for_machines_and_equal_numbers_from_the_library(scored):
     np.testing.assert_allclose(scores.score[here], expected, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_questions_enrolment_file_calibration_and_comparison(scored):
     from mvplda.io import read_groups, read_vectors
 
@@ -170,6 +171,7 @@ def test_conversion_round_trip_and_info(scored):
     assert "_MVPLDA_COMPLETE" in ok("completion", "bash", folder=scored).stdout
 
 
+@pytest.mark.slow
 def test_automatic_settings_and_a_calibrator_inside_the_model(scored):
     ok("train", "train.scp", "-l", "speaker=utt2spk", "-l", "phrase=utt2phrase", "-v", "speaker=auto", "-v", "phrase=4",
        "--reduce", "10", "-o", "auto.safetensors", "-q", folder=scored)  # fmt: skip
@@ -199,6 +201,7 @@ def test_automatic_settings_and_a_calibrator_inside_the_model(scored):
     assert about["bundle"]["calibrator"] == "LinearCalibrator"
 
 
+@pytest.mark.slow
 def test_vectors_of_another_extractor_are_refused(folder):
     from mvplda.io.vectors import read_vectors
 
@@ -243,6 +246,7 @@ def test_vectors_of_another_extractor_are_refused(folder):
     )
 
 
+@pytest.mark.slow
 def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
     from mvplda.io.vectors import read_vectors
 
