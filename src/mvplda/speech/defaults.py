@@ -37,7 +37,7 @@ from ..extractors.speech import cut_to_speech
 from ..metrics import eer
 from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
-from ..voices import DEFAULT_MODEL as MODEL
+from ..voices import DEFAULT_MODEL
 from .augmentation import in_room, over_channel, with_noise
 from .corpora import Corpus, load_corpus
 
@@ -630,7 +630,9 @@ def telephone_band(work: Path) -> None:
 
 @main.command()
 @click.argument("work", type=click.Path(exists=True, path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=MODEL, show_default=False)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), default=DEFAULT_MODEL, show_default=False
+)
 @click.option("--results", type=click.Path(path_type=Path), help="Where the results are written.")
 def model(work: Path, output: Path, results: Path | None) -> None:
     """Fit, calibrate and measure the model of vectors in WORK."""
