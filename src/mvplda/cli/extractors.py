@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 EXTRACTOR_HELP = (
     "Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, resemblyzer), an "
-    "ONNX file, or a network of `mvplda network train`. Several stand side by side in one vector."
+    "ONNX file, or a network of `mvplda network`. Several stand side by side in one vector."
 )
 
 

@@ -75,7 +75,7 @@ def make_settings(given: dict[str, Any]) -> Settings:
     "--people",
     type=click.IntRange(0, 20),
     default=0,
-    help="Enrol so many synthetic people first, to play with; needs mvplda[synthetic].",
+    help="Enrol so many synthetic people first, to play with; needs mvplda[serve].",
 )
 @click.option("--browse", is_flag=True, help="Open the page in a browser when it is ready.")
 @click.option("--check", is_flag=True, help="Check whether everything is in order, and end.")

@@ -41,6 +41,8 @@ class Answering(click.Command):
         except click.UsageError as error:
             error.show()
             sys.exit(TROUBLE)
+        except BrokenPipeError:
+            raise
         except (MvpldaError, OSError) as error:
             if ctx.find_root().params.get("debug"):
                 raise

@@ -20,7 +20,14 @@ from ..exceptions import DataError, FileFormatError, ParameterError
 from ..persistence import fingerprint, load
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question
-from ..voices import DEFAULT_EXTRACTORS, DEFAULT_MODEL, default_extractor
+from ..voices import (
+    DEFAULT_EXTRACTORS,
+    DEFAULT_MODEL,
+    MODEL_FILE,
+    default_extractor,
+    extractor_names,
+    file_in,
+)
 from .keys import rotation
 from .records import slug
 from .settings import Settings
@@ -320,10 +327,13 @@ def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> 
         extractor = load_extractor(DEMO_NETWORK, threads=threads)
         return Model(load_bundle(DEMO_MODEL), extractor, secret, DEMO_NOTICE)
     if settings.model is not None:
-        chosen: Any = None
-        if settings.extractors:
-            chosen = load_extractor(list(settings.extractors), threads=threads)
-        return Model(load_bundle(settings.model), chosen, secret)
+        bundle = load_bundle(settings.model)
+        # a model of setup names its extractors; one that names none takes vectors only
+        names = list(settings.extractors)
+        if not names and bundle.extractor is not None:
+            names = extractor_names(bundle.extractor)
+        chosen = load_extractor(names, threads=threads) if names else None
+        return Model(bundle, chosen, secret)
     names = settings.extractors or DEFAULT_EXTRACTORS
     try:
         extractor = default_extractor(names, threads=threads)
@@ -335,7 +345,7 @@ def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> 
 
 
 def load_bundle(path: Path) -> Bundle:
-    found = load(path)
+    found = load(file_in(path, MODEL_FILE))
     if isinstance(found, Bundle):
         return found
     if hasattr(found, "llr"):
