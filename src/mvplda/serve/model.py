@@ -334,9 +334,9 @@ def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> 
             names = extractor_names(bundle.extractor)
         chosen = load_extractor(names, threads=threads) if names else None
         return Model(bundle, chosen, secret)
-    names = settings.extractors or DEFAULT_EXTRACTORS
+    wanted = settings.extractors or DEFAULT_EXTRACTORS
     try:
-        extractor = default_extractor(names, threads=threads)
+        extractor = default_extractor(wanted, threads=threads)
     except ParameterError as error:
         raise ParameterError(
             f"{error}. Or look at it with a toy: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
