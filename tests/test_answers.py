@@ -12,7 +12,7 @@ from problems import draw as draw_vectors
 
 from mvplda import Bundle, CascadeScorer, CosineScorer, MultiviewPLDA, Question, load
 from mvplda.calibration import HypothesisCalibrator, question_key
-from mvplda.decisions import OperatingPoint
+from mvplda.decisions import Decision, OperatingPoint
 from mvplda.exceptions import DataError
 
 VIEWS = ("speaker", "phrase")
@@ -215,3 +215,12 @@ def test_wrong_trials_are_refused() -> None:
         HypothesisCalibrator().fit(
             {BOTH: logs[BOTH], ("speaker",): logs[()]}, truth, speakers=truth
         )
+
+
+def test_a_rejection_for_one_view_does_not_say_that_the_same_is_likelier() -> None:
+    decision = Decision(
+        "reject", "wrong_phrase", 0.75, 2.2, {}, {"speaker": "accept", "phrase": "reject"}
+    )
+    assert decision.sentence() == (
+        "Not the same voice and words: the words do not fit (LLR of all together +0.75)."
+    )

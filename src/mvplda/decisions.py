@@ -211,6 +211,9 @@ class Decision:
         if self.answer == "accept":
             return f"The same {things}: {evidence}."
         because = self.reason_text()
+        if self.answer == "reject" and self.llr >= 0:
+            # one view alone speaks against it, although all of them together do not
+            return f"Not the same {things}: {because} (LLR of all together {self.llr:+.2f})."
         if self.answer == "reject":
             return f"Not the same {things}: {because}; {evidence}."
         return f"Nothing can be decided: {because}; {evidence}."

@@ -100,7 +100,7 @@ def test_damage_is_an_error(tmp_path: Path) -> None:
 def test_files_of_something_else_are_named(tmp_path: Path) -> None:
     model = MultiviewPLDA.from_parameters(np.zeros(3), {"a": np.ones((3, 1))}, np.ones(3))
     model.save(tmp_path / "m.safetensors")
-    with pytest.raises(FileFormatError, match="of the format 'mvplda'; expected 'mvplda-statistics'"):
+    with pytest.raises(FileFormatError, match="format 'mvplda'; expected 'mvplda-statistics'"):
         SufficientStatistics.load(tmp_path / "m.safetensors")
     assert not holds_statistics(tmp_path / "m.safetensors")
     statistics().save(tmp_path / "s.safetensors")

@@ -115,9 +115,9 @@ def make_bundle(seed: int = 1, scorer: str = "multiview") -> Bundle:
 
 
 RANKS = {"speaker": 6, "phrase": 3}
-OURS = [name for name, kind in SCORERS.items() if kind.__module__.startswith("mvplda.")]
+OURS = [name for name, scorer in SCORERS.items() if scorer.__module__.startswith("mvplda.")]
 SERVED = sorted({*OURS, "committee"})
-"""Scorers of the package, and a committee of two."""
+"""Scorers of the registry, but those that other tests enter, and a committee of two."""
 
 
 def make_scorer(name: str, seed: int) -> Any:

@@ -222,7 +222,12 @@ def verify(
             f"{_basis(bundle, decision.calibrated, point)}."
         )
         for name, p in decision.probabilities.items():
-            click.echo(f"  the same {name.replace('+', ' and ')}: {100 * p:.2f} %")
+            text = (
+                "nothing the same"
+                if name == "nothing"
+                else f"the same {name.replace('+', ' and ')}"
+            )
+            click.echo(f"  {text}: {100 * p:.2f} %")
         for fault in decision.faults:
             click.echo(f"Mind: {FAULTS.get(fault, fault)}.")
         if digests:
