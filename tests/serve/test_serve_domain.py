@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,9 +36,10 @@ def decisions(bench: Bench, place: Place, name: str, person: int, takes: int = 1
     return [one.get("decision", "locked") for one in found]
 
 
-def shift(service: Service) -> np.ndarray:
+def shift(service: Service) -> Any:
     with service.store.read() as work:
-        return service.profiles.deployed_model(work).scorer.shift_
+        scorer: Any = service.profiles.deployed_model(work).scorer
+    return scorer.shift_
 
 
 @pytest.fixture
@@ -101,7 +103,12 @@ def test_the_domain_is_that_of_the_sums_and_is_not_computed_twice(
         enrol(bench, place, person, 2)
     takes = Model.deployed
     made = []
-    monkeypatch.setattr(Model, "deployed", lambda *args: made.append(1) or takes(*args))
+
+    def counted(*args: Any) -> Any:
+        made.append(1)
+        return takes(*args)
+
+    monkeypatch.setattr(Model, "deployed", counted)
     first = shift(bench.service)
     decisions(bench, place, enrol(bench, place, 5), 5)
     assert len(made) <= 4  # one for each recording that was enrolled
@@ -109,6 +116,7 @@ def test_the_domain_is_that_of_the_sums_and_is_not_computed_twice(
     # beyond the limit, profiles of the first names are the sample
     monkeypatch.setattr(domain, "MOST_CELLS", 3)
     small = Service(bench.service.store, MASTER_KEY, Model(domain_bundle()), bench.service.settings)
+    assert small.profiles.domain is not None
     with small.store.read() as work:
         sample = small.profiles.domain._read_sample(work)
     assert len(sample) == 3

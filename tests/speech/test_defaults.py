@@ -9,6 +9,7 @@ from mvplda import load
 from mvplda.exceptions import DataError
 from mvplda.extractors.speech import bandwidth_hz
 from mvplda.speech import defaults
+from mvplda.voices import DEFAULT_MODEL
 
 
 def noise(seconds: float = 1.0) -> np.ndarray:
@@ -75,7 +76,7 @@ def test_vectors_that_are_missing_are_named(tmp_path) -> None:
 
 
 def test_the_default_model_of_the_package_answers_calibrated() -> None:
-    bundle = load(defaults.DEFAULT_MODEL)
+    bundle = load(DEFAULT_MODEL)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(6, 480))
     answer = bundle.answer(X[:3], X[3:])

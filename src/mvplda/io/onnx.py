@@ -12,7 +12,7 @@ from .._typing import Array, PathLike
 from ..bundle import Bundle
 from ..calibration import LinearCalibrator, QualityCalibrator
 from ..exceptions import ParameterError
-from ..models.baselines import unit_length
+from ..models.baselines import CosineScorer, unit_length
 from ..models.committee import scorer_of
 from ..persistence import write_atomically
 from ..preprocessing import Centring, LengthNormalisation, RectifiedRoot
@@ -217,6 +217,8 @@ def _evidence(graph: _Graph, x: str, scorer: Any) -> str:
         product = graph.add("MatMul", [x, graph.constant(space.projection)])
         return graph.add("Sub", [product, graph.constant(space.offset)])
     if isinstance(forms, ScoreForms):
+        if not isinstance(scorer, CosineScorer):
+            raise ParameterError(f"there is no graph for the scores of a {type(scorer).__name__}")
         return graph.add("Sub", [x, graph.constant(scorer.mean_)])
     made = []
     for expert, columns in scorer.parts():
