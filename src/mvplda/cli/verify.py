@@ -437,7 +437,7 @@ def threshold(
     click.echo(
         f"Accept from {point.threshold:+.2f} on ({point.low:+.2f} to {point.high:+.2f}): of 100 owners "
         f"{100 * point.frr.low:.1f} to {100 * point.frr.high:.1f} are not accepted, of 100 impostors "
-        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers} people."
+        f"{100 * rate.low:.1f} to {100 * rate.high:.1f} pass, with {point.speakers:.0f} people."
     )
     if point.warning() is not None:
         click.echo(f"Mind: {point.warning()}.")
