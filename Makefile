@@ -1,5 +1,6 @@
 # make demo   the main job, end to end
-# make serve  a voice log-in to try, with synthetic people: the page opens in the browser
+# make serve  a voice log-in with the default model: fetches its extractors; the page opens in the browser
+# make serve-demo  the same with a toy network and synthetic people, where nothing can be fetched
 # make test   lint, types and the quick tests: under five minutes on two cores
 # make test-all  the slow tests: browser, databases, fetched weights, long searches for defects
 # make test-oldest  the same, with the oldest versions of every dependency that pyproject.toml allows
@@ -16,7 +17,7 @@ OLDEST_PYTHON ?= python3.11
 OLDEST := .venv-oldest
 OLDEST_STAMP := $(OLDEST)/.installed
 
-.PHONY: demo serve test test-all test-oldest lint bench docs dist clean
+.PHONY: demo serve serve-demo test test-all test-oldest lint bench docs dist clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +42,11 @@ $(SERVE_STAMP): pyproject.toml constraints.txt
 	touch $(SERVE_STAMP)
 
 serve: $(SERVE_STAMP)
+	@$(SERVE)/bin/mvplda extractor get campplus words || \
+	  { echo "The extractors cannot be fetched here. To look at the page with a toy: make serve-demo"; exit 1; }
+	$(SERVE)/bin/mvplda serve --browse
+
+serve-demo: $(SERVE_STAMP)
 	$(SERVE)/bin/mvplda serve --demo --people 4 --browse
 
 demo: $(STAMP)
