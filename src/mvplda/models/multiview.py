@@ -89,7 +89,8 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         vectors than columns, and without labels (``fit(X)``), where scores rank like the cosine.
     prior_strength : float in [0, 1], dict of {view or "noise": strength}, or "auto"
         Share of the isotropic part: 0 is maximum likelihood; at 1 the question "same in every view?" ranks like the
-        cosine, questions about one of several views need not. ``"auto"`` takes what serves classes that were held out best, by the calibrated cost of their pairs; see `prior_strength_`.
+        cosine, questions about one of several views need not. ``"auto"`` takes what serves classes that were held
+        out best, by the calibrated cost of their pairs; see `prior_strength_`.
     noise_floor : float
         No noise variance falls below this fraction of its column's variance; of the median
         variance in columns that are constant, or nearly so, which are thereby ignored.
