@@ -430,3 +430,12 @@ def test_more_possibilities_than_can_be_summed_are_refused(monkeypatch: pytest.M
         model.llr(profile, X)
     monkeypatch.undo()
     assert np.isfinite(model.llr(profile, X)).all()
+
+
+def test_profiles_with_several_missing_labels_are_read_again(tmp_path):
+    model = any_model({"speaker": 2, "phrase": 2})
+    X = np.random.default_rng(0).normal(size=(4, D))
+    profiles = model.enrol(X, ["a"] * 4, {"phrase": ["x", None, None, "x"]})
+    profiles.save(tmp_path / "profiles.safetensors")
+    again = Profiles.load(tmp_path / "profiles.safetensors")
+    np.testing.assert_array_equal(model.llr(again, X), model.llr(profiles, X))

@@ -35,6 +35,9 @@ from .scorer import BaseScorer, Scoring
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
 
+LARGEST = 4.0
+"""No variance of vectors of length 1 is larger."""
+
 MOST_CELLS = 600
 """Enrolled cells that a domain is learnt from, at most: more make no difference."""
 
@@ -333,8 +336,11 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         for name, (columns, view) in self.blocks.items():
             spread = self.spreads_[name]
             fits &= spread.own.shape == spread.noise.shape == (columns, columns)
-            fits &= view in self.views_ and spread.other >= 0 and self.doubt_[name] >= 0
-            fits &= min(vars(self.variances_[name]).values()) > 0
+            variances = vars(self.variances_[name]).values()
+            # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
+            fits &= view in self.views_ and 0 <= spread.other <= LARGEST
+            fits &= 0 < min(variances) and max(variances) <= LARGEST
+            fits &= 0 <= self.doubt_[name] <= self.variances_[name].domain
             for matrix in (spread.own, spread.noise):
                 fits &= bool(np.isfinite(matrix).all()) and np.allclose(matrix, matrix.T)
                 fits = fits and float(np.linalg.eigvalsh(matrix)[0]) > 0

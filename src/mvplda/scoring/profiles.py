@@ -161,6 +161,7 @@ class Profiles(Persistent):
         if len(set(self.ids.tolist())) != len(self):
             raise FileFormatError("its profiles have the same id twice")
         cells = np.stack([self.owner, *(cells.codes for cells in self.labels.values())], axis=1)
+        cells = cells[(cells >= 0).all(axis=1)]  # a missing label is a class of its own
         if len(np.unique(cells, axis=0)) != len(cells):
             raise FileFormatError("a profile has two rows of the same labels")
 
