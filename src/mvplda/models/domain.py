@@ -339,7 +339,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
             variances = vars(self.variances_[name]).values()
             # vectors of length 1 cannot vary by more, and what is enrolled only narrows the domain
             fits &= view in self.views_ and 0 <= spread.other <= LARGEST
-            fits &= 0 < min(variances) and max(variances) <= LARGEST
+            fits &= min(variances) > 0 and max(variances) <= LARGEST
             fits &= 0 <= self.doubt_[name] <= self.variances_[name].domain
             for matrix in (spread.own, spread.noise):
                 fits &= bool(np.isfinite(matrix).all()) and np.allclose(matrix, matrix.T)
