@@ -92,7 +92,9 @@ class Factors:
     def block(self, rows: slice, columns: slice) -> Any:
         if self.left is None:
             return self.log_weight
-        value = self.left[rows] @ self.right[columns].T
+        # BLAS may set the flag of an invalid number on its way to a valid product
+        with np.errstate(invalid="ignore"):
+            value = self.left[rows] @ self.right[columns].T
         if self.several is not None:
             more = self.several.block(rows, columns)
             value += cast(more, dtype_name(value))
