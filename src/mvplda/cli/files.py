@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import Written, load_bundle
+from . import Written
 
 
 @click.command()
@@ -219,11 +219,12 @@ def _convert_plda(source: str, target: str) -> None:
     from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, write_kaldi_plda
     from ..models import MultiviewPLDA
+    from ..voices import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)
         return
-    model = load_bundle(source).fitted_scorer
+    model = load_model(source).fitted_scorer
     if not isinstance(model, MultiviewPLDA):
         raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
     write_kaldi_plda(target, model)

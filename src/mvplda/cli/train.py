@@ -12,7 +12,6 @@ from . import (
     KeyValue,
     Number,
     labels_option,
-    load_bundle,
     once,
     output_option,
     seed_option,
@@ -306,8 +305,9 @@ def adapt(
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
     from ..io.files import read_labels
+    from ..voices import load_model
 
-    bundle = load_bundle(model)
+    bundle = load_model(model)
     data = read_side(bundle, vectors)
     if labels and hasattr(bundle.fitted_scorer, "views_"):
         check_used(once("--labels", labels), bundle.fitted_scorer.views_)
