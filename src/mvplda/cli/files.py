@@ -20,7 +20,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
+      vectors        .scp, .ark, .npy, .npz, .parquet, .csv
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def _about_vectors(file: str) -> dict[str, Any]:
     return {
         "kind": "vectors",
         "vectors": len(vectors),
-        "dimension": vectors.dimension,
+        "dimension": vectors.X.shape[1],
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
         **({"columns": columns} if columns else {}),
@@ -168,7 +168,7 @@ def convert(
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
+    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv, parquet
     scores    read: kaldi, table; written: kaldi, csv, parquet
     plda      one-view models between .safetensors and Kaldi's <Plda>

@@ -93,7 +93,7 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Train a model on VECTORS (scp, ark, npy, npz, parquet, arrow, h5, a Kaldi folder, or a file of mvplda stats).
+    """Train a model on VECTORS (scp, ark, npy, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
 
     With nothing but vectors and labels: a committee, calibrated for every question by people who are held out, with
     thresholds measured on them. The file is what verify, identify, score, evaluate, serve and convert take.
@@ -367,7 +367,7 @@ def adapt(
 @click.option(
     "--rows-per-shard",
     type=click.IntRange(min=1),
-    help="Cut .npy, .parquet and .arrow files with more vectors than this into several shards.",
+    help="Cut .npy and .parquet files with more vectors than this into several shards.",
 )
 @click.option(
     "--batch-mib",
@@ -396,7 +396,7 @@ def stats(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, arrow, npy, npz, h5, scp, ark), however large, for mvplda train.
+    """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
 
     SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
     one shard or in two that share a list of labels, is an error: it would be counted twice.
