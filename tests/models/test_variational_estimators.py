@@ -13,7 +13,6 @@ from mvplda import PLDA, MultiviewPLDA, SufficientStatistics, load
 from mvplda.exceptions import DesignTooLargeError, LabelError, MvpldaWarning, ParameterError
 from mvplda.inference import design as design_module
 from mvplda.inference.design import Design, exact_pays, make_plan
-from mvplda.models.search import MultiviewPLDACV
 
 VIEWS = {"speaker": 3, "channel": 2}
 
@@ -137,18 +136,12 @@ def test_known_classes_take_the_variational_posteriors(monkeypatch: pytest.Monke
         model.llr(X[:20], X[20:40], known={"channel": labels["channel"][:20]})
 
 
-def test_one_view_and_cross_validation_take_it_too() -> None:
+def test_one_view_takes_it_too() -> None:
     X, labels = data()
     exact, model = (
         PLDA(3, algorithm=a).fit(X, labels["speaker"]) for a in ("exact", "variational")
     )
     np.testing.assert_allclose(model.log_likelihoods_, exact.log_likelihoods_, rtol=1e-10)
-    chosen = MultiviewPLDACV(
-        VIEWS, cv=2, noise_shrinkages=(0.0, 0.1), model=MultiviewPLDA(algorithm="variational")
-    ).fit(X, labels)
-    assert chosen.model_.algorithm_used_ == "variational"
-    with pytest.raises(ParameterError, match="no settings to choose"):
-        MultiviewPLDACV(VIEWS, cv=2, model=MultiviewPLDA(algorithm="paper")).fit(X, labels)
 
 
 def test_progress_and_callback_speak_of_a_bound(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from shard_files import VIEWS, close, corpus
 
-from mvplda import PLDA, MultiviewPLDA, MultiviewPLDACV, SufficientStatistics
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, LabelError
 
 
@@ -195,7 +195,3 @@ def test_a_refit_of_one_view_and_what_cannot_be_refitted() -> None:
         model.refit(of(X[:, :4], labels, slice(None), views=("speaker",)))
     with pytest.raises(LabelError, match="no view 'speaker'"):
         model.refit(of(X, labels, slice(None), views=("phrase",)))
-    chosen = MultiviewPLDACV({"speaker": 3}, cv=2, criterion="likelihood").fit(
-        X, {"speaker": labels["speaker"]}
-    )
-    assert chosen.model_.refit(one).n_iter_ <= 2

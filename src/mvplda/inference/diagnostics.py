@@ -38,7 +38,7 @@ def choose_ranks(
         rank = most if wish is None else wish
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
             raise ParameterError(
-                f"the rank of view {view!r} is a positive whole number; got {rank!r} (MultiviewPLDACV chooses ranks)"
+                f"the rank of view {view!r} is a positive whole number; got {rank!r}"
             )
         asked[view] = int(rank)
         used[view] = min(int(rank), most)

@@ -81,7 +81,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     noise_shrinkage : float in [0, 1)
         The noise is (1 - s) times its maximum-likelihood value plus s times the total variance of every column: what
         is known of training classes is believed less of new ones. 0.02 to 0.2 helps where there are few classes;
-        `MultiviewPLDACV` chooses it.
+        see `score` for how to choose it.
     prior : "isotropic" or None
         For few classes, and vectors of one length that are not whitened: the covariances of all views and of
         the noise, all of full rank, are drawn towards isotropic ones of the same variance, as an inverse Wishart
@@ -431,7 +431,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return result
 
     def score(self, X: ArrayLike, y: Any) -> float:
-        """Log-likelihood a vector (nat): what a cross-validated search maximises."""
+        """Log-likelihood per vector (nat): what a cross-validated search maximises.
+
+        Folds are dealt by class, so that candidates are compared on classes that they were not trained on:
+        ``GridSearchCV(model, grid, cv=GroupKFold(4)).fit(X, label_rows(labels), groups=labels["speaker"])``.
+        """
         return self.log_likelihood(X, y) / int(np.shape(X)[0])
 
     def transform(self, X: ArrayLike) -> Array:
