@@ -49,7 +49,6 @@ def test_variational_fits_are_close_to_exact_ones_and_say_what_they_are(
     assert (exact.algorithm_used_, model.algorithm_used_) == ("exact", "variational")
     assert "variational" in model.diagnostics_.solver
     assert "bound" in str(model.diagnostics_)
-    assert exact.bound_gap_ == 0
     assert not exact.diagnostics_.is_bound
     assert model.diagnostics_.likelihood_fell == ()
     truth = exact.set_params(algorithm="exact").log_likelihood(X, labels)
@@ -59,7 +58,6 @@ def test_variational_fits_are_close_to_exact_ones_and_say_what_they_are(
     ).log_likelihood(X, labels)
     gap = (judged - model.log_likelihoods_[-1]) / len(X)
     assert 0 < gap < 0.05  # thirteen vectors a class: not even medium
-    assert model.bound_gap_ == pytest.approx(gap, rel=0.5, abs=1e-4)
     assert abs(judged - truth) / len(X) < 0.02
     for view in VIEWS:
         assert model.class_covariances_[view].shape == (
@@ -160,7 +158,6 @@ def test_thousands_of_classes_in_both_views_fit_by_default() -> None:
     )
     assert model.algorithm_used_ == "variational"
     assert np.diff(model.log_likelihoods_).min() >= 0
-    assert model.bound_gap_ < 0.01
 
 
 def test_dense_crossing_at_the_estimator() -> None:

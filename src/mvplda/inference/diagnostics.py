@@ -104,7 +104,7 @@ class Diagnostics:
     constant_columns : columns of X with no variance but rounding
     noise_floored : columns or directions of the noise that lie on the floor
     solver : how the E step was solved
-    is_bound : whether log-likelihoods of the fit are lower bounds; see `MultiviewPLDA.bound_gap_`
+    is_bound : whether log-likelihoods of the fit are lower bounds
     likelihood_fell : iterations that lowered the log-likelihood
     messages : every warning, in words
     """
@@ -137,7 +137,7 @@ class Diagnostics:
             lines.append(f"  {a} x {b}: {fraction:.1%} of cells filled, {joined}")
         lines.append(f"  solved by: {self.solver}")
         if self.is_bound:
-            lines.append("  log-likelihoods are lower bounds; bound_gap_ estimates by how much")
+            lines.append("  log-likelihoods are lower bounds")
         lines += [f"  ! {message}" for message in self.messages]
         return "\n".join(lines)
 

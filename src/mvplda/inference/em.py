@@ -15,7 +15,7 @@ from ..backend import diagonal_of, namespace, to_host
 from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
-from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
+from .exact import Elimination, LeafGrams, LeafRows, ViewSums, leaf_given_data, sums_of_rows
 from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
 from .variational import FactorisedElimination
 
@@ -96,13 +96,6 @@ class Fit:
         """(iterations + 1,)"""
         return np.array(self.history or (self.posterior.log_likelihood,))
 
-    def bound_gap(self) -> float:
-        """About how much (nat) the log-likelihoods lie below the true ones; 0 of an exact fit."""
-        system = self.posterior.elimination
-        if not isinstance(system, FactorisedElimination):
-            return 0.0
-        return system.estimate_gap(np.random.default_rng(0))
-
 
 class Objective(Protocol):
     """What EM maximises besides the likelihood, and how: see ``priors``."""
@@ -167,7 +160,7 @@ class Posterior:
     squares: AnyArray
     log_likelihood: float
     elimination: Elimination | FactorisedElimination
-    leaf: Leaf
+    leaf: LeafRows | LeafGrams
     others: dict[int, AnyArray]
 
     @cached_property
