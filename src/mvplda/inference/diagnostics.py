@@ -29,10 +29,20 @@ from .parameters import NoiseModel
 
 
 def choose_ranks(
-    statistics: SufficientStatistics, wanted: Mapping[str, int | None]
+    statistics: SufficientStatistics, wanted: Mapping[str, int | None], *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension."""
-    asked, used = {}, {}
+    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
+
+    full : whether a prior makes the ranks as large as the dimension, whatever the classes
+    """
+    for view in wanted:
+        if view not in statistics.counts:
+            raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
+    if full:
+        every = dict.fromkeys(wanted, statistics.dimension)
+        return every, every
+    asked = {}
+    used = {}
     for view, wish in wanted.items():
         most = largest_rank(statistics, view)
         rank = most if wish is None else wish
@@ -45,15 +55,8 @@ def choose_ranks(
     return asked, used
 
 
-def check_view(statistics: SufficientStatistics, view: str) -> None:
-    """That the statistics have a view."""
-    if view not in statistics.counts:
-        raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
-
-
 def largest_rank(statistics: SufficientStatistics, view: str) -> int:
     """As much rank as the classes of a view can hold."""
-    check_view(statistics, view)
     classes = labelled_classes(statistics, view)
     if classes < 2:
         names = statistics.classes[view].names

@@ -199,10 +199,9 @@ class Elimination(LeafEliminated):
             step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
             for j in range(0, J, step):
                 gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
-                if few_counts:
-                    taken = gram.T @ (self.delta @ products)  # (E5)
-                else:
-                    taken = (gram.T @ self.delta) @ products
+                # (E5)
+                first = gram.T if few_counts else gram.T @ self.delta
+                taken = first @ (self.delta @ products if few_counts else products)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
         return M
 

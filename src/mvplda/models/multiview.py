@@ -23,7 +23,7 @@ from .._typing import AnyArray, Array, Device, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..inference.design import Design, Method, step_operations
-from ..inference.diagnostics import conclude, examine
+from ..inference.diagnostics import choose_ranks, conclude, examine
 from ..inference.em import (
     Fit,
     Iteration,
@@ -271,7 +271,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_published(self, views)
         kind = PRIORS[self.prior]
         statistics, mean_weight = statistics.balanced()
-        asked, ranks = kind.ranks(statistics, wanted)
+        asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
         with warnings.catch_warnings():
             for category in kind.needless:
                 warnings.simplefilter("ignore", category)
