@@ -1,7 +1,6 @@
 """Priors of the printed score, a prior in a file, and inputs at the edge."""
 
 import io
-from typing import Any
 
 import numpy as np
 import pytest

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
+from scipy import sparse
 
 from .._typing import Array
 from ..exceptions import NumericalError
@@ -81,18 +82,21 @@ class FactorisedElimination(LeafEliminated):
     def _apply(self, x: Array) -> Array:
         """M x, without M: the rest's own precision, less what goes by way of the leaf."""
         e = self.plan.leaf
+        tables = self.design.leaf_tables
+        pairs = self.sums.cooccurrence
         parts = self._by_view(x)
         leaf = np.zeros_like(self.leaf_delta)
         for l, part in parts.items():
-            leaf += self.design.leaf_tables[l] @ (part @ self._g(l, e))
+            leaf += _meet(tables[l], part, self._g(l, e))
         leaf *= self.leaf_delta
         results = []
         for l, part in parts.items():
             own = part + self.sums.counts[l][:, None] * (part @ self._g(l, l))
-            own -= (self.design.leaf_tables[l].T @ leaf) @ self._g(e, l)
+            own -= _meet(tables[l].T, leaf, self._g(e, l))
             for m, other in parts.items():
                 if m != l:
-                    own += self.sums.together(l, m) @ (other @ self._g(m, l))
+                    table = pairs[l, m] if l < m else pairs[m, l].T  # transposed without a copy
+                    own += _meet(table, other, self._g(m, l))
             results.append(own.reshape(-1))
         return np.concatenate(results)  # (I5)
 
@@ -119,6 +123,11 @@ class FactorisedElimination(LeafEliminated):
             summed = self.design.leaf_tables[l].power(2) @ V.reshape(len(V), -1)
             met += self._g(view, l) @ summed.reshape(-1, *V.shape[1:]) @ self._g(l, view)
         return self._leaf_given(self.leaf_delta, met)
+
+
+def _meet(table: sparse.csr_array | sparse.csc_array, x: Array, G: Array) -> Array:
+    """table @ x @ G, the sparse product on the narrower side."""
+    return np.asarray((table @ x) @ G if G.shape[0] <= G.shape[1] else table @ (x @ G))
 
 
 def conjugate_gradients(
