@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from .._optional import need
 
@@ -27,7 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
-from .problems import Json, Problem
+from .problems import Problem
 from .settings import Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -234,7 +235,7 @@ def problem_of(error: Exception) -> Problem:
     return Problem(500, "unexpected", "something went wrong here, and is in the log")
 
 
-def invalid(faults: Sequence[Json]) -> Problem:
+def invalid(faults: Sequence[Any]) -> Problem:
     """The first of several faults of a request."""
     first = faults[0]
     names = [str(name) for name in first["loc"] if name != "body"]

@@ -95,7 +95,7 @@ class Index:
     ) -> tuple[list[Json], Json]:
         model, blocks, llrs = self.scores(test, candidates)
         count = int(np.isfinite(llrs).sum())
-        best = np.argpartition(-llrs, min(top, len(llrs) - 1))[:top] if len(llrs) else []
+        best = np.argsort(-llrs)[:top]
         places = {name_at(blocks, place): place for place in best if np.isfinite(llrs[place])}
         people, exact = self._exact(model, list(places), test)
         # who is leaving at this moment is out

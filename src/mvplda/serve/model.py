@@ -189,7 +189,7 @@ class Model:
                 f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
-        self.width = int(bundle.describe()["bundle"]["width"])
+        self.width = bundle.width_in
         self.extractor_name = bundle.extractor
         if extractor is not None:
             self.extractor_name = str(extractor.name)
@@ -329,7 +329,7 @@ class Model:
 
     # -- operating points ----------------------------------------------------
 
-    def point(self, question: Question, far: float | None, **costs: float | None) -> OperatingPoint:
+    def point(self, question: Question, far: float | None, **costs: Any) -> OperatingPoint:
         """The operating point of a question.
 
         Points were measured without spoofs: with a countermeasure they do not hold.

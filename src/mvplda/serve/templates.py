@@ -66,7 +66,13 @@ class Templates:
         return work.all(query.order_by(enrollments.c.number))
 
     def put(
-        self, work: Work, row: Json, phrase: str, share: Integers, heard: Heard, extractor: str
+        self,
+        work: Work,
+        row: Json,
+        phrase: str,
+        share: Integers,
+        heard: Heard,
+        extractor: str | None,
     ) -> None:
         """Store a recording of a profile."""
         name = row["id"]

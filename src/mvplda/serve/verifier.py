@@ -60,7 +60,7 @@ class Verifier:
         spoof = min(llrs, default=None)  # the more suspicious of the two
         point = self.point(ask, spoof)
         reason, cells = self._obstacle(work, row, heard, wanted)
-        result = {"decision": "inconclusive", "reason": reason, **dict.fromkeys(UNDECIDED)}
+        result: Json = {"decision": "inconclusive", "reason": reason, **dict.fromkeys(UNDECIDED)}
         if reason == "suspected_replay":
             result["decision"] = "reject"
         if reason is None and heard.vector is not None:
