@@ -21,7 +21,6 @@ from .exceptions import (
     NumericalError,
     ParameterError,
     RankCappedWarning,
-    ServiceError,
     UnidentifiableViewWarning,
     UnknownExtractorWarning,
     UnlabelledWarning,
@@ -34,7 +33,6 @@ __all__ = [
     "Accumulator",
     "Bundle",
     "CascadeScorer",
-    "Client",
     "Committee",
     "CosineScorer",
     "DataError",
@@ -54,7 +52,6 @@ __all__ = [
     "RankCappedWarning",
     "Recognised",
     "Scorer",
-    "ServiceError",
     "SufficientStatistics",
     "UnidentifiableViewWarning",
     "UnknownExtractorWarning",
@@ -79,7 +76,6 @@ if TYPE_CHECKING:
     from .recordings import setup
     from .scoring.profiles import Profiles
     from .scoring.question import Question, Recognised
-    from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
     from .training import make_committee, train
@@ -98,7 +94,6 @@ __getattr__, __dir__ = import_late(
         "recordings": ("setup",),
         "scoring.profiles": ("Profiles",),
         "scoring.question": ("Question", "Recognised"),
-        "serve.client": ("Client",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),
     },
