@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
-from sklearn.pipeline import Pipeline
 
 from ._typing import Array, BoolArray, Card, IntArray, Labels, Names
 from .bundle import Bundle
@@ -27,7 +26,6 @@ from .metrics import cllr, eer, min_cllr, threshold_for
 from .models import SCORERS, Committee, CosineScorer, MultiviewPLDA
 from .models.committee import scorer_of
 from .models.heldout import Trials, held_out_trials
-from .models.search import MultiviewPLDACV
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
 
@@ -71,7 +69,7 @@ def train(
     labels: Mapping[str, ArrayLike],
     *,
     model: str = COMMITTEE,
-    ranks: Mapping[str, int | str | None] | None = None,
+    ranks: Mapping[str, int | None] | None = None,
     settings: Mapping[str, Any] | None = None,
     reduce: int | None = None,
     blocks: Mapping[str, int] | None = None,
@@ -87,7 +85,7 @@ def train(
     X : (n, D) vectors
     labels : {view: (n,) labels}; the classes of the first view are new when questions are asked, the speaker's say
     model : one of `model_names`
-    ranks : {view: rank, None for full, or "auto"} of a maximum-likelihood model. None: all views, full
+    ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
     settings : of the model's class
     reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
     blocks : {extractor: columns}, where the vectors of several stand side by side, in their order
@@ -118,9 +116,7 @@ def train(
         chain = None
         if reduce is not None and needs_labels(model):
             chain = standard_chain(reduce)
-        wanted = dict.fromkeys(columns)
-        if needs_labels(model) and ranks:
-            wanted = chosen_ranks(vectors, columns, ranks, options, chain)
+        wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
         scorer = SCORERS[model].with_ranks(wanted, options)
         bundle = Bundle(chain, scorer, extractor).fit(vectors, columns or None)
     else:
@@ -132,21 +128,6 @@ def train(
     if folds:
         calibrate(bundle, vectors, columns, enrolment=enrolment, folds=folds, fars=fars)
     return bundle
-
-
-def chosen_ranks(
-    X: Array,
-    labels: Mapping[str, Names],
-    ranks: Mapping[str, int | str | None],
-    settings: Mapping[str, Any],
-    chain: Pipeline | None,
-) -> dict[str, int | None]:
-    """Ranks of a `MultiviewPLDA`, where those that are "auto" are chosen on held-out classes."""
-    if "auto" not in ranks.values():
-        return dict(ranks)
-    prepared = X if chain is None else clone(chain).fit_transform(X, labels)
-    search = MultiviewPLDACV(dict(ranks), model=MultiviewPLDA({}, **settings))
-    return dict(search.fit(prepared, labels).model_.views)
 
 
 def check_training_data(X: Array, labels: Mapping[str, Names], *, needed: bool = True) -> None:

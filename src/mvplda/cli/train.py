@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     "views",
     multiple=True,
     type=KeyValue(bare="full"),
-    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions; VIEW=auto: as many as do "
-    "best on held-out classes. A:B is the interaction of A and B and needs no labels.  [default: all that have labels]",
+    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions. A:B is the interaction of "
+    "A and B and needs no labels.  [default: all that have labels]",
 )
 @click.option(
     "--block",
@@ -116,7 +116,7 @@ def train(
     from ..statistics.record import holds_statistics
 
     wrong: list[str] = []
-    ranks = _sizes("rank", once("--view", views), {"auto": "auto", "full": None}, wrong)
+    ranks = _sizes("rank", once("--view", views), {"full": None}, wrong)
     widths = _sizes("width", once("--block", blocks), {}, wrong)
     options = {name: _value(text) for name, text in once("--set", settings).items()}
     sources = once("--labels", labels)
