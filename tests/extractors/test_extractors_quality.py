@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mvplda.exceptions import AudioError
 from mvplda.extractors import QualitySettings, load_extractor, measure
 from mvplda.extractors.quality import measure_parts
-from mvplda.extractors.speech import SHIFT_S, detect
+from mvplda.extractors.speech import SHIFT_S, Part
 
 T = np.arange(3 * RATE) / RATE
 NOISE = 0.1 * np.random.default_rng(0).normal(size=len(T))
@@ -158,7 +158,7 @@ def test_zeros_change_neither_speech_nor_noise(snr_db):
 
 def test_a_quarter_of_a_second_of_a_voice_decides_nothing():
     whole = voice(3.0)
-    speech = np.flatnonzero(detect(whole, RATE)) * round(SHIFT_S * RATE)
+    speech = np.flatnonzero(Part(whole, RATE).speech) * round(SHIFT_S * RATE)
     for start in speech[: -RATE // 160 : 20]:
         piece = measure(whole[start : start + RATE // 4], RATE)
         assert {"short", "speechless"} & set(piece.warnings)

@@ -14,7 +14,7 @@ from . import Number
 
 if TYPE_CHECKING:
     from ..extractors import Extractor, Quality
-    from ..extractors.reading import Clip
+    from ..extractors.sound import Clip
 
 EXTRACTOR_HELP = (
     "Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, resemblyzer), an "

@@ -31,7 +31,7 @@ def enrol_people(
 
     Those who are there already stay. `load_corpus` is that of `mvplda.speech.corpora`.
     """
-    from ..extractors.reading import read_audio
+    from ..extractors.sound import read_audio
 
     caller = Caller("synthetic people", "admin")
     names = [
