@@ -24,12 +24,10 @@ Warnings::
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── UnlabelledWarning               a list of labels does not name every vector
     ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
-    ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── FewSpeakersWarning              a calibration rests on few speakers
     ├── ReversedScoresWarning           higher scores came with fewer targets
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
     ├── UnknownClassWarning             some claimed classes were not seen in training
-    ├── OtherQuestionWarning            a calibration was made for another question
     └── MissingPicturesWarning          pictures are left out: matplotlib is not installed
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
@@ -124,10 +122,6 @@ class UnknownExtractorWarning(MvpldaWarning):
     """Vectors of unknown origin meet a model, or vectors, of a known one: nobody can tell whether they fit."""
 
 
-class SeparableScoresWarning(MvpldaWarning):
-    """A calibration has no finite optimum, because its training scores do not overlap."""
-
-
 class FewSpeakersWarning(MvpldaWarning):
     """A calibration rests on so few speakers that it can be far off for others."""
 
@@ -142,10 +136,6 @@ class ConstantLayerWarning(MvpldaWarning):
 
 class UnknownClassWarning(MvpldaWarning):
     """Some claimed classes were not seen in training."""
-
-
-class OtherQuestionWarning(MvpldaWarning):
-    """Scores are calibrated by what was fitted to the answers to another question."""
 
 
 class MissingPicturesWarning(MvpldaWarning):

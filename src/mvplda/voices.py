@@ -26,7 +26,7 @@ from .exceptions import (
 from .extractors import Extracted, Extractor, QualitySettings, load_extractor
 from .io.vectors import VectorSet, read_columns, read_vectors
 from .metrics import ThresholdPoint, threshold_for
-from .models import CosineScorer
+from .models import CosineScorer, Scorer
 from .persistence import atomic_write, compare_extractors, load
 from .scoring.question import Question
 
@@ -51,8 +51,14 @@ def file_in(path: str | os.PathLike[str], name: str) -> Path:
 
 def load_model(path: str | os.PathLike[str]) -> Bundle:
     """The bundle of a file, or of a folder that `setup` wrote; a scorer alone becomes one."""
-    found = load(file_in(path, MODEL_FILE))
-    return found if isinstance(found, Bundle) else Bundle(None, found)
+    held = load(file_in(path, MODEL_FILE))
+    if isinstance(held, Bundle):
+        return held
+    if not isinstance(held, Scorer):
+        raise FileFormatError(
+            f"{path} holds a {type(held).__name__}; expected a model, such as mvplda train or setup writes"
+        )
+    return Bundle(None, held)
 
 
 def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS, *, threads: int = 1) -> Extractor:

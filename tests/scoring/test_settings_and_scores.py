@@ -19,10 +19,8 @@ from mvplda import (
     SufficientStatistics,
     load,
 )
-from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import AudioError
 from mvplda.io import Scores, Trials, match
-from mvplda.normalisation import ScoreNormaliser
 from mvplda.preprocessing import Centring, standard_chain
 from mvplda.spoofing import SpoofingCost, with_countermeasure
 
@@ -121,30 +119,21 @@ def test_a_prior_stays_with_its_model(tmp_path):
         model.refit(SufficientStatistics.from_arrays(X, {"speaker": y["speaker"]}))
 
 
-def test_bundle_with_a_normaliser_takes_tensors_and_refuses_known_classes():
+def test_bundle_takes_tensors():
     torch = pytest.importorskip("torch")
     X, y, E, T = _data()
-    bundle = Bundle(standard_chain(), MultiviewPLDA(VIEWS), ScoreNormaliser("s")).fit(X, y)
-    bundle.fit_normaliser(np.random.default_rng(1).normal(size=(3, 4)))
+    bundle = Bundle(standard_chain(), MultiviewPLDA(VIEWS)).fit(X, y)
     expected = bundle.llr(E, T, dtype=np.float64)
     np.testing.assert_allclose(
         bundle.llr(torch.tensor(E), torch.tensor(T), dtype=np.float64), expected, atol=1e-9
     )
     assert np.isfinite(bundle.prepare(torch.tensor(E).bfloat16()).numpy()).all()
-    question: Any = {"known": {"phrase": [0, 1, 2]}}
-    with pytest.raises(ParameterError, match="known= names a class of every profile"):
-        bundle.llr(E, T, question=question)
 
 
 def test_bundle_settings_are_checked():
-    X, y, E, T = _data()
+    X, y, _, _ = _data()
     with pytest.raises(ParameterError, match="Pipeline"):
         Bundle(Centring(), MultiviewPLDA(VIEWS)).fit(X, y)
-    bundle = Bundle(None, MultiviewPLDA(VIEWS), calibrator=LinearCalibrator(), questions=[]).fit(
-        X, y
-    )
-    with pytest.raises(ParameterError, match="questions is empty"):
-        bundle.fit_calibrator(E, T, np.ones((3, 2), dtype=bool))
 
 
 def test_countermeasures_may_be_sure():

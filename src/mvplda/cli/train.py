@@ -12,7 +12,6 @@ from . import (
     KeyValue,
     Number,
     labels_option,
-    load_bundle,
     once,
     output_option,
     seed_option,
@@ -94,7 +93,7 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Train a model on VECTORS (scp, ark, npy, npz, parquet, arrow, h5, a Kaldi folder, or a file of mvplda stats).
+    """Train a model on VECTORS (scp, ark, npy, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
 
     With nothing but vectors and labels: a committee, calibrated for every question by people who are held out, with
     thresholds measured on them. The file is what verify, identify, score, evaluate, serve and convert take.
@@ -306,8 +305,9 @@ def adapt(
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
     from ..io.files import read_labels
+    from ..voices import load_model
 
-    bundle = load_bundle(model)
+    bundle = load_model(model)
     data = read_side(bundle, vectors)
     if labels and hasattr(bundle.fitted_scorer, "views_"):
         check_used(once("--labels", labels), bundle.fitted_scorer.views_)
@@ -367,7 +367,7 @@ def adapt(
 @click.option(
     "--rows-per-shard",
     type=click.IntRange(min=1),
-    help="Cut .npy, .parquet and .arrow files with more vectors than this into several shards.",
+    help="Cut .npy and .parquet files with more vectors than this into several shards.",
 )
 @click.option(
     "--batch-mib",
@@ -396,7 +396,7 @@ def stats(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, arrow, npy, npz, h5, scp, ark), however large, for mvplda train.
+    """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
 
     SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
     one shard or in two that share a list of labels, is an error: it would be counted twice.

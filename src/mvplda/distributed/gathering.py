@@ -124,7 +124,7 @@ def gather(
     scheduler : address of a Dask scheduler; default: a cluster of processes on this machine
     retries : how often a shard is tried again when a worker is lost
     rows_per_shard : files with more vectors are cut into shards of as many (.npy), or of as many
-        whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
+        whole row groups (.parquet) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
     shards = _listed(paths)

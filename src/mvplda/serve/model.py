@@ -16,18 +16,17 @@ from .._typing import Array
 from ..bundle import Bundle
 from ..calibration import Answer, question_key
 from ..decisions import OperatingPoint, point_for
-from ..exceptions import DataError, FileFormatError, ParameterError
-from ..persistence import fingerprint, load
+from ..exceptions import DataError, ParameterError
+from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question
 from ..voices import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
-    MODEL_FILE,
     default_extractor,
     extractor_names,
-    file_in,
 )
+from ..voices import load_model as load_file
 from .keys import rotation
 from .records import slug
 from .settings import Settings
@@ -83,7 +82,7 @@ class Model:
                 f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
-        self.width = int(bundle.describe()["bundle"]["width"])
+        self.width = bundle.width_in
         if extractor is not None:
             bundle.check_extractor(extractor.name, "the extractor of the service")
             if extractor.dimension != self.width:
@@ -325,9 +324,9 @@ def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> 
 
     if settings.demo:
         extractor = load_extractor(DEMO_NETWORK, threads=threads)
-        return Model(load_bundle(DEMO_MODEL), extractor, secret, DEMO_NOTICE)
+        return Model(load_file(DEMO_MODEL), extractor, secret, DEMO_NOTICE)
     if settings.model is not None:
-        bundle = load_bundle(settings.model)
+        bundle = load_file(settings.model)
         # a model of setup names its extractors; one that names none takes vectors only
         names = list(settings.extractors)
         if not names and bundle.extractor is not None:
@@ -341,13 +340,4 @@ def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> 
         raise ParameterError(
             f"{error}. Or look at it with a toy: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
         ) from error
-    return Model(load_bundle(DEFAULT_MODEL), extractor, secret)
-
-
-def load_bundle(path: Path) -> Bundle:
-    found = load(file_in(path, MODEL_FILE))
-    if isinstance(found, Bundle):
-        return found
-    if hasattr(found, "llr"):
-        return Bundle(None, found)
-    raise FileFormatError(f"{path} holds a {type(found).__name__}; the service needs a model")
+    return Model(load_file(DEFAULT_MODEL), extractor, secret)
