@@ -79,17 +79,6 @@ def test_nothing_is_an_error():
         measure(np.empty(0), RATE)
 
 
-def test_too_little_speech_is_an_error_where_a_least_is_asked_for(tmp_path):
-    extractor = load_extractor(network(tmp_path / "model.onnx"))
-    files = [write(tmp_path / f"{seconds}.wav", voice(seconds)) for seconds in (0.5, 3.0)]
-    settings = QualitySettings(least_speech_s=1.0)
-    with pytest.raises(
-        AudioError, match=r"0\.5\.wav: the sound holds 0\.\d\d s of speech, at least 1 s are wanted"
-    ):
-        extractor.extract(files, settings=settings)
-    assert extractor.extract(files, settings=settings, on_error="skip").rows == [1]
-
-
 def _claps(rng):
     sound = 1e-3 * rng.normal(size=2 * RATE)
     for start in (4000, 12000, 23000):

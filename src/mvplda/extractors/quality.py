@@ -53,7 +53,6 @@ class QualitySettings:
         takes half of such a recording's vector for another voice
     broken : a share of windows (32 ms) that no voice makes, from which on a recording is "damaged"; one at least.
         White noise near full scale, as bytes that were taken for samples give, or single samples far above all around
-    least_speech_s : less net speech is an error, not a warning
     """
 
     speech_s: float = 0.25
@@ -63,7 +62,6 @@ class QualitySettings:
     snr_db: float = 10.0
     bandwidth_hz: float = 4100.0
     broken: float = 0.002
-    least_speech_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -171,11 +169,6 @@ class Meter:
             bandwidth_hz=bandwidth_hz(self._spectrum, self.rate),
             digest=self._digest.hexdigest(),
         )
-        least = self.settings.least_speech_s
-        if measured.speech_s < least:
-            raise AudioError(
-                f"the sound holds {measured.speech_s:.2f} s of speech, at least {least:g} s are wanted"
-            )
         return replace(measured, warnings=self._warnings(measured))
 
     def _warnings(self, measured: Quality) -> tuple[str, ...]:
