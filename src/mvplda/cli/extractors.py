@@ -98,7 +98,7 @@ def list_extractors() -> None:
 @click.option(
     "--write",
     is_flag=True,
-    help="Write a recipe with the golden vector beside FILE, for later checks.",
+    help="Write a recipe with the vector of a test signal beside FILE, for later checks.",
 )
 def check(file: str, write: bool) -> None:
     """Print what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
@@ -122,7 +122,6 @@ def check(file: str, write: bool) -> None:
         "recipe": f"{recipe.name}: {recipe.description or 'beside the file'}",
         "licence": recipe.licence or "not given",
         "source": recipe.source or "not given",
-        "golden frames": "agree" if recipe.golden.frames else "the recipe has none",
         "golden vector": f"agrees, cosine {cosine:.6f}" if cosine else "the recipe has none",
     }
     for name, fact in facts.items():

@@ -92,63 +92,52 @@ def _nemo(samples: Frames, rate: int, settings: Features) -> Frames:
 
     NeMo counts ``samples // shift`` frames, and leaves the last that a centred transform gives out.
     """
-    length, shift = round(LENGTH_S * rate), round(SHIFT_S * rate)
-    emphasised = np.concatenate(
-        [samples[:1], samples[1:] - np.float32(settings.preemphasis) * samples[:-1]]
-    )
-    window = np.zeros(NEMO_FFT)
-    start = (NEMO_FFT - length) // 2
-    window[start : start + length] = np.hanning(length)
-    power = _power(emphasised, window, shift)[: max(1, len(samples) // shift)]
-    return np.asarray(
-        np.log(power @ _slaney_filters(rate, NEMO_FFT, settings) + NEMO_FLOOR), dtype=np.float32
-    )
+    emphasised = samples.copy()
+    emphasised[1:] -= np.float32(settings.preemphasis) * samples[:-1]
+    length = round(LENGTH_S * rate)
+    before = (NEMO_FFT - length) // 2
+    window = np.pad(np.hanning(length), (before, NEMO_FFT - length - before))
+    count = max(1, len(samples) // round(SHIFT_S * rate))
+    power = _power(emphasised, window, rate)[:count]
+    energies = power @ _slaney_filters(rate, settings.bins)
+    return np.asarray(np.log(energies + NEMO_FLOOR), dtype=np.float32)
 
 
 def _speechbrain(samples: Frames, rate: int, settings: Features) -> Frames:
     """Energies in dB under symmetric triangles, no further than 80 dB below the loudest."""
-    length = round(LENGTH_S * rate)
-    power = _power(samples, np.hamming(length + 1)[:-1], round(SHIFT_S * rate))
-    energies = power @ _speechbrain_filters(rate, length, settings)
+    window = np.hamming(round(LENGTH_S * rate) + 1)[:-1]
+    energies = _power(samples, window, rate) @ _speechbrain_filters(rate, settings.bins)
     decibels = 10.0 * np.log10(np.maximum(energies, SPEECHBRAIN_FLOOR))
     return np.asarray(np.maximum(decibels, decibels.max() - SPEECHBRAIN_RANGE_DB), dtype=np.float32)
 
 
-def _power(samples: Frames, window: Array, shift: int) -> Array:
+def _power(samples: Frames, window: Array, rate: int) -> Array:
     """(T, bins) power spectra of windows centred at multiples of the shift, zeros outside the signal."""
-    half = len(window) // 2
-    around = np.pad(samples.astype(np.float64), half)
-    windows = np.lib.stride_tricks.sliding_window_view(around, len(window))[::shift]
-    spectrum = np.fft.rfft(windows * window)
+    around = np.pad(samples.astype(np.float64), len(window) // 2)
+    windows = np.lib.stride_tricks.sliding_window_view(around, len(window))
+    spectrum = np.fft.rfft(windows[:: round(SHIFT_S * rate)] * window)
     return np.asarray(spectrum.real**2 + spectrum.imag**2)
 
 
-@lru_cache(maxsize=16)
-def _slaney_filters(rate: int, length: int, settings: Features) -> Array:
-    """(bins of the transform, mel bins) triangles of equal area on Slaney's scale: linear below 1 kHz."""
-
-    def to_mel(hz: float) -> float:
-        return hz * 3 / 200 if hz < 1000 else 15 + 27 * float(np.log(hz / 1000) / np.log(6.4))
-
-    top = settings.high_hz or rate / 2
-    mel = np.linspace(to_mel(settings.low_hz), to_mel(top), settings.bins + 2)
+@lru_cache(maxsize=4)
+def _slaney_filters(rate: int, bins: int) -> Array:
+    """(bins of the transform, mel bins) triangles of equal area on Slaney's scale: linear below 1 kHz, which is 15."""
+    top = 15 + 27 * np.log(rate / 2000) / np.log(6.4)
+    mel = np.linspace(0, top, bins + 2)
     edges = np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) * (mel - 15) / 27))
-    hz = np.fft.rfftfreq(length, 1 / rate)[:, None]
-    rising = (hz - edges[:-2]) / np.diff(edges)[:-1]
-    falling = (edges[2:] - hz) / np.diff(edges)[1:]
-    return np.asarray(np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2])))
+    hz = np.fft.rfftfreq(NEMO_FFT, 1 / rate)[:, None]
+    widths = np.diff(edges)
+    triangles = np.minimum((hz - edges[:-2]) / widths[:-1], (edges[2:] - hz) / widths[1:])
+    return np.asarray(np.maximum(0, triangles) * (2 / (edges[2:] - edges[:-2])))
 
 
-@lru_cache(maxsize=16)
-def _speechbrain_filters(rate: int, length: int, settings: Features) -> Array:
+@lru_cache(maxsize=4)
+def _speechbrain_filters(rate: int, bins: int) -> Array:
     """Triangles on the scale of HTK, each as wide to the right as it is to the left."""
-    low, high = (
-        2595 * float(np.log10(1 + hz / 700))
-        for hz in (settings.low_hz, settings.high_hz or rate / 2)
-    )
-    edges = 700 * (10 ** (np.linspace(low, high, settings.bins + 2) / 2595) - 1)
-    slope = (np.fft.rfftfreq(length, 1 / rate)[:, None] - edges[1:-1]) / np.diff(edges)[:-1]
-    return np.asarray(np.maximum(0, np.minimum(1 + slope, 1 - slope)))
+    top = 2595 * np.log10(1 + rate / 1400)
+    edges = 700 * (10 ** (np.linspace(0, top, bins + 2) / 2595) - 1)
+    hz = np.fft.rfftfreq(round(LENGTH_S * rate), 1 / rate)[:, None]
+    return np.asarray(np.maximum(0, 1 - np.abs(hz - edges[1:-1]) / np.diff(edges)[:-1]))
 
 
 FRONT_ENDS = {

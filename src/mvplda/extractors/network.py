@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .._typing import Array, PathLike
+from .._typing import PathLike
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from ..persistence import write_atomically
 from .frontends import make_frames, open_session
@@ -20,7 +19,7 @@ from .sound import Sound, golden_signal
 from .speech import Part, bandwidth_hz
 
 if TYPE_CHECKING:
-    from onnxruntime import NodeArg
+    pass
 
 Vector = NDArray[np.float32]
 
@@ -28,7 +27,6 @@ AT_ONCE = 32
 """Windows that the network sees at once."""
 AGREE = 0.9995
 """Least cosine of a vector with its golden one: other processors and libraries round otherwise, recipes differ more."""
-FRAMES_AGREE = 2e-3
 
 FILL_IN = """\
 # What this network wants, as far as the file tells. Save this as {name}.toml beside {name}.onnx.
@@ -48,7 +46,6 @@ window = "hamming"           # ? hamming, povey, hanning
 normalisation = "mean"       # ? none, mean, mean+variance
 
 [network]
-input = "{input}"
 output = "{output}"
 layout = "time-bins"         # ? time-bins, bins-time, samples
 """
@@ -130,7 +127,7 @@ class OnnxNetwork:
         return np.asarray(frames + np.float32(settings.add), dtype=np.float32)
 
     def check(self) -> float | None:
-        """Compare what the code's own signal gives with the recipe's golden numbers.
+        """Compare the vector of the code's own signal with the recipe's.
 
         Returns
         -------
@@ -140,42 +137,30 @@ class OnnxNetwork:
         Raises
         ------
         NumericalError
-            Frames or vector are others: the file, the recipe or a library is not what the recipe was written for.
+            It is another: the file, the recipe or a library is not what the recipe was written for.
         """
-        golden = self.recipe.golden
-        made = self.golden()
-        if golden.frames and not _agree(made.frames, golden.frames):
-            raise NumericalError(
-                f"{self.path}: the frames of the test signal differ from those of the recipe {self.recipe.name!r}. "
-                "A library makes other features than it did; vectors would not fit older ones"
-            )
-        if not golden.vector:
+        golden = np.asarray(self.recipe.golden.vector)
+        if not len(golden):
             return None
+        made = self.embed(golden_signal(self.rate))
         cosine = -1.0
-        if len(made.vector) == len(golden.vector):
-            cosine = _cosine(np.asarray(made.vector), np.asarray(golden.vector))
+        if len(made) == len(golden):
+            cosine = float(made @ golden / (np.linalg.norm(made) * np.linalg.norm(golden)))
         if not cosine >= AGREE:
             raise NumericalError(
                 f"{self.path}: the vector of the test signal has a cosine of {cosine:.4f} with the one that the recipe "
-                f"{self.recipe.name!r} gives. These are other weights, or they want another recipe: fetch them again, "
-                "or correct the recipe"
+                f"{self.recipe.name!r} gives. These are other weights, or they want another recipe, or a library makes "
+                "other features than it did: fetch them again, or correct the recipe"
             )
         return cosine
 
-    def golden(self) -> Golden:
-        """Some numbers of the test signal's frames, and its vector."""
-        part = Part(golden_signal(self.rate), self.rate)
-        numbers: tuple[float, ...] = ()
-        if self.recipe.features.kind != "samples":
-            numbers = frame_numbers(self.frames(prepared(part, self.recipe)))
-        return Golden(numbers, tuple(round(float(v), 5) for v in self.embed(part)))
-
     def write_recipe(self) -> Path:
-        """Write the recipe with its golden numbers beside the file; one that is there is an error."""
+        """Write the recipe with its golden vector beside the file; one that is there is an error."""
         beside = self.path.with_suffix(".toml")
         if beside.is_file():
             raise ParameterError(f"{beside} is there already: delete it first")
-        recipe = replace(self.recipe, match=Match(), golden=self.golden())
+        vector = self.embed(golden_signal(self.rate)).astype(np.float64).round(5)
+        recipe = replace(self.recipe, match=Match(), golden=Golden(tuple(vector.tolist())))
         write_atomically(beside, to_toml(recipe).encode())
         return beside
 
@@ -190,7 +175,7 @@ class OnnxNetwork:
             fed = fed.transpose(0, 2, 1)
         elif ports.layout == "time-bins-one":
             fed = fed[..., None]
-        feeds = {ports.input: np.ascontiguousarray(fed, dtype=np.float32)}
+        feeds = {self._input: np.ascontiguousarray(fed, dtype=np.float32)}
         if ports.lengths:
             feeds[ports.lengths] = np.full(len(frames), frames.shape[1], dtype=np.int64)
         try:
@@ -219,7 +204,6 @@ class OnnxNetwork:
         draft = FILL_IN.format(
             name=self.path.stem,
             families=", ".join(families()),
-            input=self._session.get_inputs()[0].name,
             output=self._session.get_outputs()[-1].name,
         )
         raise FileFormatError(
@@ -228,38 +212,36 @@ class OnnxNetwork:
         )
 
     def _fits(self, recipe: Recipe) -> bool:
+        """Whether the names, the shape and the rate are those of a family."""
         inputs = self._session.get_inputs()
-        outputs = _names(self._session.get_outputs())
+        outputs = {port.name for port in self._session.get_outputs()}
         match = recipe.match
-        if not set(_names(inputs)) <= set(match.inputs):
-            return False
-        if match.outputs and not set(outputs) & set(match.outputs):
-            return False
-        rate = self._session.get_modelmeta().custom_metadata_map.get("sample_rate", "")
-        if rate not in ("", str(recipe.rate)):  # sherpa-onnx writes it
-            return False
         shape = inputs[0].shape
-        if recipe.network.layout == "samples":
-            return len(shape) == 2
+        rank = 2 if recipe.network.layout == "samples" else 3
         width = shape[1 if recipe.network.layout == "bins-time" else -1]
-        return len(shape) == 3 and (isinstance(width, str) or width == recipe.features.bins)
+        # sherpa-onnx writes the rate
+        rate = self._session.get_modelmeta().custom_metadata_map.get("sample_rate", "")
+        return (
+            {port.name for port in inputs} <= set(match.inputs)
+            and (not match.outputs or not outputs.isdisjoint(match.outputs))
+            and len(shape) == rank
+            and (rank == 2 or isinstance(width, str) or width == recipe.features.bins)
+            and rate in ("", str(recipe.rate))
+        )
 
     def _with_ports(self, recipe: Recipe) -> Recipe:
         """The recipe with the names that the file has, where it leaves them open."""
-        network = recipe.network
-        inputs = _names(self._session.get_inputs())
-        outputs = _names(self._session.get_outputs())
-        free = [name for name in inputs if name != network.lengths]
+        inputs = [port.name for port in self._session.get_inputs()]
+        outputs = [port.name for port in self._session.get_outputs()]
+        lengths = recipe.network.lengths if recipe.network.lengths in inputs else ""
+        self._input = next(name for name in inputs if name != lengths)
         usual = [name for name in outputs if name in recipe.match.outputs]
-        given = network.input or [*free, inputs[0]][0]
-        wanted = network.output or [*usual, outputs[0]][0]
-        for name in {given, wanted} - {*inputs, *outputs}:
+        wanted = recipe.network.output or [*usual, *outputs][0]
+        if wanted not in outputs:
             raise FileFormatError(
-                f"{self.path}: the recipe {recipe.name!r} names {name!r}, which the file has not. {self._ports()}"
+                f"{self.path}: the recipe {recipe.name!r} names {wanted!r}, which the file has not. {self._ports()}"
             )
-        lengths = network.lengths if network.lengths in inputs else ""
-        ports = replace(network, input=given, output=wanted, lengths=lengths)
-        return replace(recipe, network=ports)
+        return replace(recipe, network=replace(recipe.network, output=wanted, lengths=lengths))
 
     def _weights_hash(self) -> str:
         """Of the file; or of what it was made of, where the recipe says so and vouches for the file itself.
@@ -305,26 +287,3 @@ def prepared(part: Part, recipe: Recipe) -> Sound:
         samples = samples * np.float32(settings.level_value / float(np.abs(samples).max()))
     missing = max(0, round(settings.pad_s * part.rate) - len(samples))
     return np.pad(samples, (missing // 2, missing - missing // 2))
-
-
-def frame_numbers(frames: NDArray[np.float32]) -> tuple[float, ...]:
-    """Some numbers by which frames are known again: how many, how large, and those of a few places."""
-    rows, columns = (np.linspace(0, n - 1, 5).astype(int) for n in frames.shape)
-    places = frames[rows, columns].astype(np.float64)
-    size = float(np.sqrt(np.mean(np.square(frames, dtype=np.float64))))
-    return (float(len(frames)), round(size, 5), *(round(float(v), 4) for v in places))
-
-
-def _agree(frames: Sequence[float], golden: Sequence[float]) -> bool:
-    largest = max(1.0, *map(abs, golden))
-    return len(frames) == len(golden) and np.allclose(
-        frames, golden, rtol=0, atol=FRAMES_AGREE * largest
-    )
-
-
-def _names(ports: Sequence[NodeArg]) -> list[str]:
-    return [port.name for port in ports]
-
-
-def _cosine(one: Array, other: Array) -> float:
-    return float(one @ other / max(float(np.linalg.norm(one) * np.linalg.norm(other)), 1e-300))

@@ -131,50 +131,41 @@ class Meter:
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
         self.settings = settings or QualitySettings()
-        self._levels: list[Array] = []
-        self._speech: list[Mask] = []
-        self._samples = 0
-        self._flat = 0
-        self._broken: list[Mask] = []
-        self._peak = 0.0
-        self._spectrum = np.zeros(SPECTRUM // 2 + 1)
+        self._parts: list[tuple[Array, Mask, Mask, Array, int, int, float]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
     def add(self, part: Part) -> float:
         """Measure a part; the seconds of speech in it."""
-        self._speech.append(part.speech)
-        self._levels.append(part.levels)
-        self._samples += len(part.samples)
-        self._peak = max(self._peak, float(np.abs(part.samples).max(initial=0.0)))
-        self._flat += _flat_tops(part.samples)
-        self._spectrum += part.spectrum
-        self._broken.append(_broken(part))
-        whole = np.round(np.clip(part.samples, -32767, 32767) * 32768)
+        samples = part.samples
+        peak = float(np.abs(samples).max(initial=0.0))
+        numbers = (_flat_tops(samples), len(samples), peak)
+        self._parts.append((part.levels, part.speech, _broken(part), part.spectrum, *numbers))
+        whole = np.round(np.clip(samples, -32767, 32767) * 32768)
         self._digest.update(whole.astype("<i4").tobytes())
         return float(part.speech.sum()) * SHIFT_S
 
     def quality(self) -> Quality:
         """What was measured of all parts."""
-        if not self._samples:
+        levels, speech, broken, spectra, flat, counts, peaks = zip(*self._parts, strict=True)
+        if not sum(counts):
             raise AudioError("the sound is empty: there are no samples")
-        levels = np.concatenate(self._levels)
-        speech = np.concatenate(self._speech)
+        is_speech = np.concatenate(speech)
+        level = np.concatenate(levels)
         measured = Quality(
-            duration_s=self._samples / self.rate,
-            speech_s=float(speech.sum()) * SHIFT_S,
-            peak_db=_decibels(self._peak**2),
-            level_db=_decibels(_mean_power(levels[speech])),
-            clipped=self._flat / self._samples,
-            snr_db=_snr(levels, speech),
-            bandwidth_hz=bandwidth_hz(self._spectrum, self.rate),
+            duration_s=sum(counts) / self.rate,
+            speech_s=float(is_speech.sum()) * SHIFT_S,
+            peak_db=_decibels(max(peaks) ** 2),
+            level_db=_decibels(_mean_power(level[is_speech])),
+            clipped=sum(flat) / sum(counts),
+            snr_db=_snr(level, is_speech),
+            bandwidth_hz=bandwidth_hz(np.sum(spectra, axis=0), self.rate),
             digest=self._digest.hexdigest(),
         )
-        return replace(measured, warnings=self._warnings(measured))
+        return replace(measured, warnings=self._warnings(measured, np.concatenate(broken)))
 
-    def _warnings(self, measured: Quality) -> tuple[str, ...]:
+    def _warnings(self, measured: Quality, broken: Mask) -> tuple[str, ...]:
         limits = self.settings
         none = measured.speech_s < limits.none_s
-        broken = np.concatenate(self._broken)
         faults = {
             "speechless": none,
             "short": not none and measured.speech_s < limits.speech_s,

@@ -7,7 +7,6 @@ what differs.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import tomllib
@@ -98,9 +97,8 @@ class Features:
 
 @dataclass(frozen=True)
 class Network:
-    """The names of a graph's inputs and output, and how it wants its frames."""
+    """The names of a graph's output and of the input that takes lengths, and how it wants its frames."""
 
-    input: str = ""
     lengths: str = ""
     output: str = ""
     layout: Layout = "time-bins"
@@ -149,9 +147,8 @@ class Match:
 
 @dataclass(frozen=True)
 class Golden:
-    """What the code's own signal gives: some numbers of its frames, and the vector."""
+    """What the code's own signal gives."""
 
-    frames: tuple[float, ...] = ()
     vector: tuple[float, ...] = ()
 
 
@@ -201,8 +198,8 @@ class Recipe:
         """What changes vectors, as one text: equal for recipes that do the same."""
         changing = ("samples", "features", "network", "windows", "output")
         tables = {name: asdict(getattr(self, name)) for name in changing}
-        # names of inputs and of a file change nothing, nor does what is not used
-        unused = [("network", "input"), ("network", "lengths"), ("features", "file")]
+        # names of an input and of a file change nothing, nor does what is not used
+        unused = [("network", "lengths"), ("features", "file")]
         if not self.samples.cut:
             unused += [("samples", "margin_s")]
         if not self.output.narrow:
@@ -242,26 +239,16 @@ def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
             raise ParameterError(
                 f"there is no family {family!r}; there are {', '.join(families())}"
             )
-        base = families()[str(family)]
-        base = replace(base, match=Match(), golden=Golden(base.golden.frames))
+        base = replace(families()[str(family)], match=Match(), golden=Golden())
     recipe = _filled(base, values, "recipe")
-    same = _makes_frames(recipe) == _makes_frames(base)
-    if not same and recipe.golden.frames == base.golden.frames:
-        recipe = replace(recipe, golden=replace(recipe.golden, frames=()))
     if not 1000 <= recipe.rate <= 768_000:
         raise ParameterError(
             f"rate lies between 1000 and 768000 samples a second; the recipe says {recipe.rate}"
         )
-    if not 0 <= recipe.samples.shortest_s < recipe.samples.segment_s:
-        raise ParameterError("shortest_s lies between 0 and segment_s")
     windows = recipe.windows
-    if len({windows.frames > 0, windows.step > 0, windows.pool != "none"}) > 1:
-        raise ParameterError("windows have frames, a step and a pool, or none of them")
+    if windows.pool != "none" and min(windows.frames, windows.step) < 1:
+        raise ParameterError("windows that are pooled have frames and a step")
     return recipe
-
-
-def _makes_frames(recipe: Recipe) -> tuple[object, ...]:
-    return recipe.rate, recipe.samples, recipe.features
 
 
 def _filled(record: _Record, values: Mapping[str, object], where: str) -> _Record:
@@ -270,9 +257,7 @@ def _filled(record: _Record, values: Mapping[str, object], where: str) -> _Recor
     changes: dict[str, object] = {}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {known}"
-            raise ParameterError(f"{where} has no {key!r}; {hint}")
+            raise ParameterError(f"{where} has no {key!r}; it has {', '.join(known)}")
         default = getattr(record, key)
         if is_dataclass(default) and isinstance(value, dict):
             changes[key] = _filled(default, value, f"[{key}]")  # type: ignore[type-var]

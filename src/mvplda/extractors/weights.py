@@ -135,9 +135,11 @@ def get_weights(
 
 def is_stale(target: Path) -> bool:
     """Whether a version fetched it whose recipe gives other vectors than that of this one."""
-    beside = target.with_suffix(".toml")
     shipped = families()[target.stem]
-    return not beside.is_file() or read_recipe(beside).canonical() != shipped.canonical()
+    try:
+        return read_recipe(target.with_suffix(".toml")).canonical() != shipped.canonical()
+    except (OSError, FileFormatError):
+        return True
 
 
 def _files(name: str, about: Wheel, wheel: Path) -> dict[str, bytes]:
