@@ -225,7 +225,7 @@ def test_an_experiment_on_vectors_of_extractors(place, extractors):
     assert len(vectors) == 96
     given = ["out/extractor.onnx" if name == "train" else name for name in extractors]
     assert vectors.extractor == load_extractor(given).name
-    assert vectors.dimension == load_extractor(given).dimension
+    assert vectors.X.shape[1] == load_extractor(given).dimension
     assert (place / "out" / "results.json").stat().st_size > 100
 
 

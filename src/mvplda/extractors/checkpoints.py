@@ -39,7 +39,7 @@ class Pointer(NamedTuple):
         """The tensor out of what is stored under its key."""
         numbers = np.frombuffer(data, self.dtype)
         # indices, for NumPy checks them: a tensor that reaches beyond its storage is an error
-        index = np.int64(self.offset)
+        index = np.array(self.offset)
         for length, step in zip(self.shape, self.steps, strict=True):
             index = np.add.outer(index, step * np.arange(length))
         return np.asarray(numbers[index])

@@ -294,9 +294,8 @@ def to_toml(recipe: Recipe) -> str:
     for one in fields(recipe):
         table = getattr(recipe, one.name)
         if is_dataclass(table):
-            differing = _differing(table, type(table)())
-            if differing:
-                lines += ["", f"[{one.name}]", *differing]
+            differing = _differing(table, type(table)())  # type: ignore[arg-type, misc]
+            lines += ["", f"[{one.name}]", *differing] if differing else []
     return "\n".join(lines) + "\n"
 
 

@@ -205,7 +205,7 @@ def _of_file(
             _fail(source, "is silent: all samples are zero, or few of 8 bits are in use")
 
 
-def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, promised: int) -> int:
+def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, promised: str) -> int:
     """Samples of the stretch, where the header does not contradict itself, the file or the limits."""
     rate = int(file.samplerate)
     _check_rate(rate, source)

@@ -91,10 +91,10 @@ class Part:
         if not loud.any():
             return loud
         voiced = loud & _voiced(self, loud)
-        voiced = ndimage.binary_opening(voiced, np.ones(_frames(LEAST_VOICED_S)))
+        voiced = ndimage.binary_opening(voiced, [True] * _frames(LEAST_VOICED_S))
         speech = loud & _spread(voiced, NEAR_S)
         # gaps up to this long are filled; the ends are not
-        speech |= ndimage.binary_closing(speech, np.ones(_frames(GAP_S) + 1))
+        speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
         # noise covers where words begin and end
         return np.asarray(_spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB))
 
@@ -234,7 +234,7 @@ def _stillness(spectra: Array) -> Array:
 
 def _spread(mask: Mask, seconds: float) -> Mask:
     """True also so long before and after."""
-    return ndimage.binary_dilation(mask, np.ones(2 * _frames(seconds) + 1))
+    return ndimage.binary_dilation(mask, [True] * (2 * _frames(seconds) + 1))
 
 
 def _frames(seconds: float) -> int:
