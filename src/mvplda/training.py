@@ -25,7 +25,6 @@ from .labels import encode_labels
 from .metrics import cllr, eer, min_cllr, threshold_for
 from .models import SCORERS, Committee, CosineScorer, MultiviewPLDA
 from .models.heldout import Fold, Trials, held_out_trials
-from .models.search import MultiviewPLDACV
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
 
@@ -86,7 +85,7 @@ def train(
     X : (n, D) vectors
     labels : {view: (n,) labels}; the classes of the first view are new when questions are asked, the speaker's say
     model : one of `model_names`
-    ranks : {view: rank, None for full, or "auto"} of a maximum-likelihood model. None: all views, full
+    ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
     settings : of the model's class
     reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
     blocks : {extractor: columns}, where the vectors of several stand side by side, in their order
@@ -98,8 +97,6 @@ def train(
     vectors = np.asarray(X)
     views = list(labels)
     check_training_data(vectors, labels, needed=needs_labels(model) or bool(folds))
-    if "auto" in (ranks or {}).values():
-        ranks = chosen_ranks(vectors, labels, ranks or {}, settings, reduce)
     bundle = make_bundle(
         model,
         views,
@@ -125,20 +122,6 @@ def train(
     if folds:
         calibrate(bundle, vectors, columns, enrolment=enrolment, folds=folds, fars=fars)
     return bundle
-
-
-def chosen_ranks(
-    X: NDArray[Any],
-    labels: Mapping[str, Any],
-    ranks: Mapping[str, Any],
-    settings: Mapping[str, Any] | None,
-    reduce: int | None,
-) -> dict[str, int | None]:
-    """Ranks of a `MultiviewPLDA`, where those that are "auto" are chosen on held-out classes."""
-    prepared = X if reduce is None else standard_chain(reduce).fit_transform(X, labels)
-    model = MultiviewPLDA({}, **dict(settings or {}))
-    search = MultiviewPLDACV(dict(ranks), model=model).fit(prepared, labels)
-    return dict(search.model_.views)
 
 
 def check_training_data(X: NDArray[Any], labels: Mapping[str, Any], *, needed: bool = True) -> None:

@@ -214,12 +214,6 @@ def test_wrong_files(root):
     assert isinstance(MultiviewPLDA.load(root / "model.safetensors"), MultiviewPLDA)
 
 
-def test_auto_ranks_save_the_model_that_was_found(root):
-    views = ["-v", "speaker=auto", "-v", "phrase=2"]
-    train(root, "auto", *label(root, "speaker", "phrase"), *views, "--folds", "2", *SPEED)
-    assert type(load(root / "auto").scorer) is MultiviewPLDA
-
-
 def test_a_prior(root, data):
     X, labels = data
     prior = ["--set", "prior=isotropic", "--set", "prior_strength=0.6"]

@@ -40,8 +40,8 @@ from .score import read_side
     "views",
     multiple=True,
     type=KeyValue(bare="full"),
-    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions; VIEW=auto: as many as do "
-    "best on held-out classes. A:B is the interaction of A and B and needs no labels.  [default: all that have labels]",
+    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions. A:B is the interaction of "
+    "A and B and needs no labels.  [default: all that have labels]",
 )
 @click.option(
     "--block",
@@ -179,12 +179,12 @@ def _from_statistics(path: str, model: str, ranks: dict[str, Any], options: dict
 def _ranks(views: Mapping[str, str], wrong: list[str]) -> dict[str, Any]:
     ranks: dict[str, Any] = {}
     for view, text in views.items():
-        if text in ("auto", "full"):
-            ranks[view] = None if text == "full" else text
+        if text == "full":
+            ranks[view] = None
         elif text.isdigit() and int(text) > 0:
             ranks[view] = int(text)
         else:
-            wrong.append(f"a rank is a positive whole number, auto or full; got {text!r} of {view}")
+            wrong.append(f"a rank is a positive whole number, or full; got {text!r} of {view}")
     return ranks
 
 
