@@ -203,7 +203,7 @@ def of_list(
             "mvplda: the model's calibration is for another question: these scores are not calibrated",
             err=True,
         )
-    values = []
+    values: list[Any] = []
     with warnings.catch_warnings():
         # read_claims has warned of claims that are no classes, and named the file
         warnings.simplefilter("ignore", UnknownClassWarning)
