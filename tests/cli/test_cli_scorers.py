@@ -189,7 +189,7 @@ def test_all_that_is_wrong_with_a_call_is_told_at_once(root):
     for words in (
         "there is no model 'rocket'",
         "name the labels of colour",
-        "a rank is a positive whole number, auto or full; got '0'",
+        "a rank is a positive whole number, or full; got '0'",
         "a width is a positive whole number; got 'none'",
     ):
         assert words in said

@@ -482,7 +482,12 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         for view in kept:
             named = slice(0, len(self.classes_[view]))
             arrays[f"class_means/{view}"] = self.class_means_[view][named]
-            arrays[f"class_covariances/{view}"] = self.class_covariances_[view][named]
+            covariances = self.class_covariances_[view][named]
+            if (covariances == covariances[:1]).all():
+                covariances = covariances[
+                    :1
+                ]  # of classes with as many vectors each, all are the same
+            arrays[f"class_covariances/{view}"] = covariances
         values = {
             "settings": plain_settings(self.get_params(deep=False)),
             "views": self.views_,
@@ -510,9 +515,14 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             model.algorithm_used_ = values["algorithm_used"]
         model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
-        model.class_covariances_ = {
-            view: arrays[f"class_covariances/{view}"] for view in model.classes_
-        }
+        model.class_covariances_ = {}
+        for view, names in model.classes_.items():
+            covariances = arrays[f"class_covariances/{view}"]
+            shape = (
+                len(names) if len(covariances) == 1 else len(covariances),
+                *covariances.shape[1:],
+            )
+            model.class_covariances_[view] = np.broadcast_to(covariances, shape)
         model.n_features_in_ = int(values["dimension"])
         if "prior_strength" in values:
             model.prior_strength_ = {
