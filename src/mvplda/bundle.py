@@ -19,7 +19,7 @@ from ._typing import AnyArray, Array, Card, Labels
 from .adaptation import Weight, adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
-from .decisions import OperatingPoint
+from .decisions import OperatingPoint, point_for
 from .exceptions import DataError, ParameterError
 from .labels import base_columns
 from .models.scorer import BaseScorer, Identification, Scorer
@@ -257,6 +257,12 @@ class Bundle(Persistent, BaseEstimator):
         """The points that were measured for a question; none where nothing was."""
         key = question_key(question or Question(), self.views)
         return list((self.points or {}).get(key, ()))
+
+    def point(self, question: Question | None = None, **wanted: Any) -> OperatingPoint:
+        """The operating point for a question: as wanted, see `mvplda.decisions.point_for`, else the model's own."""
+        calibrator = self.calibration(question)
+        limit = np.inf if calibrator is None else calibrator.largest_llr
+        return point_for(self.operating_points(question), largest_llr=limit, **wanted)
 
     @property
     def views(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ Errors::
     ├── NumericalError (ArithmeticError)  a result that is not finite
     ├── FileFormatError (ValueError)    truncated, foreign or newer files
     ├── FetchError                      weights could not be fetched, or are not those that were meant
-    ├── ServiceError                    a service refused, or does not answer
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Warnings::
@@ -68,22 +67,6 @@ class FileFormatError(MvpldaError, ValueError):
 
 class FetchError(MvpldaError):
     """Weights could not be fetched, or what came is not what was meant."""
-
-
-class ServiceError(MvpldaError):
-    """A service refused, or does not answer: `status` (0: no answer), and in `problem` what it said."""
-
-    def __init__(self, status: int, problem: dict[str, object]) -> None:
-        super().__init__(
-            str(problem.get("detail") or problem.get("title") or f"the service answered {status}")
-        )
-        self.status, self.problem = status, problem
-
-    @property
-    def reason(self) -> str | None:
-        """Why a recording was refused, in a word."""
-        found = self.problem.get("reason")
-        return None if found is None else str(found)
 
 
 class MissingExtraError(MvpldaError, ImportError):

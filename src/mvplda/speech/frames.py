@@ -20,8 +20,8 @@ from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, DataError
 from ..extractors.frontends import make_frames
-from ..extractors.reading import Clip, read_audio
 from ..extractors.recipe import Recipe
+from ..extractors.sound import Clip, read_audio
 
 __all__ = ["Clip", "Extracted", "FeatureSet", "extract_features", "frames_of"]
 
