@@ -45,7 +45,7 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 TESTS, TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
-EXTRACTOR_WIDTHS = {"campplus": 192, "resemblyzer": 256, "words": 288}
+EXTRACTOR_WIDTHS = {"campplus": 192, "words": 288}
 """Columns of the extractors that have names of their own, by which blocks of joint vectors are told apart."""
 
 WIDEST = 300
