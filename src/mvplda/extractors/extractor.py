@@ -72,7 +72,6 @@ class Extractor:
     name : what stands beside vectors as their extractor
     dimension : of its vectors
     blocks : which columns of a vector each network made
-    views : what its vectors tell apart
     fingerprint : SHA-256 of weights and recipes
     recipe : of the network, where it is one alone
     """
@@ -87,13 +86,11 @@ class Extractor:
         self.rate = rates[0]
         self.segment_s = min(network.segment_s for network in networks)
         self.name = "+".join(network.name for network in networks)
-        self.views = tuple(dict.fromkeys(view for one in networks for view in one.views))
-        self.recipe = None
-        self.fingerprint = "\n".join(network.fingerprint for network in networks)
-        if len(self.networks) == 1:
-            self.recipe = networks[0].recipe
-        else:
-            self.fingerprint = hashlib.sha256(self.fingerprint.encode()).hexdigest()
+        self.recipe = networks[0].recipe if len(networks) == 1 else None
+        self.fingerprint = networks[0].fingerprint
+        if self.recipe is None:
+            together = "\n".join(network.fingerprint for network in networks)
+            self.fingerprint = hashlib.sha256(together.encode()).hexdigest()
         self.dimension = 0
         self.blocks: dict[str, tuple[int, int]] = {}
         for network in networks:

@@ -294,14 +294,16 @@ def container(source: File) -> str:
 
     The suffix does not count.
     """
-    if not isinstance(source, bytes) and not Path(source).is_file():
-        return ""
-    with _opened(source) as file:
-        head = file.read(32)
+    head = source[:HEAD] if isinstance(source, bytes) else b""
+    if not isinstance(source, bytes) and Path(source).is_file():
+        with open(source, "rb") as file:
+            head = file.read(HEAD)
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
-    kinds = [CONTAINERS[magic] for magic in CONTAINERS if magic in (head[: len(magic)], head[4:8])]
-    return kinds[0] if kinds else ""
+    for magic, kind in CONTAINERS.items():
+        if magic in (head[: len(magic)], head[4:8]):
+            return kind
+    return ""
 
 
 def _opened(source: File) -> BinaryIO:
@@ -416,18 +418,17 @@ def _by_av(source: File, rate: int, kind: str) -> Iterator[Sound]:
                 for piece in plain.resample(frame):
                     yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
             # damage within a file is skipped in silence; its header has, where it is there, how long it was
-            promised = 0.0
-            if kind == "matroska" and opened.duration and len(opened.streams) == 1:
-                promised = opened.duration / av.time_base
+            whole = kind != "matroska" or len(opened.streams) > 1
+            promised = 0.0 if whole else (opened.duration or 0) / av.time_base
             if length < (promised - LOST_S) * own_rate:
                 _fail(
                     source,
                     f"is damaged: {length / own_rate:.1f} s of {promised:.1f} s could be read",
                 )
             yield resample.resample_chunk(np.empty(0, np.float32), last=True)
-    except (av.FFmpegError, IndexError, ValueError, RuntimeError) as error:
-        if isinstance(error, AudioError):
-            raise
+    except AudioError:
+        raise
+    except (av.FFmpegError, IndexError, TypeError, ValueError, RuntimeError) as error:
         _fail(source, f"is damaged: {error}", error)
 
 
