@@ -26,7 +26,8 @@ from .exceptions import (
 )
 from .extractors import Extracted, Extractor, load_extractor
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .metrics import ThresholdPoint, threshold_for
+from .metrics import threshold_for
+from .metrics.points import ThresholdPoint
 from .models import CosineScorer, Scorer
 from .persistence import atomic_write, compare_extractors, load
 from .scoring.profiles import Profiles

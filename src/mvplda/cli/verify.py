@@ -12,8 +12,7 @@ import click
 
 from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
-from .evaluate import JSON, RATE, speaker_options
-from .evaluate import threshold as threshold_of_scores
+from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
@@ -375,44 +374,27 @@ def list_profiles(file: str) -> None:
 
 
 @click.command()
-@click.argument("scores", required=False)
-@click.option("--trials", "key", help="The trials of SCORES, with their kinds.")
 @click.option(
-    "--far", type=RATE, help="Wanted share of false acceptances, of the worst kind of impostors."
+    "--far", type=RATE, default=0.01, help="Wanted share of impostors that may be accepted."
 )
-@click.option("--frr", type=RATE, help="Wanted share of misses, for SCORES.")
-@speaker_options
 @click.option(
-    "--profiles", "book", help="Take the profiles of this file or folder, leaving recordings out."
+    "--profiles",
+    "book",
+    required=True,
+    help="Take the profiles of this file or folder, leaving recordings out.",
 )
 @click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
 @JSON
-@click.pass_context
 def threshold(
-    ctx: click.Context,
-    /,
-    scores: str | None,
-    key: str | None,
-    book: str | None,
-    model: str | None,
-    extractors: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
+    far: float, book: str, model: str | None, extractors: tuple[str, ...], as_json: bool
 ) -> None:
-    """The threshold for a wanted rate of errors: of SCORES with their trials, or of enrolled profiles.
+    """The threshold of enrolled profiles for a wanted share of false acceptances.
 
-    \b
-    Examples:
-      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk
-      mvplda threshold --profiles voices/ --model voices/ --far 0.01
+    The thresholds of scores are in the tables of mvplda evaluate --far.
+
+    Example: mvplda threshold --profiles voices/ --model voices/ --far 0.01
     """
-    if (scores is None) == (book is None) or (scores is None) != (key is None):
-        raise click.UsageError("give SCORES and their --trials, or --profiles")
-    if book is None:
-        ctx.invoke(threshold_of_scores, scores=scores, key=key, as_json=as_json, **options)
-        return
-    far = options["far"] or 0.01
     point = _threshold_of_profiles(book, model, extractors, far)
     if as_json:
         click.echo(json.dumps(point.to_dict()))
