@@ -169,14 +169,10 @@ class Extractor:
             keys = [f"{self.fingerprint} {settings} {_state(source)}" for source in sources]
             results = [_before(kept, key) for key in keys]
             missing = [row for row, result in enumerate(results) if result is None]
-            alone = workers <= 1 or len(missing) < 2
+            alone = min(workers, len(missing)) <= 1
             paths = tuple(str(network.path) for network in self.networks)
-            made = ordered_map(
-                partial(_result, self if alone else paths, settings, on_error),
-                [sources[row] for row in missing],
-                engine="serial" if alone else "processes",
-                workers=workers,
-            )
+            work = partial(_result, self if alone else paths, settings, on_error)
+            made = ordered_map(work, [sources[row] for row in missing], workers=workers)
             line = Progress("vectors", len(sources))
             done = len(sources) - len(missing)
             for row, result in zip(missing, made, strict=True):
