@@ -23,7 +23,7 @@ from .backend import is_torch, to_host
 from .exceptions import DataError, FileFormatError, LabelError, ParameterError
 from .models.scorer import Identification, check_top
 from .persistence import Persistent, State, Tensors, get_part, put_part
-from .scoring.blocks import best_in_bands
+from .scoring.blocks import Best, bands
 from .scoring.profiles import Profiles, SideLike
 from .scoring.question import Question
 
@@ -216,8 +216,11 @@ class ScoreNormaliser(Persistent, BaseEstimator):
             return self._applied(scores, z, t, group, group, rows[:, None], columns)
 
         top = min(check_top(top), len(enrolled))
-        numbers, scores = best_in_bands(band, len(enrolled), len(tests), top, np.float64)
-        return Identification(enrolled.ids[numbers], scores)
+        best = Best(len(tests), top)
+        for some in bands(len(enrolled), len(tests), top):
+            rows = np.arange(some.start, some.stop)
+            best.add(band(rows), rows)
+        return Identification(enrolled.ids[best.numbers], best.scores)
 
     def normalise(
         self,

@@ -9,7 +9,6 @@ from mvplda import (
     PLDA,
     Bundle,
     Committee,
-    CosineScorer,
     DataError,
     LabelError,
     MultiviewPLDA,
@@ -18,7 +17,6 @@ from mvplda import (
 )
 from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import OtherQuestionWarning
-from mvplda.normalisation import ScoreNormaliser
 
 VIEWS = {"speaker": 2, "phrase": 2}
 
@@ -98,18 +96,6 @@ def test_wrong_settings_are_named(settings, said):
     X, y, _, _ = _data()
     with pytest.raises(ParameterError, match=said):
         Committee({"one": MultiviewPLDA(VIEWS)}, **settings).fit(X, y)
-
-
-@pytest.mark.parametrize(
-    "expert",
-    [
-        Bundle(None, MultiviewPLDA(VIEWS), ScoreNormaliser("s")),
-    ],
-)
-def test_what_cannot_be_an_expert_is_refused(expert):
-    X, y, _, _ = _data()
-    with pytest.raises(ParameterError, match="expert 'odd'"):
-        Committee({"odd": expert, "other": CosineScorer()}).fit(X, y)
 
 
 def test_one_view_may_be_named_by_itself():

@@ -74,18 +74,13 @@ class DistanceScorer(BaseScorer, BaseEstimator):
         return vectors
 
     def forms(self, scoring: str = "exact") -> ScoreForms:
-        check_is_fitted(self)
-        return ScoreForms(("class",), means_and_squares, (self.scale, 0.0))
+        """-scale |e - t|^2 = 2 scale e.t - scale |e|^2 - scale |t|^2."""
+        size = (2 * self.scale) ** 0.5
+        return ScoreForms(("class",), lambda total, weights: size * total / weights[:, None], -0.5)
 
     def _key(self) -> str:
         check_is_fitted(self)
         return fingerprint({"spread": self.spread_}, {})
-
-
-def means_and_squares(total: Any, weights: Any) -> Any:
-    """-|e - t|^2 = 2 e.t - |e|^2 - |t|^2."""
-    means = total / weights[:, None]
-    return np.sqrt(2.0) * means, -(means**2).sum(axis=1)
 
 
 SCORERS: dict[str, Any] = {
