@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from mvplda.calibration import LinearCalibrator, QualityCalibrator
+from mvplda.calibration import LinearCalibrator
 from mvplda.extractors import load_extractor
 from mvplda.extractors.recipe import Calibration
 from mvplda.metrics import cllr, eer, min_cllr
@@ -67,12 +67,11 @@ def fit(cosine: Any, target: Any, log: Any, by_length: bool) -> dict[str, float]
     if not by_length:
         plain = LinearCalibrator().fit(cosine, target)
         return {"slope": float(plain.slopes_[0]), "intercept": plain.intercept_}
-    made = QualityCalibrator(log=False).fit(cosine, target, {"log": log})
+    made = LinearCalibrator().fit(np.column_stack([cosine, log, cosine * log]), target)
     slope, offset, both = made.slopes_
-    mean = made.side_mean_[0]
     return {
-        "slope": float(slope - both * mean),
-        "intercept": float(made.intercept_ - offset * mean),
+        "slope": float(slope),
+        "intercept": made.intercept_,
         "slope_by_log": float(both),
         "intercept_by_log": float(offset),
     }

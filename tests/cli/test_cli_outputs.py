@@ -244,12 +244,6 @@ def test_no_command_writes_over_what_it_reads(root, tmp_path, monkeypatch, comma
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_calibration_goes_into_the_model_that_it_is_for(root, tmp_path):
-    model = tmp_path / "m.safetensors"
-    model.write_bytes((root / "model.safetensors").read_bytes())
-    said_by("calibrate", root / "scores", "--trials", root / "trials", "--into", model, code=0)
-
-
 HERE = {**os.environ, "PYTHONPATH": str(Path(metrics.__file__).parents[2])}
 """Processes import the package that is tested, wherever they run."""
 

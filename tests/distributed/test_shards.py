@@ -50,7 +50,7 @@ def whole(parts: list[Any], **options: Any) -> SufficientStatistics:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("suffix", "options"),
-    [(s, {"vectors": v}) for s in (".parquet", ".arrow") for v in VECTOR_COLUMNS]
+    [(".parquet", {"vectors": v}) for v in VECTOR_COLUMNS]
     + [(s, {}) for s in (".npy", ".npz", ".scp", ".ark")],
 )
 def test_every_format_gives_the_same_numbers(
@@ -75,24 +75,20 @@ def test_every_format_gives_the_same_numbers(
 
 
 def test_formats_may_be_mixed_and_views_in_any_order(tmp_path: Path) -> None:
-    parts = cut(*corpus(), 4)
-    paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".arrow", ".npy", ".npz"))]
+    parts = cut(*corpus(), 3)
+    paths = [tmp_path / f"part{i}{s}" for i, s in enumerate((".parquet", ".npy", ".npz"))]
     for path, part in zip(paths, parts, strict=True):
         write_shard(path, *part)
     found = gather(paths, views=VIEWS, batch_bytes=BATCH, missing="").statistics
     close(whole(parts), found)
 
 
-def test_streams_half_floats_dictionaries_and_nullable_numbers(tmp_path: Path) -> None:
+def test_half_floats_dictionaries_and_nullable_numbers(tmp_path: Path) -> None:
     X, labels = corpus(dtype=np.float16)
     table = table_of(X, labels)
     table = table.set_column(1, "speaker", table["speaker"].dictionary_encode())
-    with (
-        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
-        pa.ipc.new_stream(file, table.schema) as writer,
-    ):
-        writer.write_table(table, max_chunksize=100)
-    found = gather(tmp_path / "x.arrow", views=VIEWS, batch_bytes=BATCH).statistics
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    found = gather(tmp_path / "x.parquet", views=VIEWS, batch_bytes=BATCH).statistics
     close(whole([(X, labels)]), found, tolerance=1e-5)
     assert found.classes["phrase"].names.dtype.kind == "i", "whole numbers stay so beside nulls"
 
@@ -180,7 +176,7 @@ def test_a_corrupt_shard_is_named_and_skipped_only_on_request(
     close(whole([part for i, part in enumerate(parts) if i != where]), found.statistics)
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".scp", ".ark", ".arrow"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".scp", ".ark"])
 def test_truncated_files_of_other_formats(tmp_path: Path, suffix: str) -> None:
     parts, paths = shards_of(tmp_path, 2, suffix)
     sources = (
@@ -251,23 +247,19 @@ def test_null_vectors_are_bad_rows(tmp_path: Path, vectors: str) -> None:
     X, labels = corpus(n=100)
     table = table_of(X, labels, vectors)
     keep = pa.array(np.arange(100) != 17)
-    storage = table["vector"].combine_chunks()
-    rows = getattr(storage, "storage", storage)
-    if vectors in ("fixed list", "tensor"):
-        rows = pa.FixedSizeListArray.from_arrays(
+    rows = table["vector"].combine_chunks()
+    if vectors == "fixed list":
+        nulled = pa.FixedSizeListArray.from_arrays(
             rows.flatten(), 6, mask=pa.array(np.arange(100) == 17)
         )
-        nulled = pa.ExtensionArray.from_storage(storage.type, rows) if vectors == "tensor" else rows
     else:
         nulled = pa.compute.if_else(keep, rows, pa.scalar(None, rows.type))
     table = table.set_column(0, table.schema.field("vector"), nulled)
-    with (
-        pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file,
-        pa.ipc.new_file(file, table.schema) as writer,
-    ):
-        writer.write_table(table)
+    pq.write_table(table, tmp_path / "x.parquet")
     with pytest.warns(MvpldaWarning, match="row 17"):
-        found = gather(tmp_path / "x.arrow", views=VIEWS, on_error="skip-vectors", batch_bytes=500)
+        found = gather(
+            tmp_path / "x.parquet", views=VIEWS, on_error="skip-vectors", batch_bytes=500
+        )
     good = np.arange(100) != 17
     close(whole([(X[good], {k: v[good] for k, v in labels.items()})]), found.statistics)
 
@@ -493,7 +485,7 @@ def test_a_run_killed_at_any_point_ends_in_the_same_numbers(tmp_path: Path) -> N
 # -- one file as many shards ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".npy"])
+@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
 @pytest.mark.parametrize("rows", [1, 100, 120, 899, 10_000])
 def test_a_file_cut_by_rows_gives_the_same_numbers(tmp_path: Path, suffix: str, rows: int) -> None:
     X, labels = corpus()
@@ -507,9 +499,7 @@ def test_a_file_cut_by_rows_gives_the_same_numbers(tmp_path: Path, suffix: str, 
     plain = gather(path, sources, VIEWS).statistics
     found = gather(path, sources, VIEWS, rows_per_shard=rows, batch_bytes=BATCH)
     close(plain, found.statistics)
-    step = {".parquet": 50, ".arrow": 70, ".npy": 1}[
-        suffix
-    ]  # row groups and record batches stay whole
+    step = {".parquet": 50, ".npy": 1}[suffix]  # row groups stay whole
     wanted = max(rows // step * step, step)
     sizes = [min(wanted, len(X) - start) for start in range(0, len(X), wanted)]
     assert [report.vectors for report in found.shards] == sizes
@@ -633,16 +623,10 @@ def test_row_groups_without_rows_and_files_that_cannot_be_cut(tmp_path: Path) ->
     found = gather(tmp_path / "x.parquet", views=VIEWS, rows_per_shard=10)
     assert [report.vectors for report in found.shards] == [25, 35]
     close(whole([(X, labels)]), found.statistics)
-    with (
-        pa.OSFile(str(tmp_path / "s.arrow"), "wb") as file,
-        pa.ipc.new_stream(file, table.schema) as stream,
-    ):
-        stream.write_table(table, max_chunksize=10)
     write_shard(tmp_path / "z.npz", X, labels)
-    for name in ("s.arrow", "z.npz"):
-        found = gather(tmp_path / name, views=VIEWS, rows_per_shard=10, missing="")
-        assert [report.path for report in found.shards] == [str(tmp_path / name)]
-        close(whole([(X, labels)]), found.statistics)
+    found = gather(tmp_path / "z.npz", views=VIEWS, rows_per_shard=10, missing="")
+    assert [report.path for report in found.shards] == [str(tmp_path / "z.npz")]
+    close(whole([(X, labels)]), found.statistics)
 
 
 MEASURE = """
@@ -665,7 +649,7 @@ print(gather(sys.argv[2], views=["speaker"], batch_bytes=2**20).statistics.n, (k
 @pytest.mark.skipif(
     not os.access("/proc/self/clear_refs", os.W_OK), reason="peak memory is measured on Linux"
 )
-@pytest.mark.parametrize("suffix", [".npy", ".parquet", ".arrow"])
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
 def test_memory_does_not_grow_with_the_number_of_vectors(tmp_path: Path, suffix: str) -> None:
     used = []
     for n in (20_000, 200_000):  # 10 and 100 MB

@@ -34,7 +34,7 @@ from mvplda.io import (
 )
 from mvplda.io.vectors import VectorSet, read_vectors, write_vectors
 
-NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5"]
+NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet"]
 
 
 @pytest.fixture

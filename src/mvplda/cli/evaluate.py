@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import KeyValue, Number, Written, check_folder, load_bundle, looked_up, seed_option
+from . import KeyValue, Number, Written, check_folder, looked_up, seed_option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -187,10 +187,11 @@ def evaluate_one(
 ) -> None:
     """Print the tables of one system, and write its page."""
     from ..spoofing import SpoofingCost
+    from ..voices import load_model
 
     if options["report"] is not None:
         _check_page(Path(options["report"]))
-    fitted = None if options["model"] is None else load_bundle(options["model"]).scorer
+    fitted = None if options["model"] is None else load_model(options["model"]).scorer
     cost = options["spoof_cost"]
     spoofing = None if cost is None else SpoofingCost.parse(cost)
     settings = {name: options[name] for name in ("costs", "far", "frr")}

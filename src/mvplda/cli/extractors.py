@@ -148,7 +148,7 @@ def check(file: str, write: bool) -> None:
     "-o",
     "--output",
     required=True,
-    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .arrow, .h5.",
+    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .csv.",
 )
 @click.option(
     "--quality",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +17,11 @@ from .evaluate import threshold as threshold_of_scores
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
-    from ..decisions import OperatingPoint
+    from ..bundle import Bundle
+    from ..decisions import Decision, OperatingPoint
     from ..extractors import Extracted
+    from ..metrics import ThresholdPoint
+    from ..scoring.question import Question
     from ..voices import VoiceModel
 
 TROUBLE = 3
@@ -29,25 +33,29 @@ class Answering(click.Command):
     """A command whose exit code is its answer: what cannot be answered ends with 3."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        try:
+        with answering():
             return super().make_context(*args, **options)
-        except click.UsageError as error:
-            error.show()
-            sys.exit(TROUBLE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with answering(bool(ctx.find_root().params.get("debug"))):
             return super().invoke(ctx)
-        except click.UsageError as error:
-            error.show()
-            sys.exit(TROUBLE)
-        except BrokenPipeError:
+
+
+@contextmanager
+def answering(debug: bool = False) -> Iterator[None]:
+    """End with 3 where the call or the input is at fault."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.show()
+        sys.exit(TROUBLE)
+    except BrokenPipeError:
+        raise
+    except (MvpldaError, OSError) as error:
+        if debug:
             raise
-        except (MvpldaError, OSError) as error:
-            if ctx.find_root().params.get("debug"):
-                raise
-            click.echo(f"mvplda: {in_a_line(str(error))}", err=True)
-            sys.exit(TROUBLE)
+        click.echo(f"mvplda: {in_a_line(str(error))}", err=True)
+        sys.exit(TROUBLE)
 
 
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,30 +102,11 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _voices(model: str | None, extractors: Sequence[str]) -> VoiceModel:
-    from ..voices import VoiceModel
-
-    return VoiceModel.load(model, extractors)
-
-
 def _side(voices: VoiceModel, source: str) -> Extracted:
-    return voices.vectors(list(recordings_in([source]).values()))
+    return voices.side(list(recordings_in([source]).values()))
 
 
-def _point(voices: VoiceModel, bundle: Any, question: Any, wanted: dict[str, Any]) -> Any:
-    calibrator = (bundle.calibrations or {}).get(_key(bundle, question))
-    if calibrator is not None:
-        wanted = {**wanted, "largest_llr": calibrator.largest_llr}
-    return voices.point(bundle, question, **wanted)
-
-
-def _key(bundle: Any, question: Any) -> str:
-    from ..calibration import question_key
-
-    return question_key(question, bundle.views)
-
-
-def _basis(bundle: Any, calibrated: bool, point: OperatingPoint) -> str:
+def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     """What the decision rests on, in a sentence."""
     about = (bundle.card or {}).get("basis") or f"a {type(bundle.fitted_scorer).__name__}"
     state = "calibrated for this question" if calibrated else "NOT calibrated for this question"
@@ -150,13 +139,9 @@ def verify(
     extractors: tuple[str, ...],
     book: str | None,
     profile: str | None,
-    phrase: str | None,
-    countermeasure: float | None,
-    spoof_prior: float | None,
     model: str | None,
-    same: tuple[str, ...],
     as_json: bool,
-    **wanted: Any,
+    **options: Any,
 ) -> None:
     """Decide whether ONE and OTHER are the same: sound files, or folders of several.
 
@@ -169,19 +154,16 @@ def verify(
       mvplda verify enrolled/ test.wav --model voices/ --far 0.001
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
     """
-    from ..decisions import FAULTS, decide
-    from ..scoring.question import Question
-    from ..voices import ProfileBook
+    from ..voices import ProfileBook, VoiceModel
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
         raise click.UsageError(
             "give two recordings, or one with --profiles FILE and --profile NAME"
         )
-    if phrase is not None and model is None:
+    if options["phrase"] is not None and model is None:
         raise click.UsageError("--phrase is for a model that was trained on phrases: add --model")
-    if spoof_prior is not None and countermeasure is None:
-        raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
-    voices = _voices(model, extractors)
+    question = _question(options)
+    voices = VoiceModel.load(model, extractors)
     test = _side(voices, one)
     if book is None:
         enrolled = _side(voices, str(other))
@@ -191,20 +173,8 @@ def verify(
         enrolled = profiles.of(str(profile))
         voices = voices.deployed(profiles)
     bundle = voices.model_for(enrolled, test)
-    question = Question(
-        same or None,
-        known=None if phrase is None else {"phrase": [phrase]},
-        countermeasure=countermeasure,
-        spoof_prior=spoof_prior,
-    )
-    point = _point(voices, bundle, question, wanted)
-    answer = bundle.answer(
-        bundle.enrol(enrolled.X, ["one"] * len(enrolled.X)),
-        bundle.enrol(test.X, ["test"] * len(test.X)),
-        question,
-    ).take(0, 0)
-    decision = decide(answer, point, quality=[*test.qualities, *enrolled.qualities])
-    digests = {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}
+    point = bundle.point(question, **options)
+    decision = voices.verify(enrolled, test, question, point)
     if as_json:
         qualities = {"one": test.qualities, "other": enrolled.qualities}
         about = {
@@ -216,23 +186,38 @@ def verify(
         }
         click.echo(json.dumps(about))
     else:
-        click.echo(decision.sentence())
-        click.echo(
-            f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
-            f"{_basis(bundle, decision.calibrated, point)}."
-        )
-        for name, p in decision.probabilities.items():
-            text = (
-                "nothing the same"
-                if name == "nothing"
-                else f"the same {name.replace('+', ' and ')}"
-            )
-            click.echo(f"  {text}: {100 * p:.2f} %")
-        for fault in decision.faults:
-            click.echo(f"Mind: {FAULTS.get(fault, fault)}.")
-        if digests:
+        click.echo("\n".join(_lines(decision, point, _basis(bundle, decision.calibrated, point))))
+        if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
             click.echo("Mind: a recording stands on both sides: it is compared with itself.")
     sys.exit(EXIT[decision.answer])
+
+
+def _question(options: dict[str, Any]) -> Question:
+    """What is asked, of the options that say so; those of the threshold are left."""
+    from ..scoring.question import Question
+
+    phrase = options.pop("phrase")
+    countermeasure = options.pop("countermeasure")
+    spoof_prior = options.pop("spoof_prior")
+    if spoof_prior is not None and countermeasure is None:
+        raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
+    known = None if phrase is None else {"phrase": [phrase]}
+    same = options.pop("same") or None
+    return Question(same, known=known, countermeasure=countermeasure, spoof_prior=spoof_prior)
+
+
+def _lines(decision: Decision, point: OperatingPoint, basis: str) -> list[str]:
+    """A decision in words."""
+    from ..decisions import FAULTS
+
+    limits = f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}."
+    lines = [decision.sentence(), f"{limits} {basis}."]
+    for name, p in decision.probabilities.items():
+        shared = (
+            "nothing the same" if name == "nothing" else "the same " + name.replace("+", " and ")
+        )
+        lines.append(f"  {shared}: {100 * p:.2f} %")
+    return lines + [f"Mind: {FAULTS.get(fault, fault)}." for fault in decision.faults]
 
 
 @click.command(cls=Answering)
@@ -263,17 +248,16 @@ def identify(
       mvplda identify unknown.wav --profiles voices/ --model voices/
     """
     from ..scoring.question import Question
-    from ..voices import ProfileBook
+    from ..voices import ProfileBook, VoiceModel, speaker_question
 
-    voices = _voices(model, extractors)
+    voices = VoiceModel.load(model, extractors)
     profiles = ProfileBook(book)
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
     side = _side(voices, test)
     bundle = voices.model_for(side)
-    asked = same or (("speaker",) if "speaker" in bundle.views else None)
-    question = Question(asked)
-    point = _point(voices, bundle, question, wanted)
+    question = Question(same) if same else speaker_question(bundle)
+    point = bundle.point(question, **wanted)
     found = voices.identify(side, profiles, question, point)
     if as_json:
         about = {
@@ -281,8 +265,8 @@ def identify(
             "named": found.named,
             "none": found.none,
             "ranking": [
-                {"profile": name, "llr": llr, "probability": probability}
-                for name, llr, probability in found.candidates[:top]
+                dict(zip(("profile", "llr", "probability"), one, strict=True))
+                for one in found.candidates[:top]
             ],
             "calibrated": found.calibrated,
             "point": point.to_dict(),
@@ -445,17 +429,8 @@ def threshold(
 
 def _threshold_of_profiles(
     book: str, model: str | None, extractors: Sequence[str], far: float
-) -> Any:
-    from ..extractors import load_extractor
-    from ..scoring.question import Question
-    from ..voices import (
-        ProfileBook,
-        cosine_model,
-        default_bundle,
-        extractor_names,
-        load_model,
-        threshold_of_profiles,
-    )
+) -> ThresholdPoint:
+    from ..voices import ProfileBook, VoiceModel, extractor_names, load_model, threshold_of_profiles
 
     profiles = ProfileBook(book)
     profiles.all_vectors()
@@ -463,8 +438,7 @@ def _threshold_of_profiles(
         bundle = load_model(model)
         bundle.check_extractor(profiles.extractor, str(profiles.path))
     else:
-        network = load_extractor(list(extractors) or extractor_names(profiles.extractor))
-        profiles.check(network.name)
-        bundle = default_bundle(network.name) or cosine_model(network)
-    question = Question("speaker") if "speaker" in bundle.views else Question()
-    return threshold_of_profiles(profiles, bundle, far, question)
+        voices = VoiceModel.load(None, extractors or extractor_names(profiles.extractor))
+        profiles.check(voices.extractor.name)
+        bundle = voices.model_for()
+    return threshold_of_profiles(profiles, bundle, far)

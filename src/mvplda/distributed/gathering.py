@@ -25,7 +25,7 @@ from ..io.files import BATCH_BYTES, Batch, OnDisk, is_stream, unlabelled
 from ..io.kaldi import is_kaldi, parse_name
 from ..io.vectors import check_once, checked_names, open_vectors
 from ..labels import base_columns, check_view_names
-from ..statistics import GrowingClasses, HostAccumulator, LabelCodes, SufficientStatistics, merge
+from ..statistics import Accumulator, GrowingClasses, LabelCodes, SufficientStatistics, merge
 from ..statistics.accumulator import SecondMoment, common_origin
 from ..statistics.record import load_with_sources, save_statistics
 from .engines import Engine, map_reduce, one_thread_each
@@ -124,7 +124,7 @@ def gather(
     scheduler : address of a Dask scheduler; default: a cluster of processes on this machine
     retries : how often a shard is tried again when a worker is lost
     rows_per_shard : files with more vectors are cut into shards of as many (.npy), or of as many
-        whole row groups (.parquet) or record batches (.arrow) as fit; other files are not cut
+        whole row groups (.parquet) as fit; other files are not cut
     verbose : 1 shows progress on standard error
     """
     shards = _listed(paths)
@@ -351,7 +351,7 @@ def read_shard(
     reader = open_vectors(path, job.vectors, job.ids)
     labels = Labels(path, reader, base_columns(job.views), dict(job.labels), job.missing)
     classes = GrowingClasses(job.views)
-    sums = HostAccumulator(
+    sums = Accumulator(
         len(job.origin), job.views, second_moment=job.second_moment, origin=job.origin
     )
     rows, bad = piece.start, 0

@@ -1,5 +1,7 @@
 """What a multi-view model has to beat: cosine, and a cascade of two one-view scores."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +13,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Names
-from ..backend import as_vectors, is_torch, like, namespace
+from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import are_named, base_columns, label_columns
 from ..persistence import State, Tensors, fingerprint, get_part, put_part
 from ..scoring.forms import JointForms, Part, ScoreForms, row_products
 from .multiview import PLDA
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer, Scoring, side_by_side
 
 
 class CosineScorer(BaseScorer, BaseEstimator):
@@ -65,19 +67,9 @@ class CosineScorer(BaseScorer, BaseEstimator):
         self.views_ = dict.fromkeys(views, 0)
         return self
 
-    def evidence(self, X: ArrayLike) -> Any:
-        """(n, D) the vectors about the training mean, in float64."""
-        check_is_fitted(self, "mean_")
-        vectors: Any = X.double() if is_torch(X) else as_vectors(X)
-        width = len(self.mean_)
-        if vectors.ndim != 2 or vectors.shape[1] != width:
-            raise DataError(
-                f"X has {vectors.shape[-1]} features, but this scorer is expecting {width}"
-            )
-        y = vectors - like(self.mean_, vectors)
-        if not bool(namespace(y).isfinite(y).all()):
-            raise DataError("Input X contains NaN or infinity")
-        return y
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """(n, D) the vectors about the training mean."""
+        return vectors - like(self.mean_, vectors)
 
     def forms(self, scoring: Scoring = "exact") -> ScoreForms:
         check_is_fitted(self, "mean_")
@@ -97,10 +89,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
     def get_state(self) -> State:
         check_is_fitted(self, "mean_")
         views = None if self.views is None else list(self.views)
-        values = {
-            "settings": {"centre": self.centre, "views": views},
-            "views": list(self.views_),
-        }
+        values = {"settings": {"centre": self.centre, "views": views}, "views": list(self.views_)}
         return {"mean": np.ascontiguousarray(self.mean_, dtype=np.float64)}, values
 
     @classmethod
@@ -111,7 +100,7 @@ class CosineScorer(BaseScorer, BaseEstimator):
         return scorer
 
 
-def unit_length(total: AnyArray, weights: AnyArray) -> AnyArray:
+def unit_length(total: AnyArray, count: float) -> AnyArray:
     """Vectors of length 1; zero ones stay zero."""
     length = row_products(total, total) ** 0.5
     return total / length[:, None].clip(min=np.finfo(np.float64).tiny)
@@ -168,14 +157,11 @@ class CascadeScorer(BaseScorer, BaseEstimator):
         """Training classes of every view."""
         return {view: model.classes_[view] for view, model in self.models_.items()}
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def project(self, vectors: AnyArray) -> AnyArray:
         """Evidence of every model, side by side."""
-        check_is_fitted(self, "models_")
-        made = [model.evidence(X) for model in self.models_.values()]
-        return namespace(made[0]).concatenate(made, 1)
+        return side_by_side([model.project(vectors) for model in self.models_.values()])
 
-    def parts(self) -> list[tuple[PLDA, tuple[int, int]]]:
-        """The models, and the columns that each sees."""
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         return [(model, (0, self.width_in)) for model in self.models_.values()]
 
     @property

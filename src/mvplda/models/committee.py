@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, FloatArray, IntArray, Names
-from ..backend import as_vectors, is_torch, namespace
+from ..backend import as_vectors
 from ..calibration import LinearCalibrator
 from ..exceptions import DataError, FewSpeakersWarning, LabelError, MvpldaWarning, ParameterError
 from ..labels import base_columns, label_columns
@@ -25,7 +25,7 @@ from ..scoring.forms import TOGETHER, JointForms, Part, ScoreForms, class_number
 from ..scoring.profiles import Profiles
 from ..scoring.question import Hypothesis, Question, Ratio, names_of, possible_hypotheses
 from .heldout import Trials, held_out_trials
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer, Scoring, side_by_side
 
 Factors = Mapping[str, float | Mapping[str, float]] | Literal["learnt"] | None
 
@@ -248,8 +248,8 @@ class Committee(BaseScorer, BaseEstimator):
         weights = np.concatenate([trials.weights for *_, trials in folds])
         same = kinds == 0
         mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
-        self.calibrator_ = LinearCalibrator()._fit(
-            np.concatenate(scores)[:, None], same, mass, np.concatenate(people)
+        self.calibrator_ = LinearCalibrator().fit(
+            np.concatenate(scores), same, speakers=np.concatenate(people), weights=mass
         )
 
     def _said(
@@ -314,23 +314,12 @@ class Committee(BaseScorer, BaseEstimator):
 
     # -- evidence and forms ----------------------------------------------------
 
-    def evidence(self, X: ArrayLike) -> AnyArray:
+    def project(self, vectors: AnyArray) -> AnyArray:
         """Evidence of every expert, side by side."""
-        check_is_fitted(self, "experts_")
-        vectors: AnyArray = X if is_torch(X) else as_vectors(X)
-        if vectors.ndim != 2 or vectors.shape[1] != self.width_:
-            raise DataError(
-                f"X has {vectors.shape[-1]} features, but this committee is expecting {self.width_}"
-            )
-        made = [
-            expert.evidence(vectors[:, slice(*self._columns_of(name))])
-            for name, expert in self.experts_.items()
-        ]
-        joined: AnyArray = namespace(made[0]).concatenate(made, 1)
-        return joined
+        parts = self.parts()
+        return side_by_side([one.evidence(vectors[:, slice(*columns)]) for one, columns in parts])
 
-    def parts(self) -> list[tuple[BaseScorer, tuple[int, int]]]:
-        """The experts, and the columns that each sees."""
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
         return [(expert, self._columns_of(name)) for name, expert in self.experts_.items()]
 
     def _columns_of(self, name: str) -> tuple[int, int]:
@@ -362,7 +351,7 @@ class Committee(BaseScorer, BaseEstimator):
         return JointForms(tuple(self.views_), parts)
 
     @property
-    def classes_(self) -> dict[str, Names]:  # type: ignore[override]
+    def classes_(self) -> dict[str, Names]:
         """Classes of every view that its experts have from training, each once."""
         check_is_fitted(self, "experts_")
         classes: dict[str, Names] = {}

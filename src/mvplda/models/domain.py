@@ -27,11 +27,11 @@ from ..backend import as_vectors, like
 from ..exceptions import DataError, LabelError
 from ..labels import label_columns
 from ..persistence import State, Tensors, fingerprint
-from ..scoring.forms import JointForms, PairForm, Part, Quadratic
+from ..scoring.forms import JointForms, PairForm, Part, Quadratic, row_products
 from ..scoring.latents import PairTerm, vector_term
 from ..scoring.profiles import Profiles
 from ..scoring.worlds import Matches, Reading, Table
-from .scorer import BaseScorer, Scoring
+from .scorer import BaseScorer, Scoring, side_by_side
 
 STRENGTHS = {"own": 0.85, "noise": 0.92}
 """Share of the isotropic target in the covariance of a block's own view and of its noise; others are isotropic."""
@@ -130,7 +130,7 @@ class DomainPLDA(BaseScorer, BaseEstimator):
         self.shift_ = np.zeros(width)
         self.spreads_: dict[str, Spread] = {}
         self.variances_: dict[str, Variances] = {}
-        unit = self._unit(vectors)
+        unit = self.project(vectors.astype(np.float64))
         for name, columns, view in self._columns():
             others = [labels[other] for other in views if other != view]
             rest = np.zeros(len(vectors)) if not others else others[0]
@@ -177,26 +177,16 @@ class DomainPLDA(BaseScorer, BaseEstimator):
 
     # -- evidence and the domain -----------------------------------------------
 
-    def evidence(self, X: ArrayLike) -> Any:
+    def project(self, vectors: AnyArray) -> AnyArray:
         """(n, D) the vectors, each block scaled to length 1. It does not depend on the domain."""
-        check_is_fitted(self, "mean_")
-        vectors = as_vectors(X)
-        if vectors.shape[1] != self.width_in:
-            raise DataError(
-                f"X has {vectors.shape[1]} features, but this scorer is expecting {self.width_in}"
-            )
-        return self._unit(vectors)
-
-    def _unit(self, vectors: NDArray[Any]) -> Array:
-        unit = np.array(vectors, dtype=np.float64)
-        if not np.isfinite(unit).all():
-            raise DataError("Input X contains NaN or infinity")
+        made = []
         for _, columns, _ in self._columns():
-            length = np.linalg.norm(unit[:, columns], axis=1, keepdims=True)
-            if not length.all():
+            block = vectors[:, columns]
+            length = row_products(block, block) ** 0.5
+            if isinstance(length, np.ndarray) and not length.all():
                 raise DataError("Input X contains a block of zeros, which has no direction")
-            unit[:, columns] /= length
-        return unit
+            made.append(block / length[:, None])
+        return side_by_side(made)
 
     @property
     def has_domain(self) -> bool:

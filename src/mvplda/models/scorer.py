@@ -6,7 +6,7 @@ posteriors of hypotheses are made of these once, here, for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, NamedTuple, Protocol, Self, runtime_checkable
 from weakref import WeakKeyDictionary
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import AnyArray, Array, IntArray, Names, PathLike
-from ..backend import cast, dtype_name, empty, is_torch, to_host
+from ..backend import as_vectors, cast, dtype_name, empty, is_torch, namespace, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from ..persistence import Persistent, check_answers
 from ..scoring.engine import (
@@ -64,7 +64,7 @@ class Scorer(Protocol):
 
     A fitted scorer has `views_`, a dict whose keys are its views, and `width_in`, the width of its vectors.
     The easiest way to one of your own is to inherit from `BaseScorer` and to write `fit`, `views_`, `width_in`,
-    `evidence` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
+    `project` and `forms`; an entry point of the group ``mvplda.scorers`` makes it known to files and commands.
     """
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self: ...
@@ -129,7 +129,7 @@ def find_scorers() -> dict[str, type[BaseScorer]]:
 class BaseScorer(Persistent):
     """What every scorer can do with its evidence and its forms.
 
-    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `evidence`, `forms` and `_key`, and a line in
+    A new scorer is one file: a class with `fit`, `views_`, `width_in`, `project`, `forms` and `_key`, and a line in
     ``mvplda/models/__init__.py`` that imports it, or an entry point. ``tests/models/test_scorers.py`` has one, and
     what every scorer promises.
     """
@@ -172,9 +172,29 @@ class BaseScorer(Persistent):
         """Width of the evidence of a vector."""
         return self.width_in
 
-    def evidence(self, X: ArrayLike) -> Any:
-        """(n, r) what every vector adds to the sum that a profile is."""
+    def evidence(self, X: ArrayLike) -> AnyArray:
+        """(n, r) what every vector adds to the sum that a profile is, in float64."""
+        check_is_fitted(self)
+        vectors: AnyArray = X.double() if is_torch(X) else as_vectors(X)
+        if vectors.ndim != 2 or vectors.shape[1] != self.width_in:
+            raise DataError(
+                f"X has {vectors.shape[-1]} features, but this scorer is expecting {self.width_in} features as input"
+            )
+        y = self.project(vectors)
+        is_odd = ~np.isfinite(to_host(y.sum(1)))
+        if is_odd.any():
+            raise DataError(
+                f"Input X contains NaN or infinity, first in row {np.flatnonzero(is_odd)[0]}"
+            )
+        return y
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        """The evidence of vectors (n, width_in), which were checked. ONNX export runs it, too."""
         raise NotImplementedError
+
+    def parts(self) -> Sequence[tuple[BaseScorer, tuple[int, int]]]:
+        """The scorers of which this one is made, and the columns that each sees: their evidence stands side by side."""
+        return ()
 
     def forms(self, scoring: Scoring = "exact") -> Forms:
         """What the scorer has to say of worlds: see `mvplda.scoring.forms`."""
@@ -339,8 +359,8 @@ class BaseScorer(Persistent):
         comparison = self._compare(profiles, test, question, "exact", dtype)
         numbers, scores = best_profiles(comparison, min(check_top(top), comparison.shape[0]))
         # spoofs leave the order of a test's profiles as it is
-        scores = question.with_spoofs(scores.T, comparison.shape).T
-        return Identification(comparison.enrol.profiles.ids[numbers], to_host(scores))
+        mixed = question.with_spoofs(scores.T, comparison.shape).T
+        return Identification(comparison.enrol.profiles.ids[numbers], to_host(mixed))
 
     def log_likelihoods(
         self,
@@ -549,6 +569,11 @@ def _labelled(profiles: Profiles, tests: Profiles, question: Question) -> list[s
     """Base views in which the classes of both sides have names."""
     both = {*profiles.labels, *question.known_views}
     return list(dict.fromkeys([*(question.shared or {}), *(v for v in tests.labels if v in both)]))
+
+
+def side_by_side(made: Sequence[AnyArray]) -> AnyArray:
+    joined: AnyArray = namespace(made[0]).concatenate(made, 1)
+    return joined
 
 
 def check_top(top: int) -> int:

@@ -1,5 +1,7 @@
 """What a fitted model of latents can be asked: evidence, forms, decisions."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Self
@@ -11,12 +13,16 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._typing import AnyArray, Array, IntArray, Names
+from ..backend import like
 from ..costs import threshold_from_costs
 from ..exceptions import DataError, LabelError, ParameterError
 from ..inference.parameters import Parameters
 from ..persistence import fingerprint
-from ..scoring.latents import LatentForms, LatentSpace, project
+from ..scoring.latents import LatentForms, LatentSpace
 from .scorer import BaseScorer, Scoring
+
+PROJECT_ELEMENTS = 2**22
+"""float32 vectors are projected in chunks of about this many numbers."""
 
 
 class LatentModel(BaseScorer):
@@ -41,7 +47,20 @@ class LatentModel(BaseScorer):
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:
                 raise DataError(str(error)) from error
-        return project(X, self._state().forms.space)
+        return super().evidence(X)
+
+    def project(self, vectors: AnyArray) -> AnyArray:
+        space = self._state().forms.space
+        if not isinstance(vectors, np.ndarray) or vectors.dtype == np.float64:
+            return vectors @ like(space.projection, vectors) - like(space.offset, vectors)
+        y = np.empty((len(vectors), len(space.offset)))
+        step = max(1, PROJECT_ELEMENTS // self.width_in)
+        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
+        for start in range(0, len(vectors), step):
+            block = vectors[start : start + step].astype(np.float64)
+            np.matmul(block, space.projection, out=y[start : start + step])
+        y -= space.offset
+        return y
 
     def forms(self, scoring: Scoring = "exact") -> LatentForms:
         forms = self._state().forms

@@ -5,11 +5,14 @@ A pair form over two groups is a thin product: the sides' factors carry their ow
 of trials and the best profiles are the same sums, `Terms.llr`, of products that are made in three ways.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -166,16 +169,17 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
         return total
     # not below the lowest number, so that what is impossible everywhere stays minus infinity
     lowest = np.finfo(first.dtype).min
-    top = np.maximum(first, lowest if constant is None else max(constant, lowest))
-    for array in arrays[1:]:
+    values = [np.asarray(array) for array in arrays]
+    top = np.maximum(values[0], lowest if constant is None else max(constant, lowest))
+    for array in values[1:]:
         np.maximum(top, array, out=top)
-    total = np.zeros_like(top) if constant is None else np.exp(constant - top)
-    for array in arrays:
+    powers = np.zeros_like(top) if constant is None else np.exp(constant - top)
+    for array in values:
         array -= top
-        total += np.exp(array, out=array)
-    np.log(total, out=total)
-    total += top
-    return total
+        powers += np.exp(array, out=array)
+    np.log(powers, out=powers)
+    powers += top
+    return powers
 
 
 # -- matrices ------------------------------------------------------------------------------------------------
@@ -194,7 +198,7 @@ def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None
         step = max(1, 2**26 // max(n_columns, 1))
         for start in range(0, n_rows, step):
             rows = slice(start, start + step)
-            out[rows] = terms.block(rows, slice(None))
+            out[rows] = terms.block(rows, slice(None))  # type: ignore[assignment]
         return
     result = np.asarray(out)
     work = _work_of(terms, result)
@@ -339,12 +343,13 @@ class PairEvaluation:
 
 
 def _row_dots(
-    product: Product, rows: AnyArray, columns: AnyArray, owner: FloatArray | None = None
+    product: Product, rows: Any, columns: Any, owner: FloatArray | None = None
 ) -> AnyArray:
     """(terms, n) dot products of rows of two factors; with an owner, of the columns of every term."""
-    left = product.left
-    if is_torch(left):
-        return (left[rows] * product.right[columns]).sum(-1)[None]
+    if is_torch(product.left):
+        return (product.left[rows] * product.right[columns]).sum(-1)[None]
+    left = np.asarray(product.left)
+    right = np.asarray(product.right)
     dots = np.empty((1 if owner is None else owner.shape[1], len(rows)), dtype=left.dtype)
     space = np.empty((2, min(GATHERED, len(rows)), left.shape[1]), dtype=left.dtype)
     for start in range(0, len(rows), GATHERED):
@@ -352,7 +357,7 @@ def _row_dots(
         a, b = space[:, : len(rows[some])]
         # the pairs are checked; to check them again takes a copy
         left.take(rows[some], 0, out=a, mode="clip")
-        product.right.take(columns[some], 0, out=b, mode="clip")
+        right.take(columns[some], 0, out=b, mode="clip")
         if owner is None:
             np.einsum("ij,ij->i", a, b, out=dots[0, some])
         else:

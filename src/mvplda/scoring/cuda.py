@@ -93,6 +93,10 @@ def _split(side: torch.Tensor, *, left: bool) -> tuple[torch.Tensor, torch.Tenso
     return made
 
 
+def on_device(product: Product) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.as_tensor(product.left), torch.as_tensor(product.right)
+
+
 class JointScorer:
     """Two-view terms (one product above, two and the constant 0 below) on the GPU.
 
@@ -108,7 +112,7 @@ class JointScorer:
         stages: int = 2,
     ) -> None:
         self.parts = []
-        for left, right in ((p.left, p.right) for p in terms.products):
+        for left, right in (on_device(p) for p in terms.products):
             l_split, l_unit = _split(left, left=True)
             r_split, r_unit = _split(right, left=False)
             row, column = left[:, -2].contiguous(), right[:, -1].contiguous()
@@ -173,7 +177,9 @@ def transposed(terms: Terms) -> Terms:
         return torch.cat([side[:, :-2], side[:, -1:], side[:, -2:-1]], dim=1).contiguous()
 
     def turn(s: LogSum) -> LogSum:
-        return replace(s, products=tuple(Product(swap(p.right), swap(p.left)) for p in s.products))
+        return replace(
+            s, products=tuple(Product(*map(swap, on_device(p)[::-1])) for p in s.products)
+        )
 
     return Terms(turn(terms.numerator), turn(terms.denominator))
 
@@ -195,7 +201,7 @@ def best_rows(terms: Terms, top: int) -> tuple[torch.Tensor, torch.Tensor]:
         rows = scorer.lane_columns(lanes[some]).flatten(1)
         outside = rows >= n_rows
         rows = rows.clamp(max=n_rows - 1)
-        value = terms.llr(partial(_dots, some=some, rows=rows))
+        value = torch.as_tensor(terms.llr(partial(_dots, some=some, rows=rows)))
         best = value.masked_fill(outside, float("-inf")).topk(top, dim=1)
         numbers.append(rows.gather(1, best.indices))
         scores.append(best.values)

@@ -6,9 +6,11 @@ pair form for every world, and
     LLR = log sum over worlds for (exp(F_w) weight) - log sum over worlds against (exp(F_w) weight)    (V4)
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -31,7 +33,6 @@ from ..backend import (
 from ..exceptions import DataError
 from .blocks import (
     Best,
-    Index,
     LogSum,
     PairEvaluation,
     Product,
@@ -180,6 +181,9 @@ def _size(array: AnyArray) -> int:
     return array.shape[0] * array.shape[1]
 
 
+Extra = dict[tuple[Reading, tuple[int, ...]], AnyArray]
+"""(tests,) log-likelihoods of tests by themselves, by what worlds make of them."""
+
 Possible = list[tuple[float, World, list[PairForm]]]
 """Worlds with the logarithms of their weights and their forms."""
 
@@ -198,9 +202,9 @@ class Comparison:
     test: Side
     forms: Forms
     memory: Memory
-    namings: Mapping[str, Naming]
+    namings: dict[str, Naming]
     dtype: DTypeLike = np.float32
-    heard: Mapping[str, Array] = field(default_factory=dict)
+    heard: dict[str, Array] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -233,14 +237,16 @@ class Comparison:
                 for side in enrolled:
                     yield side.group.profiles, chunk.profiles, self._terms(side, tested)
 
-    def parts_of_pairs(self, pairs: IntArray) -> Iterator[tuple[Index, IntArray, IntArray, Terms]]:
-        """Of a list of trials: positions in the list, their rows and columns in the terms, and the terms."""
+    def parts_of_pairs(
+        self, pairs: IntArray
+    ) -> Iterator[tuple[IntArray | None, IntArray, IntArray, Terms]]:
+        """Of a list of trials: positions in the list (None: all), rows and columns in the terms, and the terms."""
         sides = (self.enrol, self.test)
         groups = [self.groups(side) for side in sides]
         if len(groups[0]) == len(groups[1]) == 1:
             seen = [_Seen(self, side, some[0]) for side, some in zip(sides, groups, strict=True)]
             rows, columns = np.ascontiguousarray(pairs.T)
-            yield slice(None), rows, columns, self._terms(*seen)
+            yield None, rows, columns, self._terms(*seen)
             return
         places = [
             group_places(some)[:, column] for some, column in zip(groups, pairs.T, strict=True)
@@ -294,13 +300,13 @@ class Comparison:
                     return terms
                 dtype = "float64"
 
-    def _extra(self, test: _Seen, every: Sequence[World]) -> dict[Hashable, AnyArray]:
+    def _extra(self, test: _Seen, every: Sequence[World]) -> Extra:
         """(tests,) what worlds make of the tests by themselves, less the best; nothing where all are alike.
 
         The log-likelihood as the world's classes, and the logarithm of a recogniser's posteriors of them.
         """
-        alone: dict[Hashable, AnyArray] = {}
-        extra: dict[Hashable, AnyArray] = {}
+        alone: dict[Reading, AnyArray] = {}
+        extra: Extra = {}
         for world in every:
             if world.own in extra:
                 continue
@@ -337,13 +343,13 @@ def _log_sum(
     enrol: _Seen,
     test: _Seen,
     possible: Possible,
-    extra: Mapping[Hashable, AnyArray],
+    extra: Extra,
     shift: float,
     dtype: str,
     sizes: list[float],
 ) -> LogSum:
     """The sum over worlds: one product for all worlds whose forms have equal keys. Their sizes go into `sizes`."""
-    together: dict[Hashable, Possible] = {}
+    together: dict[tuple[Hashable, ...], Possible] = {}
     for weight, world, forms in possible:
         key = tuple(form.key for form in forms)
         together.setdefault(key, []).append((weight + shift, world, forms))
@@ -359,7 +365,7 @@ def _log_sum(
                 total = float(np.logaddexp.reduce(weights))
                 constant = 0.0 if abs(total) < 1e-15 else total
                 continue
-            column = log_sum([one + weight for one, weight in zip(more, weights, strict=True)])
+            column = log_sum([extra[world.own] + weight for weight, world, _ in some])
             left = enrol.half((), 0.0, dtype)
             right = test.half((), column, dtype)
         elif len(some) == 1:
@@ -415,14 +421,14 @@ def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
     with one_blas_thread(), np.errstate(divide="ignore"):
         for here, rows, columns, terms in comparison.parts_of_pairs(pairs):
             evaluate = PairEvaluation(terms, len(rows))
-            target = result if isinstance(here, slice) else result[like(here, result)]
+            target = result if here is None else result[like(here, result)]
             for start in range(0, len(rows), PAIR_CHUNK):
                 some = slice(start, start + PAIR_CHUNK)
                 scores = evaluate(like(rows[some], result), like(columns[some], result))
                 if not isinstance(scores, float):
                     scores = cast(scores, dtype_name(result))
                 target[some] = scores
-            if target is not result:
+            if here is not None:
                 result[like(here, result)] = target
     return result
 

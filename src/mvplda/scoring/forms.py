@@ -8,11 +8,13 @@ one shape (docs/math.md, section 9.3)::
 which is written as a sum of `PairForm`. Forms of scorers that see different columns add up in each world.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -122,24 +124,20 @@ class Forms(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScoreForms:
     """A score e . t + square (|e|^2 + |t|^2), which counts in worlds where all views are shared.
 
-    encode : gives of the sums of profiles' evidence (n, r) and their weights (n,) the vectors (n, w)
+    encode : gives of the sums of profiles' evidence (n, r) and of how many vectors they are the vectors (n, w)
     """
 
     base: tuple[str, ...]
-    encode: Callable[[AnyArray, AnyArray], AnyArray]
+    encode: Callable[[AnyArray, float], AnyArray]
     square: float = 0.0
-
-    @property
-    def is_llr(self) -> bool:
-        return False
+    is_llr: ClassVar[bool] = False
 
     def side(self, table: Table, y: AnyArray) -> AnyArray:
-        total = y.sum(1)
-        return self.encode(total, like(np.full(len(total), sum(table.weights)), total))
+        return self.encode(y.sum(1), sum(table.weights))
 
     def alone(self, side: AnyArray, reading: Reading) -> list[Quadratic]:
         return []

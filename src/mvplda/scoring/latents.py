@@ -10,6 +10,8 @@ cells adds up on them: N is then another matrix, and nothing else changes. Where
 columns, sides of one cell are compared by their whitened means instead, of which the matrices are smaller.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
@@ -19,18 +21,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .._typing import AnyArray, Array, IntArray
-from ..backend import NUMPY, as_vectors, is_torch, like, to_host
-from ..exceptions import DataError
+from ..backend import NUMPY, like
 from ..inference.parameters import Parameters
 from ..labels import base_columns, parts_of
 from .forms import PairForm, Quadratic, multiply
 from .worlds import Matches, Reading, Table, reading_of
-
-PROJECT_ELEMENTS = 2**22
-"""Vectors are projected in chunks of about this many numbers."""
 
 KEPT_NUMBERS = 2**24
 """Matrices of forms are kept up to this many numbers (128 MiB)."""
@@ -75,35 +72,6 @@ class LatentSpace:
         """(r, D) gives the whitened sum of vectors back from their evidence."""
         # the loadings may leave directions out, however many they are: no form depends on those
         return np.asarray(np.linalg.pinv(self.whitened, rcond=1e-10), dtype=np.float64)
-
-
-def project(X: ArrayLike, space: LatentSpace) -> AnyArray:
-    """Evidence y of every vector, (n, r) in float64."""
-    width, rank = space.projection.shape
-    y: AnyArray
-    if is_torch(X):
-        if X.ndim != 2 or X.shape[1] != width:
-            raise DataError(f"vectors have shape (n, {width}) for this model; got {tuple(X.shape)}")
-        y = X.double() @ like(space.projection, X) - like(space.offset, X)
-    else:
-        vectors = as_vectors(X)
-        if vectors.shape[1] != width:
-            raise DataError(
-                f"X has {vectors.shape[1]} features, but this model is expecting {width} features as input"
-            )
-        y = made = np.empty((len(vectors), rank))
-        step = max(1, PROJECT_ELEMENTS // width)
-        # float32 vectors are made float64 a chunk at a time: a copy of all of them may not fit
-        for start in range(0, len(vectors), step):
-            block = vectors[start : start + step].astype(np.float64, copy=False)
-            np.matmul(block, space.projection, out=made[start : start + step])
-        made -= space.offset
-    finite = np.isfinite(to_host(y.sum(1)))
-    if not finite.all():
-        raise DataError(
-            f"Input X contains NaN or infinity, first in row {np.flatnonzero(~finite)[0]}"
-        )
-    return y
 
 
 class Layout:
@@ -172,7 +140,7 @@ class KnownClasses:
                 alike[c] = leaders[same[0]]
             else:
                 leaders.append(c)
-        roots = np.linalg.cholesky(covariances[leaders])
+        roots = np.asarray(np.linalg.cholesky(covariances[leaders]), dtype=np.float64)
         return cls(means, covariances, roots[np.searchsorted(leaders, alike)], alike)
 
 
@@ -214,7 +182,8 @@ class PairTerm(NamedTuple):
 
     def compact(self) -> PairTerm:
         """The same with the diagonals of matrices that have nothing else: of a canonical model with one view, all."""
-        return PairTerm(*map(_compact, self[:4]), self.constant)
+        left, right, row, column = map(_compact, self[:4])
+        return PairTerm(left, right, row, column, self.constant)
 
 
 def _compact(matrix: Array) -> Array:
@@ -429,7 +398,8 @@ class LatentForms:
         constant = term.constant + cross_e @ cross_t + square_e @ o_e + square_t @ o_t
         row = -multiply(cross_t, term.left.T) - 2.0 * square_e
         column = -multiply(cross_e, term.right.T) - 2.0 * square_t
-        return _Made(key, term, row, column, float(constant), in_vectors)
+        linear = np.asarray(row), np.asarray(column)
+        return _Made(key, term, *linear, float(constant), in_vectors)
 
     def _of_latents(
         self,

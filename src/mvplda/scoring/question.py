@@ -1,5 +1,7 @@
 """Questions: what is asked of a trial, and which hypotheses then speak for "same", and which against."""
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 import json
@@ -60,7 +62,7 @@ class Question:
     known: Mapping[str, object] | Iterable[str] | str | None = None
     countermeasure: ArrayLike | None = None
     spoof_prior: float | None = None
-    recognised: Mapping[str, object] | None = None
+    recognised: Mapping[str, Any] | None = None
     shared: Mapping[str, object] | None = None
 
     def __repr__(self) -> str:
@@ -77,7 +79,7 @@ class Question:
         if isinstance(self.known, Mapping):
             known = dict(self.known)
             for view, said in self.known.items():
-                if isinstance(said, (Mapping, Recognised)) or np.ndim(said) == 2:  # type: ignore[arg-type]
+                if isinstance(said, (Mapping, Recognised)) or np.ndim(said) == 2:
                     if view in soft:
                         raise ParameterError(
                             f"posteriors of view {view!r} stand in known and in recognised: give them once"

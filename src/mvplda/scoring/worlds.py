@@ -5,6 +5,8 @@ which cells share a class of which base view. Profiles with equal tables are sco
 section 9.6). A hypothesis names views; what it means for the classes of two profiles is a set of worlds.
 """
 
+# mypy: disable-error-code="no-any-return"
+
 from __future__ import annotations
 
 from collections import Counter

@@ -357,16 +357,17 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> SystemS
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.simplefilter("default", FewSpeakersWarning)
         bundle = system.build(task, settings)
+        calibrator = None
         if system.name == BEST:
             bundle.scorer.fit(task.train, task.train_labels, trials=task.held_out_trials)
-            bundle.calibrator = bundle.scorer.calibrator_
+            calibrator = bundle.scorer.calibrator_
         else:
             bundle.fit(task.train, task.train_labels)
         options = {"method": "average"} if system.average else {}
         profiles = bundle.enrol(task.enrol, task.enrol_ids, **options)
         scores = np.asarray(bundle.llr(profiles, task.test, **system.question(task, settings)))
-        if bundle.calibrator is not None:
-            flat = bundle.calibrator.transform(scores.ravel().astype(np.float64))
+        if calibrator is not None:
+            flat = calibrator.transform(scores.ravel().astype(np.float64))
             scores = flat.reshape(scores.shape)
     return SystemScores(scores, bundle, _note(bundle))
 
