@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from .._typing import AnyArray, FloatArray, IntArray
-from ..backend import cast, dtype_name, empty, in_parallel, is_torch, namespace, to_host
+from ..backend import cast, dtype_name, in_parallel, is_torch, namespace, to_host
 
 BLOCK = 512
 """Rows and columns of the blocks in which a matrix is made."""
@@ -170,10 +169,10 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
     # not below the lowest number, so that what is impossible everywhere stays minus infinity
     lowest = np.finfo(first.dtype).min
     values = [np.asarray(array) for array in arrays]
-    top = np.maximum(values[0], lowest if constant is None else max(constant, lowest))
+    top = np.asarray(np.maximum(values[0], lowest if constant is None else max(constant, lowest)))
     for array in values[1:]:
         np.maximum(top, array, out=top)
-    powers = np.zeros_like(top) if constant is None else np.exp(constant - top)
+    powers = np.zeros_like(top) if constant is None else np.asarray(np.exp(constant - top))
     for array in values:
         array -= top
         powers += np.exp(array, out=array)
@@ -186,15 +185,9 @@ def log_sum(arrays: Sequence[AnyArray], constant: float | None = None) -> AnyArr
 
 
 def fill_matrix(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
-    """Write the LLR of every row and column into `out`, block by block; by the fused kernel on CUDA, where it fits."""
+    """Write the LLR of every row and column into `out`, block by block."""
     n_rows, n_columns = out.shape
     if is_torch(out):
-        if out.is_cuda and out.is_contiguous():
-            from .cuda import JointScorer, fits
-
-            if fits(terms):
-                JointScorer(terms).fill(out)
-                return
         step = max(1, 2**26 // max(n_columns, 1))
         for start in range(0, n_rows, step):
             rows = slice(start, start + step)
@@ -401,17 +394,3 @@ def bands(n_rows: int, n_columns: int, least: int = 1) -> list[slice]:
     """Rows of a matrix, as many at a time as may be held."""
     step = max(least, SCATTER_ELEMENTS // max(n_columns, 1))
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
-
-
-def made_rows(
-    terms: Terms,
-    rows: slice,
-    n_columns: int,
-    dtype: DTypeLike,
-    on: AnyArray,
-    threads: int | None = None,
-) -> AnyArray:
-    """(rows, columns) LLRs of some rows; on : an array of the kind and on the device that is wanted."""
-    band: AnyArray = empty((rows.stop - rows.start, n_columns), terms.dtype or dtype, on)
-    fill_matrix(terms.rows(rows), band, threads)
-    return band

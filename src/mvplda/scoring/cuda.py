@@ -177,9 +177,8 @@ def transposed(terms: Terms) -> Terms:
         return torch.cat([side[:, :-2], side[:, -1:], side[:, -2:-1]], dim=1).contiguous()
 
     def turn(s: LogSum) -> LogSum:
-        return replace(
-            s, products=tuple(Product(*map(swap, on_device(p)[::-1])) for p in s.products)
-        )
+        sides = [on_device(product) for product in s.products]
+        return replace(s, products=tuple(Product(swap(right), swap(left)) for left, right in sides))
 
     return Terms(turn(terms.numerator), turn(terms.denominator))
 

@@ -23,6 +23,7 @@ from ..backend import (
     cast,
     dtype_name,
     empty,
+    is_torch,
     largest,
     like,
     namespace,
@@ -41,7 +42,6 @@ from .blocks import (
     bands,
     fill_matrix,
     log_sum,
-    made_rows,
 )
 from .forms import Forms, PairForm, Quadratic, multiply, row_products
 from .profiles import Profiles
@@ -405,12 +405,37 @@ def fill(comparison: Comparison, result: AnyArray, threads: int | None = None) -
         for rows, columns, terms in comparison.parts():
             is_whole = (len(rows), len(columns)) == tuple(result.shape)
             if is_whole and terms.dtype in (None, dtype):
-                fill_matrix(terms, result, threads)
+                _fill(terms, result, threads)
                 continue
             for some in bands(len(rows), len(columns)):
-                band = made_rows(terms, some, len(columns), dtype, result, threads)
+                band = _made_rows(terms, some, len(columns), dtype, result, threads)
                 where = like(rows[some][:, None], result), like(columns[None, :], result)
                 result[where] = cast(band, dtype)
+
+
+def _fill(terms: Terms, out: AnyArray, threads: int | None = None) -> None:
+    """Every row and column of terms: by the fused kernel on CUDA where it fits, in blocks elsewhere."""
+    if is_torch(out) and out.is_cuda and out.is_contiguous():
+        from .cuda import JointScorer, fits
+
+        if fits(terms):
+            JointScorer(terms).fill(out)
+            return
+    fill_matrix(terms, out, threads)
+
+
+def _made_rows(
+    terms: Terms,
+    rows: slice,
+    n_columns: int,
+    dtype: DTypeLike,
+    on: AnyArray,
+    threads: int | None = None,
+) -> AnyArray:
+    """(rows, columns) LLRs of some rows; on : an array of the kind and on the device that is wanted."""
+    band: AnyArray = empty((rows.stop - rows.start, n_columns), terms.dtype or dtype, on)
+    _fill(terms.rows(rows), band, threads)
+    return band
 
 
 def score_pairs(comparison: Comparison, pairs: IntArray) -> AnyArray:
@@ -445,7 +470,7 @@ def best_profiles(comparison: Comparison, top: int) -> tuple[IntArray, FloatArra
                 best.merge(rows[to_host(numbers)], to_host(scores), columns)
                 continue
         for some in bands(len(rows), len(columns), top):
-            band = made_rows(terms, some, len(columns), comparison.dtype, comparison.reference)
+            band = _made_rows(terms, some, len(columns), comparison.dtype, comparison.reference)
             best.add(band, rows[some], columns)
     return best.numbers, best.scores.astype(comparison.dtype)
 
