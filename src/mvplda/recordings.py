@@ -31,7 +31,7 @@ from .voices import (
     default_bundle,
 )
 
-PREFERRED = ("campplus", "resemblyzer", "words")
+PREFERRED = ("campplus", "words")
 """Extractors that `setup` uses where they are fetched: one of voices, and that of words."""
 
 ENOUGH_PEOPLE = 10

@@ -32,7 +32,6 @@ from mvplda.io import (
     read_groups,
     read_labels,
     read_map,
-    read_rsr2015_enrolment,
     read_scores,
     read_trials,
     write_groups,
@@ -40,6 +39,7 @@ from mvplda.io import (
     write_scores,
     write_trials,
 )
+from mvplda.io.trials import read_rsr2015_enrolment
 from mvplda.kinds import views_of
 
 MODELS, TESTS = ["m1", "Ü2", "m\u00a03"], ["t/1", "语2", "t3"]

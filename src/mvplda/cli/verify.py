@@ -12,8 +12,7 @@ import click
 
 from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
-from .evaluate import JSON, RATE, speaker_options
-from .evaluate import threshold as threshold_of_scores
+from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
@@ -60,30 +59,12 @@ def answering(debug: bool = False) -> Iterator[None]:
 
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
-    share = Number(0, 1, min_open=True, max_open=True)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
-        click.option(
-            "--false-alarm-cost",
-            type=Number(min=0),
-            default=1.0,
-            help="What accepting an impostor costs, with --prior.",
-        ),
-        click.option(
-            "--miss-cost",
-            type=Number(min=0),
-            default=1.0,
-            help="What rejecting the right person costs, with --prior.",
-        ),
-        click.option(
-            "--prior",
-            type=share,
-            help="Decide by costs, where the sides are the same with this probability beforehand.",
-        ),
         click.option("--threshold", type=Number(), help="Accept from this LLR on."),
         click.option(
             "--far",
-            type=share,
+            type=Number(0, 1, min_open=True, max_open=True),
             help="Accept so that at most this share of the worst kind of impostors passes.  [default: the model's "
             "first operating point, else 0.01]",
         ),
@@ -375,44 +356,27 @@ def list_profiles(file: str) -> None:
 
 
 @click.command()
-@click.argument("scores", required=False)
-@click.option("--trials", "key", help="The trials of SCORES, with their kinds.")
 @click.option(
-    "--far", type=RATE, help="Wanted share of false acceptances, of the worst kind of impostors."
+    "--far", type=RATE, default=0.01, help="Wanted share of impostors that may be accepted."
 )
-@click.option("--frr", type=RATE, help="Wanted share of misses, for SCORES.")
-@speaker_options
 @click.option(
-    "--profiles", "book", help="Take the profiles of this file or folder, leaving recordings out."
+    "--profiles",
+    "book",
+    required=True,
+    help="Take the profiles of this file or folder, leaving recordings out.",
 )
 @click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
 @JSON
-@click.pass_context
 def threshold(
-    ctx: click.Context,
-    /,
-    scores: str | None,
-    key: str | None,
-    book: str | None,
-    model: str | None,
-    extractors: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
+    far: float, book: str, model: str | None, extractors: tuple[str, ...], as_json: bool
 ) -> None:
-    """The threshold for a wanted rate of errors: of SCORES with their trials, or of enrolled profiles.
+    """The threshold of enrolled profiles for a wanted share of false acceptances.
 
-    \b
-    Examples:
-      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk
-      mvplda threshold --profiles voices/ --model voices/ --far 0.01
+    The thresholds of scores are in the tables of mvplda evaluate --far.
+
+    Example: mvplda threshold --profiles voices/ --model voices/ --far 0.01
     """
-    if (scores is None) == (book is None) or (scores is None) != (key is None):
-        raise click.UsageError("give SCORES and their --trials, or --profiles")
-    if book is None:
-        ctx.invoke(threshold_of_scores, scores=scores, key=key, as_json=as_json, **options)
-        return
-    far = options["far"] or 0.01
     point = _threshold_of_profiles(book, model, extractors, far)
     if as_json:
         click.echo(json.dumps(point.to_dict()))

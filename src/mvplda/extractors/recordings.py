@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..exceptions import DataError, ParameterError
 from ..io.files import fail, read_map, read_table
-from .reading import Clip
-from .sound import SUFFIXES, container
+from .sound import SUFFIXES, Clip, container
 
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff", *SUFFIXES)
 TABLES = (".csv", ".tsv")

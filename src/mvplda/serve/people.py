@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._optional import need
-from ..extractors.reading import read_audio
+from ..extractors.sound import read_audio
 from .keys import Caller
 from .problems import Problem
 from .service import Service
