@@ -131,7 +131,7 @@ def score(
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     if listed is None:
         listed = all_pairs(enrolled, test_set)
-    enrolled = enrolled.take(rows_of_models(str(trials), listed, enrolled))
+    enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
     question = read_question(system, listed, asked)
     values = of_list(system, enrolled, tested, listed, question, raw)
@@ -148,19 +148,6 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
     models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
     return Trials(models, Coded(tests.ids, columns.ravel()))
-
-
-def rows_of_models(path: str, listed: Trials, enrolled: Profiles) -> list[int]:
-    """The row of every model that a list names."""
-    row_of = {str(name): row for row, name in enumerate(enrolled.ids.tolist())}
-    names = listed.enrol.names.tolist()
-    missing = [name for name in names if name not in row_of]
-    if missing:
-        raise LabelError(
-            f"{path} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
-            f"{len(row_of)} models, such as {str(enrolled.ids[0])!r}"
-        )
-    return [row_of[name] for name in names]
 
 
 def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Question:
@@ -202,7 +189,7 @@ def of_list(
             "mvplda: the model's calibration is for another question: these scores are not calibrated",
             err=True,
         )
-    values = []
+    values: list[Any] = []
     with warnings.catch_warnings():
         # read_claims has warned of claims that are no classes, and named the file
         warnings.simplefilter("ignore", UnknownClassWarning)

@@ -266,7 +266,7 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     found: list[dict[str, list[Any]]] = []
     progress = Progress(f"vectors of {name}", len(rows))
     work = partial(vectors_of_person, corpus)
-    for columns in ordered_map(work, rows, engine="processes"):
+    for columns in ordered_map(work, rows):
         found.append(columns)
         progress.step(len(found))
     progress.close()
