@@ -461,9 +461,11 @@ def read_map(
         fields = [part.decode() for part in line.strip().split(None, 1)]
         if len(fields) == 1:
             fail(path, f"{fields[0][:60]!r} stands alone; expected {expected}", number)
-        if fields and fields[0] in entries:
+        if not fields:
+            continue
+        if fields[0] in entries:
             fail(path, f"{fields[0]!r} is listed again; every id stands once", number)
-        entries.update([fields] if fields else [])
+        entries[fields[0]] = fields[1]
     if not entries:
         fail(path, f"the file is empty; expected lines of {expected}")
     as_names(path, entries)  # none is absurdly long
