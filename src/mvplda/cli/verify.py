@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..decisions import Decision, OperatingPoint
     from ..extractors import Extracted
-    from ..metrics import ThresholdPoint
+    from ..metrics.points import ThresholdPoint
     from ..scoring.question import Question
     from ..voices import VoiceModel
 
