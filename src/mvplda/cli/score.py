@@ -26,8 +26,8 @@ NONE = "(none)"
 FORMAT = click.option(
     "--format",
     "form",
-    type=click.Choice(["kaldi", "csv", "parquet"]),
-    help="Write the scores in this format.  [default: csv or parquet where the name ends so, else kaldi]",
+    type=click.Choice(["kaldi", "csv"]),
+    help="Write the scores in this format.  [default: csv where the name ends so, else kaldi]",
 )
 
 
@@ -125,7 +125,6 @@ def score(
         raise click.UsageError(
             "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
         )
-    check_scores_format(output, form=form)
     system = load_model(model)
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
@@ -202,15 +201,6 @@ def of_list(
             else:
                 values.append(system.llr_trials(enrolled, tested, pairs, question))
     return np.concatenate(values)
-
-
-def check_scores_format(*paths: str, form: str | None) -> None:
-    """Whether what the format of scores needs is installed, before they are made."""
-    from .._optional import need
-    from ..io.files import suffix_format
-
-    if any((form or suffix_format(path)) == "parquet" for path in paths):
-        need("pyarrow")
 
 
 def read_side(bundle: Bundle, path: str) -> VectorSet:
@@ -379,8 +369,6 @@ def calibrate(
         raise click.UsageError("--save is for a calibration that is trained: give --trials")
     if target is None and output is None:
         raise click.UsageError("say what to write: --save or --output")
-    if output is not None:
-        check_scores_format(output, form=form)
     read = read_scores(scores)  # once: they may come through a pipe
     if key is None:
         calibrator = LinearCalibrator.load(str(source))
