@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from .._typing import Array
@@ -18,12 +17,16 @@ from ..spoofing import with_countermeasure
 from .model import DEFAULT_FAR, VOICE, Cell, Heard, Integers, Model, whole
 from .problems import Json
 from .profiles import Profiles
-from .store import DAY, Call, Work, profiles, used
+from .store import DAY, Call, Work
 
 BATCH = 10_000
 """Profiles that are read at once."""
 GROWTH = 10
 """A block of voices is at most a tenth of the one before it: few blocks, and few times that one is made anew."""
+EXPIRED = (
+    "SELECT id FROM profiles WHERE state = 'enrolled' "
+    "AND coalesce(last_used, created) < :since AND coalesce(last_used, created) >= :before"
+)
 
 
 @dataclass(eq=False)
@@ -95,7 +98,9 @@ class Index:
     ) -> tuple[list[Json], Json]:
         model, blocks, llrs = self.scores(test, candidates)
         count = int(np.isfinite(llrs).sum())
-        best = np.argsort(-llrs)[:top]
+        best = np.arange(len(llrs))
+        if top < len(llrs):
+            best = np.argpartition(-llrs, top)[:top]
         places = {name_at(blocks, place): place for place in best if np.isfinite(llrs[place])}
         people, exact = self._exact(model, list(places), test)
         # who is leaving at this moment is out
@@ -153,9 +158,8 @@ class Index:
         """Names and LLRs of a few profiles, with the phrases of each apart."""
         with self.people.store.read() as work:
             cells = self.people.templates.some_cells(work, names)
-            query = sa.select(profiles.c.id, profiles.c.user_id)
-            query = query.where(profiles.c.id.in_(list(cells)), profiles.c.state == "enrolled")
-            people = {row.id: row.user_id for row in work.execute(query)}
+            query = "SELECT id, user_id FROM profiles WHERE state = 'enrolled' AND id IN :names"
+            people = {row.id: row.user_id for row in work.run(query, names=list(cells))}
         if not people:
             return {}, {}
         own = [cells[name] for name in people]
@@ -168,13 +172,14 @@ class Index:
     def _refresh(self, work: Work) -> None:
         """Read what changed, and drop those whom time made expired."""
         since = work.now - self.settings.expire_days * DAY
-        query = sa.select(profiles, used.label("used")).where(profiles.c.change > self._change)
-        changed = work.execute(query).all()
+        query = (
+            "SELECT id, state, model, change, coalesce(last_used, created) AS used "
+            "FROM profiles WHERE change > :change"
+        )
+        changed = work.run(query, change=self._change).all()
         gone = [row.id for row in changed]
         if self._expired_before and since > self._expired_before:
-            late = sa.select(profiles.c.id).where(profiles.c.state == "enrolled")
-            late = late.where(used < since, used >= self._expired_before)
-            gone += work.execute(late).scalars()
+            gone += work.run(EXPIRED, since=since, before=self._expired_before).scalars()
         self._expired_before = max(self._expired_before, since)
         for name in gone:
             if name in self._places:

@@ -43,7 +43,7 @@ UNIT = 2.0**-32
 LARGEST = 2.0**28
 """Evidence beyond this is refused: sums of thousands stay within 64 bits."""
 DEFAULT_FAR = 0.01
-"""False acceptances where neither the settings nor the model name a share."""
+"""False acceptances where neither the settings nor the model name a share, as in `point_for`."""
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
@@ -329,7 +329,7 @@ class Model:
 
     # -- operating points ----------------------------------------------------
 
-    def point(self, question: Question, far: float | None, **costs: Any) -> OperatingPoint:
+    def point(self, question: Question, far: float | None) -> OperatingPoint:
         """The operating point of a question.
 
         Points were measured without spoofs: with a countermeasure they do not hold.
@@ -337,11 +337,9 @@ class Model:
         points: Sequence[OperatingPoint] = ()
         if question.countermeasure is None:
             points = self.bundle.operating_points(question)
-        if not points and far is None and costs.get("prior") is None:
-            far = DEFAULT_FAR
         calibrator = self._calibrator(question)
-        limit = {} if calibrator is None else {"largest_llr": calibrator.largest_llr}
-        return point_for(points, far=far, **costs, **limit)
+        largest = getattr(calibrator, "largest_llr", np.inf)
+        return point_for(points, far=far, largest_llr=largest)
 
     def describe(self) -> Json:
         """What GET /v1/model returns of the model itself."""

@@ -14,7 +14,7 @@ need("pydantic")
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from .problems import Json, Problem
+from .problems import Json
 from .verifier import Ask
 
 PASS_PHRASE = "my voice is my key"
@@ -76,26 +76,12 @@ class VerifyRequest(Recording):
     phrase: Phrase | None = None
     challengeId: str | None = Field(default=None, max_length=64)
     far: float | None = Field(default=None, gt=0, lt=1)
-    prior: float | None = Field(default=None, ge=1e-12, lt=1)
-    missCost: float = Field(default=1.0, ge=1e-9, le=1e9)
-    falseAlarmCost: float = Field(default=1.0, ge=1e-9, le=1e9)
     countermeasureLlr: float | None = Field(
         default=None, ge=-50, le=50, description="Of a person against a machine"
     )
 
     def ask(self) -> Ask:
-        if self.prior is None and self.model_fields_set & {"missCost", "falseAlarmCost"}:
-            detail = "costs need a prior beside them: how often it is really the owner"
-            raise Problem(422, "operating-point", detail)
-        return Ask(
-            phrase=self.phrase,
-            challenge=self.challengeId,
-            far=self.far,
-            prior=self.prior,
-            miss_cost=self.missCost,
-            false_alarm_cost=self.falseAlarmCost,
-            countermeasure=self.countermeasureLlr,
-        )
+        return Ask(self.phrase, self.challengeId, self.far, self.countermeasureLlr)
 
 
 class IdentifyRequest(Recording):
@@ -192,7 +178,6 @@ class Profile(Reply):
     updated: Time
     lastUsed: Time | None
     expires: Time | None
-    etag: str = Field(examples=['"4"'])
 
 
 class ProfilePage(Page):

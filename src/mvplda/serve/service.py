@@ -7,16 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
-
 from .index import Index
 from .keys import Master, Vault
 from .model import Countermeasure, Heard, Model, hear
 from .problems import Json, Problem
 from .profiles import Profiles, audit_entry
 from .settings import Settings
-from .store import DAY, Call, Store, Work, answers, audit, challenges, matches, meta, page
+from .store import DAY, Call, Store, Work, page
 from .templates import Templates
 from .verifier import Ask, Verifier
 
@@ -90,7 +87,7 @@ class Service:
         """
         self._sweep()
         with self.store.write(call) as work:
-            answer = claim(work)
+            answer = answer_before(work) if keep(work, None) else None
             if answer is None:
                 answer = operation(work, *arguments)
                 keep(work, answer)
@@ -121,14 +118,13 @@ class Service:
 
     def find_audit(self, top: int, after: str | None, **wanted: str | None) -> Json:
         """Newest first; `wanted` are values of columns."""
+        if after and not (after.isascii() and after.isdigit() and len(after) < 10):
+            raise Problem(422, "after", "after is the `next` of the page before")
         keys = {column: value for column, value in wanted.items() if value is not None}
-        query = sa.select(audit).where(matches(audit, keys)).order_by(audit.c.id.desc())
-        if after:
-            if not (after.isascii() and after.isdigit()) or len(after) > 15:
-                raise Problem(422, "after", "after is the `next` of the page before")
-            query = query.where(audit.c.id < int(after))
+        chosen = "".join(f" AND {column} = :{column}" for column in keys)
+        query = f"SELECT * FROM audit WHERE id < :after{chosen} ORDER BY id DESC LIMIT :most"
         with self.store.read() as work:
-            rows = work.all(query.limit(top + 1))
+            rows = work.all(query, after=int(after or 2**31 - 1), most=top + 1, **keys)
         return page([audit_entry(row) for row in rows], top, "id")
 
     def _sweep(self) -> None:
@@ -138,35 +134,31 @@ class Service:
         self._sweep_at = time.monotonic() + SWEEP_S
         with self.store.write() as work:
             oldest = work.now - self.settings.audit_days * DAY
-            work.execute(audit.delete().where(audit.c.at < oldest))
-            work.execute(answers.delete().where(answers.c.at < work.now - DAY))
+            work.run("DELETE FROM audit WHERE at < :oldest", oldest=oldest)
+            work.run("DELETE FROM answers WHERE at < :oldest", oldest=work.now - DAY)
             # the last accepted challenge of a profile is needed for the next
-            unanswered = challenges.c.used.is_(None) | (challenges.c.used < 0)
-            old = challenges.c.expires < work.now - DAY
-            work.execute(challenges.delete().where(old & unanswered))
+            old = "DELETE FROM challenges WHERE expires < :oldest AND (used IS NULL OR used < 0)"
+            work.run(old, oldest=work.now - DAY)
 
 
 def marks_secret(store: Store, master: Master) -> bytes:
     """The secret of the marks of recordings, which a rotation of the master key leaves as it is."""
     vault = Vault(master)
     with store.write() as work:
-        sealed = store.value("marks", work)
+        sealed = store.meta("marks", work)
         if sealed is None:
             sealed = vault.wrap(vault.marks, "marks").hex()
-            work.insert(meta, name="marks", value=sealed)
+            work.insert("meta", name="marks", value=sealed)
     return vault.unwrap(bytes.fromhex(sealed), "marks")
 
 
 # -- repeated requests -------------------------------------------------------------------
 
 
-def key_of(work: Work) -> Json:
-    return {"caller": work.call.caller.name, "name": work.call.once}
-
-
 def answer_before(work: Work) -> Json | None:
     """What the request was answered; None where it was not, or a day ago."""
-    row = work.first(sa.select(answers).where(matches(answers, key_of(work))))
+    query = "SELECT * FROM answers WHERE caller = :caller AND name = :name"
+    row = work.first(query, caller=work.call.caller.name, name=work.call.once)
     if row is None or row["body"] is None or row["at"] < work.now - DAY:
         return None
     if row["request"] != work.call.request:
@@ -176,24 +168,24 @@ def answer_before(work: Work) -> Json | None:
     return answer
 
 
-def claim(work: Work) -> Json | None:
-    """Take the key of a request; one that has it already is waited for, and its answer returned."""
-    if work.call.once is None:
-        return None
-    postgres = work.connection.dialect.name == "postgresql"
-    insert = postgresql.insert if postgres else sqlite.insert
-    old = matches(answers, key_of(work)) & (answers.c.at < work.now - DAY)
-    work.execute(answers.delete().where(old))
-    row = {**key_of(work), "request": work.call.request, "at": work.now}
-    if work.execute(insert(answers).values(**row).on_conflict_do_nothing()).rowcount:
-        return None
-    return answer_before(work)
+def keep(work: Work, answer: Json | None) -> bool:
+    """Store the answer to a request, or first that it is being answered; whether it was there already.
 
-
-def keep(work: Work, answer: Json) -> None:
-    """Store the answer; who opts out has deleted the claim with all other answers."""
-    if work.call.once is None:
-        return
-    work.delete(answers, **key_of(work))
-    row = {**key_of(work), "request": work.call.request, "at": work.now}
-    work.insert(answers, **row, body=json.dumps(answer))
+    A second request with the same key waits here for the first one's transaction. Who opts out has deleted the claim
+    with all other answers.
+    """
+    call = work.call
+    if call.once is None:
+        return False
+    old = work.now - DAY
+    if answer is not None:
+        old = work.now + DAY
+    delete = "DELETE FROM answers WHERE caller = :caller AND name = :name AND at < :old"
+    work.run(delete, caller=call.caller.name, name=call.once, old=old)
+    insert = (
+        "INSERT INTO answers (caller, name, request, body, at) "
+        "VALUES (:caller, :name, :request, :body, :at) ON CONFLICT DO NOTHING"
+    )
+    body = None if answer is None else json.dumps(answer)
+    row = {"caller": call.caller.name, "name": call.once, "request": call.request}
+    return not work.run(insert, **row, body=body, at=work.now).rowcount

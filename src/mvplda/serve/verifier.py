@@ -7,7 +7,6 @@ import secrets
 from dataclasses import dataclass
 
 import numpy as np
-import sqlalchemy as sa
 
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
@@ -15,7 +14,7 @@ from ..exceptions import ParameterError
 from .model import BOTH, PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .problems import Json, Problem
 from .profiles import Profiles
-from .store import DAY, Work, challenges, iso, profiles
+from .store import DAY, Work, iso
 
 KIND_OF = {BOTH: "TC", (SPEAKER,): "TW", (PHRASE,): "IC", (): "IW"}
 """Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
@@ -30,9 +29,6 @@ class Ask:
     phrase: str | None = None
     challenge: str | None = None
     far: float | None = None
-    prior: float | None = None
-    miss_cost: float = 1.0
-    false_alarm_cost: float = 1.0
     countermeasure: float | None = None
 
 
@@ -111,18 +107,9 @@ class Verifier:
 
     def point(self, ask: Ask, spoof: float | None = None) -> OperatingPoint:
         """The operating point that a call asks for, else that of the settings or of the model."""
-        far = ask.far
-        if far is None and ask.prior is None:
-            far = self.settings.far
         model = self.profiles.model
         try:
-            return model.point(
-                model.question(spoof=spoof),
-                far,
-                prior=ask.prior,
-                miss_cost=ask.miss_cost,
-                false_alarm_cost=ask.false_alarm_cost,
-            )
+            return model.point(model.question(spoof=spoof), ask.far or self.settings.far)
         except ParameterError as error:
             raise Problem(422, "operating-point", str(error)) from error
 
@@ -138,8 +125,8 @@ class Verifier:
             if over >= 0:
                 values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
         elif ask.challenge is not None:
-            work.update(challenges, {"id": ask.challenge}, used=work.now)
-        work.update(profiles, {"id": row["id"]}, **values)
+            work.update("challenges", ask.challenge, used=work.now)
+        work.update("profiles", row["id"], **values)
 
     # -- challenges ----------------------------------------------------------
 
@@ -163,7 +150,7 @@ class Verifier:
         made = secrets.token_hex(16)
         expires = work.now + self.settings.challenge_s
         work.insert(
-            challenges,
+            "challenges",
             id=made,
             profile=name,
             phrases=json.dumps([label]),
@@ -180,9 +167,9 @@ class Verifier:
 
     def _draw(self, work: Work, name: str, texts: dict[str, str]) -> str:
         """A phrase that is neither the last accepted one nor, if others remain, the last drawn one."""
-        own = sa.select(challenges).where(challenges.c.profile == name)
-        drawn = work.first(own.order_by(challenges.c.created.desc()))
-        accepted = work.first(own.where(challenges.c.used > 0).order_by(challenges.c.used.desc()))
+        own = "SELECT * FROM challenges WHERE profile = :name"
+        drawn = work.first(f"{own} ORDER BY created DESC", name=name)
+        accepted = work.first(f"{own} AND used > 0 ORDER BY used DESC", name=name)
         fresh = set(texts)
         if accepted is not None:
             fresh -= set(json.loads(accepted["phrases"]))
@@ -194,13 +181,15 @@ class Verifier:
             raise Problem(409, "too-few-phrases", detail)
         if accepted is not None:
             # of old challenges the last accepted one is needed; those without an answer go by themselves
-            old = (challenges.c.profile == name) & (challenges.c.expires < work.now - DAY)
-            work.execute(challenges.delete().where(old & (challenges.c.id != accepted["id"])))
+            old = (
+                "DELETE FROM challenges WHERE profile = :name AND expires < :oldest AND id != :last"
+            )
+            work.run(old, name=name, oldest=work.now - DAY, last=accepted["id"])
         return secrets.choice(sorted(fresh))
 
     def _use(self, work: Work, name: str, challenge: str) -> str:
         """The phrase that was asked for; the challenge is used up by this."""
-        row = work.first(sa.select(challenges).where(challenges.c.id == challenge))
+        row = work.first("SELECT * FROM challenges WHERE id = :id", id=challenge)
         if row is None or row["profile"] != name:
             raise Problem(404, "not-found", "there is no such challenge of this profile")
         if row["used"] is not None:
@@ -208,7 +197,7 @@ class Verifier:
             raise Problem(409, "challenge-used", detail)
         if row["expires"] < work.now:
             raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
-        work.update(challenges, {"id": challenge}, used=-work.now)
+        work.update("challenges", challenge, used=-work.now)
         return str(json.loads(row["phrases"])[0])
 
 
