@@ -299,10 +299,8 @@ def test_last_times_recording_is_a_wrong_phrase_next_time(bench):
         last = label
 
 
-def test_phrases_of_training_are_listed_in_pages(small):
-    first = small.calls("GET", "/v1/phrases", params={"top": 3}).json()
-    rest = small.calls("GET", "/v1/phrases", params={"after": first["next"]}).json()
-    listed = [*first["items"], *rest["items"]]
+def test_phrases_of_training_are_listed(small):
+    listed = small.calls("GET", "/v1/phrases").json()["items"]
     assert [phrase["id"] for phrase in listed] == sorted(WORDS)
     assert listed[1] == {"id": "my-voice-is-my-key", "text": "my voice is my key"}
 

@@ -286,7 +286,7 @@ def test_a_start_that_is_refused_leaves_no_key(tmp_path, monkeypatch):
     assert "make a key first" in run(main, [*at, "--host", "0.0.0.0"]).output
     (tmp_path / "no.safetensors").write_bytes(b"nothing")
     assert run(main, [*at, "--model", str(tmp_path / "no.safetensors")]).exit_code == 1
-    assert run(main, [*at, "--countermeasure", "nothing:at_all"]).exit_code == 1
+    assert run(main, [*at, "--countermeasure", "nothing:at_all"]).exit_code == 2
     assert run(main, [*at, "--spoof-prior", "2"]).exit_code == 2
     assert (
         "no master key yet"

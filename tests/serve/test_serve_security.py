@@ -32,7 +32,6 @@ from mvplda.serve.keys import MASTER, Master, Vault, rotation
 from mvplda.serve.maintenance import sweep
 from mvplda.serve.metrics import JsonLines, Metrics
 from mvplda.serve.model import DEFAULTS, Cell, Model, hear, open_model
-from mvplda.serve.run import open_countermeasure
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
 from mvplda.voices import DEFAULT_MODEL
@@ -268,8 +267,8 @@ def test_a_countermeasure_that_fails_decides_nothing(extractor, hook, said, reas
     "place", ["nothing", "nothing:at_all", "json:nothing", "json:decoder", ":", "json"]
 )
 def test_a_countermeasure_that_cannot_be_called_is_refused_at_the_start(place):
-    with pytest.raises(ParameterError, match="a countermeasure is"):
-        open_countermeasure(place)
+    with pytest.raises(ValueError, match="countermeasure"):
+        Settings(countermeasure=place)
 
 
 def test_log_lines_are_json():

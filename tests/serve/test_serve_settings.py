@@ -52,7 +52,7 @@ def test_old_entries_of_the_audit_are_deleted(tmp_path):
 
 def test_the_reference_of_endpoints_comes_from_the_package(tmp_path):
     with make_bench(sqlite_store(tmp_path)) as bench:
-        page = bench.calls("GET", "/docs")
+        page = bench.calls("GET", "/docs/")
         assert page.status_code == 200
         assert "script-src 'self'" in page.headers["content-security-policy"]
         assert "https://" not in page.text

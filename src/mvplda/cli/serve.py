@@ -15,9 +15,8 @@ from ..exceptions import MissingExtraError
 if TYPE_CHECKING:
     from ..serve.settings import Settings
 
-SHORT = {"extractors": "-x"}
-SEVERAL = ("extractors", "hostnames")
-"""Settings whose option may be given more than once, by a name in the singular."""
+SEVERAL = {"extractors": ("-x", "--extractor"), "hostnames": ("--hostname",)}
+"""Settings whose option may be given more than once, and what it is called."""
 
 
 def option_of(name: str, field: Any) -> Callable[[Any], Any]:
@@ -31,9 +30,7 @@ def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     if kind is bool:
         return click.option(f"{option}/--no-{option[2:]}", name, default=None, help=text)
     if name in SEVERAL:
-        singular = option.removesuffix("s")
-        names = [SHORT[name], singular] if name in SHORT else [singular]
-        return click.option(*names, name, multiple=True, help=text)
+        return click.option(*SEVERAL[name], name, multiple=True, help=text)
     if isinstance(default, (int, float, str, Path)):
         text += f"  [default: {default}]"
     metavar = {int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
@@ -69,15 +66,9 @@ def make_settings(given: dict[str, Any]) -> Settings:
 
 @click.group(invoke_without_command=True)
 @settings_options
-@click.option(
-    "--people",
-    type=click.IntRange(0, 10),
-    default=0,
-    help="Enrol so many synthetic people first, to play with; needs mvplda[serve].",
-)
 @click.option("--check", is_flag=True, help="Check whether everything is in order, and end.")
 @click.pass_context
-def serve(ctx: click.Context, /, people: int, check: bool, **given: Any) -> None:
+def serve(ctx: click.Context, /, check: bool, **given: Any) -> None:
     """Verify speakers and phrases over HTTP, with a page to try it.
 
     Profiles lie in SQLite in the data folder, and on the machine's own address no key is needed. The master key comes
@@ -86,7 +77,7 @@ def serve(ctx: click.Context, /, people: int, check: bool, **given: Any) -> None
     \b
     Examples:
       mvplda extractor get campplus words && mvplda serve
-      mvplda serve --demo --people 4
+      mvplda serve --demo
       mvplda serve --host 0.0.0.0 --database postgresql://mvplda@db/mvplda --workers 4
       mvplda serve key shop --role verify
       mvplda serve --check
@@ -106,11 +97,6 @@ def serve(ctx: click.Context, /, people: int, check: bool, **given: Any) -> None
                 f"at {settings.host} others can reach it: make a key first, mvplda serve key NAME --role admin"
             )
     service = run.open_service(settings)
-    if people:
-        from ..serve.people import enrol_people
-        from ..speech.corpora import load_corpus
-
-        enrol_people(service, people, settings.data / "people", click.echo, load_corpus)
     click.echo(f"mvplda serves at http://{settings.host}:{settings.port}/", err=True)
     if service.model is not None and service.model.notice:
         click.secho(service.model.notice, err=True, bold=True)
@@ -182,5 +168,5 @@ def rotate(settings: Settings) -> None:
     from ..serve.run import open_master, open_store
 
     with closing(open_store(settings)) as store:
-        count, where = rotate_keys(settings, store, open_master(settings, make=False))
-    click.echo(f"{count} profiles have a new key and a new rotation; the master key: {where}")
+        count = rotate_keys(settings, store, open_master(settings, make=False))
+    click.echo(f"{count} profiles have a new key and a new rotation")

@@ -44,13 +44,12 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}
 BUCKETS = 10_000
 """Names whose rates are remembered at once, the latest ones."""
 
 
 class Rates:
-    """Token buckets by name: so many per minute, and as many at once; 0 or infinity is no limit."""
+    """Token buckets by name: so many per minute, and as many at once; 0 is no limit."""
 
     def __init__(self, per_minute: float) -> None:
         self.per_minute = per_minute
@@ -59,7 +58,7 @@ class Rates:
 
     def wait(self, name: str, now: float | None = None) -> float:
         """0 where the call may go on, else the seconds after which it may."""
-        if not self.per_minute or math.isinf(self.per_minute):
+        if not self.per_minute:
             return 0.0
         now = time.monotonic() if now is None else now
         with self._lock:
@@ -94,8 +93,6 @@ class Access:
         self.metrics = metrics
         self.hosts = LOCAL | set(settings.hostnames) if is_open else None
         self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
-        if settings.tls:
-            self.headers.append((b"strict-transport-security", b"max-age=31536000"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -181,9 +178,7 @@ class Exchange:
     def finish(self) -> None:
         route = getattr(self.scope.get("route"), "path", "other")
         took = time.perf_counter() - self._begun
-        # names that callers make up are not counted by
-        method = self.scope["method"] if self.scope["method"] in METHODS else "other"
-        labels = f'route="{route}",method="{method}",status="{self.status}"'
+        labels = f'route="{route}",status="{self.status}"'
         self.access.metrics.count("mvplda_requests_total", labels)
         self.access.metrics.observe("mvplda_request_seconds", took, f'route="{route}"')
         state = self.scope.get("state", {})

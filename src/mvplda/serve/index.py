@@ -45,7 +45,6 @@ class Index:
 
     def __init__(self, people: Profiles) -> None:
         self.people = people
-        self.model = people.model
         self.settings = people.settings
         self._lock = threading.Lock()
         self._change = -1
@@ -72,20 +71,19 @@ class Index:
             "reason": heard.reason,
         }
         if heard.reason is None and heard.vector is not None:
-            test = self.model.share(heard.vector[None])[0]
+            test = self.people.model.share(heard.vector[None])[0]
             ranked, found = self._ranked(test, heard.countermeasure, candidates, top, prior_none)
             result |= found
         made = secrets.token_hex(16)
         with self.people.store.write(call) as work:
-            best = {name: ranked[0][name] for name in ("profileId", "llr")} if ranked else {}
-            work.note("identify", None, made, **result, best=best)
+            work.note("identify", None, made, **result)
         return {
             "resultId": made,
             "candidates": ranked,
             **result,
             "quality": heard.quality,
-            "modelVersion": self.model.version,
-            "notice": self.model.notice,
+            "modelVersion": self.people.model.version,
+            "notice": self.people.model.notice,
         }
 
     def _ranked(
@@ -101,7 +99,8 @@ class Index:
         best = np.arange(len(llrs))
         if top < len(llrs):
             best = np.argpartition(-llrs, top)[:top]
-        places = {name_at(blocks, place): place for place in best if np.isfinite(llrs[place])}
+        best = best[np.isfinite(llrs[best])].tolist()
+        places = {name_at(blocks, place): place for place in best}
         people, exact = self._exact(model, list(places), test)
         # who is leaving at this moment is out
         llrs[best] = -np.inf
@@ -173,10 +172,11 @@ class Index:
         """Read what changed, and drop those whom time made expired."""
         since = work.now - self.settings.expire_days * DAY
         query = (
-            "SELECT id, state, model, change, coalesce(last_used, created) AS used "
-            "FROM profiles WHERE change > :change"
+            "SELECT id, change, state = 'enrolled' AND model = :model "
+            "AND coalesce(last_used, created) >= :since AS enrolled FROM profiles WHERE change > :change"
         )
-        changed = work.run(query, change=self._change).all()
+        here = self.people.model.fingerprint
+        changed = work.run(query, model=here, since=since, change=self._change).all()
         gone = [row.id for row in changed]
         if self._expired_before and since > self._expired_before:
             gone += work.run(EXPIRED, since=since, before=self._expired_before).scalars()
@@ -185,18 +185,13 @@ class Index:
             if name in self._places:
                 block, row = self._places.pop(name)
                 block.alive[row] = False
-        here = self.model.fingerprint
-        enrolled = sorted(
-            row.id
-            for row in changed
-            if row.state == "enrolled" and row.model == here and row.used >= since
-        )
+        enrolled = sorted(row.id for row in changed if row.enrolled)
         voices: dict[str, Cell] = {}
         for start in range(0, len(enrolled), BATCH):
             some = self.people.templates.some_cells(work, enrolled[start : start + BATCH])
             voices |= {name: whole(cells) for name, cells in some.items()}
         if voices:
-            self._add(list(voices), *self.model.sums(list(voices.values())))
+            self._add(list(voices), *self.people.model.sums(list(voices.values())))
         self._change = max([self._change, *(row.change for row in changed)])
 
     def _add(self, ids: list[str], y: Array, weights: Array) -> None:
@@ -207,7 +202,7 @@ class Index:
             ids = [before.ids[row] for row in kept] + ids
             y = np.concatenate([before.y[kept], y])
             weights = np.concatenate([before.weights[kept], weights])
-        side = self.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
+        side = self.people.model.scorer.profiles(y, weights, np.arange(len(y)), ids)
         block = Block(ids, y, weights, side, np.ones(len(ids), dtype=bool))
         self._blocks.append(block)
         self._places |= {name: (block, row) for row, name in enumerate(ids)}

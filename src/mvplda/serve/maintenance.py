@@ -32,16 +32,13 @@ def sweep(store: Store) -> int:
     return len(gone)
 
 
-def rotate(settings: Settings, store: Store, old: Master) -> tuple[int, str]:
+def rotate(settings: Settings, store: Store, old: Master) -> int:
     """Change the master key: data keys are wrapped anew, templates get the rotation of the new key.
 
     Whoever has the old key and a copy of the database from before still reads that copy; what the database holds now
     cannot be linked to it or read by the old key. Services that still run with the old key refuse to decide. An
     interrupted rotation is finished by the next call.
-
-    Returns
-    -------
-    profiles, and where the new key is
+    How many profiles there are.
     """
     new = Master.from_environment(NEW_MASTER)
     waiting = settings.data / "master.key.new"
@@ -58,8 +55,7 @@ def rotate(settings: Settings, store: Store, old: Master) -> tuple[int, str]:
     count = rotate_database(store, old, new)
     if new.where == str(waiting):
         waiting.replace(old.where)
-        return count, old.where
-    return count, new.where
+    return count
 
 
 def rotate_database(store: Store, old: Master, new: Master) -> int:

@@ -194,11 +194,6 @@ class Model:
         if extractor is not None:
             self.extractor_name = str(extractor.name)
             bundle.check_extractor(extractor.name, "the extractor of the service")
-            if extractor.dimension != self.width:
-                raise DataError(
-                    f"the model takes vectors of {self.width} numbers, {extractor.name} makes "
-                    f"{extractor.dimension}"
-                )
         self.card: Mapping[str, Any] = dict(bundle.card or {})
         self.fingerprint = fingerprint(*bundle.get_state())[:16]
         mark = hashlib.sha256(f"{self.extractor_name} {self.fingerprint}".encode()).hexdigest()

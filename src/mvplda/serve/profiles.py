@@ -23,8 +23,10 @@ NOTHING = {
     "last_used": None,
 }
 """Columns of a profile that has no recording."""
-KEPT = "Sums of numbers made of your recordings, encrypted and rotated by a secret key; no sound. "
-KEPT_VECTORS = "The numbers of each recording are stored too, encrypted."
+KEPT = (
+    "Numbers made of your recordings, encrypted and rotated by a secret key; where it says vectorKept, those that "
+    "the extractor made, encrypted; no sound."
+)
 SENTENCES = {
     "not_enough_speech": "There is too little speech in it: say the whole phrase.",
     "too_quiet": "It is nearly silent: come nearer to the microphone.",
@@ -106,7 +108,7 @@ class Profiles:
         """Profiles as callers see them: never a vector."""
         query = "SELECT profile, phrase FROM enrollments WHERE profile IN :names"
         takes = work.run(query, names=[row["id"] for row in rows])
-        counts = Counter((name, phrase) for name, phrase in takes)
+        counts = Counter((row.profile, row.phrase) for row in takes)
         return [self._described(work, row, counts) for row in rows]
 
     def _described(self, work: Work, row: Json, counts: Counter[tuple[str, str]]) -> Json:
@@ -213,13 +215,12 @@ class Profiles:
             )
         work.note("export", name)
         own = work.all("SELECT * FROM audit WHERE profile = :name ORDER BY id", name=name)
-        has_vectors = any(entry["vectorKept"] for entry in entries)
         return {
             "profile": self.described(work, row)[0],
             "consent": json.loads(row["consent"] or "null"),
             "enrollments": entries,
             "record": [audit_entry(entry) for entry in own],
-            "kept": KEPT + (KEPT_VECTORS if has_vectors else ""),
+            "kept": KEPT,
         }
 
     # -- reading -------------------------------------------------------------
@@ -262,12 +263,10 @@ class Profiles:
     def _open_row(self, work: Work, name: str) -> Json:
         """A profile that takes one more recording."""
         row = self.locked(work, name)
-        state = self.state(work, row)
-        if state in ("opted_out", "expired"):
-            detail = f"the profile is {state}: nothing can be enrolled"
+        state = self.current(work, row)
+        if state in ("opted_out", "expired", "stale"):
+            detail = f"the profile is {state}: nothing can be enrolled before it is reset"
             raise Problem(409, "state", detail, state=state)
-        if state == "stale":
-            self.enrol_again(work, row)
         most = self.settings.most_enrolments
         if row["enrollments"] >= most:
             detail = f"the profile has {most} enrolments already: take one out, or reset it"
@@ -308,22 +307,21 @@ class Profiles:
 
     # -- a changed model -----------------------------------------------------
 
-    def can_enrol_again(self, work: Work, name: str) -> bool:
-        """Whether the kept vectors of a profile make it anew with the model of today."""
+    def current(self, work: Work, row: Json) -> str:
+        """The state of a profile, of which a stale one is enrolled again where its vectors were kept."""
+        state = self.state(work, row)
+        if state != "stale":
+            return state
         source = self.model.extractor_name
-        rows = self.templates.enrolled(work, name)
-        return all(row["vector"] is not None and row["extractor"] == source for row in rows)
-
-    def enrol_again(self, work: Work, row: Json) -> None:
-        """Enrol kept vectors once more, with the model of today."""
-        if not self.can_enrol_again(work, row["id"]):
-            detail = "the extractor or the model has changed: reset the profile, and enrol again"
-            raise Problem(409, "model-changed", detail, state="stale")
+        rows = self.templates.enrolled(work, row["id"])
+        if any(entry["vector"] is None or entry["extractor"] != source for entry in rows):
+            return state
         key = self.templates.data_key(work, row["id"])
-        for entry in self.templates.enrolled(work, row["id"]):
+        for entry in rows:
             share = self.model.share(self.templates.vector(entry, key)[None])[0]
             self.templates.replace(work, entry, share, key)
         self._settle(work, row, "enrol-again", {}, **self._made_with())
+        return self.state(work, row)
 
 
 LOCKED = "SELECT *, (SELECT number FROM changes) AS last_change FROM profiles WHERE id = :name"

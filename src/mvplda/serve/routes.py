@@ -21,7 +21,7 @@ from . import schemas
 from .model import DEMO_NOTICE, Heard
 from .problems import Json, Problem
 from .schemas import Recording, problems, recording_body
-from .store import Call, page
+from .store import Call
 
 if TYPE_CHECKING:
     from .app import Runtime
@@ -146,7 +146,12 @@ async def health(app: App) -> Json:
     }
 
 
-@router.get("/v1/ready", response_model=schemas.Ready)
+# by this answer the schema of all refusals comes into OpenAPI
+@router.get(
+    "/v1/ready",
+    response_model=schemas.Ready,
+    responses={503: {"model": schemas.ProblemDetails, **problems(503)[503]}},
+)
 async def ready(app: App) -> Json:
     """That it can decide: the database answers, and a model is loaded."""
     await app.ping()
@@ -156,7 +161,7 @@ async def ready(app: App) -> Json:
 @router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(app: App) -> str:
     """Counters in the text format of Prometheus."""
-    return app.metrics_text()
+    return app.metrics.text({"mvplda_recordings": app.recordings})
 
 
 @router.get("/v1/model", response_model=schemas.ModelInfo)
@@ -181,11 +186,10 @@ async def get_audit(
 
 
 @router.get("/v1/phrases", response_model=schemas.PhrasePage)
-async def get_phrases(app: App, call: Call = VERIFY, top: Top = 100, after: str = "") -> Json:
+async def get_phrases(app: App, call: Call = VERIFY) -> Json:
     """Phrases of training that may be asked for without an enrolment; any other may be enrolled."""
     known = app.service.profiles.model.known_phrases
-    items = [{"id": name, "text": known[name]} for name in sorted(known) if name > after]
-    return page(items[: top + 1], top, "id")
+    return {"items": [{"id": name, "text": known[name]} for name in sorted(known)], "next": None}
 
 
 # -- profiles ----------------------------------------------------------------------------
@@ -222,10 +226,8 @@ async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Respons
 )
 async def enrol(request: Request, app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
-    added = await app.run(app.service.answered, call) if call.once else None
-    if added is None:
-        heard, asked = await recording(request, schemas.EnrolRequest)
-        added = await app.run(app.service.enrol, profile_id, heard, asked.phrase, call)
+    heard, asked = await recording(request, schemas.EnrolRequest)
+    added = await app.run(app.service.enrol, profile_id, heard, asked.phrase, call)
     return JSONResponse(added, 201)
 
 
@@ -251,11 +253,10 @@ async def opt_out(app: App, profile_id: str, call: Call = ENROL) -> Response:
     return JSONResponse(await app.run(app.service.leave, profile_id, "opted_out", call))
 
 
-@router.delete("/v1/profiles/{profile_id}", response_model=schemas.Deleted)
-async def delete_profile(app: App, profile_id: str, call: Call = ENROL) -> Json:
+@router.delete("/v1/profiles/{profile_id}", response_model=schemas.Profile)
+async def delete_profile(app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Erase everything at once; what stays is that there was a profile, and when it went."""
-    left = await app.run(app.service.leave, profile_id, "deleted", call)
-    return {name: left[name] for name in schemas.Deleted.model_fields}
+    return JSONResponse(await app.run(app.service.leave, profile_id, "deleted", call))
 
 
 @router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export)
@@ -274,13 +275,11 @@ async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
 )
 async def verify(request: Request, app: App, profile_id: str, call: Call = VERIFY) -> Response:
     """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
-    decided = await app.run(app.service.answered, call) if call.once else None
-    if decided is None:
-        heard, asked = await recording(request, schemas.VerifyRequest)
-        app.profile_rates.check(profile_id, "there are too many attempts on this profile")
-        decided = await app.run(app.service.verify, profile_id, heard, asked.ask(), call)
-        labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
-        app.metrics.count("mvplda_decisions_total", labels)
+    app.profile_rates.check(profile_id, "there are too many attempts on this profile")
+    heard, asked = await recording(request, schemas.VerifyRequest)
+    decided = await app.run(app.service.verify, profile_id, heard, asked.ask(), call)
+    labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
+    app.metrics.count("mvplda_decisions_total", labels)
     request.state.decision = decided["decision"]
     return JSONResponse(decided)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import os
 import sys
 from collections import OrderedDict
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import uvicorn
 
@@ -16,7 +15,7 @@ from ..exceptions import ParameterError
 from .app import create_app
 from .keys import MASTER, ROLES, Master
 from .metrics import JsonLines
-from .model import Countermeasure, open_model
+from .model import open_model
 from .problems import Json
 from .service import Service
 from .settings import Settings
@@ -53,29 +52,12 @@ def open_master(settings: Settings, make: bool) -> Master:
     return Master.find(settings.data if local else None, make)
 
 
-def open_countermeasure(place: str | None) -> Countermeasure | None:
-    """The function that ``package.module:function`` names."""
-    if place is None:
-        return None
-    module, _, name = place.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-        if not callable(function):
-            raise ValueError(f"it is a {type(function).__name__}")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ParameterError(
-            f"a countermeasure is package.module:function; {place!r} is none: {error}"
-        ) from error
-    return cast("Countermeasure", function)
-
-
 def open_service(settings: Settings, make: bool = True) -> Service:
     """All of it; a master key is made last, and only for a database that has none yet, if it may be."""
     model = open_model(settings)
-    countermeasure = open_countermeasure(settings.countermeasure)
     store = open_store(settings)
     master = open_master(settings, make and store.meta("master") is None)
-    return Service(store, master, model, settings, countermeasure)
+    return Service(store, master, model, settings)
 
 
 # -- the server --------------------------------------------------------------------------

@@ -184,12 +184,6 @@ class ProfilePage(Page):
     items: list[Profile]
 
 
-class Deleted(Reply):
-    profileId: Id
-    state: Literal["deleted"]
-    updated: Time
-
-
 class Quality(Reply):
     durationS: float
     speechS: float
@@ -321,7 +315,9 @@ def recording_body(model: type[Recording], example: Mapping[str, Any]) -> Json:
     form = {"type": "object", "properties": {"audio": sound, **fields}, "required": ["audio"]}
     plain = {name: value for name, value in example.items() if name != "vector"}
     binary = {"schema": sound, "example": "RIFF....WAVEfmt "}
-    kinds: Json = {f"audio/{kind}": binary for kind in ("wav", "webm", "flac", "ogg")}
-    kinds["multipart/form-data"] = {"schema": form, "example": {"audio": "now.wav", **plain}}
-    kinds["application/json"] = {"schema": schema, "example": dict(example)}
-    return {"requestBody": {"required": True, "content": kinds}}
+    content = {
+        "audio/wav": binary,
+        "multipart/form-data": {"schema": form, "example": {"audio": "now.wav", **plain}},
+        "application/json": {"schema": schema, "example": dict(example)},
+    }
+    return {"requestBody": {"required": True, "content": content}}

@@ -9,7 +9,7 @@ from typing import Any
 
 from .index import Index
 from .keys import Master, Vault
-from .model import Countermeasure, Heard, Model, hear
+from .model import Heard, Model, hear
 from .problems import Json, Problem
 from .profiles import Profiles, audit_entry
 from .settings import Settings
@@ -27,7 +27,6 @@ class Service:
     Parameters
     ----------
     model : None: nothing can be decided, but people can still leave
-    countermeasure : samples and rate in, LLR of a person against a machine out
     """
 
     def __init__(
@@ -36,7 +35,6 @@ class Service:
         master: Master,
         model: Model | None,
         settings: Settings | None = None,
-        countermeasure: Countermeasure | None = None,
     ) -> None:
         settings = settings or Settings()
         store.bind(master.mark)
@@ -45,17 +43,13 @@ class Service:
         self.store = store
         self.model = model
         self.settings = settings
-        self.countermeasure = countermeasure
+        self.countermeasure = settings.countermeasure
         vault = Vault(master, marks_secret(store, master))
         self.templates = Templates(store, vault, settings)
         self.profiles = Profiles(store, self.templates, model, settings)
         self.verifier = Verifier(self.profiles)
-        self._index = None if model is None else Index(self.profiles)
+        self.index = Index(self.profiles)
         self._sweep_at = 0.0
-
-    @property
-    def index(self) -> Index:
-        return self._index or Index(self.profiles)  # which refuses without a model
 
     # -- what comes in -------------------------------------------------------
 
@@ -72,13 +66,6 @@ class Service:
         return Heard(self.profiles.model.take(vector), reason=reason)
 
     # -- transactions --------------------------------------------------------
-
-    def answered(self, call: Call) -> Json | None:
-        """What a repeated request was answered, before any work is done for it again."""
-        if call.once is None:
-            return None
-        with self.store.read(call) as work:
-            return answer_before(work)
 
     def change(self, call: Call, operation: Callable[..., Json], *arguments: Any) -> Json:
         """Do something in one transaction, with the answer to its repetition inside.

@@ -8,6 +8,7 @@ the environment, the environment before defaults.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from .._optional import need
 
 need("pydantic_settings")
 
-from pydantic import Field, field_validator
+from pydantic import Field, ImportString, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
@@ -56,7 +57,7 @@ class Settings(BaseSettings):
         default=False,
         description="Serve the DEMONSTRATION network, which must never decide about people.",
     )
-    countermeasure: str | None = Field(
+    countermeasure: ImportString[Callable[..., float]] | None = Field(
         default=None,
         description="Function against replays and imitations, package.module:function: samples and rate "
         "in, log likelihood ratio of a person against a machine out.",
@@ -129,19 +130,11 @@ class Settings(BaseSettings):
     hostnames: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Further names of this service, where no keys are needed."
     )
-    tls: bool = Field(
-        default=False, description="Ask browsers for HTTPS, which a proxy in front must offer."
-    )
     key_rate: float = Field(
         default=1200.0, ge=0, description="Calls per minute of one API key; 0 is no limit."
     )
     profile_rate: float = Field(
         default=60.0, ge=0, description="Attempts per minute on one profile; 0 is no limit."
-    )
-    anonymous_rate: float = Field(
-        default=1200.0,
-        ge=0,
-        description="Calls per minute of one address without a valid key; 0 is no limit.",
     )
     most_bytes: int = Field(
         default=4 * 2**20, gt=0, description="Largest body of a request, in bytes."

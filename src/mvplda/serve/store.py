@@ -34,8 +34,6 @@ ADVISORY_LOCK = 7215843
 """Of PostgreSQL: hosts that start at the same time create tables one after the other."""
 WRITER_S = 10.0
 """Of SQLite: seconds that a thread waits for the writers of its own process."""
-IDLE_S = 1.0
-"""Seconds after which a connection is tried before it is used again."""
 
 # -- tables ------------------------------------------------------------------------------
 
@@ -417,12 +415,9 @@ class Store:
         Where somebody reads for long, such as a back-up, the next deletion or the end of the service does it.
         """
         for engine in {self.engine, self.key_engine} & set(_WRITERS):
-            with _WRITERS[engine], closing(engine.raw_connection()) as connection:
-                cursor = connection.cursor()
-                before = cursor.execute("PRAGMA busy_timeout").fetchone()[0]
-                for pragma in ("busy_timeout=200", "wal_checkpoint(TRUNCATE)"):
-                    cursor.execute(f"PRAGMA {pragma}").fetchall()
-                cursor.execute(f"PRAGMA busy_timeout={before}").fetchall()
+            path = str(engine.url.database)
+            with _WRITERS[engine], closing(sqlite3.connect(path, timeout=0.2)) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def rotated() -> Problem:
@@ -453,30 +448,12 @@ def connect(url: str, settings: Settings) -> Engine:
         pool_size=settings.threads + 2,
         max_overflow=settings.at_once + settings.threads,
         pool_timeout=settings.connect_timeout_s,
+        pool_pre_ping=kind == "postgresql",  # which may have been started anew
         connect_args=arguments,
     )
     if kind == "sqlite":
         prepare_sqlite(engine)
-    else:
-        try_idle_connections(engine)
     return engine
-
-
-def try_idle_connections(engine: Engine) -> None:
-    """Find out that a database was restarted; a connection that was used just now is not tried."""
-
-    @sa.event.listens_for(engine, "checkin")
-    def _used(connection: Any, record: Any) -> None:
-        record.info["used"] = time.monotonic()
-
-    @sa.event.listens_for(engine, "checkout")
-    def _try(connection: Any, record: Any, proxy: Any) -> None:
-        if time.monotonic() - record.info.get("used", 0.0) < IDLE_S:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except Exception as error:
-            raise sa.exc.InvalidatePoolError from error
 
 
 def prepare_sqlite(engine: Engine) -> None:

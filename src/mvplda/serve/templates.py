@@ -163,11 +163,12 @@ class Templates:
             return False
         if self._is_marked(work, name, heard):
             return True
-        rows = [row for row in self.enrolled(work, name) if row["vector"] is not None]
-        if not rows:
-            return False
         key = self.data_key(work, name)
-        return any(cosine(self.vector(row, key), heard.vector) > NEAR for row in rows)
+        return any(
+            cosine(self.vector(row, key), heard.vector) > NEAR
+            for row in self.enrolled(work, name)
+            if row["vector"] is not None
+        )
 
     def _is_marked(self, work: Work, name: str, heard: Heard) -> bool:
         query = "SELECT at FROM marks WHERE profile = :name AND mark = :mark"
@@ -239,4 +240,4 @@ class Domain:
             "ORDER BY id LIMIT :most"
         )
         rows = work.run(query, model=self.model.fingerprint, most=MOST_PEOPLE)
-        return [(name, version) for name, version in rows]
+        return [(row.id, row.version) for row in rows]

@@ -6,18 +6,24 @@ import json
 import secrets
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
-from .model import BOTH, PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
+from .model import PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
 from .problems import Json, Problem
 from .profiles import Profiles
 from .store import DAY, Work, iso
 
-KIND_OF = {BOTH: "TC", (SPEAKER,): "TW", (PHRASE,): "IC", (): "IW"}
+KINDS = {"speaker+phrase": "TC", "speaker": "TW", "phrase": "IC", "nothing": "IW"}
 """Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
+VOICE_KINDS = {"speaker": "TC", "nothing": "IC"}
+"""Of a model of voices alone."""
+STATE_REASONS = {
+    "created": "not_enrolled",
+    "enrolling": "not_enrolled",
+    "stale": "model_changed",
+}
+"""Why nothing is decided, where that is not called like the state of the profile."""
 UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
 """Fields of a decision that are empty where nothing was scored."""
 
@@ -84,17 +90,11 @@ class Verifier:
         self, work: Work, row: Json, heard: Heard, wanted: str
     ) -> tuple[str | None, list[Cell]]:
         """Why nothing can be decided, whatever was said; else the sums to decide by."""
-        state = self.profiles.state(work, row)
-        if state in ("opted_out", "expired"):
-            return state, []
-        if state in ("created", "enrolling"):
-            return "not_enrolled", []
-        if state == "stale" and not self.profiles.can_enrol_again(work, row["id"]):
-            return "model_changed", []
+        state = self.profiles.current(work, row)
+        if state != "enrolled":
+            return STATE_REASONS.get(state, state), []
         if heard.reason is not None:
             return heard.reason, []
-        if state == "stale":
-            self.profiles.enrol_again(work, row)
         if self.templates.is_copy(work, row["id"], heard):
             return "suspected_replay", []
         # a phrase counts from as many recordings on as are wanted
@@ -133,10 +133,7 @@ class Verifier:
     def challenge(self, work: Work, name: str) -> Json:
         """A phrase to be said now, once, so that a recording of last time has the wrong words."""
         row = self.profiles.locked(work, name)
-        state = self.profiles.state(work, row)
-        if state == "stale" and self.profiles.can_enrol_again(work, name):
-            self.profiles.enrol_again(work, row)
-            state = self.profiles.state(work, row)
+        state = self.profiles.current(work, row)
         if state != "enrolled":
             detail = f"the profile is {state}: only enrolled ones are challenged"
             raise Problem(409, "state", detail, state=state)
@@ -174,8 +171,7 @@ class Verifier:
         if accepted is not None:
             fresh -= set(json.loads(accepted["phrases"]))
         if drawn is not None:
-            rest = fresh - set(json.loads(drawn["phrases"]))
-            fresh = rest or (fresh if accepted is not None else set())
+            fresh = fresh - set(json.loads(drawn["phrases"])) or fresh
         if len(texts) < 2 or not fresh:
             detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
             raise Problem(409, "too-few-phrases", detail)
@@ -204,15 +200,12 @@ class Verifier:
 def decision_fields(answer: Answer, point: OperatingPoint) -> Json:
     """What was decided about a trial, and by what evidence."""
     decision = decide(answer, point)
-    posteriors = {}
-    for hypothesis, value in answer.posteriors().items():
-        kind = KIND_OF.get(hypothesis, "+".join(hypothesis))
-        posteriors[kind] = float(np.asarray(value))
+    kinds = VOICE_KINDS
     phrase_llr = None
     if PHRASE in answer.views:
+        kinds = KINDS
         phrase_llr = float(answer.llr_of(PHRASE))
-    else:  # a model of voices alone has two hypotheses
-        posteriors = {"TC": posteriors.pop("TW"), "IC": posteriors.pop("IW"), **posteriors}
+    posteriors = {kinds.get(name, name): p for name, p in decision.probabilities.items()}
     return {
         "decision": decision.answer,
         "reason": decision.reason,
