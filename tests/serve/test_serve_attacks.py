@@ -89,7 +89,10 @@ def test_nothing_is_kept_of_the_sound_of_one_who_opted_out(bench):
     name = bench.person(40)
     bench.calls("POST", f"/v1/profiles/{name}/opt-out")
     heard = Heard(bench.world.say(40, 0)[0].astype(np.float32), {}, None, "a digest", 1.0)
-    assert bench.service.verify(name, heard, Ask(), ME)["reason"] == "opted_out"
+    assert (
+        bench.service.change(ME, bench.service.verifier.verify, name, heard, Ask())["reason"]
+        == "opted_out"
+    )
     with bench.service.store.read() as work:
         assert work.all("SELECT * FROM marks") == []
 
@@ -135,7 +138,11 @@ def test_tries_at_the_same_time_do_not_pass_the_lock(tmp_path):
 
         def attempt(one):
             try:
-                said.append(bench.service.verify(name, one, Ask(), ME)["decision"])
+                said.append(
+                    bench.service.change(ME, bench.service.verifier.verify, name, one, Ask())[
+                        "decision"
+                    ]
+                )
             except Problem as problem:
                 said.append(problem.kind)
 
@@ -162,7 +169,9 @@ def test_another_challenge_does_not_bring_back_what_was_said_last(bench):
         drawn = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
         assert drawn["phrases"] != first["phrases"]
         silence = Heard(None, {}, "not_enough_speech")
-        bench.service.verify(name, silence, Ask(challenge=drawn["challengeId"]), ME)
+        bench.service.change(
+            ME, bench.service.verifier.verify, name, silence, Ask(challenge=drawn["challengeId"])
+        )
 
 
 def test_a_form_of_the_largest_size_is_not_written_to_disk(bench, monkeypatch):
@@ -325,7 +334,9 @@ def test_the_most_suspicious_counts_and_the_sound_is_not_overruled_by_the_caller
     name = bench.person(40)
     vector = bench.world.say(40, 0)[0].astype(np.float32)
     heard = Heard(vector, countermeasure=-6.0)
-    said = bench.service.verify(name, heard, Ask(countermeasure=20.0), ME)
+    said = bench.service.change(
+        ME, bench.service.verifier.verify, name, heard, Ask(countermeasure=20.0)
+    )
     assert (said["decision"], said["reason"], said["countermeasureLlr"]) == (
         "reject",
         "suspected_replay",
@@ -333,10 +344,14 @@ def test_the_most_suspicious_counts_and_the_sound_is_not_overruled_by_the_caller
     )
     assert said["operatingPoint"] is None  # errors were measured without it
     assert max(said["posteriors"], key=said["posteriors"].get) == "spoof"
-    alive = bench.service.verify(name, Heard(vector, countermeasure=6.0), Ask(), ME)
+    alive = bench.service.change(
+        ME, bench.service.verifier.verify, name, Heard(vector, countermeasure=6.0), Ask()
+    )
     assert (alive["decision"], alive["reason"]) == ("accept", None)
     with pytest.raises(Problem, match="a machine made it"):
-        bench.service.enrol(name, Heard(vector, countermeasure=-6.0), None, ME)
+        bench.service.change(
+            ME, bench.service.profiles.enrol, name, Heard(vector, countermeasure=-6.0), None
+        )
     played = bench.service.index.identify(Heard(vector, countermeasure=-6.0), None, 5, 0.5, ME)
     assert played["noneOfThem"] > 0.9
     assert (

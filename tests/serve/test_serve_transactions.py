@@ -232,24 +232,27 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         name = bench.person(40)
         vectors = bench.world.say(40, 0, 2).astype(np.float32)
         sound = Heard(vectors[0], {}, None, "a digest", 1.0)
-        before = bench.service.verify(name, sound, Ask(), ME)
+        before = bench.service.change(ME, bench.service.verifier.verify, name, sound, Ask())
         assert before["decision"] == "accept"
         store = sqlite_store(tmp_path)
         shares = stored(store)
         assert rotate_database(store, MASTER_KEY, NEW_KEY) == 1
         assert not set(shares) & set(stored(store))
         with pytest.raises(Problem, match="master key"):  # of the service that still runs
-            bench.service.verify(name, Heard(vectors[1]), Ask(), ME)
+            bench.service.change(ME, bench.service.verifier.verify, name, Heard(vectors[1]), Ask())
         with pytest.raises(Problem, match="restarted"):
             bench.service.change(ME, bench.service.profiles.reset, name)
         with pytest.raises(ParameterError, match="another one"):
             Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
-        again = service.verify(name, Heard(vectors[0]), Ask(), ME)
+        again = service.change(ME, service.verifier.verify, name, Heard(vectors[0]), Ask())
         assert again["llr"] == pytest.approx(before["llr"], abs=1e-6)
         # recordings from before the rotation are still recognised
-        assert service.verify(name, sound, Ask(), ME)["reason"] == "suspected_replay"
+        assert (
+            service.change(ME, service.verifier.verify, name, sound, Ask())["reason"]
+            == "suspected_replay"
+        )
         for number in (1, 2, 3):  # sums are exact still: nothing is left of them
             left = service.change(ME, service.profiles.remove, name, number)
         assert left["state"] == "created"
@@ -269,5 +272,8 @@ def test_an_interrupted_rotation_is_finished_by_the_next(tmp_path, monkeypatch):
         store.clock = bench.clock
         service = Service(store, NEW_KEY, make_model())
         vector = bench.world.say(40, 0)[0].astype(np.float32)
-        assert service.verify(name, Heard(vector), Ask(), ME)["decision"] == "accept"
+        assert (
+            service.change(ME, service.verifier.verify, name, Heard(vector), Ask())["decision"]
+            == "accept"
+        )
         store.close()

@@ -15,9 +15,6 @@ from ..exceptions import MissingExtraError
 if TYPE_CHECKING:
     from ..serve.settings import Settings
 
-SEVERAL = {"extractors": ("-x", "--extractor"), "hostnames": ("--hostname",)}
-"""Settings whose option may be given more than once, and what it is called."""
-
 
 def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     """The option of a setting: its name with hyphens, its description, its name in the environment."""
@@ -29,8 +26,8 @@ def option_of(name: str, field: Any) -> Callable[[Any], Any]:
     text = f"{field.description}  [env: MVPLDA_{name.upper()}]"
     if kind is bool:
         return click.option(f"{option}/--no-{option[2:]}", name, default=None, help=text)
-    if name in SEVERAL:
-        return click.option(*SEVERAL[name], name, multiple=True, help=text)
+    if name == "extractors":
+        return click.option("-x", "--extractor", name, multiple=True, help=text)
     if isinstance(default, (int, float, str, Path)):
         text += f"  [default: {default}]"
     metavar = {int: "INTEGER", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")

@@ -29,11 +29,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .metrics import Metrics
 from .problems import Problem
-from .settings import Settings
+from .settings import LOCAL_HOSTS, Settings
 
 log = logging.getLogger("mvplda.serve")
 
-LOCAL = {"localhost", "127.0.0.1", "[::1]", "::1", "testserver"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -56,11 +55,11 @@ class Rates:
         self._lock = threading.Lock()
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, name: str, now: float | None = None) -> float:
+    def wait(self, name: str) -> float:
         """0 where the call may go on, else the seconds after which it may."""
         if not self.per_minute:
             return 0.0
-        now = time.monotonic() if now is None else now
+        now = time.monotonic()
         with self._lock:
             left, at = self._left.pop(name, (self.per_minute, now))
             left = min(self.per_minute, left + (now - at) * self.per_minute / 60)
@@ -91,7 +90,7 @@ class Access:
         self.app = app
         self.settings = settings
         self.metrics = metrics
-        self.hosts = LOCAL | set(settings.hostnames) if is_open else None
+        self.hosts = LOCAL_HOSTS if is_open else None
         self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

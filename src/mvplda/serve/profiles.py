@@ -170,7 +170,7 @@ class Profiles:
             "id": name,
             "user_id": user,
             "phrases": json.dumps({label_of(phrase): phrase} if phrase else {}),
-            "consent": json.dumps({**consent, "at": consent.get("at") or iso(work.now)}),
+            "consent": json.dumps({**consent, "at": iso(work.now)}),
             "version": 1,
             "next_number": 1,
             "failures": 0,

@@ -227,7 +227,8 @@ async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Respons
 async def enrol(request: Request, app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
     heard, asked = await recording(request, schemas.EnrolRequest)
-    added = await app.run(app.service.enrol, profile_id, heard, asked.phrase, call)
+    add = app.service.profiles.enrol
+    added = await app.run(app.service.change, call, add, profile_id, heard, asked.phrase)
     return JSONResponse(added, 201)
 
 
@@ -277,7 +278,8 @@ async def verify(request: Request, app: App, profile_id: str, call: Call = VERIF
     """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
     app.profile_rates.check(profile_id, "there are too many attempts on this profile")
     heard, asked = await recording(request, schemas.VerifyRequest)
-    decided = await app.run(app.service.verify, profile_id, heard, asked.ask(), call)
+    decide = app.service.verifier.verify
+    decided = await app.run(app.service.change, call, decide, profile_id, heard, asked.ask())
     labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
     app.metrics.count("mvplda_decisions_total", labels)
     request.state.decision = decided["decision"]

@@ -46,7 +46,6 @@ class Reply(BaseModel):
 
 class Consent(Body):
     given: bool
-    at: str | None = Field(default=None, max_length=40)
     text: str | None = Field(default=None, max_length=5000, description="What the person agreed to")
 
 

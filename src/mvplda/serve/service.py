@@ -80,12 +80,6 @@ class Service:
                 keep(work, answer)
         return answer
 
-    def verify(self, name: str, heard: Heard, ask: Ask, call: Call) -> Json:
-        return self.change(call, self.verifier.verify, name, heard, ask)
-
-    def enrol(self, name: str, heard: Heard, phrase: str | None, call: Call) -> Json:
-        return self.change(call, self.profiles.enrol, name, heard, phrase)
-
     def leave(self, name: str, state: str, call: Call) -> Json:
         answer = self.change(call, self.profiles.leave, name, state)
         self.store.settle_files()
@@ -142,6 +136,13 @@ def marks_secret(store: Store, master: Master) -> bytes:
 # -- repeated requests -------------------------------------------------------------------
 
 
+PUT_ANSWER = (
+    "INSERT INTO answers (caller, name, request, body, at) "
+    "VALUES (:caller, :name, :request, :body, :at) ON CONFLICT (caller, name) DO UPDATE "
+    "SET request = excluded.request, body = excluded.body, at = excluded.at WHERE answers.at < :old"
+)
+
+
 def answer_before(work: Work) -> Json | None:
     """What the request was answered; None where it was not, or a day ago."""
     query = "SELECT * FROM answers WHERE caller = :caller AND name = :name"
@@ -164,15 +165,8 @@ def keep(work: Work, answer: Json | None) -> bool:
     call = work.call
     if call.once is None:
         return False
-    old = work.now - DAY
-    if answer is not None:
-        old = work.now + DAY
-    delete = "DELETE FROM answers WHERE caller = :caller AND name = :name AND at < :old"
-    work.run(delete, caller=call.caller.name, name=call.once, old=old)
-    insert = (
-        "INSERT INTO answers (caller, name, request, body, at) "
-        "VALUES (:caller, :name, :request, :body, :at) ON CONFLICT DO NOTHING"
-    )
+    # a claim takes the place of an answer that is a day old, an answer that of its claim
+    old = work.now - DAY if answer is None else work.now + DAY
     body = None if answer is None else json.dumps(answer)
     row = {"caller": call.caller.name, "name": call.once, "request": call.request}
-    return not work.run(insert, **row, body=body, at=work.now).rowcount
+    return not work.run(PUT_ANSWER, **row, body=body, at=work.now, old=old).rowcount

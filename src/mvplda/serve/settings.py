@@ -19,7 +19,7 @@ need("pydantic_settings")
 from pydantic import Field, ImportString, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "::1", "[::1]", "localhost")
 
 
 class Settings(BaseSettings):
@@ -127,9 +127,6 @@ class Settings(BaseSettings):
     )
 
     # -- access and load
-    hostnames: Annotated[tuple[str, ...], NoDecode] = Field(
-        default=(), description="Further names of this service, where no keys are needed."
-    )
     key_rate: float = Field(
         default=1200.0, ge=0, description="Calls per minute of one API key; 0 is no limit."
     )
@@ -169,7 +166,7 @@ class Settings(BaseSettings):
         default=5.0, ge=1, description="Seconds to wait for a connection to the database."
     )
 
-    @field_validator("extractors", "hostnames", mode="before")
+    @field_validator("extractors", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         """In the environment, names are divided by commas or blanks."""

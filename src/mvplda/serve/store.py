@@ -437,8 +437,7 @@ def connect(url: str, settings: Settings) -> Engine:
     arguments: Json = {"timeout": settings.lock_timeout_s}
     if kind == "postgresql":
         need("psycopg")
-        if url.startswith("postgresql://"):
-            url = "postgresql+psycopg://" + url.partition("://")[2]
+        url = url.replace("postgresql://", "postgresql+psycopg://")
         lock_ms = round(1000 * settings.lock_timeout_s)
         statement_ms = round(1000 * settings.statement_timeout_s)
         limits = f"-c lock_timeout={lock_ms} -c statement_timeout={statement_ms}"
@@ -457,10 +456,8 @@ def connect(url: str, settings: Settings) -> Engine:
 
 
 def prepare_sqlite(engine: Engine) -> None:
-    path = engine.url.database
-    if path and not path.startswith((":", "file:")):
-        # created before SQLite does it, for its owner alone; the files beside it take its mode
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    # created before SQLite does it, for its owner alone; the files beside it take its mode
+    os.close(os.open(str(engine.url.database), os.O_RDWR | os.O_CREAT, 0o600))
 
     @sa.event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: Any) -> None:

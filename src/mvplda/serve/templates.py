@@ -77,16 +77,16 @@ class Templates:
         name = row["id"]
         number = row["next_number"]
         key = self.data_key(work, name)
+        where = f"{name} {number}"
         vector = None
         if self.settings.keep_vectors and heard.vector is not None:
-            data = heard.vector.astype("<f4").tobytes()
-            vector = self.vault.seal(key, data, f"{name} {number}")
+            vector = self.vault.seal(key, heard.vector.astype("<f4").tobytes(), where)
         work.insert(
             "enrollments",
             profile=name,
             number=number,
             phrase=phrase,
-            share=self.vault.seal(key, to_bytes(share), f"{name} {number}"),
+            share=self.vault.seal(key, to_bytes(share), where),
             vector=vector,
             extractor=extractor,
             speech_s=heard.speech_s,

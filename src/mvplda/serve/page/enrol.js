@@ -36,7 +36,7 @@ export async function enrolView(main, query) {
   function consent() {
     const box = h("input", { type: "checkbox", id: "agree", required: true });
     step(0, "What is kept of you",
-      h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(new Date().toISOString()); } },
+      h("form", { class: "column", onsubmit: (event) => { event.preventDefault(); phrase(); } },
       h("ul", { class: "plain" }, CONSENT.map((text) => h("li", {}, text))),
       h("p", { class: "check" }, box,
         h("label", { for: "agree" }, "I have read this and agree that my voice is used so.")),
@@ -44,7 +44,7 @@ export async function enrolView(main, query) {
         h("a", { class: "button quiet", href: "#/verify" }, "I would rather not"))));
   }
 
-  async function phrase(at) {
+  async function phrase() {
     const known = await api.phrases().catch(() => []);
     const OWN = "own";
     const name = h("input", { id: "name", required: true, maxlength: 60, autocomplete: "off", spellcheck: "false" });
@@ -65,7 +65,7 @@ export async function enrolView(main, query) {
       const text = own.hidden ? choose.value : own.querySelector("input").value.trim();
       try {
         const made = await api.create({ userId: name.value.trim(), phrase: text,
-          consent: { given: true, at, text: CONSENT.join(" ") } });
+          consent: { given: true, text: CONSENT.join(" ") } });
         takes(made, text);
       } catch (error) {
         problem.textContent = error.message;
