@@ -1,6 +1,6 @@
 """The default calibrations of extractors, for ``mvplda verify`` without a model: fitted, and judged on other speakers.
 
-    python -m benchmarks.default_calibrations AudioMNIST/ campplus resemblyzer words -o FILE.json
+    python -m benchmarks.default_calibrations AudioMNIST/ campplus words -o FILE.json
 
 AudioMNIST/ has index.csv (file, start, length, speaker, phrase). Recordings are 1 to 16 clips of one speaker joined;
 for an extractor of phrases, single clips. LLR = (a + b log s) cosine + c + d log s, s being the seconds of speech on
@@ -86,7 +86,10 @@ def judged(
     llr = np.empty(len(cosine))
     for value in np.unique(log):
         where = log == value
-        llr[where] = calibration.llr(cosine[where], float(np.exp(value)))
+        seconds = np.clip(value, *np.log(limits))
+        slope = calibration.slope + calibration.slope_by_log * seconds
+        intercept = calibration.intercept + calibration.intercept_by_log * seconds
+        llr[where] = np.clip(slope * cosine[where] + intercept, -MOST, MOST)
     parts = {"all": np.ones(len(log), dtype=bool)}
     edges = np.log([0.0001, 1.0, 2.0, 4.0, 1000.0])
     for low, high in pairwise(edges):
@@ -107,7 +110,7 @@ def judged(
 def calibrate(folder: Path, name: str, seed: int = 0) -> dict[str, Any]:
     """Halves both ways, and all speakers."""
     extractor = load_extractor(name)
-    phrases = extractor.views == ("phrase",)
+    phrases = extractor.networks[0].views == ("phrase",)
     drawn = recordings(folder, phrases, seed)
     heard = [extractor.utterance(samples, 16000) for samples, _, _ in drawn]
     X = np.array([one.vector for one in heard], dtype=np.float64)

@@ -43,7 +43,6 @@ __all__ = [
     "LikelihoodFellWarning",
     "MissingExtraError",
     "MultiviewPLDA",
-    "MultiviewPLDACV",
     "MvpldaError",
     "MvpldaWarning",
     "NumericalError",
@@ -73,7 +72,6 @@ if TYPE_CHECKING:
     from .models.committee import Committee
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
-    from .models.search import MultiviewPLDACV
     from .persistence import load
     from .recordings import setup
     from .scoring.profiles import Profiles
@@ -92,7 +90,6 @@ __getattr__, __dir__ = import_late(
         "models.committee": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
-        "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),
         "recordings": ("setup",),
         "scoring.profiles": ("Profiles",),

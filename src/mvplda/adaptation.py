@@ -212,7 +212,7 @@ def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = Non
     result.experts_, result.calibrator_ = {}, None
     for name, expert in scorer.experts_.items():
         adapter = expert.adapt if hasattr(expert, "adapt") else partial(adapted, expert)
-        result.experts_[name] = adapter(scorer._see(name, vectors), y, weight)
+        result.experts_[name] = adapter(vectors[:, slice(*scorer._columns_of(name))], y, weight)
     return result
 
 
@@ -247,7 +247,7 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
         result.noise = parameters.sigma.kind
     result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}
     result.log_likelihoods_, result.n_iter_, result.converged_ = np.zeros(0), 0, True
-    for name in ("diagnostics_", "threshold_", "bound_gap_", "_fitted"):
+    for name in ("diagnostics_", "threshold_", "_fitted"):
         result.__dict__.pop(name, None)
     return result
 

@@ -106,15 +106,6 @@ def test_train_takes_every_algorithm_and_says_which_was_used(drawn, tmp_path, as
     )
 
 
-def test_settings_reach_a_model_that_chooses_its_ranks(drawn, tmp_path):
-    root, _, _ = drawn
-    path = tmp_path / "model.safetensors"
-    common = ["train", root / "x.npz", *labelled(root), "-v", "speaker=auto", "-v", "channel=2"]
-    code, said = run_here(*common, "--set", "algorithm=variational", "-q", "-o", path)
-    assert code == 0, said
-    assert info(path)["algorithm_used"] == "variational"
-
-
 def test_info_of_statistics(drawn, tmp_path):
     root, _, labels = drawn
     path = tmp_path / "stats.safetensors"

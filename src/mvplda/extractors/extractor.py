@@ -3,62 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import signal
-from collections.abc import Generator, Sequence
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import Progress
+from .._typing import PathLike
+from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from .frontends import cached_file
 from .network import OnnxNetwork
 from .quality import Meter, Quality, QualitySettings
-from .recipe import Recipe
-from .sound import Sound, Source, segments
-from .unfinished import Unfinished
+from .sound import Clip, Sound, Source, segments
+from .speech import Part
 from .weights import NAMES, is_stale
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
-Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 LEAST_WEIGHT = 1e-3
 """Of a part in which there is no speech: a recording that has none still has a vector."""
 PROGRESS_EVERY = 20
-
-
-class Network(Protocol):
-    """What an extractor needs of a network: those in ONNX files and our own have it.
-
-    name : what it is, and the start of its fingerprint
-    path : of its file
-    recipe : what is done before and after it, where that is data
-    rate : samples per second that it takes
-    segment_s : longer sound is cut into parts
-    dimension : of its vectors
-    fingerprint : SHA-256 of the weights and of all that is done before and after them
-    views : what its vectors tell apart
-    """
-
-    path: Path
-    rate: int
-    segment_s: float
-
-    @property
-    def recipe(self) -> Recipe | None: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def views(self) -> tuple[str, ...]: ...
-    def embed(self, samples: Sound) -> Vector: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,60 +66,46 @@ class Extractor:
     Parameters
     ----------
     networks : one or more that take the same rate
+
+    Attributes
+    ----------
+    name : what stands beside vectors as their extractor
+    dimension : of its vectors
+    blocks : which columns of a vector each network made
+    fingerprint : SHA-256 of weights and recipes
+    recipe : of the network, where it is one alone
     """
 
-    def __init__(self, networks: Sequence[Network]) -> None:
-        if not networks:
-            raise ParameterError("an extractor has at least one network")
-        rates = sorted({network.rate for network in networks})
-        if len(rates) > 1:
-            raise ParameterError(f"networks side by side take one rate; these take {rates}")
+    def __init__(self, networks: Sequence[OnnxNetwork]) -> None:
         self.networks = list(networks)
+        rates = sorted({network.rate for network in networks})
+        if len(rates) != 1:
+            raise ParameterError(
+                f"an extractor has one network or several that take one rate; the rates are {rates}"
+            )
         self.rate = rates[0]
         self.segment_s = min(network.segment_s for network in networks)
+        self.name = "+".join(network.name for network in networks)
+        self.recipe = networks[0].recipe if len(networks) == 1 else None
+        self.fingerprint = networks[0].fingerprint
+        if self.recipe is None:
+            together = "\n".join(network.fingerprint for network in networks)
+            self.fingerprint = hashlib.sha256(together.encode()).hexdigest()
+        self.dimension = 0
+        self.blocks: dict[str, tuple[int, int]] = {}
+        for network in networks:
+            end = self.dimension + network.dimension
+            self.blocks[network.name] = (self.dimension, end)
+            self.dimension = end
 
-    @property
-    def name(self) -> str:
-        """What stands beside vectors as their extractor."""
-        return "+".join(network.name for network in self.networks)
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """Of the network, where it is one alone."""
-        return self.networks[0].recipe if len(self.networks) == 1 else None
-
-    @property
-    def dimension(self) -> int:
-        return sum(network.dimension for network in self.networks)
-
-    @property
-    def fingerprint(self) -> str:
-        if len(self.networks) == 1:
-            return self.networks[0].fingerprint
-        together = "\n".join(network.fingerprint for network in self.networks)
-        return hashlib.sha256(together.encode()).hexdigest()
-
-    @property
-    def views(self) -> tuple[str, ...]:
-        """What its vectors tell apart."""
-        return tuple(dict.fromkeys(view for network in self.networks for view in network.views))
-
-    @property
-    def blocks(self) -> dict[str, tuple[int, int]]:
-        """Which columns of a vector each network made."""
-        ends = np.cumsum([network.dimension for network in self.networks]).tolist()
-        starts = [0, *ends[:-1]]
-        names = [network.name for network in self.networks]
-        return {name: (start, end) for name, start, end in zip(names, starts, ends, strict=True)}
-
-    def embed(self, samples: Sound) -> Vector:
+    def embed(self, sound: Sound | Part) -> Vector:
         """The vector of samples of one channel at the extractor's rate, in one part."""
-        vectors = [network.embed(samples) for network in self.networks]
+        part = sound if isinstance(sound, Part) else Part(sound, self.rate)
+        vectors = [network.embed(part) for network in self.networks]
         if len(vectors) == 1:
             return vectors[0]
-        lengths = [max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
         return np.concatenate(
-            [vector / length for vector, length in zip(vectors, lengths, strict=True)]
+            [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
         )
 
     def __call__(self, source: Source, rate: int | None = None) -> Vector:
@@ -162,30 +121,24 @@ class Extractor:
         weighted by the speech that is in it.
         """
         total = np.zeros(self.dimension)
-        meter = Meter(self.rate, settings)
         weights = 0.0
-        named = isinstance(source, (str, os.PathLike))
+        meter = Meter(self.rate, settings)
+        name = str(source) if isinstance(source, (str, os.PathLike)) else "the sound"
         try:
-            for part in segments(source, self.rate, self.segment_s, rate):
+            for samples in segments(source, self.rate, self.segment_s, rate):
+                part = Part(samples, self.rate)
                 weight = max(meter.add(part), LEAST_WEIGHT)
                 total += weight * self.embed(part)
                 weights += weight
             quality = meter.quality()
         except AudioError as error:
-            if named and str(source) not in str(error):
-                raise AudioError(f"{source}: {error}") from error
-            raise
+            if name in str(error):
+                raise
+            raise AudioError(f"{name}: {error}") from error
         vector = np.asarray(total / weights, dtype=np.float32)
         if not np.isfinite(vector).all() or not vector.any():
-            where = f" of {source}" if named else ""
-            raise NumericalError(f"{self.name} gave a vector{where} that is zero or not finite")
+            raise NumericalError(f"{self.name} gave a vector of {name} that is zero or not finite")
         return Utterance(vector, quality)
-
-    def vectors(
-        self, sources: Sequence[Source], *, progress: bool = False, workers: int = 1
-    ) -> Vector:
-        """(n, dimension) vectors of files; one that cannot be used is an error."""
-        return self.extract(sources, progress=progress, workers=workers).X
 
     def extract(
         self,
@@ -195,7 +148,7 @@ class Extractor:
         progress: bool = False,
         workers: int = 1,
         settings: QualitySettings | None = None,
-        unfinished: str | os.PathLike[str] | None = None,
+        unfinished: PathLike | None = None,
     ) -> Extracted:
         """Vectors and qualities of files.
 
@@ -204,113 +157,93 @@ class Extractor:
         on_error : stop at a file that cannot be used, or leave it out and name it in the result
         workers : processes
         settings : when a recording is warned of, or has too little speech to be used
-        unfinished : a file that every vector is written to as it is made. A run that was ended, also by a kill, goes
-            on from it; the caller removes it
+        unfinished : a file (SQLite) that every vector is written to as it is made. A run that was ended, also by a
+            kill, goes on from it; the caller removes it
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
-        line = Progress("vectors", len(sources)) if progress else None
-        task = Task([str(network.path) for network in self.networks], on_error, settings)
-        kept = Unfinished(unfinished, f"{self.fingerprint} {settings}") if unfinished else None
-        results: dict[int, Utterance | str] = {}
-        if kept is not None:
-            before = {row: kept.get(source) for row, source in enumerate(sources)}
-            results = {row: Utterance(*made) for row, made in before.items() if made is not None}
-        missing = [row for row in range(len(sources)) if row not in results]
-        made_now = _results(self, task, [sources[row] for row in missing], workers)
-        try:
-            for row, result in zip(missing, made_now, strict=True):
+        with closing(sqlite3.connect(unfinished or ":memory:")) as kept:
+            # a kill of this process loses nothing; of the machine, a few vectors
+            kept.execute("PRAGMA synchronous = OFF")
+            kept.execute("CREATE TABLE IF NOT EXISTS made (of TEXT PRIMARY KEY, vector, quality)")
+            keys = [f"{self.fingerprint} {settings} {_state(source)}" for source in sources]
+            results = [_before(kept, key) for key in keys]
+            missing = [row for row, result in enumerate(results) if result is None]
+            alone = min(workers, len(missing)) <= 1
+            paths = tuple(str(network.path) for network in self.networks)
+            work = partial(_result, self if alone else paths, settings, on_error)
+            made = ordered_map(work, [sources[row] for row in missing], workers=workers)
+            line = Progress("vectors", len(sources))
+            done = len(sources) - len(missing)
+            for row, result in zip(missing, made, strict=True):
                 results[row] = result
-                if kept is not None and isinstance(result, Utterance):
-                    kept.add(sources[row], result.vector, result.quality)
-                done = len(results)
-                if line is not None and (done % PROGRESS_EVERY == 0 or done == len(sources)):
+                if isinstance(result, Utterance):
+                    quality = json.dumps(result.quality.to_dict())
+                    values = (keys[row], result.vector.tobytes(), quality)
+                    kept.execute("INSERT OR REPLACE INTO made VALUES (?, ?, ?)", values)
+                    kept.commit()
+                done += 1
+                if progress and (done % PROGRESS_EVERY == 0 or done == len(sources)):
                     line.step(done)
-        finally:
-            made_now.close()
-            if kept is not None:
-                kept.close()
-        good, bad = [], []
-        for row, source in enumerate(sources):
-            result = results[row]
-            if isinstance(result, Utterance):
-                good.append((row, result))
-            else:
-                bad.append((str(source), result))
-        X = np.array([one.vector for _, one in good], dtype=np.float32)
+        good = {row: one for row, one in enumerate(results) if isinstance(one, Utterance)}
+        vectors = np.array([one.vector for one in good.values()], dtype=np.float32)
         return Extracted(
-            X.reshape(len(good), self.dimension),
-            [row for row, _ in good],
-            [one.quality for _, one in good],
-            bad,
+            vectors.reshape(len(good), self.dimension),
+            list(good),
+            [one.quality for one in good.values()],
+            [(str(sources[row]), one) for row, one in enumerate(results) if isinstance(one, str)],
         )
 
 
-@dataclass(frozen=True)
-class Task:
-    """What another process needs to make the same vectors."""
-
-    paths: list[str]
-    on_error: OnError
-    settings: QualitySettings | None
-
-    def one(self, extractor: Extractor, source: Source) -> Utterance | str:
-        """The vector of a recording, or why it has none."""
-        try:
-            return extractor.utterance(source, settings=self.settings)
-        except (AudioError, NumericalError, OSError) as error:
-            if self.on_error == "raise":
-                raise
-            return str(error)
+def _before(kept: sqlite3.Connection, key: str) -> Utterance | str | None:
+    """What a run that was ended has made of a recording."""
+    row = kept.execute("SELECT vector, quality FROM made WHERE of = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    quality = json.loads(row[1])
+    quality["warnings"] = tuple(quality["warnings"])
+    return Utterance(np.frombuffer(row[0], np.float32), Quality(**quality))
 
 
-def _results(
-    extractor: Extractor, task: Task, sources: Sequence[Source], workers: int
-) -> Generator[Utterance | str, None, None]:
-    """Results in the order of the sources."""
-    if workers <= 1 or len(sources) < 2:
-        for source in sources:
-            yield task.one(extractor, source)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), _start, (task, extractor.fingerprint)
-    ) as pool:
-        try:
-            yield from pool.map(
-                _in_process, sources, chunksize=max(1, min(8, len(sources) // (4 * workers)))
-            )
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _state(source: Source) -> str:
+    """Where a recording is, how long its file is and when that was written."""
+    path = source.path if isinstance(source, Clip) else Path(str(source))
+    if not path.is_file():
+        return "none"
+    return f"{source!r} {path.stat().st_size} {path.stat().st_mtime_ns}"
 
 
-_ready: list[tuple[Task, Extractor]] = []
-"""In another process: what it was started with."""
+def _result(
+    extractor: Extractor | tuple[str, ...],
+    settings: QualitySettings | None,
+    on_error: OnError,
+    source: Source,
+) -> Utterance | str:
+    """The vector of a recording, or why it has none; another process is given the paths of networks."""
+    if isinstance(extractor, tuple):
+        extractor = _loaded(extractor)
+    try:
+        return extractor.utterance(source, settings=settings)
+    except (AudioError, NumericalError, OSError) as error:
+        if on_error == "raise":
+            raise
+        return str(error)
 
 
-def _start(task: Task, fingerprint: str) -> None:
-    # a terminal sends an interrupt to all processes; the first one ends the others
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    extractor = load_extractor(task.paths, check=False)
-    if extractor.fingerprint != fingerprint:
-        raise FileFormatError(f"{task.paths} have changed while they were used: start again")
-    _ready[:] = [(task, extractor)]
+@lru_cache(maxsize=1)
+def _loaded(paths: tuple[str, ...]) -> Extractor:
+    return load_extractor(paths, check=False)
 
 
-def _in_process(source: Source) -> Utterance | str:
-    ((task, extractor),) = _ready
-    return task.one(extractor, source)
-
-
-def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Extractor:
+def load_extractor(
+    path: PathLike | Sequence[PathLike], *, check: bool = True, threads: int = 1
+) -> Extractor:
     """Load an extractor, of one network or of several side by side.
 
     Parameters
     ----------
     path : an ONNX file of a family that is known or with a recipe beside it, such as ``mvplda network`` writes; or a
-        name that ``mvplda extractor get`` fetched: campplus, words, resemblyzer.
+        name that ``mvplda extractor get`` fetched: campplus, words.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers
     threads : of onnxruntime
@@ -325,36 +258,22 @@ def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Ext
     return Extractor([load_network(one, check=check, threads=threads) for one in paths])
 
 
-def load_network(path: str | os.PathLike[str], *, check: bool, threads: int) -> Network:
-    """One network by file, folder or name."""
-    network = OnnxNetwork(_file_of(path), threads=threads)
-    if check:
-        network.check()
-    return network
-
-
-def _file_of(path: str | os.PathLike[str]) -> Path:
+def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
+    """One network by file or name."""
     file = Path(path)
-    if not file.exists() and str(path) in NAMES:
-        cached = cached_file(str(path))
-        if is_stale(cached):
+    if str(path) in NAMES and not file.exists():
+        file = cached_file(str(path))
+        if is_stale(file):
             raise FileFormatError(
                 f"{path} was fetched by another version of mvplda, and would give other vectors than this one: "
                 f"mvplda extractor get {path}"
             )
-        return cached
-    if file.is_dir():
-        graphs = sorted(file.glob("*.onnx"))
-        with_recipe = [graph for graph in graphs if graph.with_suffix(".toml").is_file()]
-        chosen = with_recipe or graphs
-        if len(chosen) != 1:
-            raise FileFormatError(
-                f"{file} is a folder with {len(graphs)} ONNX files: name the one that is meant"
-            )
-        return chosen[0]
     if not file.is_file():
         raise FileNotFoundError(
             f"there is no extractor {str(path)!r}: expected an ONNX file or "
             f"one of {', '.join(NAMES)}"
         )
-    return file
+    network = OnnxNetwork(file, threads=threads)
+    if check:
+        network.check()
+    return network

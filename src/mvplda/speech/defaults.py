@@ -33,7 +33,7 @@ from ..calibration import HypothesisCalibrator
 from ..decisions import OperatingPoint
 from ..distributed.engines import ordered_map
 from ..exceptions import DataError
-from ..extractors.speech import cut_to_speech
+from ..extractors.speech import Part
 from ..metrics import eer
 from ..models.domain import DomainPLDA
 from ..persistence import write_atomically
@@ -129,7 +129,7 @@ def speech_commands(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
         phrase = [words[(k + step) % len(words)] for step in (0, 1, 2 + k % 2)]
         for take in range(2):
             # without the silence around every word, which nobody makes within a phrase
-            parts = [cut_to_speech(clips[word][take], RATE, 0.05) for word in phrase]
+            parts = [Part(clips[word][take], RATE).cut(0.05) for word in phrase]
             name = "-".join(phrase)
             yield Recording(joined(parts, rng), "commands joined", speaker, name, str(take))
 
@@ -156,7 +156,7 @@ ONE_TAKE = GROUPS["speech-commands"]
 
 
 def read(corpus: Corpus, row: int) -> NDArray[np.float32]:
-    from ..extractors.reading import read_audio
+    from ..extractors.sound import read_audio
 
     assert corpus.clips is not None
     return read_audio(corpus.clips[row], RATE)
@@ -266,7 +266,7 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     found: list[dict[str, list[Any]]] = []
     progress = Progress(f"vectors of {name}", len(rows))
     work = partial(vectors_of_person, corpus)
-    for columns in ordered_map(work, rows, engine="processes"):
+    for columns in ordered_map(work, rows):
         found.append(columns)
         progress.step(len(found))
     progress.close()

@@ -20,8 +20,8 @@ from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, DataError
 from ..extractors.frontends import make_frames
-from ..extractors.reading import Clip, read_audio
 from ..extractors.recipe import Recipe
+from ..extractors.sound import Clip, read_audio
 
 __all__ = ["Clip", "Extracted", "FeatureSet", "extract_features", "frames_of"]
 
@@ -141,13 +141,12 @@ def extract_features(
         workers = cores() if len(clips) >= FEW else 1
     jobs = [clips[start : start + JOB] for start in range(0, len(clips), JOB)]
     work = partial(_frames_of_job, recipe=recipe, speed=speed)
-    engine: Literal["serial", "processes"] = "processes" if workers > 1 else "serial"
     line = Progress("features", len(clips)) if verbose else None
     frames: list[FloatArray] = []
     rows: list[int] = []
     skipped: list[tuple[str, str]] = []
     row = 0
-    for results in ordered_map(work, jobs, engine=engine, workers=workers):
+    for results in ordered_map(work, jobs, workers=workers):
         for result in results:
             if not isinstance(result, str):
                 frames.append(result)

@@ -163,14 +163,12 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bo
     line = Progress("synthetic speech, speakers", len(numbers)) if verbose else None
     rows: list[dict[str, Any]] = []
     done = 0
-    for job, made in zip(
-        jobs, ordered_map(_run, jobs, engine="threads", workers=workers), strict=True
-    ):
+    for job, made in zip(jobs, ordered_map(_run, jobs, workers=workers), strict=True):
         rows += made
         done += len(job["numbers"])
         if line is not None:
             line.step(done, f"{len(rows)} utterances")
-    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]}, "csv")
+    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]})
     write_atomically(root / MANIFEST, json.dumps(settings, indent=1).encode())
 
 

@@ -25,7 +25,7 @@ TOLERANCE = 1e-3
 def training_recipe(features: Features, rate: int = 16000) -> Recipe:
     """How frames for a network are made: of samples whose loudest one is full scale, at Kaldi's scale."""
     samples = Samples(scale=32768.0, level="peak", level_value=1.0)
-    network = Network(input="frames", lengths="lengths", output="vectors")
+    network = Network(lengths="lengths", output="vectors")
     return Recipe("network", rate=rate, samples=samples, features=features, network=network)
 
 
