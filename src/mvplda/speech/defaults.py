@@ -197,7 +197,7 @@ def outcomes(
             )
 
 
-def _cosines(enrolled: Array, tested: Array) -> dict[str, Array]:
+def _cosines(enrolled: Any, tested: Any) -> dict[str, Array]:
     """Cosines about the mean of what is enrolled, by view: the floor."""
     width = BLOCKS["campplus"][0]
     cosines = {}

@@ -169,7 +169,7 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
         progress.step(done)
     vectors, *labels = zip(*table, strict=True)
     names = ("domain", "speaker", "phrase", "condition", "take")
-    columns = {key: np.asarray(values) for key, values in zip(names, labels, strict=True)}
+    columns: dict[str, Any] = dict(zip(names, map(np.asarray, labels), strict=True))
     folder.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path, vectors=np.asarray(vectors, dtype=np.float32), **columns)
 

@@ -225,4 +225,5 @@ def _same(trials: Trials, part: Callable[[str], str]) -> NDArray[np.int8]:
         for column in (trials.enrol, trials.test)
     ]
     codes = _joined(columns).codes
-    return (codes[: len(trials)] == codes[len(trials) :]).astype(np.int8)
+    same: NDArray[np.int8] = (codes[: len(trials)] == codes[len(trials) :]).astype(np.int8)
+    return same

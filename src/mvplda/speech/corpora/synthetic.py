@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -136,7 +136,7 @@ def synthetic(
     root: PathLike,
     *,
     speakers: int = 50,
-    phrases: int = 8,
+    phrases: int | Sequence[str] = 8,
     sessions: int = 8,
     random_state: int = 0,
     training: float | int | None = None,
@@ -153,21 +153,22 @@ def synthetic(
     ----------
     root : the folder to write: one FLAC per speaker, ``index.csv`` and ``manifest.json``
     speakers, sessions : how many
-    phrases : how many of `PHRASES`
+    phrases : how many of `PHRASES`, or English phrases of your own
     random_state : of everything that is drawn
     training, per_model : the protocol (see `ProtocolOptions`)
     verbose : show the progress on standard error
     """
-    if speakers < 2 or not 1 <= phrases <= len(PHRASES) or sessions < 1:
+    texts = list(PHRASES[:phrases] if isinstance(phrases, int) else phrases)
+    if speakers < 2 or len(texts) != (phrases if isinstance(phrases, int) else len(set(texts))):
         raise ParameterError(
-            f"expected 2 speakers or more, 1 to {len(PHRASES)} phrases and 1 session or more; "
-            f"got {speakers}, {phrases} and {sessions}"
+            f"expected 2 speakers or more, and 1 to {len(PHRASES)} phrases, or some that differ; "
+            f"got {speakers} and {phrases}"
         )
     root = Path(root)
-    settings = {
+    settings: dict[str, Any] = {
         "version": VERSION,
         "speakers": speakers,
-        "phrases": phrases,
+        "phrases": texts,
         "sessions": sessions,
         "seed": random_state,
     }
@@ -192,7 +193,7 @@ def synthetic(
     )
 
 
-def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
+def _make(root: Path, settings: dict[str, Any], verbose: bool) -> None:
     """Write the corpus; the manifest comes last, so that a folder without it is not whole."""
     for module in ("espeakng_loader", "soundfile", "soxr"):
         need(module)
@@ -217,7 +218,7 @@ def _make(root: Path, settings: dict[str, int], verbose: bool) -> None:
     write_atomically(root / MANIFEST, json.dumps(settings).encode())
 
 
-def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict[str, Any]]:
+def _speak(root: Path, settings: Mapping[str, Any], numbers: range) -> list[dict[str, Any]]:
     """Write the files of some speakers, one FLAC each, utterances joined: the rows of the index."""
     espeak = Espeak(seed=settings["seed"] + 1)
     rows: list[dict[str, Any]] = []
@@ -227,10 +228,10 @@ def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict
         start = 0
         for session in range(settings["sessions"]):
             rng = np.random.default_rng([settings["seed"], 2, number, session])
-            recorded = _session(espeak, speaker, PHRASES[: settings["phrases"]], rng)
-            for phrase, clip in zip(PHRASES, recorded, strict=False):
+            recorded = _session(espeak, speaker, settings["phrases"], rng)
+            for phrase, clip in zip(settings["phrases"], recorded, strict=True):
                 label = phrase.replace(" ", "-")
-                row = {"id": f"{speaker.name}_{label}_{session}", "file": f"{speaker.name}.flac"}
+                row: dict[str, Any] = {"id": f"{speaker.name}_{label}_{session}", "file": f"{speaker.name}.flac"}
                 row |= {"start": start, "length": len(clip), "speaker": speaker.name}
                 rows.append({**row, "phrase": label, "session": session})
                 start += len(clip)
@@ -241,7 +242,7 @@ def _speak(root: Path, settings: Mapping[str, int], numbers: range) -> list[dict
 
 
 def _session(
-    espeak: Espeak, speaker: Speaker, phrases: tuple[str, ...], rng: np.random.Generator
+    espeak: Espeak, speaker: Speaker, phrases: Sequence[str], rng: np.random.Generator
 ) -> list[NDArray[np.float32]]:
     """Every phrase, said in one sitting: the same mood, microphone, room and noise."""
     mood = speaker._replace(

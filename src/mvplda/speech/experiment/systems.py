@@ -307,9 +307,10 @@ def run_system(system: System, task: Task, settings: BackendSettings) -> SystemS
             scores = _calibrated(bundle, profiles, task.test, question.get("known", {}))
         else:
             scores = np.asarray(bundle.llr(profiles, task.test, **question))
-    ranks = getattr(bundle.scorer, "views_", None)
-    has_ranks = isinstance(ranks, dict) and all(ranks.values())
-    note = f"ranks {' + '.join(map(str, ranks.values()))}" if has_ranks else ""
+    ranks = getattr(bundle.scorer, "views_", {})
+    note = ""
+    if isinstance(ranks, dict) and all(ranks.values()):
+        note = f"ranks {' + '.join(map(str, ranks.values()))}"
     return SystemScores(scores, bundle, note)
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
-
 from ..._optional import need
 from .settings import PaperNetwork
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
-else:
-    torch = need("torch")
-    nn = torch.nn
-    Tensor = torch.Tensor
+need("torch")
+
+# under their own names, so that the other modules take them from here
+import torch as torch  # noqa: E402
+from torch import Tensor as Tensor  # noqa: E402
+from torch import nn as nn  # noqa: E402
 
 
 class PaperBody(nn.Module):

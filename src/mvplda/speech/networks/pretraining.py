@@ -89,7 +89,7 @@ def pretrain(
             errors = []
             for stacked, _ in source.chunks(rng):
                 visible = body.hidden(stacked, number)
-                errors += [trainer.step(batch) for batch in visible.split(settings.batch)]
+                errors += [trainer.step(batch) for batch in torch.split(visible, settings.batch)]
             error = float(torch.stack(errors).mean())
             if not math.isfinite(error):
                 rate = "gaussian_rate" if gaussian else "rate"

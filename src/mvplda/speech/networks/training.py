@@ -284,13 +284,15 @@ class FrameBatches:
     def chunks(self, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Stacked frames and their class numbers, CHUNK batches at a time, in random order."""
         order = torch.from_numpy(rng.permutation(len(self.frames))).to(self.device)
-        for centre in order.split(self.batch * CHUNK):
+        for centre in torch.split(order, self.batch * CHUNK):
             yield self.stacked(centre), self.codes[self.owner[centre]]
 
     def batches(self, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """Stacked frames and class numbers (B, K) of every step of an epoch."""
         for stacked, codes in self.chunks(rng):
-            for x, y in zip(stacked.split(self.batch), codes.split(self.batch), strict=True):
+            for x, y in zip(
+                torch.split(stacked, self.batch), torch.split(codes, self.batch), strict=True
+            ):
                 # the last frames of an order that is drawn anew each time: all batches have one size
                 if len(x) == self.batch or len(self.frames) < self.batch:
                     yield x, y
