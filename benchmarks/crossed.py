@@ -123,7 +123,6 @@ def large(classes: int, vectors: int) -> dict[str, Any]:
         )
         / 1024,
         "vectors themselves, MiB": X.nbytes / 2**20,
-        "bound below the log-likelihood, nat a vector (estimated)": model.bound_gap_,
     }
 
 

@@ -1,6 +1,6 @@
 """The default calibrations of extractors, for ``mvplda verify`` without a model: fitted, and judged on other speakers.
 
-    python -m benchmarks.default_calibrations AudioMNIST/ campplus resemblyzer words -o FILE.json
+    python -m benchmarks.default_calibrations AudioMNIST/ campplus words -o FILE.json
 
 AudioMNIST/ has index.csv (file, start, length, speaker, phrase). Recordings are 1 to 16 clips of one speaker joined;
 for an extractor of phrases, single clips. LLR = (a + b log s) cosine + c + d log s, s being the seconds of speech on
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from mvplda.calibration import LinearCalibrator, QualityCalibrator
+from mvplda.calibration import LinearCalibrator
 from mvplda.extractors import load_extractor
 from mvplda.extractors.recipe import Calibration
 from mvplda.metrics import cllr, eer, min_cllr
@@ -67,12 +67,11 @@ def fit(cosine: Any, target: Any, log: Any, by_length: bool) -> dict[str, float]
     if not by_length:
         plain = LinearCalibrator().fit(cosine, target)
         return {"slope": float(plain.slopes_[0]), "intercept": plain.intercept_}
-    made = QualityCalibrator(log=False).fit(cosine, target, {"log": log})
+    made = LinearCalibrator().fit(np.column_stack([cosine, log, cosine * log]), target)
     slope, offset, both = made.slopes_
-    mean = made.side_mean_[0]
     return {
-        "slope": float(slope - both * mean),
-        "intercept": float(made.intercept_ - offset * mean),
+        "slope": float(slope),
+        "intercept": made.intercept_,
         "slope_by_log": float(both),
         "intercept_by_log": float(offset),
     }
@@ -87,7 +86,10 @@ def judged(
     llr = np.empty(len(cosine))
     for value in np.unique(log):
         where = log == value
-        llr[where] = calibration.llr(cosine[where], float(np.exp(value)))
+        seconds = np.clip(value, *np.log(limits))
+        slope = calibration.slope + calibration.slope_by_log * seconds
+        intercept = calibration.intercept + calibration.intercept_by_log * seconds
+        llr[where] = np.clip(slope * cosine[where] + intercept, -MOST, MOST)
     parts = {"all": np.ones(len(log), dtype=bool)}
     edges = np.log([0.0001, 1.0, 2.0, 4.0, 1000.0])
     for low, high in pairwise(edges):

@@ -106,11 +106,11 @@ class Source:
         self.phrase = self._normal(self.phrases)
 
     def _normal(self, rows: int) -> torch.Tensor:
-        return torch.randn((rows, self.dimension), generator=self.generator, device=self.device)
+        return torch.randn((rows, self.dimension), generator=self.generator)
 
     def draw(self, rows: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         codes = {
-            view: torch.randint(0, size, (rows,), generator=self.generator, device=self.device)
+            view: torch.randint(0, size, (rows,), generator=self.generator)
             for view, size in zip(VIEWS, (self.speakers, self.phrases), strict=True)
         }
         X = self._normal(rows)
@@ -122,7 +122,7 @@ class Source:
 
     def accumulator(self) -> DeviceAccumulator:
         sizes = dict(zip(VIEWS, (self.speakers, self.phrases), strict=True))
-        return DeviceAccumulator(self.dimension, sizes, device=self.device)
+        return DeviceAccumulator(self.dimension, sizes)
 
 
 def statistics(report: Report, settings: argparse.Namespace, device: torch.device) -> None:
@@ -251,7 +251,7 @@ def training_set(
 
     loadings = [normal(r, D) / r**0.5 for r in settings.ranks]
     phrase_offsets = normal(phrases, settings.ranks[1]) @ loadings[1]
-    sums = DeviceAccumulator(D, {"speaker": speakers, "phrase": phrases}, device=device)
+    sums = DeviceAccumulator(D, {"speaker": speakers, "phrase": phrases})
     step = max(1, settings.chunk // phrases)
     for start in range(0, speakers, step):
         some = torch.arange(start, min(start + step, speakers), device=device)

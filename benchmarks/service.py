@@ -12,6 +12,7 @@ import http.client
 import io
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -26,7 +27,10 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 
-from mvplda import Client  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "support")]
+
+from service_client import Client  # noqa: E402
 
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
@@ -59,7 +63,7 @@ def start(
     client = Client(f"http://127.0.0.1:{PORT}")
     for _ in range(600):
         try:
-            client.health()
+            client("GET", "health")
             return process
         except Exception:
             time.sleep(0.2)
@@ -128,13 +132,13 @@ def load(bodies: list[tuple[str, str, bytes]], clients: int, seconds: float) -> 
 
 
 def enrolled(client: Client, count: int, rng: np.random.Generator) -> tuple[list[str], int]:
-    width = int(client.model()["extractor"]["dimension"])
+    width = int(client("GET", "model")["extractor"]["dimension"])
     names = []
     for k in range(count):
-        name = client.create(f"bench {k}", "my voice is my key", consent="drawn")["profileId"]
+        name = client.create(f"bench {k}", "my voice is my key")
         centre = rng.normal(size=width)
         for _ in range(3):
-            client.enrol(name, vector=(centre + 0.05 * rng.normal(size=width)).tolist())
+            client.enrol(name, centre + 0.05 * rng.normal(size=width))
         names.append(name)
     return names, width
 
@@ -174,57 +178,50 @@ def fill(folder: Path, count: int) -> None:
     """A database of so many enrolled people of three recordings each: drawn, and written as the service writes them."""
     from mvplda.serve.run import open_service
     from mvplda.serve.settings import Settings
-    from mvplda.serve.tables import data_keys, profiles, templates
+    from mvplda.serve.store import data_keys, enrollments, profiles
+    from mvplda.serve.templates import to_bytes
 
-    service, rng, at = (
-        open_service(Settings(data=folder, demo=True)),
-        np.random.default_rng(0),
-        time.time() - count / 50,
-    )
+    service = open_service(Settings(data=folder, demo=True))
+    rng = np.random.default_rng(0)
+    at = time.time() - count / 50
     assert service.model is not None
-    model, vault, phrase = service.model, service.templates.vault, "my-voice-is-my-key"
+    model = service.model
+    vault = service.templates.vault
+    phrase = "my-voice-is-my-key"
     row = {
         "state": "enrolled",
         "phrases": json.dumps({phrase: "my voice is my key"}),
         "consent": "{}",
         "version": 4,
-    }
-    row |= {
         "model": model.fingerprint,
         "model_version": model.version,
         "extractor": model.extractor_name,
+        "enrollments": 3,
+        "next_number": 4,
+        "speech_s": 4.0,
+        "failures": 0,
     }
-    row |= {"enrollments": 3, "next_number": 4, "speech_s": 4.0, "failures": 0}
     for start in range(0, count, 10_000):
-        totals = 3 * model.share(rng.normal(size=(min(10_000, count - start), model.width)))
-        names = [f"{start + k:032x}" for k in range(len(totals))]
-        keys = [vault.new_key(name) for name in names]
-        times = [
-            {"created": at + n / 50, "updated": at + n / 50}
-            for n in range(start, start + len(names))
-        ]
-        rows = [
-            {**row, **times[k], "id": name, "user_id": f"drawn {name}"}
-            for k, name in enumerate(names)
-        ]
-        sealed = [
-            {
-                "profile": n,
-                "phrase": phrase,
-                "count": 3,
-                "total": vault.seal(k[0], t.tobytes(), f"{n} {phrase}"),
-            }
-            for n, k, t in zip(names, keys, totals.astype("<i8"), strict=True)
-        ]
+        shares = model.share(rng.normal(size=(min(10_000, count - start), model.width)))
+        names = [f"{start + k:032x}" for k in range(len(shares))]
+        keys = {name: secrets.token_bytes(32) for name in names}
+        people = []
+        takes = []
+        for k, name in enumerate(names):
+            made = at + (start + k) / 50
+            times = {"created": made, "updated": made}
+            people.append({**row, **times, "id": name, "user_id": f"drawn {name}"})
+            for number in (1, 2, 3):
+                sealed = vault.seal(keys[name], to_bytes(shares[k]), f"{name} {number}")
+                take = {"profile": name, "number": number, "phrase": phrase, "share": sealed}
+                takes.append({**take, "speech_s": 1.0, "created": made})
         with service.store.write() as work:
-            work.execute(profiles.insert(), rows)
-            work.execute(templates.insert(), sealed)
+            work.execute(profiles.insert(), people)
+            work.execute(enrollments.insert(), takes)
             work.changed |= set(names)
-        with service.store.key_engine.begin() as connection:
-            connection.execute(
-                data_keys.insert(),
-                [{"profile": n, "wrapped": k[1]} for n, k in zip(names, keys, strict=True)],
-            )
+        wrapped = [{"profile": n, "wrapped": vault.wrap(k, n)} for n, k in keys.items()]
+        with service.store.keys() as connection:
+            connection.execute(data_keys.insert(), wrapped)
     service.store.close()
 
 
@@ -242,9 +239,9 @@ def identification(filled: Path | None) -> list[dict[str, Any]]:
 
 
 def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
-    from mvplda.serve.keys import Caller
     from mvplda.serve.run import open_service
     from mvplda.serve.settings import Settings
+    from mvplda.serve.store import SERVICE
 
     rng, times, before = np.random.default_rng(1), [], os.sched_getaffinity(0)
     process = start(folder, cores={0}) if http else None
@@ -253,17 +250,15 @@ def _identified(folder: Path, count: int, http: bool) -> dict[str, Any]:
         os.sched_setaffinity(0, {0})
     try:
         client = Client(f"http://127.0.0.1:{PORT}", timeout=600)
-        model = client.model() if service is None else service.describe()
+        model = client("GET", "model") if service is None else service.describe()
         width = int(model["extractor"]["dimension"])
         for _ in range(42):
             vector = rng.normal(size=width).tolist()
             began = time.perf_counter()
             if service is None:
-                found = client.identify(vector=vector)
+                found = client.identify(vector)
             else:
-                found = service.index.identify(
-                    service.take_vector(vector), None, 5, 0.5, Caller("benchmark", "admin")
-                )
+                found = service.index.identify(service.take_vector(vector), None, 5, 0.5, SERVICE)
             times.append(time.perf_counter() - began)
             assert found["profilesCount"] == count
             assert len(found["candidates"]) == 5
@@ -346,7 +341,7 @@ def soak(minutes: float, pause: float) -> dict[str, Any]:
                         text = answer.read()
                         statuses[answer.status] = statuses.get(answer.status, 0) + 1
                         if (method, path, answer.status) == ("POST", "/v1/profiles", 201):
-                            client.delete(json.loads(text)["profileId"])
+                            client("DELETE", f"profiles/{json.loads(text)['profileId']}")
                         asked += 1
                     turn += 1
                     time.sleep(pause)

@@ -27,8 +27,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
+from service_client import Client
+
 from benchmarks.service import PORT, _resident, add, enrolled, speech, start
-from mvplda import Client
 from mvplda.serve.model import DEFAULTS
 
 SHAPES = (
@@ -147,7 +148,7 @@ def run(count: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         try:
             client = Client(f"http://127.0.0.1:{PORT}")
             name = enrolled(client, 1, rng)[0][0]
-            other = client.create("damaged", "my voice is my key", consent="drawn")["profileId"]
+            other = client.create("damaged", "my voice is my key")
             for k in range(count):
                 kind, how = list(whole)[k % len(whole)], str(rng.choice(SHAPES))
                 way = str(rng.choice(WAYS, p=[0.6, 0.2, 0.1, 0.05, 0.05]))
@@ -167,7 +168,7 @@ def run(count: int, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                 if k % 1000 == 999:
                     sizes.append(_resident(process.pid))
                     print(f"{k + 1} sent, {sizes[-1]} MiB", flush=True)
-            client.health()
+            client("GET", "health")
         finally:
             process.terminate()
             process.wait()

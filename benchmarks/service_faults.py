@@ -27,10 +27,10 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 import service_postgres
+from service_client import Client, Refused
 from service_problems import Server, make_world, running_server
 
 from benchmarks.service import add
-from mvplda import Client, ServiceError
 from mvplda.serve.run import open_service
 from mvplda.serve.settings import Settings
 
@@ -52,21 +52,19 @@ def hammer(server: Server, count: int, each: int, seed: int = 0) -> dict[str, An
         while not stop.is_set():
             try:
                 if profile is None or tried[profile] >= 45:
-                    profile = client.create(f"client {number}", "open the door", consent="yes")[
-                        "profileId"
-                    ]
+                    profile = client.create(f"client {number}", "open the door")
                     with lock:
                         tried[profile], acknowledged[profile] = 0, []
                 with lock:
                     tried[profile] += 1
                 turn += CLIENTS
-                found = client.enrol(profile, vector=vectors[turn % len(vectors)])
+                found = client.enrol(profile, vectors[turn % len(vectors)])
                 with lock:
                     acknowledged[profile].append(found["enrollmentId"])
                     total += 1
                     if total >= count:
                         stop.set()
-            except ServiceError as error:
+            except Refused as error:
                 if error.status not in (0, 422, 429, 503):
                     raise
                 time.sleep(0.02)
@@ -95,7 +93,7 @@ def examine(setup: Settings, found: dict[str, Any]) -> dict[str, int]:
     """Compare what is stored with what clients know; raises where anything is amiss."""
     import sqlalchemy as sa
 
-    from mvplda.serve.tables import audit, enrollments, profiles
+    from mvplda.serve.store import audit, enrollments, profiles
 
     service = open_service(setup)
     with service.store.read() as connection:

@@ -31,9 +31,6 @@ VIEWS = ["speaker", "phrase"]
 TABLES = (
     "parquet binary",
     "parquet fixed list",
-    "arrow binary",
-    "arrow tensor",
-    "arrow fixed list",
 )
 FORMATS = ("npy", "npz", *TABLES, "scp")
 PIECE = 50_000
@@ -55,8 +52,6 @@ def column(kind: str, X: Any) -> Any:
         return pa.FixedSizeBinaryArray.from_buffers(
             pa.binary(4 * DIMENSION), len(X), [None, pa.py_buffer(X)]
         )
-    if kind == "tensor":
-        return pa.FixedShapeTensorArray.from_numpy_ndarray(X)
     return pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), DIMENSION)
 
 
@@ -76,17 +71,13 @@ def write(folder: Path, name: str, vectors: int) -> tuple[Path, dict[str, str]]:
             start += len(some)
         for i, view in enumerate(VIEWS):
             np.save(folder / f"x.{view}.npy", np.concatenate([codes[i] for codes in labels]))
-    elif kind in ("parquet", "arrow"):
+    elif kind == "parquet":
         writer: Any = None
         for some, speaker, phrase in pieces(vectors):
             table = pa.table({"vector": column(stored, some), "speaker": speaker, "phrase": phrase})
             if writer is None:
                 options = {"compression": "none", "use_dictionary": False}
-                writer = (
-                    pq.ParquetWriter(path, table.schema, **options)
-                    if kind == "parquet"
-                    else pa.ipc.new_file(str(path), table.schema)
-                )
+                writer = pq.ParquetWriter(path, table.schema, **options)
             writer.write_table(table)
         writer.close()
     else:
@@ -179,11 +170,11 @@ def engines(vectors: int, rounds: int) -> dict[str, Any]:
         for i in range(4):
             (Path(folder) / str(i)).mkdir()
             paths.append(write(Path(folder) / str(i), "npy", vectors // 4)[0])
-        rows = {"serial": {}, "threads": {"workers": 2}, "processes": {"workers": 2}}
+        rows = {"serial": 1, "processes": 2}
         best = dict.fromkeys(rows, float("inf"))
         for _ in range(rounds):
-            for name, options in rows.items():
-                work = partial(gather, paths, None, VIEWS, engine=name, **options)  # type: ignore[arg-type]
+            for name, workers in rows.items():
+                work = partial(gather, paths, None, VIEWS, workers=workers)
                 best[name] = min(best[name], seconds(work))
     size = vectors * DIMENSION * 4 / 1e9
     return {

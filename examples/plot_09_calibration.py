@@ -4,14 +4,15 @@ Calibration by kind of trial
 
 A likelihood ratio is to be taken at its word: at +2.3 the odds are ten times what they were. A model that was trained
 on few speakers is too sure of itself; held-out speakers say by how much. Which impostors one expects matters: those who
-say the right phrase are rare in a list of all pairs and common at the door. `KindCalibrator` gives every kind its say.
+say the right phrase are rare in a list of all pairs and common at the door. `by_kind` gives every kind
+the same weight.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from mvplda import MultiviewPLDA, make_two_views
-from mvplda.calibration import KindCalibrator, LinearCalibrator
+from mvplda.calibration import LinearCalibrator
 from mvplda.metrics import bayes_error_rates, cllr, trial_kinds
 
 X, labels, unseen = make_two_views(16, 8, 5, 100, (15, 7), held_out=80, random_state=2)
@@ -26,7 +27,7 @@ half = np.median(unseen.test_labels["speaker"])
 learn = np.ix_(claimed["speaker"] < half, unseen.test_labels["speaker"] < half)
 judge = np.ix_(claimed["speaker"] >= half, unseen.test_labels["speaker"] >= half)
 plain = LinearCalibrator().fit(scores[learn].ravel(), names[learn].ravel() == "TC")
-by_kind = KindCalibrator().fit(scores[learn].ravel(), names[learn].ravel())
+by_kind = LinearCalibrator(by_kind=True).fit(scores[learn].ravel(), names[learn].ravel())
 systems = {
     "as the model says": scores[judge],
     "calibrated on all pairs": plain.transform(scores[judge].ravel()).reshape(scores[judge].shape),

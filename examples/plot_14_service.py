@@ -9,17 +9,19 @@ service claims no more than so many training speakers can show: rejections stop 
 """
 
 import atexit
+import json
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mvplda import Client, MultiviewPLDA, ServiceError, make_two_views
+from mvplda import MultiviewPLDA, make_two_views
 
 folder = Path(tempfile.mkdtemp())
 X, labels, unseen = make_two_views(80, 6, 5, 250, (20, 5), held_out=4, random_state=1)
@@ -53,12 +55,23 @@ command = [
 ]
 server = subprocess.Popen([*command, str(folder / "model.safetensors")], stderr=subprocess.DEVNULL)
 atexit.register(server.terminate)
-client = Client(f"http://127.0.0.1:{port}")
+
+
+def post(path, **body):
+    """One call; clients in other languages are generated from /openapi.json."""
+    address = f"http://127.0.0.1:{port}/v1/{path}"
+    request = urllib.request.Request(
+        address, json.dumps(body).encode(), {"content-type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
 for _ in range(300):
     try:
-        client.health()
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/ready").close()
         break
-    except ServiceError:  # not yet
+    except OSError:  # not yet
         time.sleep(0.1)
 
 # %%
@@ -68,9 +81,10 @@ vectors = {
     (who, what): unseen.enrol[18 * who + 3 * what :][:3] for who in range(4) for what in range(6)
 }
 tests = {(who, what): unseen.test[12 * who + 2 * what] for who in range(4) for what in range(6)}
-profile = client.create("ann", words[0], consent="I agree")["profileId"]
+consent = {"given": True, "text": "I agree"}
+profile = post("profiles", userId="ann", phrase=words[0], consent=consent)["profileId"]
 for vector in vectors[0, 0]:
-    enrolled = client.enrol(profile, vector=vector, phrase=words[0])
+    enrolled = post(f"profiles/{profile}/enrollments", vector=vector.tolist(), phrase=words[0])
 print(enrolled["state"], enrolled["enrollmentsCount"])
 
 # %%
@@ -84,7 +98,8 @@ visits = {
 }
 found = {}
 for name, visit in visits.items():
-    found[name] = client.verify(profile, vector=tests[visit], phrase=words[0], far=0.05)
+    body = {"vector": tests[visit].tolist(), "phrase": words[0], "far": 0.05}
+    found[name] = post(f"profiles/{profile}/verify", **body)
     print(f"{name:16} {found[name]['decision']:12} {found[name]['reason']}")
 server.terminate()
 server.wait()

@@ -16,7 +16,6 @@ import mvplda
 from mvplda import calibration, persistence, preprocessing
 from mvplda.exceptions import FileFormatError, MvpldaError
 from mvplda.models import CascadeScorer
-from mvplda.normalisation import ScoreNormaliser
 from mvplda.persistence import FORMAT, REGISTRY, WHAT, Persistent, load, packed_pieces, state_of
 
 SPEAKERS = np.repeat(np.arange(8), 6)
@@ -62,10 +61,6 @@ def of_domains() -> Any:
     return DomainPLDA({"voice": (2, "speaker"), "words": (2, "phrase")}).fit(X, LABELS)
 
 
-def normaliser() -> Any:
-    return ScoreNormaliser("as", top=5).fit(plda(), vectors(5)[:20], PHRASES[:20])
-
-
 def bundle() -> Any:
     chain = preprocessing.standard_chain(3)
     model = mvplda.MultiviewPLDA({"speaker": 2, "phrase": 1}, max_iter=3)
@@ -78,18 +73,6 @@ def step(name: str) -> Callable[[], Any]:
         return getattr(preprocessing, name)().fit(X, SPEAKERS)
 
     return make
-
-
-def calibrator(name: str) -> Callable[[], Any]:
-    def make() -> Any:
-        return getattr(calibration, name)().fit(SCORES, KINDS)
-
-    return make
-
-
-def quality() -> Any:
-    side = np.random.default_rng(3).uniform(1, 3, size=(60, 2))
-    return calibration.QualityCalibrator().fit(SCORES, TARGETS, side)
 
 
 def hypotheses(scale: float = 1.0) -> Any:
@@ -109,20 +92,16 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "Committee": committee,
     "DomainPLDA": of_domains,
     "Profiles": lambda: multiview().enrol(X[:9], np.repeat([0, 1, 2], 3), {"phrase": PHRASES[:9]}),
-    "ScoreNormaliser": normaliser,
     "Bundle": bundle,
-    "LinearCalibrator": calibrator("LinearCalibrator"),
-    "KindCalibrator": calibrator("KindCalibrator"),
+    "LinearCalibrator": lambda: calibration.LinearCalibrator().fit(SCORES, KINDS),
     "HypothesisCalibrator": of_hypotheses,
-    "PAVCalibrator": calibrator("PAVCalibrator"),
-    "QualityCalibrator": quality,
     **{
         name: step(name)
-        for name in ("Centring", "LDA", "LengthNormalisation", "RectifiedRoot", "Reduction")
+        for name in ("Centring", "LengthNormalisation", "RectifiedRoot", "Reduction")
     },
     "Whitening": step("Whitening"),
 }
-WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "LatentModel", "Calibrator", "Step")
+WITHOUT_FILES = ("BaseScorer", "MatrixScorer", "LatentModel", "Step")
 """Bases of other classes."""
 
 
@@ -130,14 +109,9 @@ def use(held: Any, scorer: Any) -> Any:
     """What an object from a file gives for ordinary input."""
     if hasattr(held, "y"):  # profiles, of the model that made them
         return scorer.llr(held, X[:5])
-    if isinstance(held, ScoreNormaliser):
-        held.scorer_ = scorer
-        return held.llr(X[:3], X[3:6], enrol_labels=PHRASES[:3], test_labels=PHRASES[3:6])
-    if isinstance(held, calibration.QualityCalibrator):
-        return held.transform(SCORES, np.ones((60, 2)))
     if isinstance(held, calibration.HypothesisCalibrator):
         return list(held.transform(hypotheses()).values())
-    if isinstance(held, calibration.Calibrator):
+    if isinstance(held, calibration.LinearCalibrator):
         return held.transform(SCORES)
     if isinstance(held, preprocessing.Step):
         return held.transform(np.abs(X))
@@ -227,7 +201,7 @@ def changed_states(arrays: Any, about: Any) -> Iterator[tuple[Any, Any, str]]:
 @pytest.mark.filterwarnings("ignore")
 def test_wrong_contents_are_refused_or_harmless(name: str, every: int, tmp_path: Path) -> None:
     held = MAKERS[name]()
-    scorer = plda() if name == "ScoreNormaliser" else multiview()
+    scorer = multiview()
     arrays, about = state_of(held, Persistent)
     path = tmp_path / "x.safetensors"
     write(path, arrays, about)

@@ -104,12 +104,13 @@ def study(data: Path, work: Path) -> dict[str, Any]:
         )
     )
     X = dict(zip(keys, vectors.X["campplus"], strict=True))
-    bundle = speaker_model(X, own)
+    bundle, calibrator = speaker_model(X, own)
     cells = [(s, p) for s in others for p in range(10)]
     enrols = [(s, p, n) for s, p in cells for n in range(ENROLMENT)]
     profiles = bundle.enrol(np.stack([X[k] for k in enrols]), [f"{s} {p}" for s, p, _ in enrols])
     bona_fide = [(s, p, n) for s, p in cells for n in range(ENROLMENT, LAST)]
-    llr = bundle.calibrated(profiles, np.stack([X[k] for k in bona_fide]))
+    raw = bundle.llr(profiles, np.stack([X[k] for k in bona_fide]))
+    llr = calibrator.transform(np.ravel(raw)).reshape(raw.shape)
     kinds = np.array([[kind_of(cell, key) for key in bona_fide] for cell in cells])
     attacked = [(s, p, n) for s, p in cells for n in ATTACKED]
     claimed = np.array([[cells.index((s, p)), i] for i, (s, p, _) in enumerate(attacked)])
@@ -122,7 +123,7 @@ def study(data: Path, work: Path) -> dict[str, Any]:
         Y = vectors_of(
             lambda i, made=made: made[attacked[i]], len(attacked), "campplus", work / f"{name}.npy"
         )  # type: ignore[misc]
-        scores[name] = bundle.calibrated(profiles, Y, pairs=claimed)
+        scores[name] = calibrator.transform(bundle.llr_trials(profiles, Y, claimed))
     found: dict[str, Any] = {
         "trials": {str(k): int((kinds == k).sum()) for k in np.unique(kinds)},
         "attacks": {},
@@ -144,7 +145,7 @@ def study(data: Path, work: Path) -> dict[str, Any]:
     return found
 
 
-def speaker_model(X: dict[Key, np.ndarray], own: list[int]) -> Bundle:
+def speaker_model(X: dict[Key, np.ndarray], own: list[int]) -> tuple[Bundle, LinearCalibrator]:
     """Fitted to all training speakers but ten, and calibrated on those."""
     fitted, apart = own[:-10], own[-10:]
 
@@ -157,7 +158,7 @@ def speaker_model(X: dict[Key, np.ndarray], own: list[int]) -> Bundle:
 
     views = dict.fromkeys(["speaker", "phrase", "speaker:phrase"])
     scorer = MultiviewPLDA(views, prior="isotropic", prior_strength=STRENGTHS, max_iter=0)
-    bundle = Bundle(unit_chain(), scorer, calibrator=LinearCalibrator())
+    bundle = Bundle(unit_chain(), scorer)
     bundle.fit(*rows(fitted, range(10)))
     (E, enrol), (T, test) = rows(apart, range(ENROLMENT)), rows(apart, range(ENROLMENT, 10))
     names = [f"{s} {p}" for s, p in zip(*enrol.values(), strict=True)]
@@ -166,7 +167,7 @@ def speaker_model(X: dict[Key, np.ndarray], own: list[int]) -> Bundle:
     same = np.array(
         [[cell == (s, p) for s, p in zip(*test.values(), strict=True)] for cell in cells]
     )
-    return bundle.fit_calibrator(profiles, T, same)
+    return bundle, LinearCalibrator().fit(np.ravel(bundle.llr(profiles, T)), same.ravel())
 
 
 def kind_of(cell: tuple[int, int], key: Key) -> str:

@@ -21,7 +21,6 @@ from .exceptions import (
     NumericalError,
     ParameterError,
     RankCappedWarning,
-    ServiceError,
     UnidentifiableViewWarning,
     UnknownExtractorWarning,
     UnlabelledWarning,
@@ -34,7 +33,6 @@ __all__ = [
     "Accumulator",
     "Bundle",
     "CascadeScorer",
-    "Client",
     "Committee",
     "CosineScorer",
     "DataError",
@@ -45,7 +43,6 @@ __all__ = [
     "LikelihoodFellWarning",
     "MissingExtraError",
     "MultiviewPLDA",
-    "MultiviewPLDACV",
     "MvpldaError",
     "MvpldaWarning",
     "NumericalError",
@@ -55,7 +52,6 @@ __all__ = [
     "RankCappedWarning",
     "Recognised",
     "Scorer",
-    "ServiceError",
     "SufficientStatistics",
     "UnidentifiableViewWarning",
     "UnknownExtractorWarning",
@@ -76,12 +72,10 @@ if TYPE_CHECKING:
     from .models.committee import Committee
     from .models.multiview import PLDA, MultiviewPLDA
     from .models.scorer import Identification, Scorer
-    from .models.search import MultiviewPLDACV
     from .persistence import load
     from .recordings import setup
     from .scoring.profiles import Profiles
     from .scoring.question import Question, Recognised
-    from .serve.client import Client
     from .statistics import Accumulator, SufficientStatistics
     from .toy import make_two_views
     from .training import make_committee, train
@@ -96,12 +90,10 @@ __getattr__, __dir__ = import_late(
         "models.committee": ("Committee",),
         "models.multiview": ("PLDA", "MultiviewPLDA"),
         "models.scorer": ("Identification", "Scorer"),
-        "models.search": ("MultiviewPLDACV",),
         "persistence": ("load",),
         "recordings": ("setup",),
         "scoring.profiles": ("Profiles",),
         "scoring.question": ("Question", "Recognised"),
-        "serve.client": ("Client",),
         "statistics": ("Accumulator", "SufficientStatistics"),
         "toy": ("make_two_views",),
     },

@@ -16,7 +16,6 @@ EXTRAS = {
     "distributed": "scale",
     "espeakng_loader": "train",
     "fastapi": "serve",
-    "h5py": "scale",
     "kaldi_native_fbank": "audio",
     "PIL": "plot",
     "matplotlib": "plot",

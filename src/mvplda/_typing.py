@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -15,11 +15,19 @@ Array = NDArray[np.float64]
 
 IntArray = NDArray[np.int64]
 
+BoolArray = NDArray[np.bool_]
+
 FloatArray = NDArray[np.floating[Any]]
 """float32 or float64."""
 
 Names = NDArray[Any]
 """Of classes or of profiles: text, or numbers of any kind."""
+
+Labels = Any
+"""By view: a mapping, a table or a structured array; of one view an array."""
+
+Card = Mapping[str, Any]
+"""What is to be known of something, in plain values."""
 
 RandomState = int | np.random.Generator | np.random.RandomState | None
 

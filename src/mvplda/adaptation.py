@@ -247,7 +247,7 @@ def _with(model: MultiviewPLDA, parameters: Parameters) -> MultiviewPLDA:
         result.noise = parameters.sigma.kind
     result.classes_, result.class_means_, result.class_covariances_ = {}, {}, {}
     result.log_likelihoods_, result.n_iter_, result.converged_ = np.zeros(0), 0, True
-    for name in ("diagnostics_", "threshold_", "bound_gap_", "_fitted"):
+    for name in ("diagnostics_", "threshold_", "_fitted"):
         result.__dict__.pop(name, None)
     return result
 

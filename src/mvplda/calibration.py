@@ -1,6 +1,6 @@
-"""Calibration: scores in, natural-log likelihood ratios out.
+"""Calibration: natural-log likelihood ratios of scores, and calibrated log-likelihoods of hypotheses.
 
-Every calibrator has ``fit(scores, kinds_or_targets)`` and ``transform(scores)``. Fit it on
+`LinearCalibrator` is for score files, `HypothesisCalibrator` for what a model file holds by question. Fit either on
 trials that are not those of the evaluation.
 """
 
@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression, minimize
+from numpy.typing import ArrayLike
+from scipy.optimize import Bounds, minimize
 from scipy.special import expit
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array
+from ._typing import Array, BoolArray, IntArray, Names
 from .costs import log_odds
 from .exceptions import (
     DataError,
@@ -29,74 +31,46 @@ from .exceptions import (
     NumericalError,
     ParameterError,
     ReversedScoresWarning,
-    SeparableScoresWarning,
 )
 from .kinds import NONTARGETS, SPELLINGS, TARGETS
 from .labels import as_array, encode_labels
 from .persistence import Persistent, check_answers
 from .scoring.question import Hypothesis, Question
 
-__all__ = [
-    "Answer",
-    "HypothesisCalibrator",
-    "KindCalibrator",
-    "LinearCalibrator",
-    "PAVCalibrator",
-    "QualityCalibrator",
-    "question_key",
-]
+__all__ = ["Answer", "HypothesisCalibrator", "LinearCalibrator", "question_key"]
+
+LLR_DEVIATION = 30.0
+"""Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
+
+ENOUGH_SPEAKERS = 30
+"""A calibration that rests on fewer is warned of."""
 
 
-class Calibrator(Persistent, BaseEstimator):
-    """Has ``fit(scores, kinds_or_targets)`` and ``transform(scores)``, and takes `n_scores_` scores a trial."""
-
-    KIND: ClassVar[str] = "calibrator"
-
-    n_scores_: int
-    n_speakers_: int | None = None
-
-    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
-        raise NotImplementedError
-
-    def transform(self, scores: Any) -> Array:
-        raise NotImplementedError
-
-    def check_state(self) -> None:
-        super().check_state()
-        check_answers(self, self._probe, self.n_scores_)
-
-    def _probe(self, scores: Array) -> Array:
-        return self.transform(scores)
-
-    def fit_transform(
-        self, scores: Any, kinds_or_targets: Any, *side: Any, speakers: Any = None, **named: Any
-    ) -> Array:
-        """Fit, and calibrate the same trials, with what both need besides: for looking at, not for reporting."""
-        return self.fit(scores, kinds_or_targets, *side, speakers=speakers, **named).transform(
-            scores, *side, **named
-        )
-
-
-class LinearCalibrator(Calibrator):
+class LinearCalibrator(Persistent, BaseEstimator):
     """LLR = slopes . scores + intercept, by prior-weighted logistic regression.
 
-    Targets together weigh `prior`, non-targets together 1 - prior, however many there are
-    of each. Several scores a trial are fused.
+    Targets together weigh `prior`, non-targets together 1 - prior, however many there are of each. Several scores per
+    trial are fused.
+
+    The slopes have a prior: on scores of unit variance, a Gaussian of mean 0 and deviation 30, which is as large as
+    LLRs well may be. The trials weigh against it as two of every speaker, a target and a non-target: those of one
+    speaker show nearly the same. Few speakers make LLRs smaller, many leave the plain fit, and scores that separate
+    the trials have a finite optimum.
 
     Parameters
     ----------
     prior : float in (0, 1)
         Where the calibration is to be best; 0.5 minimises Cllr.
-    ridge : float
-        Penalty on the slopes, used only if the training scores do not overlap (then with
-        a `SeparableScoresWarning`) and the speakers are not known.
+    by_kind : bool
+        Let every kind of non-target (IW, IC, TW) weigh the same. All pairs of a list hold far more IW (impostor, wrong
+        phrase) than IC or TW trials, and a plain calibration serves the many.
 
     Attributes
     ----------
     slopes_ : (m,)
     intercept_ : float
     n_scores_ : int, m
-    n_speakers_ : int, speakers of the target trials; None where `fit` was not told
+    n_speakers_ : int, speakers of the target trials; None where `fit` was not given any
 
     Examples
     --------
@@ -109,6 +83,7 @@ class LinearCalibrator(Calibrator):
     array([20.])
     """
 
+    KIND: ClassVar[str] = "calibrator"
     FITTED: ClassVar[Mapping[str, str]] = {
         "slopes_": "M",
         "intercept_": "number",
@@ -116,557 +91,141 @@ class LinearCalibrator(Calibrator):
         "n_speakers_": "count or None",
     }
 
-    def __init__(self, prior: float = 0.5, ridge: float = 1e-4) -> None:
+    def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:
         self.prior = prior
-        self.ridge = ridge
+        self.by_kind = by_kind
 
-    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
+    def fit(
+        self,
+        scores: ArrayLike,
+        kinds_or_targets: ArrayLike,
+        *,
+        speakers: ArrayLike | None = None,
+        weights: Array | None = None,
+    ) -> Self:
         """Fit to trials.
 
         Parameters
         ----------
-        scores : (n,), or (n, m) for m scores a trial
+        scores : (n,), or (n, m) for m scores per trial
         kinds_or_targets : (n,) TC, TW, IC, IW; or target, nontarget; or True and False
-        speakers : (n,) speaker of every trial's enrolment. However many trials there are, few
-            speakers tell little: the slopes are then drawn towards zero, which makes the LLRs
-            less sure, and fewer than 30 speakers give a `FewSpeakersWarning`. None: not known,
-            and nothing is said of them
+        speakers : (n,) speaker of every trial's enrolment; fewer than 30 give a `FewSpeakersWarning`. None: not known,
+            and every target trial counts as a speaker
+        weights : (n,) of the trials; those of the targets sum to the prior, the others to the rest. None: all alike
         """
         scores = as_scores(scores)
-        targets = as_targets(kinds_or_targets, len(scores))
-        return self._fit(scores, targets, self._mass(targets), speakers)
-
-    def transform(self, scores: Any) -> Array:
-        """(n,) calibrated natural-log LLRs."""
-        check_is_fitted(self, "slopes_")
-        return np.asarray(as_scores(scores, self.n_scores_) @ self.slopes_ + self.intercept_)
-
-    def _mass(self, targets: NDArray[np.bool_]) -> Array:
-        share = targets.mean()
-        return np.asarray(
-            np.where(targets, self.prior / share, (1 - self.prior) / (1 - share)) / len(targets)
-        )
-
-    def _fit(
-        self,
-        scores: Array,
-        targets: NDArray[np.bool_],
-        mass: Array,
-        speakers: Any,
-        side: Any = None,
-    ) -> Self:
-        if not self.ridge > 0:
-            raise ParameterError(f"ridge is positive; got {self.ridge}")
-        self.n_speakers_, worth = count_speakers(speakers, targets, stacklevel=4)
-        odds, used, inputs = log_odds(self.prior), mass > 0, self._inputs(scores, side)
-        self.slopes_, self.intercept_ = fit_logistic(
-            inputs[used], targets[used], mass[used], odds, self.ridge, worth
-        )
+        targets, kinds = as_targets(kinds_or_targets, len(scores))
+        odds = log_odds(self.prior)
+        if weights is None:
+            groups = kinds if self.by_kind else targets
+            weights = np.where(targets, self.prior / targets.sum(), 0.0)
+            for group in np.unique(groups[~targets]):
+                others = ~targets & (groups == group)
+                weights[others] = 1.0 / others.sum()
+            weights[~targets] *= (1 - self.prior) / weights[~targets].sum()
         self.n_scores_ = scores.shape[1]
-        if len(self.slopes_) == 1 and self.slopes_[0] < 0:
+        self.n_speakers_ = None
+        worth = float(targets.sum())
+        if speakers is not None:
+            self.n_speakers_, worth = count_speakers(speakers, targets)
+        # The deviation that the prior is about is that of trials as they are weighted.
+        centre = weights @ scores
+        scale = np.sqrt(weights @ np.square(scores - centre))
+        scale = np.where(scale > 1e-12 * np.abs(centre), scale, 1.0)
+        line = LogisticRegression(
+            C=2 * worth * LLR_DEVIATION**2, solver="newton-cholesky", tol=1e-10, max_iter=300
+        )
+        with warnings.catch_warnings():
+            # Scores that do not vary stop the search at its start, which is right for them.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            line.fit((scores - centre) / scale, targets, sample_weight=weights)
+        self.slopes_ = line.coef_[0] / scale
+        self.intercept_ = float(line.intercept_[0] - odds - self.slopes_ @ centre)
+        if not np.isfinite(self.intercept_):
+            raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
+        if self.n_scores_ == 1 and self.slopes_[0] < 0:
             warnings.warn(
                 f"the slope is {self.slopes_[0]:.3g}: higher scores came with fewer targets. Is the score a distance, "
                 "or are the labels turned round?",
                 ReversedScoresWarning,
-                stacklevel=3,
+                stacklevel=2,
             )
         return self
 
-    def _inputs(self, scores: Array, side: Any) -> Array:
-        """(n, m) what the slopes belong to."""
-        return scores
-
-
-class KindCalibrator(LinearCalibrator):
-    """A linear calibrator that weighs the kinds of non-target trials, not their numbers.
-
-    All pairs of a list hold far more IW (impostor, wrong phrase) than IC or TW trials, and a
-    plain calibration serves the many. Here every kind of non-target has an equal share of
-    1 - prior, or the share that `kind_priors` gives it.
-
-    Parameters
-    ----------
-    prior : float in (0, 1)
-        Prior of a target.
-    kind_priors : dict of {kind: weight} or None
-        Weights of the kinds of non-targets, to be scaled to sum to one; a kind that is not
-        named weighs nothing. None: all alike.
-    target : str
-        The kind that is to be accepted.
-    ridge : float
-        As in `LinearCalibrator`.
-
-    Attributes
-    ----------
-    slopes_, intercept_, n_scores_, n_speakers_ : as in `LinearCalibrator`
-    kinds_ : list of the kinds of non-targets that were trained on
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvplda.calibration import KindCalibrator
-    >>> rng = np.random.default_rng(0)
-    >>> kinds = np.repeat(["TC", "IC", "IW"], [500, 500, 20_000])
-    >>> scores = rng.normal(np.select([kinds == "TC", kinds == "IC"], [3.0, 0.0], -6.0))
-    >>> calibrator = KindCalibrator().fit(scores, kinds)
-    >>> calibrator.kinds_
-    ['IC', 'IW']
-    """
-
-    FITTED: ClassVar[Mapping[str, str]] = {**LinearCalibrator.FITTED, "kinds_": "texts"}
-
-    def __init__(
-        self,
-        prior: float = 0.5,
-        kind_priors: Mapping[str, float] | None = None,
-        target: str = "TC",
-        ridge: float = 1e-4,
-    ) -> None:
-        super().__init__(prior, ridge)
-        self.kind_priors = kind_priors
-        self.target = target
-
-    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
-        """Fit to trials whose kinds are named.
-
-        Parameters
-        ----------
-        scores : (n,), or (n, m), for example joint, speaker and phrase LLR of every trial
-        kinds_or_targets : (n,) names of kinds, such as TC, TW, IC, IW
-        speakers : as in `LinearCalibrator`
-        """
-        scores = as_scores(scores)
-        kinds = as_kinds(kinds_or_targets, len(scores))
-        if kinds.dtype.kind != "U":
-            raise LabelError(
-                "KindCalibrator needs the kind of every trial by name (TC, TW, IC, IW), not only targets"
-            )
-        targets = check_both(kinds == self.target)
-        self.kinds_ = [str(kind) for kind in np.unique(kinds[~targets])]
-        mass = np.where(targets, self.prior / targets.sum(), 0.0)
-        for kind, share in self._shares().items():
-            here = kinds == kind
-            mass[here] = (1 - self.prior) * share / here.sum()
-        return self._fit(scores, targets, mass, speakers)
-
-    def _shares(self) -> dict[str, float]:
-        weights = (
-            dict.fromkeys(self.kinds_, 1.0) if self.kind_priors is None else dict(self.kind_priors)
-        )
-        absent = [
-            kind for kind, weight in weights.items() if weight > 0 and kind not in self.kinds_
-        ]
-        if absent:
-            raise LabelError(
-                f"kind_priors names {absent[0]!r}, but the non-targets are of {self.kinds_}"
-            )
-        total = float(sum(weights.values()))
-        if not weights or min(weights.values()) < 0 or not total > 0:
-            raise ParameterError(
-                f"kind_priors are not negative, and some are positive; got {weights}"
-            )
-        return {kind: float(weight) / total for kind, weight in weights.items() if weight > 0}
-
-
-class QualityCalibrator(LinearCalibrator):
-    """A calibrator that also sees side information: enrolment counts, durations, levels.
-
-    With q the side information (its logarithm if `log`), centred on its training mean:
-
-        LLR = a . s + b + c . q + sum over scores i and columns j of d_ij s_i q_j,
-
-    the products only if `interactions`. Side information beyond the range seen in training
-    is taken at the edge of that range, so that no slope runs away.
-
-    Parameters
-    ----------
-    prior : float in (0, 1)
-    log : bool
-        Take logarithms of the side information: right for counts and durations.
-    interactions : bool
-        Let the side information change the slopes, not only the offset.
-    ridge : float
-        As in `LinearCalibrator`.
-
-    Attributes
-    ----------
-    slopes_ : (m + q,) or (m + q + m q,), in the order of the formula
-    intercept_ : float
-    n_scores_ : int, m
-    n_speakers_ : as in `LinearCalibrator`
-    side_names_ : list of the q columns
-    side_mean_, side_low_, side_high_ : (q,) after the logarithm
-    """
-
-    FITTED: ClassVar[Mapping[str, str]] = {
-        **LinearCalibrator.FITTED,
-        "n_scores_": "count",
-        "side_names_": "texts",
-        "side_mean_": "Q",
-        "side_low_": "Q",
-        "side_high_": "Q",
-    }
-
-    def __init__(
-        self, prior: float = 0.5, log: bool = True, interactions: bool = True, ridge: float = 1e-4
-    ) -> None:
-        super().__init__(prior, ridge)
-        self.log = log
-        self.interactions = interactions
-
-    def fit(
-        self, scores: Any, kinds_or_targets: Any, side: Any = None, *, speakers: Any = None
-    ) -> Self:
-        """Fit to trials with side information.
-
-        Parameters
-        ----------
-        scores, kinds_or_targets, speakers : as in `LinearCalibrator`
-        side : (n, q) array, dict of {name: (n,)} or DataFrame
-        """
-        scores = as_scores(scores)
-        targets = as_targets(kinds_or_targets, len(scores))
-        return self._fit(scores, targets, self._mass(targets), speakers, side)
-
-    def _probe(self, scores: Array) -> Array:
-        return self.transform(scores, np.ones((len(scores), len(self.side_names_))))
-
-    def transform(self, scores: Any, side: Any = None) -> Array:
+    def transform(self, scores: ArrayLike) -> Array:
         """(n,) calibrated natural-log LLRs."""
         check_is_fitted(self, "slopes_")
-        scores = as_scores(scores, self.n_scores_)
-        columns = self._scaled(as_side(side, len(scores), self.side_names_)[0])
-        return self._features(scores, columns) @ self.slopes_ + self.intercept_
-
-    def _inputs(self, scores: Array, side: Any) -> Array:
-        columns, self.side_names_ = as_side(side, len(scores))
-        columns = self._scaled(columns)
-        self.side_mean_ = columns.mean(axis=0)
-        self.side_low_, self.side_high_ = columns.min(axis=0), columns.max(axis=0)
-        return self._features(scores, columns)
-
-    def _scaled(self, columns: Array) -> Array:
-        if not self.log:
-            return columns
-        if columns.size and columns.min() <= 0:
+        columns = as_scores(scores)
+        if columns.shape[1] != self.n_scores_:
             raise DataError(
-                f"log=True needs positive side information; the least is {columns.min()}. Use log=False"
+                f"there are {columns.shape[1]} score(s) per trial; this calibrator was fitted to {self.n_scores_}"
             )
-        return np.log(columns)
+        return np.asarray(columns @ self.slopes_ + self.intercept_)
 
-    def _features(self, scores: Array, columns: Array) -> Array:
-        q = np.clip(columns, self.side_low_, self.side_high_) - self.side_mean_
-        parts = [scores, q]
-        if self.interactions:
-            parts.append((scores[:, :, None] * q[:, None, :]).reshape(len(scores), -1))
-        return np.concatenate(parts, axis=1)
+    def check_state(self) -> None:
+        super().check_state()
+        check_answers(self, self.transform, self.n_scores_)
 
 
-class PAVCalibrator(Calibrator):
-    """The best rising map from scores to LLRs: no shape is assumed but order.
-
-    Pooling adjacent violators gives steps of constant LLR. Between the last score of a step
-    and the first of the next the LLR is interpolated linearly; below the lowest and above
-    the highest training score it stays as it is there. Ends are finite by this rule: one
-    target is added below all scores and one non-target above all.
-
-    Attributes
-    ----------
-    knots_ : (k,) scores, rising
-    llrs_ : (k,) their LLRs, never falling
-    n_scores_ : int, 1
-    n_speakers_ : as in `LinearCalibrator`
-
-    Examples
-    --------
-    >>> from mvplda.calibration import PAVCalibrator
-    >>> pav = PAVCalibrator().fit([1, 2, 3, 4], [False, True, False, True])
-    >>> pav.transform([2, 2.5, 3]).round(3)
-    array([0., 0., 0.])
-    """
-
-    FITTED: ClassVar[Mapping[str, str]] = {
-        "knots_": "K rising",
-        "llrs_": "K rising",
-        "n_scores_": "count",
-        "n_speakers_": "count or None",
-    }
-
-    def fit(self, scores: Any, kinds_or_targets: Any, *, speakers: Any = None) -> Self:
-        """Fit to trials: scores (n,), and what they are as in `LinearCalibrator`.
-
-        Few `speakers` are warned of; the map, which has no slopes, stays as it is.
-        """
-        values = self._one(as_scores(scores))
-        targets = as_targets(kinds_or_targets, len(values))
-        self.n_speakers_, _ = count_speakers(speakers, targets, stacklevel=3)
-        low, high = values.min(), values.max()
-        values = np.concatenate([[low], values, [high]])
-        labels = np.concatenate([[1.0], targets, [0.0]])
-        order = np.lexsort(
-            (-labels, values)
-        )  # of equal scores the targets first, so that they are pooled
-        fitted = isotonic_regression(labels[order])
-        posterior = np.clip(fitted.x[fitted.blocks[:-1]], 0.0, 1.0)
-        n_targets = labels.sum()
-        llrs = (
-            np.log(posterior) - np.log1p(-posterior) - np.log(n_targets / (len(labels) - n_targets))
-        )
-        sorted_values = values[order]
-        edges = np.stack(
-            [sorted_values[fitted.blocks[:-1]], sorted_values[fitted.blocks[1:] - 1]], axis=1
-        ).reshape(-1)
-        steps = np.repeat(llrs, 2)
-        kept = np.append(True, (np.diff(edges) > 0) | (np.diff(steps) > 0))
-        self.knots_, self.llrs_, self.n_scores_ = edges[kept], steps[kept], 1
-        return self
-
-    def transform(self, scores: Any) -> Array:
-        """(n,) calibrated natural-log LLRs."""
-        check_is_fitted(self, "knots_")
-        return np.asarray(np.interp(self._one(as_scores(scores)), self.knots_, self.llrs_))
-
-    @staticmethod
-    def _one(scores: Array) -> Array:
-        if scores.shape[1] != 1:
-            raise DataError(
-                f"PAV takes one score a trial, got {scores.shape[1]}: fuse them first (KindCalibrator)"
-            )
-        return scores[:, 0]
-
-
-LLR_DEVIATION = 30.0
-"""Standard deviation over all trials that calibrated LLRs may well have: the prior of slopes."""
-
-
-def logistic_cost(
-    weights: Array, inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0
-) -> tuple[float, Array]:
-    """Cost sum_i mass_i log(1 + exp(-sign_i (inputs_i . weights + offset))) + ridge / 2 |slopes|^2, and its gradient.
-
-    The last column of the inputs is the constant; the ridge leaves its weight alone.
-    """
-    margin = signs * (inputs @ weights + offset)
-    slopes = np.append(weights[:-1], 0.0)
-    cost = float(mass @ np.logaddexp(0.0, -margin)) + ridge / 2 * float(slopes @ slopes)
-    gradient = -inputs.T @ (mass * signs * expit(-margin)) + ridge * slopes
-    return cost, gradient
-
-
-def curvature(
-    weights: Array, inputs: Array, mass: Array, offset: float, ridge: float = 0.0
-) -> Array:
-    """Matrix of second derivatives of `logistic_cost`."""
-    p = expit(inputs @ weights + offset)
-    hessian = (inputs * (mass * p * (1 - p))[:, None]).T @ inputs
-    hessian[np.arange(len(weights) - 1), np.arange(len(weights) - 1)] += ridge
-    return np.asarray(hessian)
-
-
-def least_cost(
-    inputs: Array, signs: Array, mass: Array, offset: float, ridge: float = 0.0
-) -> Array | None:
-    """The weights of least cost, or None where they run away to infinity."""
-    search: Any = minimize  # its stubs know no Hessian beside a cost that brings its gradient
-    found = search(
-        lambda w: logistic_cost(w, inputs, signs, mass, offset, ridge),
-        np.zeros(inputs.shape[1]),
-        jac=True,
-        hess=lambda w: curvature(w, inputs, mass, offset, ridge),
-        method="trust-exact",
-        options={"gtol": 1e-10, "maxiter": 300},
-    )
-    weights = np.asarray(found.x)
-    if not np.isfinite(weights).all():
-        return None
-    if ridge == 0 and (signs * (inputs @ weights + offset)).min() > 0:
-        return None  # all on their own side: scaling up always helps
-    # Rounding of the cost can hold the search up just before its goal: then the gradient is small all the same.
-    return weights if np.abs(found.jac).max() < 1e-7 else None
-
-
-def _apart(features: Array, targets: NDArray[np.bool_]) -> bool:
-    """Whether one score alone separates the trials, in either direction; they may touch."""
-    if features.shape[1] != 1:
-        return False
-    a, b = features[targets, 0], features[~targets, 0]
-    if max(a.max(), b.max()) == min(a.min(), b.min()):
-        return False  # one value for all: the slope is 0
-    return bool(a.min() >= b.max() or a.max() <= b.min())
-
-
-def fit_logistic(
-    features: Array,
-    targets: NDArray[np.bool_],
-    mass: Array,
-    offset: float,
-    ridge: float,
-    speakers: float | None = None,
-) -> tuple[Array, float]:
-    """Slopes (m,) and intercept of the LLR that costs least.
-
-    Where the number of speakers is known, the slopes have a prior: on features of unit variance (which are then
-    as large as the deviation of the LLRs) a Gaussian of mean 0 and deviation `LLR_DEVIATION`. The trials weigh
-    against it as two of every speaker, a target and a non-target, however many there are: those of one speaker
-    say nearly the same. Few speakers so make LLRs less sure, many leave the plain fit, and separable scores
-    have a finite optimum.
-
-    Parameters
-    ----------
-    features : (n, m)
-    targets : (n,) bool
-    mass : (n,) weights of the trials; those of the targets sum to the prior, the others to the rest
-    offset : log odds of the prior
-    ridge : used only where the features separate the trials and `speakers` is None, on features of unit variance
-    speakers : how many the trials are worth
-    """
-    centre, scale = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(scale > 1e-12 * np.maximum(np.abs(centre), 1e-300), scale, 1.0)
-    inputs = np.column_stack([(features - centre) / scale, np.ones(len(features))])
-    signs = np.where(targets, 1.0, -1.0)
-    if speakers is not None:
-        # The deviation that the prior is about is that of trials as they are weighed, not as they are counted.
-        spread = np.sqrt(mass @ np.square(inputs[:, :-1] - mass @ inputs[:, :-1]))
-        scale = scale * np.where(spread > 0, spread, 1.0)
-        inputs[:, :-1] = (features - centre) / scale
-        weights = least_cost(inputs, signs, mass, offset, 1 / (2 * speakers * LLR_DEVIATION**2))
-    else:
-        weights = None if _apart(features, targets) else least_cost(inputs, signs, mass, offset)
-    if weights is None:
-        warnings.warn(
-            f"the training scores separate targets from non-targets, so the best slope is infinite: a ridge of {ridge} "
-            "keeps it finite. More or harder trials would calibrate better",
-            SeparableScoresWarning,
-            stacklevel=4,
-        )
-        weights = least_cost(inputs, signs, mass, offset, ridge)
-    if weights is None or not np.isfinite(weights).all():
-        raise NumericalError("the calibration is not finite: scale the scores to ordinary size")
-    slopes = weights[:-1] / scale
-    return slopes, float(weights[-1] - slopes @ centre)
-
-
-ENOUGH_SPEAKERS = 30
-
-
-def as_scores(scores: Any, width: int | None = None) -> Array:
-    """Scores as (n, m) float64: m scores of every trial; one dimension is one score a trial."""
+def as_scores(scores: ArrayLike) -> Array:
+    """Scores as (n, m) float64: m scores of every trial; one dimension is one score per trial."""
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] == 0:
         raise DataError(
-            f"scores have shape (n,), or (n, m) for m scores a trial; got {array.shape}. Flatten a matrix of trials"
+            f"scores have shape (n,), or (n, m) for m scores per trial; got {array.shape}. Flatten a matrix of trials"
         )
-    if width is not None and array.shape[1] != width:
+    finite = np.isfinite(array).all(axis=1)
+    if not finite.all():
         raise DataError(
-            f"there are {array.shape[1]} score(s) a trial; this calibrator was fitted to {width}"
-        )
-    if not np.isfinite(array).all():
-        bad = int((~np.isfinite(array)).any(axis=1).sum())
-        raise DataError(
-            f"{bad} trial(s) have a score that is NaN or infinite: leave them out or mend the scorer"
+            f"{np.count_nonzero(~finite)} trial(s) have a score that is NaN or infinite: leave them out"
         )
     return array
 
 
-def as_kinds(kinds_or_targets: Any, n: int) -> NDArray[Any]:
-    """(n,) what every trial is: text (kinds) or bool (targets)."""
-    array = np.asarray(kinds_or_targets)
-    if array.shape != (n,):
+def as_targets(kinds_or_targets: ArrayLike, n: int) -> tuple[BoolArray, Names]:
+    """(n,) whether every trial is a target, and its kind; calibration needs targets and others."""
+    kinds = np.asarray(kinds_or_targets)
+    if kinds.shape != (n,):
         raise LabelError(
-            f"there are {n} trials and labels of shape {array.shape}: give one kind or target a trial"
+            f"there are {n} trials and labels of shape {kinds.shape}: give one kind or target per trial"
         )
-    if array.dtype.kind == "O":
-        array = np.asarray([str(v) if isinstance(v, str) else v for v in array])
-    if array.dtype.kind in "US":
-        return array.astype(str)
-    values = np.unique(array)
-    if set(values.tolist()) <= {0, 1, -1} and not {0, -1} <= set(values.tolist()):
-        return np.asarray(array == 1)
-    raise LabelError(
-        f"trials are named by kind (TC, TW, IC, IW; target, nontarget), or by True and False, 1 and 0, 1 and -1; "
-        f"got {values[:5].tolist()}"
-    )
-
-
-def as_targets(kinds_or_targets: Any, n: int) -> NDArray[np.bool_]:
-    """(n,) whether every trial is a target."""
-    kinds = as_kinds(kinds_or_targets, n)
-    if kinds.dtype.kind == "U":
-        names, codes = np.unique(kinds, return_inverse=True)
-        meant = [SPELLINGS.get(name.lower(), "") for name in names.tolist()]
+    targets = kinds
+    if kinds.dtype != bool:
+        names, codes = np.unique(kinds.astype(str), return_inverse=True)
+        meant = np.array([SPELLINGS.get(name.lower(), "") for name in names.tolist()])
         if "" in meant:
             raise LabelError(
-                f"there is no kind of trial {str(names[meant.index('')])!r}; there are {[*TARGETS, *NONTARGETS]}, "
-                "or give True for targets and False for the others"
+                f"there is no kind of trial {str(names[meant == ''][0])!r}: trials are named by kind, one of "
+                f"{[*TARGETS, *NONTARGETS]}, or are True for targets and False for the others"
             )
-        kinds = np.isin(meant, TARGETS)[codes]
-    return check_both(kinds)
-
-
-def check_both(targets: NDArray[Any]) -> NDArray[np.bool_]:
-    """Calibration needs trials of both sorts."""
+        targets = np.isin(meant, TARGETS)[codes]
     some = int(targets.sum())
-    if some == 0 or some == len(targets):
+    if some in (0, n):
         raise DataError(
-            f"calibration needs target and non-target trials; got {some} target(s) and {len(targets) - some} other(s)"
+            f"calibration needs target and non-target trials; got {some} target(s) and {n - some} other(s)"
         )
-    return np.asarray(targets, dtype=bool)
+    return np.asarray(targets, dtype=bool), kinds
 
 
-def count_speakers(
-    speakers: Any, targets: NDArray[np.bool_], *, stacklevel: int
-) -> tuple[int, float] | tuple[None, None]:
+def count_speakers(speakers: ArrayLike, targets: BoolArray) -> tuple[int, float]:
     """Speakers of the target trials, and how many with as many trials each they are worth; few are warned of."""
-    if speakers is None:
-        return None, None
-    found = encode_labels({"speaker": speakers}).codes["speaker"]
-    if len(found) != len(targets):
+    codes = encode_labels({"speaker": speakers}).codes["speaker"]
+    if len(codes) != len(targets):
         raise LabelError(
-            f"there are {len(targets)} trials and {len(found)} speakers: give one speaker a trial"
+            f"there are {len(targets)} trials and {len(codes)} speakers: give one speaker per trial"
         )
-    trials = np.unique(found[targets], return_counts=True)[1].astype(np.float64)
+    trials = np.unique(codes[targets], return_counts=True)[1].astype(np.float64)
     worth = float(trials.sum() ** 2 / np.square(trials).sum())
     if worth < ENOUGH_SPEAKERS:
-        uneven = (
-            ""
-            if round(worth) == len(trials)
-            else f", worth {worth:.0f} with as many target trials each"
-        )
         warnings.warn(
-            f"the calibration rests on {len(trials)} speaker(s){uneven}: it can be far off for others. Calibrate on "
-            f"{ENOUGH_SPEAKERS} or more",
+            f"the calibration rests on {len(trials)} speaker(s), worth {worth:.0f} with as many target trials each: it "
+            f"can be far off for others. Calibrate on {ENOUGH_SPEAKERS} or more",
             FewSpeakersWarning,
-            stacklevel=stacklevel,
+            stacklevel=3,
         )
     return len(trials), worth
-
-
-def as_side(side: Any, n: int, names: list[str] | None = None) -> tuple[Array, list[str]]:
-    """Side information as (n, q) with the names of its columns, in the order of `names` where given."""
-    if side is None:
-        raise DataError("this calibrator needs side=: one row of side information a trial")
-    if isinstance(side, Mapping) or hasattr(side, "columns"):
-        columns = {str(name): np.asarray(side[name], dtype=np.float64).reshape(-1) for name in side}
-        wanted = list(columns) if names is None else names
-        missing = [name for name in wanted if name not in columns]
-        if missing:
-            raise DataError(
-                f"the side information has no column {missing[0]!r}; it has {list(columns)}"
-            )
-        array = np.stack([columns[name] for name in wanted], axis=1)
-    else:
-        array = np.asarray(side, dtype=np.float64)
-        array = array[:, None] if array.ndim == 1 else array
-        wanted = [f"side{i}" for i in range(array.shape[-1])] if names is None else names
-    if array.ndim != 2 or array.shape[0] != n or array.shape[1] != len(wanted):
-        raise DataError(
-            f"side information has shape ({n}, {len(wanted)}), one row a trial; got {array.shape}"
-        )
-    if not np.isfinite(array).all():
-        raise DataError("the side information holds NaN or infinity")
-    return array, list(wanted)
 
 
 TOGETHER = "together"
@@ -738,11 +297,11 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
 
     def fit(
         self,
-        logs: Mapping[Hypothesis, Any],
-        truth: Any,
+        logs: Mapping[Hypothesis, Array],
+        truth: ArrayLike,
         *,
-        speakers: Any,
-        corpora: Any = None,
+        speakers: ArrayLike,
+        corpora: ArrayLike | None = None,
     ) -> Self:
         """Fit to trials of people who were held out.
 
@@ -781,7 +340,7 @@ class HypothesisCalibrator(Persistent, BaseEstimator):
             self.constants_[hypothesis_name(hypotheses[place])] = constant
         return self
 
-    def transform(self, logs: Mapping[Hypothesis, Any]) -> dict[Hypothesis, Array]:
+    def transform(self, logs: Mapping[Hypothesis, Array]) -> dict[Hypothesis, Array]:
         """Calibrated log-likelihoods; those of the views alone must be among `logs`."""
         check_is_fitted(self, "factors_")
         inputs, names = _parts_of_evidence(logs)
@@ -815,7 +374,7 @@ def hypothesis_name(shared: Hypothesis) -> str:
     return "+".join(shared) or "nothing"
 
 
-def _parts_of_evidence(logs: Mapping[Hypothesis, Any]) -> tuple[Array, list[str]]:
+def _parts_of_evidence(logs: Mapping[Hypothesis, Array]) -> tuple[Array, list[str]]:
     """(..., hypotheses, parts) what factors multiply, and the parts' names: the views, and all together."""
     views = list(dict.fromkeys(view for h in logs for view in h))
     missing = [view for view in views if (view,) not in logs]
@@ -829,13 +388,11 @@ def _parts_of_evidence(logs: Mapping[Hypothesis, Any]) -> tuple[Array, list[str]
         together = values - sum(alone, nothing) if len(h) > 1 else nothing
         rows.append(np.stack([*alone, together], axis=-1))
     inputs = np.stack(rows, axis=-2)
-    names = [*views, TOGETHER]
-    if len(views) == 1:
-        return inputs[..., :1], names[:1]
-    return inputs, names
+    parts = 1 if len(views) == 1 else len(views) + 1
+    return inputs[..., :parts], [*views, TOGETHER][:parts]
 
 
-def _equal_shares(truth: NDArray[Any], corpora: Any) -> Array:
+def _equal_shares(truth: IntArray, corpora: ArrayLike | None) -> Array:
     """(n,) weights that sum to 1: corpora weigh the same, and in each the hypotheses that occur."""
     places = np.zeros(len(truth), dtype=np.int64)
     if corpora is not None:
@@ -849,7 +406,7 @@ def _equal_shares(truth: NDArray[Any], corpora: Any) -> Array:
 
 
 def _fit_multinomial(
-    inputs: Array, truth: NDArray[Any], mass: Array, speakers: float
+    inputs: Array, truth: IntArray, mass: Array, speakers: float
 ) -> tuple[Array, Array, float]:
     """Factors, constants (0 for the last hypothesis) and doubt of least cost.
 
@@ -861,14 +418,9 @@ def _fit_multinomial(
     # Factors and constants have a common scale, so that scores which are no log-likelihoods, cosines for
     # example, are calibrated as well: theta = (log scale, factors / scale, constants / scale, logit of doubt).
     first_constant = 1 + n_parts
-    centre = np.concatenate([[0.0], np.ones(n_parts), np.zeros(n_hypotheses - 1)])
-    deviation = np.concatenate(
-        [
-            [SCALE_DEVIATION],
-            np.full(n_parts, FACTOR_DEVIATION),
-            np.full(n_hypotheses - 1, CONSTANT_DEVIATION),
-        ]
-    )
+    sizes = [1, n_parts, n_hypotheses - 1]
+    centre = np.repeat([0.0, 1.0, 0.0], sizes)
+    deviation = np.repeat([SCALE_DEVIATION, FACTOR_DEVIATION, CONSTANT_DEVIATION], sizes)
 
     def cost(theta: Array) -> tuple[float, Array]:
         scale = np.exp(theta[0])
@@ -897,12 +449,11 @@ def _fit_multinomial(
         return prior / speakers - float(mass @ np.log(likelihood)), gradient
 
     start = np.append(centre, np.log(0.5 / speakers))
-    bounds: list[tuple[float | None, float | None]] = [(None, None)] * len(start)
-    bounds[1:first_constant] = [(0.0, None)] * n_parts
-    bounds[-1] = (-15.0, 0.0)
-    result = minimize(
-        cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 1000}
-    )
+    least = np.full(len(start), -np.inf)
+    least[1:first_constant] = 0.0
+    least[-1] = -15.0
+    most = np.append(np.full(len(centre), np.inf), 0.0)
+    result = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=Bounds(least, most))
     if not np.isfinite(result.x).all():
         raise NumericalError("the calibration is not finite: are the log-likelihoods?")
     scaled = np.exp(result.x[0]) * result.x[1:-1]

@@ -11,7 +11,6 @@ Errors::
     ├── NumericalError (ArithmeticError)  a result that is not finite
     ├── FileFormatError (ValueError)    truncated, foreign or newer files
     ├── FetchError                      weights could not be fetched, or are not those that were meant
-    ├── ServiceError                    a service refused, or does not answer
     └── MissingExtraError (ImportError) an optional dependency is not installed
 
 Warnings::
@@ -24,12 +23,10 @@ Warnings::
     ├── LikelihoodFellWarning           an iteration lowered the likelihood
     ├── UnlabelledWarning               a list of labels does not name every vector
     ├── UnknownExtractorWarning         whether vectors fit a model, or each other, is not known
-    ├── SeparableScoresWarning          no score of a non-target reaches one of a target
     ├── FewSpeakersWarning              a calibration rests on few speakers
     ├── ReversedScoresWarning           higher scores came with fewer targets
     ├── ConstantLayerWarning            a pre-trained layer hardly changes from frame to frame
     ├── UnknownClassWarning             some claimed classes were not seen in training
-    ├── OtherQuestionWarning            a calibration was made for another question
     └── MissingPicturesWarning          pictures are left out: matplotlib is not installed
 
 A fit that stops at ``max_iter`` warns with scikit-learn's own ``ConvergenceWarning``.
@@ -72,22 +69,6 @@ class FetchError(MvpldaError):
     """Weights could not be fetched, or what came is not what was meant."""
 
 
-class ServiceError(MvpldaError):
-    """A service refused, or does not answer: `status` (0: no answer), and in `problem` what it said."""
-
-    def __init__(self, status: int, problem: dict[str, object]) -> None:
-        super().__init__(
-            str(problem.get("detail") or problem.get("title") or f"the service answered {status}")
-        )
-        self.status, self.problem = status, problem
-
-    @property
-    def reason(self) -> str | None:
-        """Why a recording was refused, in a word."""
-        found = self.problem.get("reason")
-        return None if found is None else str(found)
-
-
 class MissingExtraError(MvpldaError, ImportError):
     """An optional dependency is not installed."""
 
@@ -124,10 +105,6 @@ class UnknownExtractorWarning(MvpldaWarning):
     """Vectors of unknown origin meet a model, or vectors, of a known one: nobody can tell whether they fit."""
 
 
-class SeparableScoresWarning(MvpldaWarning):
-    """A calibration has no finite optimum, because its training scores do not overlap."""
-
-
 class FewSpeakersWarning(MvpldaWarning):
     """A calibration rests on so few speakers that it can be far off for others."""
 
@@ -142,10 +119,6 @@ class ConstantLayerWarning(MvpldaWarning):
 
 class UnknownClassWarning(MvpldaWarning):
     """Some claimed classes were not seen in training."""
-
-
-class OtherQuestionWarning(MvpldaWarning):
-    """Scores are calibrated by what was fitted to the answers to another question."""
 
 
 class MissingPicturesWarning(MvpldaWarning):

@@ -35,7 +35,7 @@ SPELLINGS = {
     **{kind.lower(): kind for kind in (*TARGETS, *NONTARGETS)},
     **dict.fromkeys(("tgt", "true", "1"), "target"),
     **dict.fromkeys(
-        ("imp", "non", "non-target", "imposter", "impostor", "false", "0"), "nontarget"
+        ("imp", "non", "non-target", "imposter", "impostor", "false", "0", "-1"), "nontarget"
     ),
 }
 """What lists of trials write, in small letters, and the kind that they mean."""
@@ -237,29 +237,6 @@ def as_masks(kinds: Kinds, shape: tuple[int, ...]) -> dict[str, Mask]:
             )
         covered |= mask
     return masks
-
-
-def name_kinds(masks: Mapping[str, ArrayLike]) -> NDArray[np.str_]:
-    """The kind of every trial by name, from masks such as `trial_kinds` makes.
-
-    Examples
-    --------
-    >>> from mvplda.kinds import name_kinds
-    >>> name_kinds({"TC": [True, False], "IW": [False, True]}).tolist()
-    ['TC', 'IW']
-    """
-    arrays = {str(kind): np.asarray(mask, dtype=bool) for kind, mask in masks.items()}
-    if not arrays:
-        raise LabelError("there are no kinds: give masks such as trial_kinds makes")
-    total = np.sum([mask.astype(np.int64) for mask in arrays.values()], axis=0)
-    if (total != 1).any():
-        raise LabelError(
-            f"{int((total != 1).sum())} trial(s) are of no kind or of several: every trial has one kind"
-        )
-    names = np.empty(total.shape, dtype=f"U{max(map(len, arrays))}")
-    for kind, mask in arrays.items():
-        names[mask] = kind
-    return names
 
 
 def target_kind(kinds: Mapping[str, object], target: str | None = None) -> str:

@@ -1,8 +1,7 @@
 """What is done to vectors before a model sees them, as scikit-learn transformers.
 
-The order is: centre, reduce by LDA (if wanted), whiten (and reduce by PCA), normalise the
-length. Whitening after LDA keeps every direction on one scale; the length comes last, for
-it is what a Gaussian model cannot undo. `standard_chain` puts them in that order.
+The order is: centre, whiten (and reduce to principal axes), normalise the length. The length comes last, for it is
+what a Gaussian model cannot undo. `standard_chain` puts them in that order.
 """
 
 # mypy: disallow-subclassing-any=False
@@ -14,27 +13,23 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import eigh
+from numpy.typing import ArrayLike
 from sklearn.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     OneToOneFeatureMixin,
     TransformerMixin,
 )
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from ._typing import Array, FloatArray
+from ._typing import Array, FloatArray, Labels
 from .backend import checked_vectors, diagonal_of
-from .exceptions import DataError, LabelError, ParameterError, RankCappedWarning
-from .labels import encode_labels, label_columns
+from .exceptions import DataError, ParameterError, RankCappedWarning
 from .persistence import Persistent, check_answers
 from .statistics.record import HARDLY_VARIES, hardly_vary
 
 __all__ = [
-    "LDA",
     "Centring",
     "LengthNormalisation",
     "RectifiedRoot",
@@ -83,7 +78,7 @@ class Centring(OneToOneFeatureMixin, Step):
 
     FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "mean_": "D"}
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.mean_ = self._new(X).mean(axis=0, dtype=np.float64)
         return self
 
@@ -92,86 +87,7 @@ class Centring(OneToOneFeatureMixin, Step):
         return np.asarray(X - self.mean_.astype(X.dtype))
 
 
-class _Affine(ClassNamePrefixFeaturesOutMixin, Step):
-    """(x - mean_) @ matrix_."""
-
-    FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "mean_": "D", "matrix_": "D K"}
-
-    mean_: Array
-    matrix_: Array
-
-    def transform(self, X: ArrayLike) -> FloatArray:
-        X = self._seen(X)
-        return np.asarray((X - self.mean_.astype(X.dtype)) @ self.matrix_.astype(X.dtype))
-
-    @property
-    def width_out(self) -> int:
-        return int(self.matrix_.shape[1])
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.width_out
-
-
-class Whitening(_Affine):
-    """Make the covariance of the training vectors the identity.
-
-    Parameters
-    ----------
-    kind : {"pca", "zca"}
-        ``"pca"`` turns to the principal axes, largest variance first, and can keep only
-        some. ``"zca"`` changes the vectors as little as possible, and keeps all.
-    dim : int or None
-        Axes that ``"pca"`` keeps, at most; None: all that the vectors can show.
-    floor : float
-        Axes whose variance, in columns of unit variance, is below this fraction of the largest are left out, whatever
-        the units of the columns: to bring them to unit variance would blow up rounding, and whatever of a new vector
-        falls into a direction in which the training vectors had nothing.
-
-    Attributes
-    ----------
-    mean_ : (D,)
-    matrix_ : (D, axes kept), or (D, D) of that rank for ``"zca"``
-    variances_ : (axes kept,) descending
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvplda.preprocessing import Whitening
-    >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [1, 5, 20]
-    >>> np.cov(Whitening().fit_transform(X).T).round(6) + 0.0
-    array([[1., 0., 0.],
-           [0., 1., 0.],
-           [0., 0., 1.]])
-    """
-
-    FITTED: ClassVar[Mapping[str, str]] = {**_Affine.FITTED, "variances_": "M > 0"}
-
-    def __init__(
-        self, kind: Literal["pca", "zca"] = "pca", dim: int | None = None, floor: float = 1e-6
-    ) -> None:
-        self.kind = kind
-        self.dim = dim
-        self.floor = floor
-
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        if self.kind not in ("pca", "zca"):
-            raise ParameterError(f"kind is 'pca' or 'zca'; got {self.kind!r}")
-        if not 0 < self.floor < 1:
-            raise ParameterError(f"floor lies in (0, 1); got {self.floor}")
-        X = self._new(X, least=2)
-        D = X.shape[1]
-        if self.dim is not None and (self.kind == "zca" or not 1 <= self.dim <= D):
-            raise ParameterError(
-                f"dim is for kind='pca', between 1 and the {D} columns; got {self.dim!r}, {self.kind!r}"
-            )
-        self.mean_, self.variances_, axes = _varying_axes(X, self.dim, self.floor)
-        scaled = axes / np.sqrt(self.variances_)
-        self.matrix_ = np.ascontiguousarray(scaled if self.kind == "pca" else scaled @ axes.T)
-        return self
-
-
-class Reduction(_Affine):
+class Reduction(ClassNamePrefixFeaturesOutMixin, Step):
     """Turn to the principal axes, largest variance first, and keep the first ones as they are.
 
     Parameters
@@ -186,19 +102,74 @@ class Reduction(_Affine):
     variances_ : (axes kept,) descending
     """
 
-    FITTED: ClassVar[Mapping[str, str]] = {**_Affine.FITTED, "variances_": "M > 0"}
+    FITTED: ClassVar[Mapping[str, str]] = {
+        **Step.FITTED,
+        "mean_": "D",
+        "matrix_": "D K",
+        "variances_": "K > 0",
+    }
+    FLOOR: ClassVar[float] = HARDLY_VARIES
 
     def __init__(self, dim: int | None = None) -> None:
         self.dim = dim
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         X = self._new(X, least=2)
         if self.dim is not None and not 1 <= self.dim <= X.shape[1]:
             raise ParameterError(
                 f"dim lies between 1 and the {X.shape[1]} columns; got {self.dim!r}"
             )
-        self.mean_, self.variances_, axes = _varying_axes(X, self.dim, HARDLY_VARIES)
+        self.mean_, self.variances_, axes = _varying_axes(X, self.dim, self.FLOOR)
         self.matrix_ = np.ascontiguousarray(axes)
+        return self
+
+    def transform(self, X: ArrayLike) -> FloatArray:
+        X = self._seen(X)
+        return np.asarray((X - self.mean_.astype(X.dtype)) @ self.matrix_.astype(X.dtype))
+
+    @property
+    def width_out(self) -> int:
+        return int(self.matrix_.shape[1])
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.width_out
+
+
+class Whitening(Reduction):
+    """Turn to the principal axes, and make the variance of the training vectors 1 along each.
+
+    Axes whose variance, in columns of unit variance, is below a millionth of the largest are left out, whatever the
+    units of the columns: to bring them to unit variance would blow up rounding, and whatever of a new vector falls
+    into a direction in which the training vectors had nothing.
+
+    Parameters
+    ----------
+    dim : int or None
+        Axes to keep, at most; None: all that the vectors can show.
+
+    Attributes
+    ----------
+    mean_ : (D,)
+    matrix_ : (D, axes kept)
+    variances_ : (axes kept,) before, descending
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mvplda.preprocessing import Whitening
+    >>> X = np.random.default_rng(0).normal(size=(500, 3)) * [1, 5, 20]
+    >>> np.cov(Whitening().fit_transform(X).T).round(6) + 0.0
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.]])
+    """
+
+    FLOOR: ClassVar[float] = 1e-6
+
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
+        super().fit(X)
+        self.matrix_ /= np.sqrt(self.variances_)
         return self
 
 
@@ -246,18 +217,14 @@ def _varying_axes(X: FloatArray, wanted: int | None, floor: float) -> tuple[Arra
     order = np.argsort(lengths)[:wanted]  # short where the variance is large
     axes = axes[:, order] / lengths[order]
     if wanted is not None and len(order) < wanted:
-        _warn_of_fewer("principal axes", len(order), wanted)
+        warnings.warn(
+            f"{len(order)} of the {wanted} principal axes that were asked for are kept: along the others the training "
+            "vectors hardly vary (there are few vectors, or columns that are constant or depend on others)",
+            RankCappedWarning,
+            stacklevel=3,
+        )
     largest = axes[np.abs(axes).argmax(axis=0), np.arange(len(order))]
     return mean, lengths[order] ** -2.0, axes * np.where(largest < 0, -1.0, 1.0)
-
-
-def _warn_of_fewer(what: str, kept: int, wanted: int) -> None:
-    warnings.warn(
-        f"{kept} of the {wanted} {what} that were asked for are kept: along the others the training vectors hardly "
-        "vary (there are few vectors, or columns that are constant or depend on others)",
-        RankCappedWarning,
-        stacklevel=4,
-    )
 
 
 class LengthNormalisation(OneToOneFeatureMixin, Step):
@@ -272,7 +239,7 @@ class LengthNormalisation(OneToOneFeatureMixin, Step):
     def __init__(self, length: Literal["sqrt", "unit"] = "sqrt") -> None:
         self.length = length
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         if self.length not in ("sqrt", "unit"):
             raise ParameterError(f"length is 'sqrt' or 'unit'; got {self.length!r}")
         self._new(X)
@@ -300,116 +267,13 @@ class RectifiedRoot(OneToOneFeatureMixin, Step):
 
     FITTED: ClassVar[Mapping[str, str]] = {**Step.FITTED, "rectified_": "flag"}
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: Labels | None = None) -> Self:
         self.rectified_ = bool(self._new(X).min() >= 0)
         return self
 
-    def transform(self, X: Any) -> NDArray[Any]:
+    def transform(self, X: ArrayLike) -> FloatArray:
         X = self._seen(X)
         return np.asarray(np.sign(X) * np.sqrt(np.abs(X))) if self.rectified_ else X
-
-
-class LDA(_Affine):
-    """Linear discriminant analysis: the directions in which classes differ most, within-class white.
-
-    Parameters
-    ----------
-    dim : int or None
-        Directions to keep; at most classes - 1, which None takes. Columns and directions in
-        which the training vectors hardly vary are left out first.
-    view : str or None
-        Which labels make the classes: a view, or several with colons (``"speaker:phrase"``,
-        a class for every combination). None: all views together, the cell.
-    shrinkage : float in [0, 1] or "auto"
-        Of the within-class covariance towards a multiple of the identity ("auto" is Ledoit and Wolf's).
-
-    Attributes
-    ----------
-    mean_ : (D,)
-    matrix_ : (D, directions kept)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mvplda.preprocessing import LDA
-    >>> labels = {"speaker": np.arange(60) % 4, "phrase": np.arange(60) // 12}
-    >>> X = np.random.default_rng(0).normal(size=(60, 8)) + labels["speaker"][:, None]
-    >>> LDA(view="speaker").fit(X, labels).matrix_.shape
-    (8, 3)
-    """
-
-    def __init__(
-        self, dim: int | None = None, view: str | None = None, shrinkage: Any = 0.0
-    ) -> None:
-        self.dim = dim
-        self.view = view
-        self.shrinkage = shrinkage
-
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        if y is None:
-            raise LabelError(
-                "LDA requires y to be passed, but the target y is None: give one label a vector and view"
-            )
-        X = self._new(X, least=2)
-        classes = self._classes(y)
-        if len(classes) != len(X):
-            raise LabelError(
-                f"there are {len(X)} vectors and {len(classes)} labels: give one label a vector"
-            )
-        n_classes = int(classes.max()) + 1
-        if n_classes == 1 or n_classes == len(X):
-            raise LabelError(
-                f"LDA needs at least 2 classes, some with several vectors; got {n_classes} of {len(X)}"
-            )
-        most = min(n_classes - 1, X.shape[1])
-        if self.dim is not None and not 1 <= self.dim <= most:
-            raise ParameterError(
-                f"dim lies between 1 and {most} ({n_classes} classes); got {self.dim}"
-            )
-        self.mean_ = X.mean(axis=0, dtype=np.float64)
-        centred = np.subtract(X, self.mean_, dtype=np.float64)
-        columns = ~hardly_vary(_variances(centred), (1e-13 * self.mean_) ** 2)
-        scalings = np.zeros((X.shape[1], 0))
-        if columns.any():
-            found = self._directions(centred if columns.all() else centred[:, columns], classes)
-            scalings = np.zeros(
-                (X.shape[1], min(found.shape[1], most if self.dim is None else self.dim))
-            )
-            scalings[columns] = found[:, : scalings.shape[1]]
-        if scalings.shape[1] == 0 or not np.isfinite(scalings).all():
-            raise DataError(
-                "LDA found no direction in which the classes differ: the vectors are alike or dependent"
-            )
-        variances = _variances(centred @ scalings)
-        self.matrix_ = np.ascontiguousarray(
-            scalings[:, variances > HARDLY_VARIES * variances.max()]
-        )
-        if self.dim is not None and self.matrix_.shape[1] < self.dim:
-            _warn_of_fewer("directions", self.matrix_.shape[1], self.dim)
-        return self
-
-    def _directions(self, centred: Array, classes: NDArray[np.int64]) -> Array:
-        """Directions as columns, those in which the classes differ most first."""
-        if self.shrinkage == 0:
-            return np.asarray(
-                LinearDiscriminantAnalysis(solver="svd").fit(centred, classes).scalings_
-            )
-        solver = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=self.shrinkage).fit(
-            centred, classes
-        )
-        weighted = solver.means_ * np.sqrt(solver.priors_)[:, None]
-        # scikit-learn's own "eigen" shrinks the total covariance too, and takes what it adds to directions
-        # without any data for differences between classes.
-        return np.asarray(eigh(weighted.T @ weighted, solver.covariance_)[1][:, ::-1])
-
-    def _classes(self, y: Any) -> NDArray[np.int64]:
-        view = ":".join(label_columns(y, None)) if self.view is None else self.view
-        return encode_labels(y, (view,)).codes[view]
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def unit_chain(dim: int | None = None) -> Pipeline:
@@ -428,32 +292,19 @@ def unit_chain(dim: int | None = None) -> Pipeline:
     )
 
 
-def _variances(centred: Array) -> Array:
-    """(D,) of vectors whose mean was taken off."""
-    variances: Array = np.einsum("ij,ij->j", centred, centred) / len(centred)
-    return variances
-
-
 def standard_chain(
     dim: int | None = None,
     *,
-    lda: int | None = None,
-    view: str | None = None,
-    shrinkage: Any = 0.0,
-    whitening: Literal["pca", "zca"] | None = "pca",
-    floor: float = 1e-6,
+    whiten: bool = True,
     length: Literal["sqrt", "unit"] | None = "sqrt",
 ) -> Pipeline:
-    """Centring, LDA if wanted, whitening, length normalisation, in this order.
+    """Centring, whitening, length normalisation, in this order.
 
     Parameters
     ----------
     dim : int or None
         Principal axes kept by the whitening.
-    lda, view, shrinkage :
-        Directions kept by `LDA` (None: no LDA), and its settings.
-    whitening, length : None leaves the step out
-    floor : as in `Whitening`
+    whiten, length : False and None leave the step out
 
     Examples
     --------
@@ -461,13 +312,9 @@ def standard_chain(
     >>> [name for name, _ in standard_chain(200).steps]
     ['centre', 'whiten', 'length']
     """
-    steps: list[tuple[str, Any]] = [("centre", Centring())]
-    if lda is not None:
-        steps.append(("lda", LDA(lda, view, shrinkage)))
-    if whitening is not None:
-        steps.append(("whiten", Whitening(whitening, dim, floor)))
-    elif dim is not None:
-        raise ParameterError("dim is kept by whitening='pca': give it, or leave dim out")
+    steps: list[tuple[str, Step]] = [("centre", Centring())]
+    if whiten:
+        steps.append(("whiten", Whitening(dim)))
     if length is not None:
         steps.append(("length", LengthNormalisation(length)))
     return Pipeline(steps)

@@ -7,16 +7,16 @@ held out. The same held-out people calibrate every question, and show the errors
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ._typing import Array, IntArray
+from ._typing import Array, BoolArray, Card, IntArray, Labels, Names
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator, question_key
 from .decisions import OperatingPoint
@@ -24,23 +24,12 @@ from .exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from .labels import encode_labels
 from .metrics import cllr, eer, min_cllr, threshold_for
 from .models import SCORERS, Committee, CosineScorer, MultiviewPLDA
-from .models.heldout import Fold, Trials, held_out_trials
-from .models.search import MultiviewPLDACV
+from .models.committee import scorer_of
+from .models.heldout import Trials, held_out_trials
 from .preprocessing import RectifiedRoot, standard_chain, unit_chain
 from .scoring.question import Hypothesis, Question
 
 COMMITTEE = "committee"
-
-
-def model_names() -> list[str]:
-    """What `train` makes: a committee, and every scorer that is registered, by plugins too."""
-    return [COMMITTEE, *SCORERS]
-
-
-def needs_labels(model: str) -> bool:
-    """Whether a model of this name is fitted to labels; an unknown one is refused elsewhere."""
-    return model not in SCORERS or SCORERS[model].NEEDS_LABELS
-
 
 FOLDS = 4
 FEWEST_PEOPLE = 8
@@ -55,7 +44,7 @@ FARS = (0.01, 0.05, 0.02, 0.005, 0.001)
 TESTS, TRIALS = 1000, 10_000
 """Of every fold, and of every kind in every fold, so many are used."""
 
-EXTRACTOR_WIDTHS = {"campplus": 192, "resemblyzer": 256, "words": 288}
+EXTRACTOR_WIDTHS = {"campplus": 192, "words": 288}
 """Columns of the extractors that have names of their own, by which blocks of joint vectors are told apart."""
 
 WIDEST = 300
@@ -65,12 +54,22 @@ REDUCED = 150
 """Principal components that maximum-likelihood models are fitted to."""
 
 
+def model_names() -> list[str]:
+    """What `train` makes: a committee, and every scorer that is registered, by plugins too."""
+    return [COMMITTEE, *SCORERS]
+
+
+def needs_labels(model: str) -> bool:
+    """Whether a model of this name is fitted to labels; an unknown one is refused elsewhere."""
+    return model not in SCORERS or SCORERS[model].NEEDS_LABELS
+
+
 def train(
-    X: Any,
-    labels: Mapping[str, Any],
+    X: ArrayLike,
+    labels: Mapping[str, ArrayLike],
     *,
     model: str = COMMITTEE,
-    ranks: Mapping[str, Any] | None = None,
+    ranks: Mapping[str, int | None] | None = None,
     settings: Mapping[str, Any] | None = None,
     reduce: int | None = None,
     blocks: Mapping[str, int] | None = None,
@@ -86,7 +85,7 @@ def train(
     X : (n, D) vectors
     labels : {view: (n,) labels}; the classes of the first view are new when questions are asked, the speaker's say
     model : one of `model_names`
-    ranks : {view: rank, None for full, or "auto"} of a maximum-likelihood model. None: all views, full
+    ranks : {view: rank, or None for full} of a maximum-likelihood model. None: all views, full
     settings : of the model's class
     reduce : principal components, whitened, that a model other than a committee or cosine is fitted to
     blocks : {extractor: columns}, where the vectors of several stand side by side, in their order
@@ -96,52 +95,42 @@ def train(
     extractor : name of what made the vectors
     """
     vectors = np.asarray(X)
-    views = list(labels)
-    check_training_data(vectors, labels, needed=needs_labels(model) or bool(folds))
-    if "auto" in (ranks or {}).values():
-        ranks = chosen_ranks(vectors, labels, ranks or {}, settings, reduce)
-    bundle = make_bundle(
-        model,
-        views,
-        int(vectors.shape[1]),
-        labels=labels,
-        ranks=ranks,
-        settings=settings,
-        reduce=reduce,
-        blocks=blocks,
-        enrolment=enrolment,
-    )
-    bundle.extractor = extractor
     columns = {view: np.asarray(column) for view, column in labels.items()}
-    if folds is None:
-        folds = FOLDS if model == COMMITTEE else 0
-    with warnings.catch_warnings():
-        if model == COMMITTEE:
-            # Few people are told of by the card, once.
+    check_training_data(vectors, columns, needed=needs_labels(model) or bool(folds))
+    options = dict(settings or {})
+    if model == COMMITTEE:
+        sizes = dict(blocks or {"vectors": vectors.shape[1]})
+        if sum(sizes.values()) != vectors.shape[1]:
+            raise ParameterError(
+                f"the blocks have {sum(sizes.values())} columns together, the vectors {vectors.shape[1]}"
+            )
+        options.setdefault("enrolment", enrolment)
+        committee = make_committee(sizes, list(columns), labels=columns, **options)
+        bundle = Bundle(None, committee, extractor)
+        with warnings.catch_warnings():
+            # The card says, once, that people are few.
             warnings.simplefilter("ignore", MvpldaWarning)
-        bundle.fit(vectors, columns or None)
+            bundle.fit(vectors, columns)
+        _keep_few_posteriors(committee, next(iter(columns)))
+    elif model in SCORERS:
+        chain = None
+        if reduce is not None and needs_labels(model):
+            chain = standard_chain(reduce)
+        wanted = ranks if ranks and needs_labels(model) else dict.fromkeys(columns)
+        scorer = SCORERS[model].with_ranks(wanted, options)
+        bundle = Bundle(chain, scorer, extractor).fit(vectors, columns or None)
+    else:
+        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
     counts = {view: len(np.unique(column.astype(str))) for view, column in columns.items()}
     bundle.card = {"model": model, "vectors": len(vectors), "classes": counts}
+    if folds is None:
+        folds = FOLDS if model == COMMITTEE else 0
     if folds:
         calibrate(bundle, vectors, columns, enrolment=enrolment, folds=folds, fars=fars)
     return bundle
 
 
-def chosen_ranks(
-    X: NDArray[Any],
-    labels: Mapping[str, Any],
-    ranks: Mapping[str, Any],
-    settings: Mapping[str, Any] | None,
-    reduce: int | None,
-) -> dict[str, int | None]:
-    """Ranks of a `MultiviewPLDA`, where those that are "auto" are chosen on held-out classes."""
-    prepared = X if reduce is None else standard_chain(reduce).fit_transform(X, labels)
-    model = MultiviewPLDA({}, **dict(settings or {}))
-    search = MultiviewPLDACV(dict(ranks), model=model).fit(prepared, labels)
-    return dict(search.model_.views)
-
-
-def check_training_data(X: NDArray[Any], labels: Mapping[str, Any], *, needed: bool = True) -> None:
+def check_training_data(X: Array, labels: Mapping[str, Names], *, needed: bool = True) -> None:
     """Refuse what no model can be trained on; all that is wrong in one message."""
     problems = []
     if X.ndim != 2 or len(X) < 2:
@@ -151,55 +140,24 @@ def check_training_data(X: NDArray[Any], labels: Mapping[str, Any], *, needed: b
     if not labels and needed:
         problems.append("there are no labels: name the speaker of every vector")
     for view, column in labels.items():
-        shape = np.shape(column)
-        if shape != X.shape[:1]:
-            problems.append(f"there are {len(X)} vectors and labels of {view} of shape {shape}")
+        if column.shape != X.shape[:1]:
+            problems.append(
+                f"there are {len(X)} vectors and labels of {view} of shape {column.shape}"
+            )
             continue
-        names = encode_labels({view: column}).classes[view].names
+        names = encode_labels({view: column}).classes[view].names.tolist()
         if len(names) < 2:
-            every = ", ".join(repr(name) for name in names.tolist())
+            every = ", ".join(map(repr, names))
             problems.append(f"{view} has one class ({every}): a model needs several to tell apart")
     if problems:
         raise DataError("; ".join(problems))
-
-
-def make_bundle(
-    model: str,
-    views: Sequence[str],
-    width: int,
-    *,
-    labels: Mapping[str, Any] | None = None,
-    ranks: Mapping[str, Any] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    reduce: int | None = None,
-    blocks: Mapping[str, int] | None = None,
-    enrolment: int = 1,
-) -> Bundle:
-    """A bundle to be fitted, of a model by name."""
-    options = dict(settings or {})
-    if model == COMMITTEE:
-        sizes = dict(blocks or {"vectors": width})
-        if sum(sizes.values()) != width:
-            raise ParameterError(
-                f"the blocks have {sum(sizes.values())} columns together, the vectors {width}"
-            )
-        options.setdefault("enrolment", enrolment)
-        return Bundle(None, make_committee(sizes, views, labels=labels, **options))
-    if model not in SCORERS:
-        raise ParameterError(f"there is no model {model!r}; there are {', '.join(model_names())}")
-    kind = SCORERS[model]
-    if not kind.NEEDS_LABELS:
-        return Bundle(None, kind.with_ranks(dict.fromkeys(views), options))
-    wanted = dict(ranks or dict.fromkeys(views))
-    chain = standard_chain(reduce) if reduce is not None else None
-    return Bundle(chain, kind.with_ranks(wanted, options))
 
 
 def make_committee(
     blocks: Mapping[str, int],
     views: Sequence[str],
     *,
-    labels: Any = None,
+    labels: Labels | None = None,
     dim: int = REDUCED,
     cosine: bool = False,
     **settings: Any,
@@ -249,6 +207,22 @@ def make_committee(
     return Committee(experts, columns=columns, **settings)
 
 
+def _keep_few_posteriors(committee: Committee, view: str) -> None:
+    """Keep the posteriors of classes that can be known in use, which are most of a file.
+
+    The classes of the first view are new when questions are asked. Those of another view that have as many vectors
+    each, in as many classes of the first, have one covariance, up to rounding.
+    """
+    for expert in committee.experts_.values():
+        scorer = scorer_of(expert)
+        kept = dict(getattr(scorer, "class_covariances_", {}))
+        kept.pop(view, None)
+        for other, covariances in kept.items():
+            if np.ptp(covariances, axis=0).max() <= 1e-12 * np.abs(covariances).max():
+                kept[other] = np.broadcast_to(covariances[0], covariances.shape)
+        scorer.class_covariances_ = kept
+
+
 def blocks_of(extractor: str | None, width: int) -> dict[str, int] | None:
     """Columns of every extractor, where the note of the vectors names several whose widths are known."""
     names = [] if extractor is None else extractor.split("+")
@@ -275,94 +249,142 @@ def _are_crossed(labels: Any, views: Sequence[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class HeldOutLogs:
-    """Log-likelihoods in trials of people who were held out.
+class HeldOut:
+    """Trials among people who were held out, fold after fold, and for every fold a model without its people."""
 
-    logs : {hypothesis: (n,)}
-    truth : (n,) place of the true hypothesis among them
-    enrolled, tested : (n,) who speaks on either side
-    """
+    models: Sequence[Bundle]
+    trials: Sequence[Trials]
+    X: Array
+    labels: Mapping[str, Names]
 
-    logs: dict[Hypothesis, Array]
-    truth: IntArray
-    enrolled: NDArray[Any]
-    tested: NDArray[Any]
+    @property
+    def hypotheses(self) -> list[Hypothesis]:
+        return self.trials[0].hypotheses
 
-    def kinds(self, same: Sequence[str]) -> NDArray[Any]:
+    @property
+    def truth(self) -> IntArray:
+        """(n,) place of the true one among the hypotheses."""
+        return np.concatenate([trials.kinds for trials in self.trials])
+
+    def kinds(self, same: Sequence[str]) -> Names:
         """(n,) what every trial is to a question about some views: ``target``, or the views that it shares."""
         names = []
-        for shared in self.logs:
+        for shared in self.hypotheses:
             others = " and ".join(shared) or "nothing"
             names.append("target" if set(same) <= set(shared) else f"same {others}")
         return np.asarray(names)[self.truth]
 
+    def people(self) -> tuple[Names, Names]:
+        """(n,) who speaks on either side."""
+        people = next(iter(self.labels.values()))
+        enrolled = [people[trials.profiles][trials.pairs[:, 0]] for trials in self.trials]
+        tested = [people[trials.test][trials.pairs[:, 1]] for trials in self.trials]
+        return np.concatenate(enrolled), np.concatenate(tested)
+
+    def answers(
+        self, same: Sequence[str] | None = None, known: Sequence[str] = ()
+    ) -> tuple[dict[Hypothesis, Array], Array]:
+        """Log-likelihoods {hypothesis: (n,)} and LLRs (n,)."""
+        answers = []
+        for model, trials in zip(self.models, self.trials, strict=True):
+            claims = {view: self.labels[view][trials.profiles] for view in known}
+            question = Question(same, known=claims or None)
+            profiles = model.enrol(self.X[trials.enrol], trials.ids)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", MvpldaWarning)
+                tests = model.enrol(self.X[trials.test])
+                answers.append(model.answer(profiles, tests, question, trials.pairs))
+        logs = {h: np.concatenate([one.logs[h] for one in answers]) for h in answers[0].logs}
+        return logs, np.concatenate([one.llr for one in answers])
+
+    def measure(
+        self, scores: Array, same: Sequence[str], fars: Sequence[float]
+    ) -> tuple[list[OperatingPoint], Card]:
+        """Thresholds for the worst kind of impostor with what was measured there, and errors for the card."""
+        kinds = self.kinds(same)
+        points = []
+        for far in fars:
+            point = threshold_for(scores, kinds, far, *self.people(), target="target")
+            if not np.isfinite(point.threshold):
+                continue
+            frr = point.frr
+            people = round(point.speakers)
+            measured = {
+                "far": {kind: [one.estimate, one.low, one.high] for kind, one in point.far.items()},
+                "frr": [frr.estimate, frr.low, frr.high],
+                "worst": point.worst,
+                "warning": point.warning(),
+            }
+            basis = f"{people} people who were held out in turn"
+            points.append(OperatingPoint(point.threshold, 0.0, far, measured, people, basis))
+        targets = scores[kinds == "target"]
+        others = {str(name): scores[kinds == name] for name in np.unique(kinds) if name != "target"}
+        every = np.concatenate(list(others.values()))
+        errors = {
+            "eer": {name: eer(targets, own) for name, own in others.items()},
+            "cllr": float(cllr(targets, every)),
+            "min_cllr": float(min_cllr(targets, every)),
+        }
+        return points, errors
+
+    def card(self, errors: Mapping[str, Card]) -> Card:
+        trials = dict(Counter(self.kinds(list(self.labels)).tolist()))
+        return {"held_out": {"folds": len(self.trials), "trials": trials, "errors": errors}}
+
 
 def calibrate(
     bundle: Bundle,
-    X: NDArray[Any],
-    labels: Mapping[str, Any],
+    X: Array,
+    labels: Mapping[str, Names],
     *,
     enrolment: int = 1,
     folds: int = FOLDS,
     fars: Sequence[float] = FARS,
-    groups: Any = None,
 ) -> None:
     """Give a fitted bundle calibrations, operating points and a card, by people who are held out in turn.
 
     Every fold's people are scored by a model of the others, factors of a committee included, so that all people
     evaluate and none has an influence on the model that scores them.
-
-    groups : (n,) people who are held out together; None: the classes of the first view
     """
-    views = tuple(view for view in labels if view in bundle.views)
-    labels = {view: np.asarray(labels[view]) for view in views}
     card = dict(bundle.card or {})
+    columns = {view: column for view, column in labels.items() if view in bundle.views}
+    views = tuple(columns)
     dealt = held_out_trials(
-        labels,
-        views,
-        folds=folds,
-        enrolment=enrolment,
-        groups=groups,
-        most_tests=TESTS,
-        most_trials=TRIALS,
+        columns, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
     )
     if not dealt:
-        card["calibration"] = (
-            f"none: it takes {FEWEST_PEOPLE} people or more with two recordings of the same, to hold some out"
-        )
-        bundle.card = card
+        none = f"none: it takes {FEWEST_PEOPLE} people or more with two recordings of the same, to hold some out"
+        bundle.card = {**card, "calibration": none}
         return
-    people = np.asarray(labels[views[0]])
-    models = [_fold_model(bundle, X, labels, fold) for fold, _ in dealt]
+    models = [_fold_model(bundle, X, columns, fold.train) for fold, _ in dealt]
+    held = HeldOut(models, [trials for _, trials in dealt], X, columns)
     calibrations: dict[str, HypothesisCalibrator] = {}
     points: dict[str, list[OperatingPoint]] = {}
-    results: dict[str, Any] = {}
+    errors: dict[str, Card] = {}
     for known in _known_views(bundle, views):
         try:
-            held = _held_out_logs(models, dealt, X, labels, people, known)
+            logs, _ = held.answers(known=known)
         except LabelError:
             # phrases that one person alone says are in no model without that person
             if not known:
                 raise
             continue
-        calibrator = HypothesisCalibrator().fit(held.logs, held.truth, speakers=held.enrolled)
+        calibrator = HypothesisCalibrator().fit(logs, held.truth, speakers=held.people()[0])
         for same in _questions_about(views, known):
             question = Question(same, known=known or None)
             key = question_key(question, views)
+            scores = question.ratio(views).of(calibrator.transform(logs))
             calibrations[key] = calibrator
-            scores = _scores(calibrator.transform(held.logs), question, views)
-            points[key] = operating_points(scores, held, same, fars)
-            results[key] = _result(scores, held.kinds(same))
+            points[key], errors[key] = held.measure(scores, same, fars)
     bundle.calibrations = calibrations
     bundle.points = points
-    trials = {name: int(count) for name, count in _counted(held.kinds(views)).items()}
-    bundle.card = {**card, "held_out": {"folds": len(dealt), "trials": trials, "errors": results}}
+    bundle.card = {**card, **held.card(errors)}
 
 
 def deploy(
     bundle: Bundle,
-    X: NDArray[Any],
-    labels: Mapping[str, Any],
+    X: Array,
+    labels: Mapping[str, Names],
     *,
     enrolment: int = 1,
     folds: int = FOLDS,
@@ -375,75 +397,35 @@ def deploy(
 
     labels : {view: (n,)} of the bundle's views, the speaker's first; views may be missing
     """
-    views = tuple(view for view in labels if view in bundle.views)
-    columns = {view: np.asarray(labels[view]) for view in views}
-    people = columns[views[0]]
-    everybody = np.ones(len(people), dtype=bool)
-    there = _deployed_on(bundle, X, columns, everybody)
+    columns = {view: np.asarray(labels[view]) for view in labels if view in bundle.views}
+    views = tuple(columns)
+    people = len(np.unique(columns[views[0]]))
+    there = _deployed_on(bundle, X, columns, np.ones(len(X), dtype=bool))
     there.scorer = there.fitted_scorer.settled()
-    there.card = {**dict(bundle.card or {}), "deployed_on": len(np.unique(people))}
+    there.card = {**dict(bundle.card or {}), "deployed_on": people}
     dealt = held_out_trials(
-        columns,
-        views,
-        folds=folds,
-        enrolment=enrolment,
-        most_tests=TESTS,
-        most_trials=TRIALS,
+        columns, folds=folds, enrolment=enrolment, most_tests=TESTS, most_trials=TRIALS
     )
     if not dealt:
         return there
-    every = [trials for _, trials in dealt]
-    held = HeldOutLogs(
-        {h: np.zeros(0) for h in every[0].hypotheses},
-        np.concatenate([trials.kinds for trials in every]),
-        np.concatenate([people[trials.profiles][trials.pairs[:, 0]] for trials in every]),
-        np.concatenate([people[trials.test][trials.pairs[:, 1]] for trials in every]),
-    )
-    in_folds = [_deployed_on(bundle, X, columns, fold.train) for fold, _ in dealt]
-    points: dict[str, list[OperatingPoint]] = {}
-    results: dict[str, Any] = {}
+    models = [_deployed_on(bundle, X, columns, fold.train) for fold, _ in dealt]
+    held = HeldOut(models, [trials for _, trials in dealt], X, columns)
+    points: dict[str, Sequence[OperatingPoint]] = dict(bundle.points or {})
+    errors: dict[str, Card] = {}
     for same in _questions_about(views, ()):
-        question = Question(same)
-        key = question_key(question, bundle.views)
-        scores = []
-        for model, trials in zip(in_folds, every, strict=True):
-            profiles = model.enrol(X[trials.enrol], trials.ids)
-            answer = model.answer(profiles, model.enrol(X[trials.test]), question)
-            scores.append(np.asarray(answer.llr).reshape(-1)[trials.places])
-        llrs = np.concatenate(scores)
-        points[key] = operating_points(llrs, held, same, fars)
-        results[key] = _result(llrs, held.kinds(same))
-    if len(np.unique(people)) >= ENOUGH_FOR_THRESHOLDS:
-        there.points = {**dict(bundle.points or {}), **points}
-    trials_of = {name: int(count) for name, count in _counted(held.kinds(views)).items()}
-    there.card["held_out"] = {"folds": len(dealt), "trials": trials_of, "errors": results}
+        key = question_key(Question(same), bundle.views)
+        points[key], errors[key] = held.measure(held.answers(same)[1], same, fars)
+    if people >= ENOUGH_FOR_THRESHOLDS:
+        there.points = points
+    there.card = {**there.card, **held.card(errors)}
     return there
 
 
-def _deployed_on(
-    bundle: Bundle, X: NDArray[Any], labels: Mapping[str, NDArray[Any]], rows: NDArray[np.bool_]
-) -> Bundle:
+def _deployed_on(bundle: Bundle, X: Array, labels: Mapping[str, Names], rows: BoolArray) -> Bundle:
     """The bundle in the domain of some rows, whose labels are known."""
     speaker, *others = labels
     known = {view: labels[view][rows] for view in others}
-    enrolled = bundle.enrol(X[rows], labels[speaker][rows], known or None)
-    return copy(bundle.deployed(enrolled))
-
-
-def worst_eer(card: Mapping[str, Any]) -> float:
-    """EER of the worst kind of impostors, to the first question that was measured."""
-    first = next(iter(card["held_out"]["errors"].values()))
-    return float(max(first["eer"].values()))
-
-
-def held_out_cllr(card: Mapping[str, Any]) -> float:
-    first = next(iter(card["held_out"]["errors"].values()))
-    return float(first["cllr"])
-
-
-def _counted(names: NDArray[Any]) -> dict[str, int]:
-    values, counts = np.unique(names, return_counts=True)
-    return dict(zip(values.tolist(), counts.tolist(), strict=True))
+    return bundle.deployed(bundle.enrol(X[rows], labels[speaker][rows], known or None))
 
 
 def _known_views(bundle: Bundle, views: Sequence[str]) -> list[tuple[str, ...]]:
@@ -460,93 +442,17 @@ def _questions_about(views: Sequence[str], known: Sequence[str]) -> list[tuple[s
     return [tuple(views), *alone]
 
 
-def _fold_model(bundle: Bundle, X: NDArray[Any], labels: Mapping[str, Any], fold: Fold) -> Bundle:
-    """The same model without the people of a fold."""
-    scorer = clone(bundle.scorer)
+def _fold_model(bundle: Bundle, X: Array, labels: Mapping[str, Names], rows: BoolArray) -> Bundle:
+    """The same model of some rows."""
+    model = Bundle(clone(bundle.preprocessing, safe=False), clone(bundle.scorer))
+    own = {view: column[rows] for view, column in labels.items()}
     factors = getattr(bundle.scorer, "factors_", None)
-    people = np.asarray(next(iter(labels.values())))[fold.train]
-    if factors is not None and len(np.unique(people)) < FEWEST_PEOPLE:
+    people = len(np.unique(next(iter(own.values()))))
+    if factors is not None and people < FEWEST_PEOPLE:
         # Too few to learn factors from: those of the whole are a dozen numbers of held-out people.
-        scorer.set_params(factors=factors)
+        model.scorer.set_params(factors=factors)
     elif factors is not None:
-        scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
-    chain = None if bundle.preprocessing is None else clone(bundle.preprocessing)
-    own = {view: np.asarray(column)[fold.train] for view, column in labels.items()}
+        model.scorer.set_params(folds=2)  # a fold in a fold: quicker, and hardly worse
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MvpldaWarning)
-        return Bundle(chain, scorer).fit(X[fold.train], own)
-
-
-def _held_out_logs(
-    models: Sequence[Bundle],
-    dealt: Sequence[tuple[Fold, Trials]],
-    X: NDArray[Any],
-    labels: Mapping[str, Any],
-    people: NDArray[Any],
-    known: Sequence[str],
-) -> HeldOutLogs:
-    logs: list[dict[Hypothesis, Array]] = []
-    for model, (_, trials) in zip(models, dealt, strict=True):
-        claims = {view: np.asarray(labels[view])[trials.profiles] for view in known}
-        profiles = model.enrol(X[trials.enrol], trials.ids)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", MvpldaWarning)
-            answer = model.answer(
-                profiles, model.enrol(X[trials.test]), Question(known=claims or None)
-            )
-        logs.append({h: values.reshape(-1)[trials.places] for h, values in answer.logs.items()})
-    every = [trials for _, trials in dealt]
-    return HeldOutLogs(
-        {h: np.concatenate([part[h] for part in logs]) for h in every[0].hypotheses},
-        np.concatenate([trials.kinds for trials in every]),
-        np.concatenate([people[trials.profiles][trials.pairs[:, 0]] for trials in every]),
-        np.concatenate([people[trials.test][trials.pairs[:, 1]] for trials in every]),
-    )
-
-
-def _scores(logs: Mapping[Hypothesis, Array], question: Question, views: Sequence[str]) -> Array:
-    """The ratio that answers a question, from log-likelihoods of all hypotheses."""
-    return question.ratio(tuple(views)).of(logs)
-
-
-def operating_points(
-    scores: Array, held: HeldOutLogs, same: Sequence[str], fars: Sequence[float]
-) -> list[OperatingPoint]:
-    """Thresholds for the worst kind of impostor, with what was measured there."""
-    kinds = held.kinds(same)
-    points = []
-    for far in fars:
-        point = threshold_for(scores, kinds, far, held.enrolled, held.tested, target="target")
-        if not np.isfinite(point.threshold):
-            continue
-        rates = {kind: [rate.estimate, rate.low, rate.high] for kind, rate in point.far.items()}
-        frr = point.frr
-        measured = {
-            "far": rates,
-            "frr": [frr.estimate, frr.low, frr.high],
-            "worst": point.worst,
-            "warning": point.warning(),
-        }
-        basis = f"{round(point.speakers)} people who were held out in turn"
-        points.append(
-            OperatingPoint(
-                point.threshold,
-                far=far,
-                measured=measured,
-                people=round(point.speakers),
-                basis=basis,
-            )
-        )
-    return points
-
-
-def _result(scores: Array, kinds: NDArray[Any]) -> dict[str, Any]:
-    """What a card tells of one question."""
-    targets = scores[kinds == "target"]
-    others = {str(name): scores[kinds == name] for name in np.unique(kinds) if name != "target"}
-    every = np.concatenate(list(others.values()))
-    return {
-        "eer": {name: eer(targets, own) for name, own in others.items()},
-        "cllr": float(cllr(targets, every)),
-        "min_cllr": float(min_cllr(targets, every)),
-    }
+        return model.fit(X[rows], own)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ._typing import Array, PathLike
 from .bundle import Bundle
 from .calibration import HypothesisCalibrator
-from .decisions import Decision, OperatingPoint, Verdict, decide, name_among, point_for
+from .decisions import Decision, OperatingPoint, Verdict, decide, name_among
 from .exceptions import (
     DataError,
     FetchError,
@@ -23,11 +24,13 @@ from .exceptions import (
     ParameterError,
     UnknownExtractorWarning,
 )
-from .extractors import Extracted, Extractor, QualitySettings, load_extractor
+from .extractors import Extracted, Extractor, load_extractor
 from .io.vectors import VectorSet, read_columns, read_vectors
-from .metrics import ThresholdPoint, threshold_for
-from .models import CosineScorer
+from .metrics import threshold_for
+from .metrics.points import ThresholdPoint
+from .models import CosineScorer, Scorer
 from .persistence import atomic_write, compare_extractors, load
+from .scoring.profiles import Profiles
 from .scoring.question import Question
 
 MODEL_FILE = "model.safetensors"
@@ -43,16 +46,22 @@ MARK = "#"
 """Between the name of a profile and the digest of a recording of it."""
 
 
-def file_in(path: str | os.PathLike[str], name: str) -> Path:
+def file_in(path: PathLike, name: str) -> Path:
     """A file, or the one of this name in a folder that `setup` wrote."""
     place = Path(path)
     return place / name if place.is_dir() else place
 
 
-def load_model(path: str | os.PathLike[str]) -> Bundle:
+def load_model(path: PathLike) -> Bundle:
     """The bundle of a file, or of a folder that `setup` wrote; a scorer alone becomes one."""
-    found = load(file_in(path, MODEL_FILE))
-    return found if isinstance(found, Bundle) else Bundle(None, found)
+    held = load(file_in(path, MODEL_FILE))
+    if isinstance(held, Bundle):
+        return held
+    if not isinstance(held, Scorer):
+        raise FileFormatError(
+            f"{path} holds a {type(held).__name__}; expected a model, such as mvplda train or setup writes"
+        )
+    return Bundle(None, held)
 
 
 def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS, *, threads: int = 1) -> Extractor:
@@ -64,12 +73,6 @@ def default_extractor(names: Sequence[str] = DEFAULT_EXTRACTORS, *, threads: int
             f"the extractors of the default model are not here ({error}). Fetch them: mvplda extractor get "
             f"{' '.join(names)}"
         ) from error
-
-
-def default_model(*, threads: int = 1, settings: QualitySettings | None = None) -> VoiceModel:
-    """The model of the package with its extractors: for people and places that it was not trained on."""
-    extractor = default_extractor(threads=threads)
-    return VoiceModel(load_model(DEFAULT_MODEL), extractor, settings)
 
 
 def default_bundle(extractor: str | None) -> Bundle | None:
@@ -135,54 +138,42 @@ class VoiceModel:
 
     bundle : None: the extractor's cosine with its default calibration
     extractor : what makes vectors of sound
-    settings : of the quality of recordings
     """
 
     bundle: Bundle | None
     extractor: Extractor
-    settings: QualitySettings | None = None
 
     def __post_init__(self) -> None:
         if self.bundle is None:
             return
         self.bundle.check_extractor(self.extractor.name, "the recordings")
-        width = self.bundle.describe()["bundle"]["width"]
-        if width != self.extractor.dimension:
+        if self.bundle.width_in != self.extractor.dimension:
             raise DataError(
-                f"the model takes vectors of {width} dimensions, {self.extractor.name} makes "
+                f"the model takes vectors of {self.bundle.width_in} dimensions, {self.extractor.name} makes "
                 f"{self.extractor.dimension}"
             )
 
     @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str] | None = None,
-        extractors: Sequence[str] = (),
-        settings: QualitySettings | None = None,
-    ) -> VoiceModel:
+    def load(cls, path: PathLike | None = None, extractors: Sequence[str] = ()) -> VoiceModel:
         """A model file or folder with its extractors; they may be left out where the model names them.
 
         path : None: the model of the package, or the cosine of extractors that it does not take
         """
-        if path is None and not extractors:
-            return default_model(settings=settings)
-        if path is None:
-            extractor = load_extractor(list(extractors))
-            return cls(default_bundle(extractor.name), extractor, settings)
-        bundle = load_model(path)
-        names = list(extractors) or extractor_names(bundle.extractor)
-        return cls(bundle, load_extractor(names), settings)
+        if path is not None:
+            bundle = load_model(path)
+            return cls(
+                bundle, load_extractor(list(extractors) or extractor_names(bundle.extractor))
+            )
+        if not extractors:
+            return cls(load_model(DEFAULT_MODEL), default_extractor())
+        extractor = load_extractor(list(extractors))
+        return cls(default_bundle(extractor.name), extractor)
 
     def deployed(self, profiles: ProfileBook) -> VoiceModel:
         """The same in the domain of what is enrolled in a file: see `Bundle.deployed`."""
         if self.bundle is None:
             return self
-        enrolled = self.bundle.enrol(profiles.all_vectors(), profiles.owners)
-        return replace(self, bundle=self.bundle.deployed(enrolled))
-
-    def vectors(self, recordings: Sequence[Any]) -> Extracted:
-        """Vectors and quality of recordings; one that cannot be read is an error."""
-        return self.extractor.extract(list(recordings), settings=self.settings)
+        return replace(self, bundle=self.bundle.deployed(profiles.enrolled(self.bundle)))
 
     def model_for(self, *sides: Extracted) -> Bundle:
         """The bundle that answers, for recordings with so much speech."""
@@ -191,32 +182,36 @@ class VoiceModel:
         speech = [sum(q.speech_s for q in side.qualities) for side in sides if side.qualities]
         return cosine_model(self.extractor, min(speech, default=1.0))
 
+    def side(self, recordings: Any) -> Extracted:
+        """Vectors and quality of a sound file, or of several; one that cannot be read is an error."""
+        if isinstance(recordings, Extracted):
+            return recordings
+        if isinstance(recordings, (str, os.PathLike)):
+            recordings = [recordings]
+        return self.extractor.extract(list(recordings))
+
     def verify(
         self,
         one: Any,
         other: Any,
         question: Question | None = None,
         point: OperatingPoint | None = None,
-        far: float | None = None,
+        **wanted: Any,
     ) -> Decision:
         """Decide whether two sides, of one or more recordings each, are the same.
 
         Parameters
         ----------
-        one, other : a sound file, several, or vectors of `vectors`
+        one, other : a sound file, several, or what `side` made of them
         question : None: the same in every view?
-        point : None: the model's own, or that of `far`
+        point : None: the model's own, or as `wanted` of `mvplda.decisions.point_for`, such as far=0.001
         """
-        sides = [self._side(one), self._side(other)]
+        sides = self.side(one), self.side(other)
         bundle = self.model_for(*sides)
-        asked = question or Question()
-        answer = bundle.answer(
-            bundle.enrol(sides[0].X, ["one"] * len(sides[0].X)),
-            bundle.enrol(sides[1].X, ["other"] * len(sides[1].X)),
-            asked,
-        ).take(0, 0)
+        profiles = [bundle.enrol(side.X, ["one"] * len(side.X)) for side in sides]
+        answer = bundle.answer(*profiles, question).take(0, 0)
         if point is None:
-            point = self.point(bundle, asked, far=far)
+            point = bundle.point(question, **wanted)
         return decide(answer, point, quality=[q for side in sides for q in side.qualities])
 
     def identify(
@@ -225,56 +220,40 @@ class VoiceModel:
         profiles: ProfileBook,
         question: Question | None = None,
         point: OperatingPoint | None = None,
-        far: float | None = None,
+        **wanted: Any,
     ) -> Ranking:
         """Whose voice it is, of the profiles of a file; the model is deployed in their domain.
 
         question : None: the same speaker?
-        point : for one profile; None: the model's own, or that of `far`
+        point, wanted : for one profile, as in `verify`
         """
-        side = self._side(test)
-        here = self.deployed(profiles)
-        bundle = here.model_for(side)
-        asked = question or Question("speaker" if "speaker" in bundle.views else None)
-        enrolled = bundle.enrol(profiles.all_vectors(), profiles.owners)
+        side = self.side(test)
+        bundle = self.deployed(profiles).model_for(side)
+        asked = question or speaker_question(bundle)
+        enrolled = profiles.enrolled(bundle)
         answer = bundle.answer(enrolled, bundle.enrol(side.X, ["test"] * len(side.X)), asked)
         if point is None:
-            point = self.point(bundle, asked, far=far)
-        llrs = np.asarray(answer.llr)[:, 0]
+            point = bundle.point(asked, **wanted)
+        llrs = answer.llr[:, 0]
         naming = name_among(llrs, point, doubt=bundle.doubt(asked))
         names = [str(name) for name in enrolled.ids]
-        order = np.argsort(-llrs, kind="stable")
         verdict: Verdict = "reject" if naming.none > 0.5 else "inconclusive"
-        if naming.best is not None:
-            verdict = "accept"
+        named = None
         if not all(quality.usable for quality in side.qualities):
             verdict = "inconclusive"
-        return Ranking(
-            verdict,
-            names[naming.best] if verdict == "accept" and naming.best is not None else None,
-            [(names[i], float(llrs[i]), float(naming.probabilities[i])) for i in order],
-            naming.none,
-            answer.calibrated,
-        )
+        elif naming.best is not None:
+            verdict = "accept"
+            named = names[naming.best]
+        candidates = [
+            (names[i], float(llrs[i]), float(naming.probabilities[i]))
+            for i in np.argsort(-llrs, kind="stable")
+        ]
+        return Ranking(verdict, named, candidates, naming.none, answer.calibrated)
 
-    def point(self, bundle: Bundle, question: Question, **wanted: Any) -> OperatingPoint:
-        """The operating point for a question: as wanted, else the model's own."""
-        points = bundle.operating_points(question)
-        return point_for(points, **wanted)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file, which names the extractors that it needs."""
-        if self.bundle is None:
-            raise ParameterError(
-                "there is no model of your own to write: the default is in the package"
-            )
-        self.bundle.save(path)
-
-    def _side(self, recordings: Any) -> Extracted:
-        if isinstance(recordings, Extracted):
-            return recordings
-        listed = [recordings] if isinstance(recordings, (str, os.PathLike)) else list(recordings)
-        return self.vectors(listed)
+def speaker_question(bundle: Bundle) -> Question:
+    """Whether the speaker is the same, whatever the other views are."""
+    return Question("speaker" if "speaker" in bundle.views else None)
 
 
 def extractor_names(noted: str | None) -> list[str]:
@@ -290,7 +269,7 @@ class ProfileBook:
     The file holds, by vector, ``X``, ``ids`` (profile and digest of the recording), ``profile`` and ``extractor``.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: PathLike) -> None:
         self.path = file_in(path, PROFILES_FILE)
         self.vectors: VectorSet | None = None
         self.owners: list[str] = []
@@ -314,17 +293,20 @@ class ProfileBook:
     def extractor(self) -> str | None:
         return None if self.vectors is None else self.vectors.extractor
 
-    def all_vectors(self) -> NDArray[Any]:
+    def all_vectors(self) -> Array:
         if self.vectors is None:
             raise DataError(
                 f"there is no file of profiles {self.path}: make one with mvplda profiles add"
             )
         return self.vectors.X
 
+    def enrolled(self, bundle: Bundle) -> Profiles:
+        """All profiles, for a model."""
+        return bundle.enrol(self.all_vectors(), self.owners)
+
     def counts(self) -> dict[str, int]:
         """Recordings of every profile."""
-        owners = self.owners
-        return {name: owners.count(name) for name in dict.fromkeys(owners)}
+        return dict(Counter(self.owners))
 
     def of(self, name: str) -> Extracted:
         """The vectors of one profile."""
@@ -346,7 +328,7 @@ class ProfileBook:
             except UnknownExtractorWarning as error:
                 raise DataError(f"{error}. Enrol them again with this extractor") from error
 
-    def add(self, name: str, extractor: str | None, X: NDArray[Any], marks: Sequence[str]) -> None:
+    def add(self, name: str, extractor: str | None, X: Array, marks: Sequence[str]) -> None:
         """Add vectors to a profile, which need not be there yet; one that is in it already is an error.
 
         marks : one text per vector, such as the digest of its recording, by which it is known again
@@ -354,27 +336,25 @@ class ProfileBook:
         if not name.strip():
             raise LabelError("a profile needs a name")
         ids = [f"{name}{MARK}{mark[:12]}" for mark in marks]
-        old = self.vectors
-        if old is not None:
+        owners = [*self.owners, *[name] * len(ids)]
+        if self.vectors is not None:
             self.check(extractor)
-        again = [i for i in ids if (old is not None and i in old) or ids.count(i) > 1]
-        if again:
+            ids = [*self.vectors.ids.tolist(), *ids]
+            X = np.concatenate([self.vectors.X, X])
+        if len(set(ids)) < len(ids):
             raise LabelError(
                 f"a recording of {name!r} is given twice, or is in {self.path} already: nothing was added"
             )
-        every = X if old is None else np.concatenate([old.X, X])
-        before = [] if old is None else old.ids.tolist()
-        owners = [*self.owners, *[name] * len(ids)]
-        self.write(VectorSet(np.array([*before, *ids]), every, extractor), owners)
+        self.write(VectorSet(np.array(ids), X, extractor), owners)
 
     def remove(self, name: str) -> int:
         """Take a profile out; how many recordings it had."""
         removed = self.of(name).rows
-        assert self.vectors is not None
-        left = np.setdiff1d(np.arange(len(self.vectors.ids)), removed)
-        if len(left):
+        left = [row for row, owner in enumerate(self.owners) if owner != name]
+        owners = [self.owners[row] for row in left]
+        if owners and self.vectors is not None:
             fewer = replace(self.vectors, ids=self.vectors.ids[left], X=self.vectors.X[left])
-            self.write(fewer, [self.owners[row] for row in left])
+            self.write(fewer, owners)
         else:
             self.path.unlink()
             self.vectors = None
@@ -383,22 +363,15 @@ class ProfileBook:
 
     def write(self, vectors: VectorSet, owners: Sequence[str]) -> None:
         """Write vectors and the profile of each in place of what was there, all or nothing."""
-        extractor = np.full(len(vectors), vectors.extractor or "")
+        columns = {"profile": np.array(owners, dtype=np.str_)}
+        columns["extractor"] = np.full(len(vectors), vectors.extractor or "")
         with atomic_write(self.path) as (part,), part.open("wb") as file:
-            np.savez(
-                file,
-                X=vectors.X,
-                ids=vectors.ids,
-                profile=np.array(owners, dtype=np.str_),
-                extractor=extractor,
-            )
+            np.savez(file, X=vectors.X, ids=vectors.ids, **columns)
         self.vectors = vectors
         self.owners = list(owners)
 
 
-def threshold_of_profiles(
-    book: ProfileBook, bundle: Bundle, far: float, question: Question | None = None
-) -> ThresholdPoint:
+def threshold_of_profiles(book: ProfileBook, bundle: Bundle, far: float) -> ThresholdPoint:
     """The threshold for a wanted share of false acceptances, from enrolled profiles alone.
 
     Every recording is tried against the profile of the others of its person, and against all other people's.
@@ -412,21 +385,21 @@ def threshold_of_profiles(
             f"{book.path} has {len(names)} people, {len(np.unique(person[several]))} of them with two recordings or "
             "more: a threshold takes two people, and somebody with two recordings"
         )
+    question = speaker_question(bundle)
     tests = bundle.enrol(X)
     whole = bundle.enrol(X, owners)
     bundle = bundle.deployed(whole)
     others = bundle.answer(whole, tests, question).llr
+    # of every recording, the profile of its person without it
     rest = [np.flatnonzero((person == person[row]) & (np.arange(len(X)) != row)) for row in several]
     ids = np.repeat(np.arange(len(several)), [len(rows) for rows in rest])
     without = bundle.enrol(X[np.concatenate(rest)], ids)
-    pairs = np.stack([np.arange(len(several)), several], axis=1)
-    own = bundle.answer(without, tests, question, pairs).llr
-    enrolled = np.array([str(name) for name in whole.ids])
-    impostors = enrolled[:, None] != owners[None, :]
-    rows, columns = np.nonzero(impostors)
+    own = bundle.answer(without, tests, question, list(enumerate(several))).llr
+    enrolled = whole.ids.astype(str)
+    rows, columns = np.nonzero(enrolled[:, None] != owners)
     return threshold_for(
-        np.concatenate([own, others[impostors]]),
-        np.arange(len(own) + len(rows)) < len(own),
+        np.concatenate([own, others[rows, columns]]),
+        np.repeat([True, False], [len(own), len(rows)]),
         far,
         np.concatenate([owners[several], enrolled[rows]]),
         np.concatenate([owners[several], owners[columns]]),

@@ -12,7 +12,7 @@ import pytest
 from cli_files import fails, said_by, scoring, training, vector_files, write_map
 from click.testing import CliRunner
 
-from mvplda import Bundle, MultiviewPLDA, load, make_committee
+from mvplda import MultiviewPLDA, load
 from mvplda.cli import main
 from mvplda.exceptions import LabelError, ParameterError
 from mvplda.io.files import read_map
@@ -62,30 +62,6 @@ def test_claims_of_which_some_are_no_class_are_counted_in_one_line(root, tmp_pat
             *scoring(root), *claims(root, tmp_path / "all", lambda name, phrase: phrase), code=0
         ).err
         == ""
-    )
-
-
-def test_a_committee_is_calibrated_for_the_views_that_it_was_to_know(root, tmp_path):
-    data = np.load(root / "x.npz")
-    labels = {view: list(read_map(root / name).values()) for view, name in FILES.items()}
-    committee = make_committee({"all": 6}, ["speaker", "phrase"], known=["phrase"]).fit(
-        data["X"], labels
-    )
-    Bundle(None, committee, calibrator=committee.calibrator_).save(tmp_path / "c.safetensors")
-    call = [*scoring(tmp_path, "c.safetensors")[:2], *scoring(root)[2:]]
-    claimed = ["--known", f"phrase={root / 'utt2phrase'}"]
-    assert said_by(*call, *claimed, "-o", tmp_path / "known", code=0).err == ""
-    assert "is for another question" in said_by(*call, "-o", tmp_path / "plain", code=0).err
-    enrol, test = data["X"][:40], data["X"][100:140]
-    llrs = committee.llr(enrol, test, known={"phrase": labels["phrase"][:40]}, dtype=np.float64)
-    assert committee.calibrator_ is not None
-    expected = committee.calibrator_.transform(llrs.ravel())
-    np.testing.assert_allclose(
-        read_scores(tmp_path / "known").score, expected, rtol=1e-6, atol=1e-6
-    )
-    expected = committee.llr(enrol, test, dtype=np.float64).ravel()
-    np.testing.assert_allclose(
-        read_scores(tmp_path / "plain").score, expected, rtol=1e-5, atol=1e-5
     )
 
 

@@ -189,7 +189,7 @@ def test_all_that_is_wrong_with_a_call_is_told_at_once(root):
     for words in (
         "there is no model 'rocket'",
         "name the labels of colour",
-        "a rank is a positive whole number, auto or full; got '0'",
+        "a rank is a positive whole number, or full; got '0'",
         "a width is a positive whole number; got 'none'",
     ):
         assert words in said
@@ -212,12 +212,6 @@ def test_wrong_files(root):
         "convert", root / "cosine.safetensors", root / "none", "--as", "plda"
     )
     assert isinstance(MultiviewPLDA.load(root / "model.safetensors"), MultiviewPLDA)
-
-
-def test_auto_ranks_save_the_model_that_was_found(root):
-    views = ["-v", "speaker=auto", "-v", "phrase=2"]
-    train(root, "auto", *label(root, "speaker", "phrase"), *views, "--folds", "2", *SPEED)
-    assert type(load(root / "auto").scorer) is MultiviewPLDA
 
 
 def test_a_prior(root, data):

@@ -33,13 +33,9 @@ def test_the_only_table_of_an_archive_is_its_vectors(archive, tmp_path):
     arrays = dict(np.load(archive))
     np.testing.assert_array_equal(read_vectors(archive).X, arrays["emb"])
     assert read_columns(archive, ["spk"])["spk"].tolist() == arrays["spk"].tolist()
-    for more in (
-        {"other": arrays["emb"]},
-        {"short": arrays["spk"][:5]},
-        {"emb": arrays["emb"].astype(str)},
-    ):
+    for more in ({"other": arrays["emb"]}, {"emb": arrays["emb"].astype(str)}):
         np.savez(tmp_path / "odd.npz", **{**arrays, **more})
-        with pytest.raises(FileFormatError, match="expected an array 'X'"):
+        with pytest.raises(FileFormatError, match=r"expected (an array 'X'|vectors \(n, D\))"):
             read_vectors(tmp_path / "odd.npz")
 
 
@@ -80,7 +76,7 @@ def test_a_folder_of_kaldi_is_its_vectors_with_their_labels(archive, tmp_path):
     (folder / "xvector.scp").rename(folder / "voices.scp")
     assert read_vectors(folder).ids.tolist() == ids.tolist()
     (folder / "wav.scp").touch()
-    with pytest.raises(FileFormatError, match=r"it has voices.scp, wav.scp: name one"):
+    with pytest.raises(FileFormatError, match=r"it has voices.scp, wav.scp: name the file"):
         read_vectors(folder)
     with pytest.raises(FileFormatError, match=r"it has no .scp"):
         read_vectors(tmp_path)

@@ -18,8 +18,8 @@ from mvplda.cli import main
 from mvplda.exceptions import FileFormatError, LabelError
 from mvplda.extractors import to_toml
 from mvplda.extractors.recipe import Calibration
+from mvplda.extractors.recordings import guess_pattern, list_recordings, read_names
 from mvplda.io.vectors import read_vectors
-from mvplda.recordings import find_recordings, guess_pattern
 from mvplda.voices import ProfileBook
 
 load_extractor: Any = mvplda.load_extractor  # recipes are those of ONNX files only
@@ -233,7 +233,7 @@ def test_a_countermeasure_counts(place):
     ],
 )
 def test_labels_are_guessed_from_names(paths, pattern):
-    assert guess_pattern(paths) == pattern
+    assert guess_pattern([path.removesuffix(".wav") for path in paths]) == pattern
 
 
 def record(place, people, phrases, takes, seconds=1.2):
@@ -299,10 +299,18 @@ def test_setup_from_vectors(tmp_path):
 
 def test_a_pattern_can_be_given(place):
     record(place, 2, 2, 1)
-    found = find_recordings("recordings", "{speaker}/*")
-    assert list(found.labels) == ["speaker"]
+    listed = list_recordings(["recordings"])
+    found, pattern = read_names(listed, "{speaker}/*")
+    assert found.labels == {"speaker": ["s0", "s0", "s1", "s1"]}
+    assert pattern == "{speaker}/*"
+    some, _ = read_names(listed, "{speaker}/p1/*")
+    assert some.ids == ["s0/p1/0", "s1/p1/0"]
+    repeated, _ = read_names(replace(listed, ids=["a_a", "a_b", "b_b", "c"]), "{speaker}_{speaker}")
+    assert repeated.ids == ["a_a", "b_b"]
     with pytest.raises(mvplda.ParameterError, match="names no speaker"):
-        find_recordings("recordings", "{phrase}/*")
+        read_names(listed, "{phrase}/*")
+    with pytest.raises(mvplda.DataError, match="no recording fits"):
+        read_names(listed, "{speaker}_*")
 
 
 def test_a_threshold_from_profiles_alone(place):

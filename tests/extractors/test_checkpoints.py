@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from mvplda.exceptions import FileFormatError
-from mvplda.extractors.checkpoints import read_tensors
-from mvplda.extractors.graphs import BLOCKS, Graph, build
+from mvplda.extractors.checkpoints import Pointer, read_tensors
+from mvplda.extractors.graphs import BLOCKS, Graph, build_campplus
 
 RECIPES = Path(__file__).parents[2] / "src" / "mvplda" / "extractors" / "recipes"
 
@@ -35,8 +35,7 @@ def _archive(contents) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["zip", "row of pickles"])
-def test_tensors_are_those_that_torch_saved(old):
+def test_tensors_are_those_that_torch_saved():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     matrix = torch.randn(4, 6)
@@ -44,8 +43,8 @@ def test_tensors_are_those_that_torch_saved(old):
         a=matrix, turned=matrix.t(), row=matrix[2], n=torch.tensor(7), half=matrix.half()
     )
     file = io.BytesIO()
-    torch.save({"step": 3, "inner": state}, file, _use_new_zipfile_serialization=not old)
-    read = read_tensors(file.getvalue(), "inner")
+    torch.save({**state, "step": 3}, file)
+    read = read_tensors(file.getvalue())
     assert set(read) == set(state)
     for name, tensor in state.items():
         np.testing.assert_array_equal(read[name], tensor.numpy())
@@ -53,23 +52,21 @@ def test_tensors_are_those_that_torch_saved(old):
 
 @pytest.mark.parametrize("function", [print, eval, pickle.loads])
 def test_nothing_else_in_a_checkpoint_is_run(function, capsys):
-    for data in (
-        _archive(OrderedDict(a=_Global(function, b"x"))),
-        pickle.dumps(_Global(function, b"x"), 2),
-    ):
-        with pytest.raises(FileFormatError, match="which is no tensor"):
-            read_tensors(data)
+    with pytest.raises(FileFormatError, match="which is no tensor"):
+        read_tensors(_archive(OrderedDict(a=_Global(function, b"x"))))
     assert capsys.readouterr().out == ""
 
 
 def test_damaged_checkpoints_are_errors_with_a_name():
     torch = pytest.importorskip("torch")
     file = io.BytesIO()
-    torch.save(OrderedDict(a=torch.zeros(3)), file, _use_new_zipfile_serialization=False)
+    torch.save(OrderedDict(a=torch.zeros(3)), file)
     whole = file.getvalue()
     for data in (b"", b"no checkpoint", whole[:-4], whole[: len(whole) // 2]):
         with pytest.raises(FileFormatError):
             read_tensors(data)
+    with pytest.raises(IndexError):  # a tensor that reaches beyond what is stored
+        Pointer("0", "<f4", 1, (3,), (1,)).read(bytes(12))
 
 
 def test_a_graph_computes_what_its_nodes_are_called():
@@ -104,29 +101,12 @@ def test_segments_of_the_masks_have_their_own_means():
         np.testing.assert_allclose(vectors[0], np.mean(parts, axis=0), atol=1e-5)
 
 
-def test_the_recurrent_network_is_that_of_torch():
-    torch = pytest.importorskip("torch")
-    runtime = pytest.importorskip("onnxruntime")
-    torch.manual_seed(0)
-    lstm = torch.nn.LSTM(40, 256, 3, batch_first=True)
-    linear = torch.nn.Linear(256, 256)
-    state = {f"lstm.{name}": value for name, value in lstm.state_dict().items()}
-    state |= {f"linear.{name}": value for name, value in linear.state_dict().items()}
-    data = build("resemblyzer", {name: value.numpy() for name, value in state.items()})
-    frames = np.random.default_rng(0).normal(size=(2, 30, 40)).astype(np.float32)
-    with torch.no_grad():
-        expected = torch.relu(linear(lstm(torch.from_numpy(frames))[0][:, -1]))
-        expected = (expected / expected.norm(dim=1, keepdim=True)).numpy()
-    (vectors,) = runtime.InferenceSession(data).run(None, {"frames": frames})
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
-
-
 def test_missing_weights_are_named():
     assert sum(layers for layers, _ in BLOCKS) == 52
     with pytest.raises(
         FileFormatError, match=r"the weights of campplus lack 'head\.conv1\.weight'"
     ):
-        build("campplus", {})
+        build_campplus({})
 
 
 def test_tests_of_extractors_leave_the_recipes_as_they_are():

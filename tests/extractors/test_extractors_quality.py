@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mvplda.exceptions import AudioError
 from mvplda.extractors import QualitySettings, load_extractor, measure
 from mvplda.extractors.quality import measure_parts
-from mvplda.extractors.speech import SHIFT_S, detect
+from mvplda.extractors.speech import SHIFT_S, Part
 
 T = np.arange(3 * RATE) / RATE
 NOISE = 0.1 * np.random.default_rng(0).normal(size=len(T))
@@ -77,17 +77,6 @@ def test_parts_are_measured_as_a_whole_and_copies_are_known():
 def test_nothing_is_an_error():
     with pytest.raises(AudioError, match="empty"):
         measure(np.empty(0), RATE)
-
-
-def test_too_little_speech_is_an_error_where_a_least_is_asked_for(tmp_path):
-    extractor = load_extractor(network(tmp_path / "model.onnx"))
-    files = [write(tmp_path / f"{seconds}.wav", voice(seconds)) for seconds in (0.5, 3.0)]
-    settings = QualitySettings(least_speech_s=1.0)
-    with pytest.raises(
-        AudioError, match=r"0\.5\.wav: the sound holds 0\.\d\d s of speech, at least 1 s are wanted"
-    ):
-        extractor.extract(files, settings=settings)
-    assert extractor.extract(files, settings=settings, on_error="skip").rows == [1]
 
 
 def _claps(rng):
@@ -158,7 +147,7 @@ def test_zeros_change_neither_speech_nor_noise(snr_db):
 
 def test_a_quarter_of_a_second_of_a_voice_decides_nothing():
     whole = voice(3.0)
-    speech = np.flatnonzero(detect(whole, RATE)) * round(SHIFT_S * RATE)
+    speech = np.flatnonzero(Part(whole, RATE).speech) * round(SHIFT_S * RATE)
     for start in speech[: -RATE // 160 : 20]:
         piece = measure(whole[start : start + RATE // 4], RATE)
         assert {"short", "speechless"} & set(piece.warnings)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
-import shutil
 import struct
-import subprocess
 
 import numpy as np
 import pytest
@@ -14,8 +11,7 @@ from extractor_problems import RATE, network, soundfile, voice, write
 
 from mvplda.exceptions import AudioError, DataError
 from mvplda.extractors import load_extractor, read_sound
-from mvplda.extractors.reading import read_audio
-from mvplda.extractors.sound import segments
+from mvplda.extractors.sound import read_audio, segments
 
 av = pytest.importorskip(
     "av", reason="PyAV is not installed, which makes the recordings of these tests"
@@ -58,29 +54,8 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=["av", "ffmpeg"])
-def decoder(request, monkeypatch):
-    """Each of the two that can decode, alone."""
-    if request.param == "ffmpeg":
-        if shutil.which("ffmpeg") is None:
-            pytest.skip("there is no ffmpeg")
-        without_av(monkeypatch)
-    else:
-        monkeypatch.setattr(shutil, "which", lambda name: None)
-    return request.param
-
-
-def without_av(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == "av" else found(name, *rest),
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_browsers_record_is_read_from_files_and_bytes(tmp_path, decoder, kind):
+def test_what_browsers_record_is_read_from_files_and_bytes(tmp_path, kind):
     form, codec, options = KINDS[kind]
     spoken = voice(2.0)
     data = encoded(spoken, form, codec, **options)
@@ -97,13 +72,13 @@ def test_what_browsers_record_is_read_from_files_and_bytes(tmp_path, decoder, ki
     assert np.abs(samples).max() == pytest.approx(np.abs(spoken).max(), rel=0.1)
 
 
-def test_channels_are_averaged_not_added(decoder):
+def test_channels_are_averaged_not_added():
     data = encoded(voice(1.0), "webm", "libopus", "stereo")
     assert np.abs(read_sound(data)[0]).max() == pytest.approx(np.abs(voice(1.0)).max(), rel=0.1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_cut_off_is_an_error(decoder, kind):
+def test_what_is_cut_off_is_an_error(kind):
     form, codec, options = KINDS[kind]
     data = encoded(voice(2.0), form, codec, **options)
     for share in (0.05, 0.3, 0.62, 0.95):
@@ -111,7 +86,7 @@ def test_what_is_cut_off_is_an_error(decoder, kind):
             read_sound(data[: int(share * len(data))])
 
 
-def test_a_vector_of_a_browsers_recording_is_that_of_the_sound(tmp_path, decoder):
+def test_a_vector_of_a_browsers_recording_is_that_of_the_sound(tmp_path):
     extractor = load_extractor(network(tmp_path / "model.onnx"))
     one, other = (
         extractor(*read_sound(encoded(voice(), "webm", "libopus"))),
@@ -120,17 +95,7 @@ def test_a_vector_of_a_browsers_recording_is_that_of_the_sound(tmp_path, decoder
     assert one @ other / np.linalg.norm(one) / np.linalg.norm(other) > 0.9
 
 
-def test_without_a_decoder_the_error_says_what_to_install(monkeypatch):
-    data = encoded(voice(0.5), "webm", "libopus")
-    without_av(monkeypatch)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(
-        AudioError, match=r"WebM or Matroska.*mvplda\[audio\].*ffmpeg.*WAV, FLAC or Ogg"
-    ):
-        read_sound(data)
-
-
-def test_a_flac_stream_that_does_not_tell_its_length_is_read(decoder):
+def test_a_flac_stream_that_does_not_tell_its_length_is_read():
     out = io.BytesIO()
     soundfile.write(out, voice(1.0), RATE, format="FLAC")
     data = bytearray(out.getvalue())
@@ -144,7 +109,7 @@ def test_bytes_are_read_as_their_file_is(tmp_path, kind):
     np.testing.assert_array_equal(read_sound(file.read_bytes())[0], read_audio(file))
 
 
-def test_a_sound_longer_or_larger_than_allowed_is_not_decoded(tmp_path, decoder):
+def test_a_sound_longer_or_larger_than_allowed_is_not_decoded(tmp_path):
     with pytest.raises(AudioError, match=r"too long: .*at most 1 s"):
         read_sound(encoded(voice(2.0), "webm", "libopus"), longest_s=1.0)
     file = write(tmp_path / "a.wav", voice(2.0))
@@ -168,7 +133,6 @@ def test_a_header_that_promises_more_than_memory_is_an_error(tmp_path):
     with pytest.raises(AudioError, match="too long"):
         read_sound(bytes(data))
     file = tmp_path / "a.flac"
-    data[21:26] = bytes([data[21] & 0xF0, 0, 0, 0, 0])
     file.write_bytes(data)
     with pytest.raises(AudioError, match="promises more than memory holds"):
         read_audio(file)
@@ -186,7 +150,7 @@ def test_a_damaged_rate_does_not_make_hours_of_a_second(tmp_path):
         extractor(voice(1.0), 16)
 
 
-def test_empty_silent_and_senseless_bytes_are_errors(decoder):
+def test_empty_silent_and_senseless_bytes_are_errors():
     for data, why in (
         (b"", "is empty"),
         (b"what is this", "not a sound file"),
@@ -205,7 +169,7 @@ def test_a_truncated_opus_file_is_an_error(tmp_path):
         read_audio(tmp_path / "a.ogg")
 
 
-def test_parts_of_a_stream_are_those_of_its_sound(tmp_path, decoder):
+def test_parts_of_a_stream_are_those_of_its_sound(tmp_path):
     file = tmp_path / "a.webm"
     file.write_bytes(encoded(voice(7.3), "webm", "libopus"))
     whole = read_sound(file)[0]
@@ -213,23 +177,6 @@ def test_parts_of_a_stream_are_those_of_its_sound(tmp_path, decoder):
     assert all(len(part) <= 2 * RATE for part in parts)
     assert min(map(len, parts)) > 1.5 * RATE
     np.testing.assert_array_equal(np.concatenate(parts), whole)
-
-
-def test_who_reads_no_further_leaves_no_program_behind(monkeypatch, tmp_path):
-    if shutil.which("ffmpeg") is None:
-        pytest.skip("there is no ffmpeg")
-    without_av(monkeypatch)
-    started = []
-
-    class Noted(subprocess.Popen):
-        def __init__(self, *args, **options):
-            super().__init__(*args, **options)
-            started.append(self)
-
-    monkeypatch.setattr(subprocess, "Popen", Noted)
-    with pytest.raises(AudioError, match="too long"):
-        read_sound(encoded(voice(20.0), "webm", "libopus"), longest_s=1.0)
-    assert started[0].poll() is not None
 
 
 def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
@@ -243,7 +190,7 @@ def test_open_files_and_other_bytes_are_read_as_bytes_are(tmp_path):
         read_sound(io.BytesIO(data), most_bytes=1000)
     with pytest.raises(DataError, match='mode "rb"'):
         read_sound(io.StringIO("text"))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="a path, bytes or an open file; got list"):
+    with pytest.raises(DataError, match=r"a path, bytes or an open file .* got list"):
         read_sound([0.0, 1.0])  # type: ignore[arg-type]
 
 
@@ -263,7 +210,7 @@ def test_a_few_of_eight_bits_are_no_voice():
     soundfile.write(
         buffer, 0.02 * voice(1.0) / np.abs(voice(1.0)).max(), RATE, format="WAV", subtype="PCM_U8"
     )
-    with pytest.raises(AudioError, match="all but silent: of its 8 bits a sample, fewer than 4"):
+    with pytest.raises(AudioError, match="silent: all samples are zero, or few of 8 bits"):
         read_sound(buffer.getvalue())
 
 
@@ -274,5 +221,5 @@ def test_a_stream_that_promises_more_than_there_is_time_is_an_error(tmp_path):
     file = tmp_path / "twice.ogg"
     for share in (0.3, 0.4, 0.5):  # the second begins anew and does not end
         file.write_bytes(whole + whole[: int(share * len(whole))])
-        with pytest.raises(AudioError, match="damaged or truncated"):
+        with pytest.raises(AudioError, match="truncated"):
             list(segments(file, RATE, 30.0))

@@ -20,12 +20,7 @@ VIEWS = {"speaker": 8, "phrase": 3}
 CHAINS: dict[str, Any] = {
     "none": lambda: None,
     "whitened": lambda: standard_chain(),
-    "zca": lambda: standard_chain(whitening="zca"),
     "whitened only": lambda: standard_chain(length=None),
-    "lda": lambda: standard_chain(lda=24, view="speaker:phrase", shrinkage=0.1),
-    "lda only": lambda: standard_chain(
-        lda=24, view="speaker:phrase", shrinkage=0.1, whitening=None, length=None
-    ),
     "reduced": lambda: Pipeline([("reduce", Reduction())]),
 }
 
@@ -59,7 +54,7 @@ def _cost(bundle: Bundle, X: np.ndarray, labels: dict[str, np.ndarray]) -> tuple
     upper = np.triu_indices(len(X), 1)
     scores = bundle.llr(X, X, dtype=np.float64)[upper]
     targets = np.all([(c[:, None] == c)[upper] for c in labels.values()], axis=0)
-    calibrated = LinearCalibrator().fit_transform(scores, targets)
+    calibrated = LinearCalibrator().fit(scores, targets).transform(scores)
     return cllr(calibrated[targets], calibrated[~targets]), scores
 
 

@@ -90,7 +90,7 @@ def test_posterior_that_keeps_nothing_of_the_root(
 @pytest.mark.parametrize("name", DESIGNS)
 def test_posterior_with_sparse_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_module, "DENSE_GRAM_ELEMENTS", 0)
-    monkeypatch.setattr(exact, "FEW_MET", 2.0)
+    monkeypatch.setattr(design_module, "FILLED", 2.0)
     p = problem(name, seed=2)
     design, _ = p.design("diagonal")
     assert not any(isinstance(gram, np.ndarray) for gram in design.grams.values())

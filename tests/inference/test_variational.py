@@ -26,7 +26,7 @@ from mvplda.inference.design import Design
 from mvplda.inference.em import Posterior, fit_em, posterior
 from mvplda.inference.parameters import Parameters
 from mvplda.inference.priors import MaximumLikelihood
-from mvplda.inference.variational import FactorisedElimination, conjugate_gradients, excess_log
+from mvplda.inference.variational import FactorisedElimination, conjugate_gradients
 from mvplda.labels import encode_labels
 
 EXACT = {"one view", "nested alone"}
@@ -55,7 +55,7 @@ class DenseBound:
 
 
 def dense_bound(p: Problem, design: Design, parameters: Parameters) -> DenseBound:
-    """q(rest) is a product over classes; leaf and root given the rest are exact. No formula is shared with the code."""
+    """q(rest) is a product over classes; the leaf given the rest is exact. No formula is shared with the code."""
     A, starts = latent_matrix(p.codes, parameters)
     weight = np.linalg.inv(np.kron(np.eye(len(p.X)), noise_matrix(parameters)))
     x = (p.X - parameters.mean).reshape(-1)
@@ -138,13 +138,6 @@ def test_bound_and_moments_are_those_of_the_definition(name: str, noise: str) ->
 
 
 @pytest.mark.usefixtures("solved")
-@pytest.mark.parametrize("name", DESIGNS)
-def test_in_small_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variational, "CHUNK_ELEMENTS", 5)
-    check_against_definition(problem(name, seed=3), "diagonal")
-
-
-@pytest.mark.usefixtures("solved")
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_never_above_the_exact_likelihood_and_equal_where_nothing_is_left(
@@ -165,16 +158,16 @@ def test_never_above_the_exact_likelihood_and_equal_where_nothing_is_left(
 
 
 def test_equal_where_classes_of_the_rest_do_not_touch() -> None:
-    """Sessions within speakers within countries: what is left is a view, but its classes are independent."""
+    """Sessions within speakers: what is left is a view, but its classes are independent."""
     rng = np.random.default_rng(0)
     session = rng.permutation(np.repeat(np.arange(24), 3))
-    labels = {"session": session, "speaker": session // 3, "country": session // 12}
-    views = {"session": 1, "speaker": 2, "country": 1}
-    parameters = random_parameters(rng, 4, (1, 2, 1), "diagonal")
+    labels = {"session": session, "speaker": session // 3}
+    views = {"session": 1, "speaker": 2}
+    parameters = random_parameters(rng, 4, (1, 2), "diagonal")
     codes = list(labels.values())
     p = Problem(draw(rng, codes, parameters), labels, views, codes, parameters)
     exact, design, origin = both(p)
-    assert design.plan.rest == (2,)
+    assert design.plan.rest == (1,)
     truth, bound = (posterior(d, about(parameters, origin)) for d in (exact, design))
     close(bound.log_likelihood, truth.log_likelihood, 1e-12)
     close(bound.sum_zz, truth.sum_zz, 1e-9)
@@ -198,32 +191,6 @@ def test_em_never_lowers_the_bound(name: str, noise: str) -> None:
         )
         assert np.diff(fit.objectives).min() >= -1e-9 * np.abs(fit.objectives).max()
         assert fit.objectives[-1] > fit.objectives[0] + 1.0
-
-
-def test_class_sums_on_a_device_give_the_same() -> None:
-    torch = pytest.importorskip("torch")
-    p = problem("interaction", "full")
-    _, design, origin = both(p, "full")
-    sums = design.sums
-    moved = replace(
-        sums,
-        total=torch.as_tensor(sums.total),
-        scatter=torch.as_tensor(sums.scatter),
-        sums=tuple(torch.as_tensor(f) for f in sums.sums),
-    )
-    start = about(perturbed(p.parameters, np.random.default_rng(2)), origin)
-    there = Parameters(
-        torch.as_tensor(start.mean),
-        tuple(torch.as_tensor(b) for b in start.loadings),
-        torch.as_tensor(start.noise),
-    )
-    here = fit_em(design, start, MaximumLikelihood(noise_model("full", 4)), max_iter=3, tol=0.0)
-    noise = MaximumLikelihood(noise_model("full", 4).on(moved.xp))
-    found = fit_em(replace(design, sums=moved), there, noise, max_iter=3, tol=0.0)
-    close(found.log_likelihoods, here.log_likelihoods, 1e-9)
-    close(np.asarray(found.parameters.noise), here.parameters.noise, 1e-7)
-    for mine, theirs in zip(found.posterior.means, here.posterior.means, strict=True):
-        close(mine, theirs, 1e-6)
 
 
 def medium(kind: str) -> Problem:
@@ -274,9 +241,6 @@ def test_within_a_hundredth_of_a_nat_on_medium_designs(kind: str) -> None:
     assert 0 < gap < 0.01
     assert isinstance(bound.elimination, FactorisedElimination)
     assert bound.elimination.products < 40
-    assert bound.elimination.estimate_gap(np.random.default_rng(0)) / len(p.X) == pytest.approx(
-        gap, rel=0.5
-    )
 
 
 @pytest.mark.slow
@@ -324,42 +288,30 @@ def test_conjugate_gradients_solve_and_stop() -> None:
     root = rng.normal(size=(40, 40))
     M = root @ root.T + np.diag(np.geomspace(1, 1e4, 40))
     b, scale = rng.normal(size=40), 1 / np.diag(M)
-    found = conjugate_gradients(
+    x, products, error = conjugate_gradients(
         lambda x: M @ x, lambda x: scale * x, b, tolerance=1e-20, max_iter=200
     )
-    assert found.converged
-    np.testing.assert_allclose(found.x, np.linalg.solve(M, b), rtol=1e-7, atol=1e-10)
-    plain = conjugate_gradients(
-        lambda x: M @ x, lambda x: x, b, tolerance=1e-20, max_iter=found.iterations
+    assert error <= 1e-20
+    np.testing.assert_allclose(x, np.linalg.solve(M, b), rtol=1e-7, atol=1e-10)
+    _, _, error = conjugate_gradients(
+        lambda x: M @ x, lambda x: x, b, tolerance=1e-20, max_iter=products
     )
-    assert not plain.converged
-    nothing = conjugate_gradients(
+    assert error > 1e-20
+    nothing, products, _ = conjugate_gradients(
         lambda x: M @ x, lambda x: scale * x, 0 * b, tolerance=0.0, max_iter=9
     )
-    assert nothing.iterations == 0
-    assert not nothing.x.any()
+    assert products == 0
+    assert not nothing.any()
     singular = conjugate_gradients(lambda x: 0 * x, lambda x: x, b, tolerance=0.0, max_iter=9)
-    assert not singular.converged  # and no division by zero
-
-
-def test_quadrature_of_the_excess_is_exact_with_enough_products() -> None:
-    rng = np.random.default_rng(0)
-    root, z = rng.normal(size=(8, 8)), rng.normal(size=8)
-    M, scale = root @ root.T + np.eye(8), rng.uniform(0.1, 2.0, 8)
-    values, vectors = np.linalg.eigh(np.sqrt(scale)[:, None] * M * np.sqrt(scale))
-    expected = (vectors.T @ z) ** 2 @ (values - 1 - np.log(values))
-    got = excess_log(lambda x: M @ x, lambda x: scale * x, z / np.sqrt(scale), 8)
-    assert got == pytest.approx(expected, rel=1e-6)
-    assert excess_log(lambda x: M @ x, lambda x: scale * x, 0 * z, 8) == 0.0
+    assert singular[2] > 0  # and no division by zero
 
 
 def arrays_of(found: Posterior) -> int:
     """Numbers that a posterior and its design keep."""
     system = found.elimination
     assert isinstance(system, FactorisedElimination)
-    cooccurrence = system.design.cooccurrence
-    tables = [*cooccurrence.squares.values(), *(pairs.met for pairs in cooccurrence.pairs.values())]
-    kept = [*system.V.values(), system.by_count, system.leaf_delta, *found.means]
+    tables = system.design.squares.values()
+    kept = [*system.V.values(), system.delta, system.leaf_delta, *found.means]
     return sum(t.nnz for t in tables) + sum(a.size for a in kept)
 
 

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save, save_file
 
 from mvplda import MultiviewPLDA, load, persistence
-from mvplda.calibration import Calibrator
+from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import FileFormatError
 
 
@@ -127,7 +127,7 @@ def test_a_sealed_file_that_makes_no_sense(path: Path, change: dict[str, Any]) -
 def test_a_sealed_calibrator_that_makes_no_sense(about: Any, tmp_path: Path) -> None:
     (tmp_path / "c").write_bytes(persistence.pack("mvplda", "object", {}, about))
     with pytest.raises(FileFormatError, match=r"/c lacks parts"):
-        Calibrator.load(tmp_path / "c")
+        LinearCalibrator.load(tmp_path / "c")
 
 
 def test_a_folder_in_place_of_a_model(tmp_path: Path) -> None:

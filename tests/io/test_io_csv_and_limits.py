@@ -1,4 +1,4 @@
-"""Vectors in CSV; files that say to be larger than they are; ids that are no names."""
+"""Vectors in CSV; ids that are no names."""
 
 from __future__ import annotations
 
@@ -38,15 +38,6 @@ def test_wrong_tables(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "x.csv").write_text(text)
     with pytest.raises(FileFormatError, match=words):
         read_vectors(tmp_path / "x.csv")
-
-
-def test_a_dataset_that_no_file_could_hold(tmp_path: Path) -> None:
-    h5py = pytest.importorskip("h5py", reason="h5py is not installed")
-    with h5py.File(tmp_path / "x.h5", "w") as file:
-        file.create_dataset("X", shape=(10**6, 500), dtype="f8", chunks=(100, 500))
-    assert (tmp_path / "x.h5").stat().st_size < 10_000
-    with pytest.raises(FileFormatError, match="damaged: 'X' has shape"):
-        read_vectors(tmp_path / "x.h5")
 
 
 def test_an_id_is_not_nan(tmp_path: Path) -> None:

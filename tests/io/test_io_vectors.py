@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import h5py
 import kaldiio
 import numpy as np
 import pyarrow as pa
@@ -24,11 +23,11 @@ from mvplda.exceptions import (
     ParameterError,
     UnknownExtractorWarning,
 )
-from mvplda.io.kaldi import read_vector
+from mvplda.io.kaldi import read_entry
 from mvplda.io.vectors import VectorSet, check_vectors_writable, read_vectors, write_vectors
 from mvplda.persistence import compare_extractors
 
-NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5", "x.hdf5"]
+NAMES = ["x.scp", "x.ark", "x.npy", "x.npz", "x.parquet"]
 IDS = ["spk1-utt1", "Ünï-语音", "a\u00a0b", "d/e.f:3"]
 PLAIN = [IDS[0], IDS[1], IDS[3]]  # kaldiio takes a no-break space for a blank
 
@@ -92,13 +91,14 @@ def test_what_kaldiio_writes_is_read(vectors: VectorSet, tmp_path: Path, text: b
         np.testing.assert_allclose(found.X, vectors.X, rtol=1e-10 if text else 0)
 
 
-def test_one_row_matrices_plain_and_compressed(tmp_path: Path) -> None:
+def test_one_row_matrices_are_vectors_and_compressed_ones_are_refused(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
-    for method, tolerance in ((None, 0.0), (2, 0.05), (3, 1e-3)):
-        rows = {"a": X[:1], "b": X[1:]}
-        kaldiio.save_ark(str(tmp_path / "x.ark"), rows, compression_method=method)
-        found = read_vectors(tmp_path / "x.ark")
-        np.testing.assert_allclose(found.X, X, atol=tolerance)
+    rows = {"a": X[:1], "b": X[1:]}
+    kaldiio.save_ark(str(tmp_path / "x.ark"), rows)
+    np.testing.assert_array_equal(read_vectors(tmp_path / "x.ark").X, X)
+    kaldiio.save_ark(str(tmp_path / "x.ark"), rows, compression_method=2)
+    with pytest.raises(FileFormatError, match=r"entry 1 \('a'\): .* not compressed.* b'CM"):
+        read_vectors(tmp_path / "x.ark")
 
 
 def test_an_archive_beside_its_script(vectors: VectorSet, tmp_path: Path) -> None:
@@ -143,22 +143,16 @@ def test_rows_are_numbered_without_ids(tmp_path: Path) -> None:
     assert read_vectors(tmp_path / "x.npy").ids.tolist() == ["0", "1", "2"]
 
 
-@pytest.mark.parametrize("name", ["x.npz", "x.h5"])
 @pytest.mark.parametrize("keys", [("X", "ids"), ("vectors", "utt"), None])
-def test_named_arrays_and_one_vector_a_key(tmp_path: Path, name: str, keys: Any) -> None:
+def test_named_arrays_and_one_vector_a_key(tmp_path: Path, keys: Any) -> None:
     X = np.arange(6.0).reshape(3, 2)
     arrays = (
         dict(zip("abc", X, strict=True))
         if keys is None
         else {keys[0]: X, keys[1]: np.array([b"a", b"b", b"c"])}
     )
-    if name.endswith("npz"):
-        np.savez(tmp_path / name, **arrays)
-    else:
-        with h5py.File(tmp_path / name, "w") as file:
-            for key, value in arrays.items():
-                file[key] = value
-    same(read_vectors(tmp_path / name), VectorSet(np.array(["a", "b", "c"]), X))
+    np.savez(tmp_path / "x.npz", **arrays)
+    same(read_vectors(tmp_path / "x.npz"), VectorSet(np.array(["a", "b", "c"]), X))
 
 
 @pytest.mark.parametrize("kind", ["fixed", "list", "large", "binary"])
@@ -175,11 +169,7 @@ def test_columns_of_vectors(tmp_path: Path, kind: str) -> None:
         {"note": ["x", "y", "z"], "utt": ["a", "b", "c"], "emb": pa.array(rows, type=types[kind])}
     )
     pq.write_table(table, tmp_path / "x.parquet")
-    with pa.ipc.new_stream(str(tmp_path / "x.arrow"), table.schema) as writer:
-        writer.write_table(table.slice(0, 2))
-        writer.write_table(table.slice(2))
-    for name in ("x.parquet", "x.arrow"):
-        same(read_vectors(tmp_path / name), VectorSet(np.array(["a", "b", "c"]), X))
+    same(read_vectors(tmp_path / "x.parquet"), VectorSet(np.array(["a", "b", "c"]), X))
 
 
 # -- select ---------------------------------------------------------------
@@ -234,7 +224,7 @@ def test_a_script_of_an_archive_truncated_at_every_byte(tmp_path: Path) -> None:
             read_vectors(path)
 
 
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet", "x.arrow", "x.h5"])
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet"])
 def test_other_files_truncated(tmp_path: Path, name: str) -> None:
     path = small(tmp_path, name)
     data = path.read_bytes()
@@ -423,27 +413,11 @@ def test_whether_vectors_can_be_written_is_known_before(tmp_path: Path) -> None:
         check_vectors_writable(tmp_path / "x.mat")
 
 
-# -- compressed archives -------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", [2, 3, 4, 5, 6, 7])
-def test_compressed_entries_are_what_kaldiio_makes_of_them(tmp_path: Path, method: int) -> None:
-    X = np.random.default_rng(0).uniform(0, 1, size=(30, 9)).astype(np.float32)
-    kaldiio.save_ark(
-        str(tmp_path / "x.ark"),
-        {f"u{i}": X[i : i + 1] for i in range(30)},
-        compression_method=method,
-    )
-    expected = np.concatenate([row for _, row in kaldiio.load_ark(str(tmp_path / "x.ark"))])
-    np.testing.assert_allclose(read_vectors(tmp_path / "x.ark").X, expected, rtol=1e-6)
-
-
 def test_an_entry_is_read_without_the_rest_of_the_archive(tmp_path: Path) -> None:
     """The time for an archive grows with its length, not with its square."""
     kaldiio.save_ark(
         str(tmp_path / "x.ark"),
         {f"u{i}": np.ones((1, 64)) for i in range(200)},
-        compression_method=3,
     )
 
     class Counted(bytes):
@@ -456,5 +430,5 @@ def test_an_entry_is_read_without_the_rest_of_the_archive(tmp_path: Path) -> Non
 
     data = Counted((tmp_path / "x.ark").read_bytes())
     place = data.index(b"\0B")
-    read_vector(data, place, "x")
-    assert Counted.copied < 300
+    read_entry(data, place, "x")
+    assert Counted.copied < 600

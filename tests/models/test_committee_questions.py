@@ -7,18 +7,13 @@ import pytest
 
 from mvplda import (
     PLDA,
-    Bundle,
     Committee,
-    CosineScorer,
     DataError,
     LabelError,
     MultiviewPLDA,
     ParameterError,
     load,
 )
-from mvplda.calibration import LinearCalibrator
-from mvplda.exceptions import OtherQuestionWarning
-from mvplda.normalisation import ScoreNormaliser
 
 VIEWS = {"speaker": 2, "phrase": 2}
 
@@ -100,18 +95,6 @@ def test_wrong_settings_are_named(settings, said):
         Committee({"one": MultiviewPLDA(VIEWS)}, **settings).fit(X, y)
 
 
-@pytest.mark.parametrize(
-    "expert",
-    [
-        Bundle(None, MultiviewPLDA(VIEWS), ScoreNormaliser("s")),
-    ],
-)
-def test_what_cannot_be_an_expert_is_refused(expert):
-    X, y, _, _ = _data()
-    with pytest.raises(ParameterError, match="expert 'odd'"):
-        Committee({"odd": expert, "other": CosineScorer()}).fit(X, y)
-
-
 def test_one_view_may_be_named_by_itself():
     X, y, E, T = _data()
     one, two = (
@@ -138,30 +121,6 @@ def test_what_held_out_trials_cost_is_kept(tmp_path):
         committee.save(tmp_path / "committee")
         assert load(tmp_path / "committee").cost_ == committee.cost_
         assert np.isfinite(committee.cost_) == (factors == "learnt")
-
-
-def test_a_calibration_for_another_question_is_warned_of_by_name(tmp_path):
-    X, y, _, _ = _data()
-    committee = Committee({"one": MultiviewPLDA(VIEWS)}, known=["phrase"]).fit(X, y)
-    bundle = Bundle(None, committee, calibrator=committee.calibrator_)
-    bundle.save(tmp_path / "best")
-    claims = {"phrase": y["phrase"][:3]}
-    for one in (bundle, load(tmp_path / "best")):
-        with pytest.warns(OtherQuestionWarning, match="phrase known, and these have nothing known"):
-            one.calibrated(X[:3], X[3:6])
-        assert np.isfinite(one.calibrated(X[:3], X[3:6], known=claims)).all()  # and no warning
-    plain = Committee({"one": MultiviewPLDA(VIEWS)}).fit(X, y)
-    other = Bundle(None, plain, calibrator=plain.calibrator_)
-    other.calibrated(X[:3], X[3:6])
-    with pytest.warns(
-        OtherQuestionWarning, match="with nothing known, and these have phrase known"
-    ):
-        other.calibrated(X[:3], X[3:6], known=claims)
-    own = Bundle(
-        None, committee, calibrator=LinearCalibrator()
-    )  # fitted to whatever its owner asked
-    own.fit_calibrator(X[::2], X[1::2], np.equal.outer(y["speaker"][::2], y["speaker"][1::2]))
-    own.calibrated(X[:3], X[3:6])
 
 
 def test_an_expert_of_one_view_is_a_model_of_that_view():

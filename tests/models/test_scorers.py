@@ -32,7 +32,6 @@ from mvplda.calibration import LinearCalibrator
 from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterError
 from mvplda.models import SCORERS as NAMED
 from mvplda.models import BaseScorer
-from mvplda.normalisation import ScoreNormaliser
 from mvplda.persistence import Persistent, fingerprint
 from mvplda.preprocessing import standard_chain
 from mvplda.scoring import blocks
@@ -106,9 +105,9 @@ SCORERS: dict[str, Any] = {
     ),
     "somebody else's": lambda: DistanceScorer(),
 }
-AROUND = ["alone", "bundle", "prepared", "normalised", "everything"]
+AROUND = ["alone", "bundle", "prepared"]
 X, LABELS = speakers_and_phrases()
-TRAIN, COHORT, ENROL, TEST = slice(0, 150), slice(150, 190), slice(190, 220), slice(220, 260)
+TRAIN, ENROL, TEST = slice(0, 150), slice(190, 220), slice(220, 260)
 IDS = np.repeat([f"m{i}" for i in range(10)], 3)
 
 
@@ -118,17 +117,8 @@ def fitted(name: str, around: str = "alone") -> Any:
     y: Any = labels["speaker"] if name == "plda" else labels
     if around == "alone":
         return scorer.fit(X[TRAIN], y)
-    chain = standard_chain(6) if around in ("prepared", "everything") else None
-    normaliser = ScoreNormaliser("as", top=20) if around in ("normalised", "everything") else None
-    calibrator = LinearCalibrator() if around == "everything" else None
-    bundle = Bundle(chain, scorer, normaliser, calibrator)
-    bundle.fit(X[TRAIN], y)
-    if normaliser is not None:
-        bundle.fit_normaliser(X[COHORT])
-    if calibrator is not None:
-        same = LABELS["speaker"][TRAIN][:40, None] == LABELS["speaker"][TRAIN][40:]
-        bundle.fit_calibrator(X[TRAIN][:40], X[TRAIN][40:], same)
-    return bundle
+    chain = standard_chain(6) if around == "prepared" else None
+    return Bundle(chain, scorer).fit(X[TRAIN], y)
 
 
 @pytest.fixture(
@@ -198,8 +188,6 @@ def test_saved_and_loaded(scorer: Any, tmp_path: Path) -> None:
     assert (
         again.identify(kept, X[TEST], top=4).ids == scorer.identify(profiles, X[TEST], top=4).ids
     ).all()
-    if getattr(scorer, "calibrator", None) is not None:
-        assert (again.calibrated(kept, X[TEST]) == scorer.calibrated(profiles, X[TEST])).all()
     again.save(tmp_path / "again.safetensors")
     assert (tmp_path / "again.safetensors").read_bytes() == (
         tmp_path / "s.safetensors"
@@ -259,20 +247,9 @@ def test_parameters_and_clones(name: str, tmp_path: Path) -> None:
     with pytest.raises((NotFittedError, ParameterError)):
         again.save(tmp_path / "s")
     assert list(tmp_path.iterdir()) == []
-    bundle = clone(fitted(name, "everything"))
+    bundle = clone(fitted(name, "prepared"))
     with pytest.raises(NotFittedError):
         bundle.enrol(X[TEST])
-
-
-@pytest.mark.parametrize("name", SCORERS)
-@pytest.mark.parametrize("kind", ["z", "t", "s", "as"])
-def test_a_bundle_normalises_as_the_library_does(name: str, kind: Any) -> None:
-    scorer = fitted(name)
-    bundle = Bundle(None, scorer, ScoreNormaliser(kind, top=15)).fit_normaliser(X[COHORT])
-    expected = ScoreNormaliser(kind, top=15).fit(scorer, X[COHORT]).llr(X[ENROL], X[TEST])
-    np.testing.assert_allclose(bundle.llr(X[ENROL], X[TEST]), expected, rtol=1e-5)
-    with pytest.raises(DataError, match=r"40 row\(s\) of the cohort stand among the tests"):
-        bundle.llr_trials(X[ENROL], X[COHORT], [(0, i) for i in range(40)])
 
 
 def test_a_bundle_gives_back_the_kind_of_array_that_it_takes() -> None:
@@ -291,11 +268,10 @@ def test_a_bundle_gives_back_the_kind_of_array_that_it_takes() -> None:
     )
 
 
-@pytest.mark.parametrize("around", ["prepared", "normalised", "everything"])
-def test_a_model_is_not_taken_out_of_what_stands_around_it(around: str, tmp_path: Path) -> None:
-    fitted("multiview", around).save(tmp_path / "b")
+def test_a_model_is_not_taken_out_of_what_stands_around_it(tmp_path: Path) -> None:
+    fitted("multiview", "prepared").save(tmp_path / "b")
     with pytest.raises(
-        FileFormatError, match=r"holds a Bundle, whose scorer .*: use mvplda.load or Bundle.load"
+        FileFormatError, match=r"holds a Bundle, not a .*: use mvplda.load or Bundle.load"
     ):
         MultiviewPLDA.load(tmp_path / "b")
     fitted("multiview", "bundle").save(tmp_path / "b")
@@ -315,9 +291,8 @@ def test_hypotheses_of_those_that_have_them() -> None:
 def test_adaptation_of_a_bundle(labelled: bool) -> None:
     new = 1.5 * X[TEST] + 1
     labels = {view: codes[TEST] for view, codes in LABELS.items()} if labelled else None
-    bundle = fitted("multiview", "everything")
+    bundle = fitted("multiview", "prepared")
     moved = bundle.adapt(new, labels, 0.4 if labelled else None)
-    assert moved.normaliser is moved.calibrator is None
     chain = recentred(bundle.preprocessing, new)
     prepared, without = (
         chain.transform(new),
@@ -347,7 +322,7 @@ def test_adaptation_of_a_bundle(labelled: bool) -> None:
         fitted("somebody else's", "bundle").adapt(new)
 
 
-def test_questions_are_kept(tmp_path: Path) -> None:
+def test_questions_are_kept() -> None:
     priors = {("speaker",): 2, "phrase": 1, (): 5}
     asked = Question(["speaker", "phrase"], priors=priors)
     again = Question(**asked.to_dict())
@@ -360,15 +335,6 @@ def test_questions_are_kept(tmp_path: Path) -> None:
         len({Question("speaker"), Question(("speaker",)), Question(same=["speaker"]), Question()})
         == 2
     )
-    questions = [Question(), Question("speaker", given={"phrase": "same"}), asked]
-    bundle = Bundle(None, scorer, calibrator=LinearCalibrator(), questions=questions)
-    bundle.fit_calibrator(
-        X[ENROL], X[TEST], LABELS["speaker"][ENROL][:, None] == LABELS["speaker"][TEST]
-    )
-    bundle.save(tmp_path / "b")
-    assert (
-        load(tmp_path / "b").calibrated(X[ENROL], X[TEST]) == bundle.calibrated(X[ENROL], X[TEST])
-    ).all()
     with pytest.raises(ParameterError, match="cannot be kept"):
         Question(known={"phrase": [1, 2]}).to_dict()
     assert Question(known="phrase").to_dict() == {"known": ["phrase"]}
@@ -387,14 +353,13 @@ def test_the_registry() -> None:
 
 @pytest.mark.parametrize("name", ["cosine", "multiview", "cascade"])
 def test_loading_imports_what_it_needs(name: str, tmp_path: Path) -> None:
-    """A file is read in a fresh process, which has imported nothing of its class, and no search."""
-    fitted(name, "everything").save(tmp_path / "b")
+    """A file is read in a fresh process, which has imported nothing of its class."""
+    fitted(name, "prepared").save(tmp_path / "b")
     LinearCalibrator().fit(np.arange(8.0), np.isin(np.arange(8), [3, 5, 7])).save(tmp_path / "c")
     code = f"""
 import sys, mvplda
 assert type(mvplda.load({str(tmp_path / "c")!r})).__name__ == "LinearCalibrator"
 assert type(mvplda.load({str(tmp_path / "b")!r})).__name__ == "Bundle"
-assert "mvplda.models.search" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

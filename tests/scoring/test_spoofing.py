@@ -11,10 +11,9 @@ from problems import speakers_and_phrases
 from scipy.stats import norm
 
 from mvplda import Bundle, CascadeScorer, Committee, CosineScorer, MultiviewPLDA, Question
-from mvplda.calibration import LinearCalibrator
+from mvplda.calibration import HypothesisCalibrator
 from mvplda.exceptions import DataError, ParameterError
 from mvplda.metrics import cllr, evaluate
-from mvplda.normalisation import ScoreNormaliser
 from mvplda.spoofing import SpoofingCost, with_countermeasure
 
 VIEWS = {"speaker": 2, "phrase": 2, "speaker:phrase": 1}
@@ -224,31 +223,24 @@ def test_every_scorer_of_likelihood_ratios_takes_a_countermeasure(number):
         scorer.identify(scorer.enrol(X[:3]), X[20:25], countermeasure=np.zeros((3, 5)))
 
 
-def test_a_bundle_puts_the_countermeasure_behind_the_calibrator():
+def test_a_bundle_puts_the_countermeasure_behind_the_calibration():
     X, y = speakers_and_phrases()
-    bundle = Bundle(None, MultiviewPLDA({"speaker": 2, "phrase": 2}), calibrator=LinearCalibrator())
-    bundle.fit(X, y)
-    kinds = np.equal.outer(y["speaker"][:60], y["speaker"][60:120])
-    bundle.fit_calibrator(X[:60], X[60:120], kinds)
+    bundle = Bundle(None, MultiviewPLDA({"speaker": 2, "phrase": 2})).fit(X, y)
+    calibrator = HypothesisCalibrator()
+    calibrator.factors_ = {"speaker": 0.5, "phrase": 0.4, "together": 0.3}
+    calibrator.constants_ = {"speaker+phrase": -1.0}
+    calibrator.doubt_ = 0.01
+    bundle.calibrations = {"speaker+phrase": calibrator}
     traces = np.linspace(-2, 2, 60)
-    plain = bundle.calibrated(X[:60], X[60:120])
-    mixed = bundle.calibrated(X[:60], X[60:120], countermeasure=traces, spoof_prior=0.1)
-    np.testing.assert_allclose(mixed, with_countermeasure(plain, traces, 0.1))
-    pairs = np.array([[3, 50], [7, 0]])
-    some = bundle.calibrated(X[:60], X[60:120], pairs=pairs, countermeasure=traces, spoof_prior=0.1)
-    np.testing.assert_allclose(some, mixed[tuple(pairs.T)])
+    plain = bundle.answer(X[:60], X[60:120])
     question = Question(countermeasure=traces, spoof_prior=0.1)
-    np.testing.assert_array_equal(bundle.calibrated(X[:60], X[60:120], question=question), mixed)
-    for asked in ({"countermeasure": traces}, {"question": question}):
-        with pytest.raises(ParameterError, match="without countermeasure"):
-            bundle.fit_calibrator(X[:60], X[60:120], kinds, **asked)
-    with pytest.raises(ParameterError, match="put everything into the question"):
-        bundle.calibrated(X[:60], X[60:120], question=Question("speaker"), countermeasure=traces)
-    bundle.normaliser = ScoreNormaliser("s")
-    bundle.fit_normaliser(X[200:])
-    with pytest.raises(ParameterError, match="normalised scores are not"):
-        bundle.llr(X[:60], X[60:120], countermeasure=traces)
-    assert bundle.calibrated(X[:60], X[60:120], countermeasure=traces).shape == (60, 60)
+    mixed = bundle.answer(X[:60], X[60:120], question)
+    assert plain.calibrated
+    assert mixed.calibrated
+    np.testing.assert_allclose(mixed.llr, with_countermeasure(plain.llr, traces, 0.1))
+    pairs = np.array([[3, 50], [7, 0]])
+    some = bundle.answer(X[:60], X[60:120], question, pairs)
+    np.testing.assert_allclose(some.llr, mixed.llr[tuple(pairs.T)])
 
 
 def test_what_is_no_likelihood_ratio_takes_no_countermeasure():

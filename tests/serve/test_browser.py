@@ -184,7 +184,7 @@ def door(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door
         page.add_init_script(
             "if (location.host) localStorage.setItem('mvplda-settings', '{\"countIn\": 0}')"
         )
-        yield Door(page, server, Voices(folder / "voices"), microphone)
+        yield Door(page, server, Voices(), microphone)
         browser.close()
     assert not said
 

@@ -12,13 +12,12 @@ import pytest
 pytest.importorskip("fastapi")
 
 import sqlalchemy as sa
-from service_problems import MASTER_KEY, Bench, Calls, make_bench, make_model, sqlite_store
+from service_problems import MASTER_KEY, WORDS, Bench, Calls, make_bench, make_model, sqlite_store
 
 from mvplda.serve.app import create_app
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
-from mvplda.serve.store import Store
-from mvplda.serve.tables import enrollments, profiles, templates
+from mvplda.serve.store import Store, enrollments, marks, profiles
 
 CASES = {"TC": (40, 0), "TW": (40, 1), "IC": (41, 0), "IW": (41, 1)}
 
@@ -224,7 +223,7 @@ def test_people_leave_at_once_and_nothing_of_their_voice_stays(bench, how):
         assert bench.calls.enrol(name, bench.world.say(40, 0)[0]).status_code == 409
     assert bench.service.store.get_key(name) is None
     with bench.service.store.read() as connection:
-        for table in (templates, enrollments):
+        for table in (marks, enrollments):
             assert (
                 connection.execute(sa.select(table).where(table.c.profile == name)).first() is None
             )
@@ -288,8 +287,6 @@ def test_a_challenge_is_used_once_and_soon(bench):
     name = bench.person(40)
     made = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
     spoken = made["phrases"][0].replace(" ", "-")
-    from service_problems import WORDS
-
     right = bench.world.say(40, WORDS.index(spoken))[0]
     answer = bench.calls.verify(name, right, challengeId=made["challengeId"]).json()
     assert answer["decision"] == "accept"
@@ -303,8 +300,6 @@ def test_a_challenge_is_used_once_and_soon(bench):
 
 
 def test_last_times_recording_is_a_wrong_phrase_next_time(bench):
-    from service_problems import WORDS
-
     name, last = bench.person(40), None
     for _ in range(4):
         made = bench.calls("POST", "/v1/challenges", json={"profileId": name}).json()
@@ -318,19 +313,12 @@ def test_last_times_recording_is_a_wrong_phrase_next_time(bench):
         last = label
 
 
-def test_phrases_are_listed_with_what_training_knows(small):
-    made = small.calls(
-        "PUT", "/v1/phrases/good-morning", json={"text": "Good morning!", "locale": "en-GB"}
-    )
-    assert (made.status_code, made.json()["known"]) == (201, False)
-    listed = {p["id"]: p["known"] for p in small.calls("GET", "/v1/phrases").json()["items"]}
-    assert listed["good-morning"] is False
-    assert listed["my-voice-is-my-key"] is True
-    assert (
-        small.calls("PUT", "/v1/phrases/other", json={"text": "Good morning!"}).status_code == 422
-    )
-    assert small.calls("DELETE", "/v1/phrases/good-morning").status_code == 204
-    assert small.calls("DELETE", "/v1/phrases/good-morning").status_code == 404
+def test_phrases_of_training_are_listed_in_pages(small):
+    first = small.calls("GET", "/v1/phrases", params={"top": 3}).json()
+    rest = small.calls("GET", "/v1/phrases", params={"after": first["next"]}).json()
+    listed = [*first["items"], *rest["items"]]
+    assert [phrase["id"] for phrase in listed] == sorted(WORDS)
+    assert listed[1] == {"id": "my-voice-is-my-key", "text": "my voice is my key"}
 
 
 def test_who_is_it(bench):
@@ -496,7 +484,7 @@ def test_openapi_has_every_endpoint_with_examples(small):
         name: schema.get("properties", {}) for name, schema in told["components"]["schemas"].items()
     }
     assert {
-        "/v1/health", "/v1/ready", "/metrics", "/v1/model", "/v1/phrases", "/v1/phrases/{phrase_id}", "/v1/profiles",
+        "/v1/health", "/v1/ready", "/metrics", "/v1/model", "/v1/phrases", "/v1/profiles",
         "/v1/profiles/{profile_id}", "/v1/profiles/{profile_id}/enrollments",
         "/v1/profiles/{profile_id}/enrollments/{number}", "/v1/profiles/{profile_id}/reset",
         "/v1/profiles/{profile_id}/verify", "/v1/profiles/{profile_id}/opt-out", "/v1/profiles/{profile_id}/export",

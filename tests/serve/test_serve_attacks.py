@@ -6,7 +6,6 @@ import base64
 import io
 import os
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -17,19 +16,18 @@ from click.testing import CliRunner
 from service_problems import WORDS, make_bench, make_model, sqlite_store, write_model
 
 from mvplda.cli import main
-from mvplda.exceptions import ParameterError, ServiceError
-from mvplda.serve import gate
-from mvplda.serve.client import Client
-from mvplda.serve.gate import Heard
+from mvplda.exceptions import ParameterError
+from mvplda.serve import model as model_module
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.maintenance import backup, restore
+from mvplda.serve.model import Heard
 from mvplda.serve.problems import Problem
 from mvplda.serve.run import open_service
 from mvplda.serve.settings import Settings
-from mvplda.serve.tables import marks
+from mvplda.serve.store import Call, marks
 from mvplda.serve.verifier import Ask
 
-ME = Caller("me", "admin")
+ME = Call(Caller("me", "admin"))
 
 
 @pytest.fixture
@@ -219,20 +217,6 @@ def test_a_profile_that_is_not_enrolled_says_that_takes_are_missing(bench):
     assert answer.json()["remainingEnrollmentsCount"] > 0
 
 
-def test_the_client_names_candidates_and_what_is_missing(monkeypatch):
-    client, sent = Client(), []
-
-    def send(method, path, data, kind):
-        sent.append(data)
-        return {}
-
-    monkeypatch.setattr(client, "_send", send)
-    client.identify(b"sound", candidates=["a", "b"])
-    assert b"\r\n\r\na,b\r\n" in sent[0]
-    with pytest.raises(ServiceError, match="sound or a vector"):
-        client.verify("profile")
-
-
 def test_an_answer_to_an_error_of_ours_has_the_headers_of_safety(bench, monkeypatch):
     monkeypatch.setattr(bench.service.profiles, "get", lambda name: 1 / 0)
     answer = bench.calls("GET", "/v1/profiles/x")
@@ -251,39 +235,6 @@ def test_a_phrase_that_was_named_and_never_said_is_not_asked_for(bench):
         bench.calls("POST", "/v1/challenges", json={"profileId": name}).json() for _ in range(20)
     ]
     assert all("a phrase of no recording" not in one["phrases"] for one in drawn)
-
-
-@pytest.mark.parametrize(
-    ("url", "key"),
-    [("voice.example.org", ""), ("file:///x", ""), ("http://h", "a\nb"), ("http://h", "é")],
-)
-def test_the_client_refuses_what_is_no_address_or_no_key(url, key):
-    with pytest.raises(ParameterError) as error:
-        Client(url, key)
-    assert not key or key not in str(error.value)
-
-
-def test_the_client_does_not_send_its_key_to_where_it_is_redirected():
-    asked = []
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.headers.get("X-API-Key"))
-            self.send_response(302 if len(asked) == 1 else 200)
-            self.send_header(
-                "Location", f"http://localhost:{self.connection.getsockname()[1]}/elsewhere"
-            )
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def log_message(self, *arguments):
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        Client(f"http://127.0.0.1:{server.server_port}", "secret").health()
-        server.shutdown()
-    assert asked == ["secret", None]
 
 
 def test_the_data_folder_is_its_owners_alone(tmp_path, monkeypatch):
@@ -379,7 +330,7 @@ def test_a_start_that_is_refused_leaves_no_key(tmp_path, monkeypatch):
     (tmp_path / "no.safetensors").write_bytes(b"nothing")
     assert run(main, [*at, "--model", str(tmp_path / "no.safetensors")]).exit_code == 1
     assert run(main, [*at, "--countermeasure", "nothing:at_all"]).exit_code == 1
-    assert run(main, [*at, "--weights", "IC=-1"]).exit_code == 2
+    assert run(main, [*at, "--spoof-prior", "2"]).exit_code == 2
     assert "none yet" in run(main, [*at, "--model", str(write_model(tmp_path)), "--check"]).output
     assert not (data / "master.key").exists()
     monkeypatch.setenv("MVPLDA_MASTER_KEY", base64.b64encode(b"e" * 32).decode())
@@ -435,18 +386,6 @@ def test_the_most_suspicious_counts_and_the_sound_is_not_overruled_by_the_caller
         ]
         < 0.1
     )
-
-
-def test_priors_by_kind_are_settings(tmp_path):
-    rules = Settings(weights={"TW": 1.0, "IC": 100.0, "IW": 1.0, "spoof": 1.0})
-    with make_bench(sqlite_store(tmp_path), rules) as bench:
-        name, vector = bench.person(40), bench.world.say(40, 0)[0]
-        own = bench.calls.verify(name, vector, prior=0.5).json()
-        bench.service.verifier.settings = Settings()
-        even = bench.calls.verify(name, vector, far=0.01).json()
-        assert own["posteriors"]["IC"] > even["posteriors"]["IC"]
-        assert own["operatingPoint"] is None
-        assert even["operatingPoint"] is not None
 
 
 def dense_evidence(model, takes, labels, test, said):
@@ -532,15 +471,6 @@ def test_a_stale_profile_whose_vectors_are_kept_is_challenged(tmp_path):
         assert bench.calls("GET", f"/v1/profiles/{name}").json()["state"] == "enrolled"
 
 
-def test_the_weight_of_spoofs_counts_only_where_something_listens(tmp_path):
-    with make_bench(
-        sqlite_store(tmp_path), Settings(weights={"TW": 1.0, "IC": 1.0, "IW": 1.0, "spoof": 0.5})
-    ) as bench:
-        found = bench.calls.verify(bench.person(40), bench.world.say(40, 0)[0]).json()
-        assert found["threshold"] == 4.0
-        assert found["operatingPoint"] is not None
-
-
 def test_the_model_tells_the_line_that_a_countermeasure_leaves(tmp_path):
     with make_bench(sqlite_store(tmp_path)) as bench:
         heard = bench.calls.verify(
@@ -555,8 +485,10 @@ def test_a_countermeasure_that_calls_exit_has_failed(monkeypatch):
         raise SystemExit(3)
 
     good = SimpleNamespace(warnings=(), digest="d", speech_s=1.0)
-    monkeypatch.setattr(gate, "read_sound", lambda *_, **__: (np.zeros(16000, np.float32), 16000))
-    monkeypatch.setattr(gate, "measure", lambda *_: good)
-    monkeypatch.setattr(gate, "quality_fields", lambda _: {})
+    monkeypatch.setattr(
+        model_module, "read_sound", lambda *_, **__: (np.zeros(16000, np.float32), 16000)
+    )
+    monkeypatch.setattr(model_module, "measure", lambda *_: good)
+    monkeypatch.setattr(model_module, "quality_fields", lambda _: {})
     extractor = Mock(rate=16000, return_value=np.ones(3))
-    assert gate.hear(extractor, b"", Settings(), leaves).reason == "countermeasure_failed"
+    assert model_module.hear(extractor, b"", Settings(), leaves).reason == "countermeasure_failed"

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("soundfile")
 
 from mvplda.extractors.sound import golden_signal
-from mvplda.serve.gate import hear
+from mvplda.serve.model import hear
 from mvplda.serve.settings import Settings
 
 RATE = 16000

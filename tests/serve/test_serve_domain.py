@@ -13,8 +13,8 @@ pytest.importorskip("fastapi")
 from domain_problems import Place, domain_bundle, make_place
 from service_problems import MASTER_KEY, Bench, make_bench, sqlite_store
 
-from mvplda.serve import domain
-from mvplda.serve.model import Model
+from mvplda.serve import templates
+from mvplda.serve.model import Cell, Model
 from mvplda.serve.service import Service
 
 TEXTS = ("open the door", "close the door", "seven green apples")
@@ -38,7 +38,7 @@ def decisions(bench: Bench, place: Place, name: str, person: int, takes: int = 1
 
 def shift(service: Service) -> Any:
     with service.store.read() as work:
-        scorer: Any = service.profiles.deployed_model(work).scorer
+        scorer: Any = service.profiles.domain.deployed(work).scorer
     return scorer.shift_
 
 
@@ -61,8 +61,6 @@ def test_few_shifted_people_are_accepted_and_strangers_are_not(bench: Bench) -> 
         others += decisions(bench, place, name, 30 + person)
         with bench.service.store.read() as work:
             cells = bench.service.templates.cells(work, bench.service.profiles.row(work, name))
-        from mvplda.serve.templates import Cell
-
         for vector in place.say(30 + person, 0, 10):
             test = Cell("open-the-door", model.share(vector[None])[0], 1)
             undeployed.append(float(model.answer(cells, test).llr_of("speaker")))
@@ -114,11 +112,10 @@ def test_the_domain_is_that_of_the_sums_and_is_not_computed_twice(
     assert len(made) <= 4  # one for each recording that was enrolled
     assert not np.array_equal(shift(bench.service), first)
     # beyond the limit, profiles of the first names are the sample
-    monkeypatch.setattr(domain, "MOST_CELLS", 3)
+    monkeypatch.setattr(templates, "MOST_PEOPLE", 3)
     small = Service(bench.service.store, MASTER_KEY, Model(domain_bundle()), bench.service.settings)
-    assert small.profiles.domain is not None
     with small.store.read() as work:
-        sample = small.profiles.domain._read_sample(work)
+        sample = small.profiles.domain.sample(work)
     assert len(sample) == 3
     assert [row[0] for row in sample] == sorted(row[0] for row in sample)
     assert np.abs(shift(small)).max() > 0

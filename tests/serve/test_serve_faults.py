@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 pytest.importorskip("fastapi")
 
 import sqlalchemy as sa
+from service_client import Client
 from service_problems import MASTER_KEY, Calls, make_bench, make_world, running_server, sqlite_store
 
-from mvplda import Client, load_extractor
+from mvplda import load_extractor
 from mvplda.serve.app import create_app
 from mvplda.serve.model import DEFAULTS, Model
 from mvplda.serve.service import Service
@@ -55,23 +56,26 @@ def test_two_processes_lose_no_update(kind, tmp_path, request):
         running_server(tmp_path / "more", *shared, environment=key) as two,
     ):
         clients = [Client(server.url) for server in (one, two)]
-        ann = clients[0].create("ann", "open the door", consent="yes")["profileId"]
+        ann = clients[0].create("ann", "open the door")
         vectors = make_world().say(40, 0, 20)
         with ThreadPoolExecutor(4) as pool:
             numbers = list(
                 pool.map(
-                    lambda k: clients[k % 2].enrol(ann, vector=vectors[k])["enrollmentId"],
+                    lambda k: clients[k % 2].enrol(ann, vectors[k])["enrollmentId"],
                     range(len(vectors)),
                 )
             )
         assert sorted(numbers) == list(range(1, 21))
-        assert [client.profile(ann)["enrollmentsCount"] for client in clients] == [20, 20]
+        assert [client("GET", f"profiles/{ann}")["enrollmentsCount"] for client in clients] == [
+            20,
+            20,
+        ]
         found = [
-            client.identify(vector=make_world(0).say(40, 0)[0])["candidates"][0]["llr"]
+            client.identify(make_world(0).say(40, 0)[0])["candidates"][0]["llr"]
             for client in clients
         ]
-        clients[1].delete(ann)
-        assert clients[0].identify(vector=vectors[0])["candidates"] == []
+        clients[1]("DELETE", f"profiles/{ann}")
+        assert clients[0].identify(vectors[0])["candidates"] == []
         assert found[0] == found[1]
 
 
@@ -81,18 +85,14 @@ def test_many_calls_at_once_have_connections_enough(tmp_path, postgres):
     key = {"MVPLDA_MASTER_KEY": base64.b64encode(b"k" * 32).decode()}
     with running_server(tmp_path, "--database", postgres.new_database(), environment=key) as server:
         client, world = Client(server.url, timeout=120), make_world()
-        names = [
-            client.create("ann", "open the door", consent="yes")["profileId"] for _ in range(4)
-        ]
+        names = [client.create("ann", "open the door") for _ in range(4)]
         for name in names:
             for vector in world.say(40, 0, 3):
-                client.enrol(name, vector=vector)
+                client.enrol(name, vector)
         heard = world.say(40, 0, 120)
         with ThreadPoolExecutor(60) as pool:
             found = list(
-                pool.map(
-                    lambda k: client.verify(names[k % 4], vector=heard[k])["decision"], range(120)
-                )
+                pool.map(lambda k: client.verify(names[k % 4], heard[k])["decision"], range(120))
             )
     assert len(found) == 120
 

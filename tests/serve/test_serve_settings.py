@@ -25,11 +25,9 @@ def test_every_setting_has_an_option_and_a_name_in_the_environment(name):
 
 def test_options_come_before_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MVPLDA_LOCK_AFTER", "7")
-    monkeypatch.setenv("MVPLDA_WEIGHTS", "IC=2, TW=3")
     monkeypatch.setenv("MVPLDA_HOSTNAMES", "a.example b.example")
     assert Settings().lock_after == 7
     assert Settings(lock_after=9).lock_after == 9
-    assert Settings().weights == {"TW": 3.0, "IC": 2.0, "IW": 1.0, "spoof": 1.0}
     assert Settings().hostnames == ("a.example", "b.example")
     found = CliRunner().invoke(main, ["serve", "--data", str(tmp_path), "--far", "2", "--check"])
     assert found.exit_code == 2
@@ -46,7 +44,7 @@ def test_old_entries_of_the_audit_are_deleted(tmp_path):
     with make_bench(sqlite_store(tmp_path), Settings(audit_days=10)) as bench:
         bench.calls.create()
         bench.clock.now += 11 * 86400
-        bench.service._swept = 0.0
+        bench.service._sweep_at = 0.0
         bench.calls.create()
         entries = bench.calls("GET", "/v1/audit").json()["items"]
         assert [entry["action"] for entry in entries] == ["create"]

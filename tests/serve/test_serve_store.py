@@ -20,8 +20,7 @@ from mvplda.serve import index as index_module
 from mvplda.serve.index import name_at
 from mvplda.serve.maintenance import backup, restore
 from mvplda.serve.settings import Settings
-from mvplda.serve.store import Store
-from mvplda.serve.tables import SCHEMA, meta, profiles
+from mvplda.serve.store import SCHEMA, Store, meta, profiles
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -47,8 +46,7 @@ def test_tables_of_the_first_version_are_brought_to_this_one(tmp_path):
     with sqlite3.connect(place) as file:
         file.executescript(old)
         rows = {
-            t: file.execute(f"SELECT * FROM {t}").fetchall()
-            for t in ("profiles", "enrollments", "templates")
+            t: file.execute(f"SELECT * FROM {t}").fetchall() for t in ("profiles", "enrollments")
         }
     file.close()
     store = Store(f"sqlite:///{place}")
@@ -158,7 +156,7 @@ def test_the_search_for_who_expired_uses_its_index(tmp_path):
 @pytest.mark.slow
 def test_voices_in_memory_are_those_of_the_database_whatever_happens_to_them(tmp_path, monkeypatch):
     """Enrolments, uses, deletions and expiry in any order, against scores of what the database holds."""
-    monkeypatch.setattr(index_module, "LATEST", 3)
+    monkeypatch.setattr(index_module, "GROWTH", 3)
     monkeypatch.setattr(index_module, "BATCH", 2)
     rng = np.random.default_rng(0)
     free = Settings(key_rate=0, profile_rate=0, lock_after=10**9, expire_days=10)

@@ -19,18 +19,17 @@ from service_problems import MASTER_KEY, Calls, make_bench, make_model, make_wor
 from mvplda.exceptions import ParameterError
 from mvplda.serve import maintenance
 from mvplda.serve.app import create_app
-from mvplda.serve.gate import Heard
 from mvplda.serve.keys import Caller, Master
 from mvplda.serve.maintenance import rotate_database
+from mvplda.serve.model import Heard
 from mvplda.serve.problems import Problem
-from mvplda.serve.protocol import Patient
+from mvplda.serve.run import Patient
 from mvplda.serve.service import Service
 from mvplda.serve.settings import Settings
-from mvplda.serve.store import Store
-from mvplda.serve.tables import audit, enrollments, profiles
+from mvplda.serve.store import Call, Store, audit, enrollments, profiles
 from mvplda.serve.verifier import Ask
 
-ME = Caller("me", "admin")
+ME = Call(Caller("me", "admin"))
 NEW_KEY = Master(b"n" * 32, "test")
 
 
@@ -243,7 +242,7 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         with pytest.raises(Problem, match="master key"):  # of the service that still runs
             bench.service.verify(name, Heard(vectors[1]), Ask(), ME)
         with pytest.raises(Problem, match="restarted"):
-            bench.service.change(None, bench.service.profiles.reset, name, ME)
+            bench.service.change(ME, bench.service.profiles.reset, name)
         with pytest.raises(ParameterError, match="another one"):
             Service(sqlite_store(tmp_path), MASTER_KEY, make_model())
         store.clock = bench.clock
@@ -253,7 +252,7 @@ def test_a_new_master_key_makes_the_old_one_worthless_and_changes_no_decision(tm
         # recordings from before the rotation are still recognised
         assert service.verify(name, sound, Ask(), ME)["reason"] == "suspected_replay"
         for number in (1, 2, 3):  # sums are exact still: nothing is left of them
-            left = service.change(None, service.profiles.remove, name, number, ME)
+            left = service.change(ME, service.profiles.remove, name, number)
         assert left["state"] == "created"
         store.close()
 

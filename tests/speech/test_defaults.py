@@ -7,7 +7,7 @@ import pytest
 
 from mvplda import load
 from mvplda.exceptions import DataError
-from mvplda.extractors.speech import bandwidth_hz
+from mvplda.extractors.speech import Part, bandwidth_hz
 from mvplda.speech import defaults, recordings
 from mvplda.voices import DEFAULT_MODEL
 
@@ -19,8 +19,8 @@ def noise(seconds: float = 1.0) -> np.ndarray:
 def test_a_telephone_has_a_narrow_band_and_keeps_the_length() -> None:
     heard = recordings.condition(noise(), "telephone", np.random.default_rng(0))
     assert heard.shape == noise().shape
-    assert bandwidth_hz(heard, recordings.RATE) < 4100
-    assert bandwidth_hz(noise(), recordings.RATE) > 7000
+    assert bandwidth_hz(Part(heard, recordings.RATE).spectrum, recordings.RATE) < 4100
+    assert bandwidth_hz(Part(noise(), recordings.RATE).spectrum, recordings.RATE) > 7000
 
 
 @pytest.mark.parametrize("name", ["noise", "room", "mixed"])

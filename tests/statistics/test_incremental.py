@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from shard_files import VIEWS, close, corpus
 
-from mvplda import PLDA, MultiviewPLDA, MultiviewPLDACV, SufficientStatistics
+from mvplda import PLDA, MultiviewPLDA, SufficientStatistics
 from mvplda.exceptions import DataError, LabelError
 
 
@@ -71,9 +71,9 @@ def test_what_was_not_added_cannot_be_subtracted() -> None:
         **labels,
         "speaker": np.where(np.arange(900) == known[0], "stranger", labels["speaker"]),
     }
-    with pytest.raises(LabelError, match=r"1 class\(es\) of view 'speaker' .* 'stranger'"):
+    with pytest.raises(LabelError, match=r"1 class\(es\) of 'speaker' .* 'stranger'"):
         whole - of(X, stranger, known[:20])
-    with pytest.raises(LabelError, match="are text, those to subtract are numbers"):
+    with pytest.raises(LabelError, match="are text in one part and numbers in the other"):
         whole - of(X, {**labels, "speaker": np.arange(900)}, known[:20])
     with pytest.raises(DataError, match=r"too many are to be subtracted of .*speaker 's007'"):
         whole - of(X, labels, np.repeat(theirs, 3))
@@ -195,7 +195,3 @@ def test_a_refit_of_one_view_and_what_cannot_be_refitted() -> None:
         model.refit(of(X[:, :4], labels, slice(None), views=("speaker",)))
     with pytest.raises(LabelError, match="no view 'speaker'"):
         model.refit(of(X, labels, slice(None), views=("phrase",)))
-    chosen = MultiviewPLDACV({"speaker": 3}, cv=2, criterion="likelihood").fit(
-        X, {"speaker": labels["speaker"]}
-    )
-    assert chosen.model_.refit(one).n_iter_ <= 2

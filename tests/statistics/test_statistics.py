@@ -140,7 +140,7 @@ def test_vectors_far_from_zero_lose_no_digits() -> None:
 def test_blocks_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = data(n=1000)
     whole = part(X, labels, slice(None))
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(blocks.Accumulator, "block_bytes", 1)
     same(whole, part(X, labels, slice(None)))
 
 
@@ -177,7 +177,7 @@ def test_constant_columns() -> None:
 
 @pytest.mark.parametrize(("bad", "row"), [(np.nan, 700), (np.inf, 0), (-np.inf, 999)])
 def test_the_first_bad_row_is_named(bad: float, row: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(blocks.Accumulator, "block_bytes", 1)
     X, labels = data(n=1000)
     X[row:, 1] = bad
     with pytest.raises(DataError, match=rf"NaN or infinity, first in row {row}:"):
@@ -245,7 +245,7 @@ def test_sums_of_few_and_of_many_classes_batch_by_batch(
     classes: tuple[int, int], dtype: Any
 ) -> None:
     rng = np.random.default_rng(5)
-    sums = blocks.HostAccumulator(4, ("a", "b"), origin=np.zeros(4))
+    sums = blocks.Accumulator(4, ("a", "b"), origin=np.zeros(4))
     seen: list[Any] = []
     for n in (300, 1, 70):
         X = rng.integers(-9, 9, size=(n, 4)).astype(dtype)

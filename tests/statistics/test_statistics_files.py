@@ -21,8 +21,8 @@ from mvplda.exceptions import DataError, FileFormatError, LabelError, ParameterE
 from mvplda.labels import encode_labels
 from mvplda.persistence import packed_pieces
 from mvplda.statistics import (
+    Accumulator,
     GrowingClasses,
-    HostAccumulator,
     LabelCodes,
     accumulator,
     label_codes,
@@ -43,7 +43,6 @@ def test_a_file_gives_everything_back(tmp_path: Path, second_moment: Any) -> Non
     before = statistics(second_moment=second_moment)
     before.save(tmp_path / "s.safetensors")
     identical(before, SufficientStatistics.load(tmp_path / "s.safetensors"))
-    identical(before, SufficientStatistics.from_bytes(before.to_bytes()))
     assert holds_statistics(tmp_path / "s.safetensors")
     before.save(tmp_path / "named.otherwise")
     assert holds_statistics(tmp_path / "named.otherwise")
@@ -196,7 +195,7 @@ def test_a_real_limit_on_file_size(tmp_path: Path) -> None:
 
 def accumulated(X: Any, labels: Any, sizes: list[int], **options: Any) -> SufficientStatistics:
     sums, classes = (
-        HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X[: sizes[0]]), **options),
+        Accumulator(X.shape[1], VIEWS, origin=common_origin(X[: sizes[0]]), **options),
         GrowingClasses(VIEWS),
     )
     start = 0
@@ -221,7 +220,7 @@ def test_blocks_and_compaction_change_nothing(
     monkeypatch: pytest.MonkeyPatch, second_moment: Any
 ) -> None:
     X, labels = corpus(n=3000)
-    monkeypatch.setattr(accumulator, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(accumulator.Accumulator, "block_bytes", 1)
     monkeypatch.setattr(accumulator, "PENDING", 10)
     found = accumulated(X, labels, [1000] * 3, second_moment=second_moment)
     close(
@@ -230,7 +229,7 @@ def test_blocks_and_compaction_change_nothing(
 
 
 def test_names_that_do_not_occur_make_no_class() -> None:
-    sums, classes = HostAccumulator(1, ["a"]), GrowingClasses(["a"])
+    sums, classes = Accumulator(1, ["a"]), GrowingClasses(["a"])
     sums.add(
         np.ones((2, 1)),
         classes.number({"a": LabelCodes(np.array(["x", "y", "z"]), np.array([2, 0]))}),
@@ -247,7 +246,7 @@ def test_rows_that_are_not_finite_are_left_out_and_told() -> None:
     X[bad, 2] = [np.nan, np.inf, -np.inf, np.nan]
     labels["speaker"][3] = "only here"
     sums, classes = (
-        HostAccumulator(X.shape[1], VIEWS, origin=common_origin(X)),
+        Accumulator(X.shape[1], VIEWS, origin=common_origin(X)),
         GrowingClasses(VIEWS),
     )
     assert sums.origin is not None
@@ -269,7 +268,7 @@ def test_classes_of_rows_that_are_left_out_vanish(views: tuple[str, ...]) -> Non
     X, labels = corpus(n=300)
     X[[7, 8]] = np.nan
     labels["phrase"][[7, 8]] = [77, 88]  # which nobody else says
-    sums, classes = HostAccumulator(X.shape[1], views), GrowingClasses(views)
+    sums, classes = Accumulator(X.shape[1], views), GrowingClasses(views)
     numbers = classes.number({name: label_codes(labels[name]) for name in ("speaker", "phrase")})
     assert sums.add(X, numbers, on_error="skip").tolist() == [7, 8]
     found = SufficientStatistics.of(sums, *classes.sorted())
@@ -283,7 +282,7 @@ def test_classes_of_rows_that_are_left_out_vanish(views: tuple[str, ...]) -> Non
 
 
 def test_what_an_accumulator_refuses() -> None:
-    sums = HostAccumulator(2, ["a"])
+    sums = Accumulator(2, ["a"])
     with pytest.raises(DataError, match="no vector was added"):
         SufficientStatistics.of(sums)
     with pytest.raises(DataError, match="width 3; those before have 2"):
@@ -301,15 +300,15 @@ def test_what_an_accumulator_refuses() -> None:
     with pytest.raises(LabelError, match="numbers and text"):
         classes.number({"a": label_codes([1])})
     with pytest.raises(ParameterError, match="'half'"):
-        HostAccumulator(2, ["a"], second_moment="half")  # type: ignore[arg-type]
+        Accumulator(2, ["a"], second_moment="half")  # type: ignore[arg-type]
     with pytest.raises(DataError, match=r"origin has shape \(3,\)"):
-        HostAccumulator(2, ["a"], origin=np.zeros(3))
+        Accumulator(2, ["a"], origin=np.zeros(3))
 
 
 def test_an_accumulator_begins_anew_after_its_result() -> None:
     X, labels = corpus(n=200)
     table = encode_labels(labels, VIEWS)
-    sums = HostAccumulator(X.shape[1], {view: len(table.classes[view]) for view in VIEWS})
+    sums = Accumulator(X.shape[1], {view: len(table.classes[view]) for view in VIEWS})
     sums.add(X, table.codes)
     first = SufficientStatistics.of(sums, table.classes)
     assert sums.n == 0
@@ -321,7 +320,7 @@ def test_numbers_of_two_precisions_are_summed_about_one_origin() -> None:
     X, labels = corpus(n=200)
     origin = X[:10].mean(axis=0)  # which float32 does not hold
     table = encode_labels(labels, VIEWS)
-    sums = HostAccumulator(
+    sums = Accumulator(
         X.shape[1], {view: len(table.classes[view]) for view in VIEWS}, origin=origin
     )
     half = (
@@ -378,8 +377,8 @@ def _index_out_of_range(tensors: dict[str, Any], about: dict[str, Any]) -> None:
 
 BROKEN: dict[str, Any] = {
     "index": _index_out_of_range,
-    "length of a name": lambda t, a: t["names/phrase/lengths"].__setitem__(0, 10**6),
-    "negative length of a name": lambda t, a: t["names/phrase/lengths"].__setitem__(0, -1),
+    "character of a name": lambda t, a: t["names/phrase"].__setitem__(3, 255),
+    "length of names": lambda t, a: t.__setitem__("names/phrase", t["names/phrase"][:-1]),
     "negative index": lambda t, a: t["pair/0/indices"].__setitem__(0, -5),
     "ends": lambda t, a: t["pair/0/indptr"].__setitem__(1, 10**9),
     "cell": lambda t, a: t["cells/speaker:phrase"].__setitem__((0, 0), 99),

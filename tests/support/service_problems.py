@@ -27,7 +27,7 @@ from mvplda.calibration import HypothesisCalibrator
 from mvplda.decisions import OperatingPoint
 from mvplda.models.scorer import SCORERS
 from mvplda.preprocessing import LengthNormalisation
-from mvplda.serve import challenges
+from mvplda.serve import verifier
 from mvplda.serve.app import create_app
 from mvplda.serve.keys import Master
 from mvplda.serve.model import Model
@@ -214,7 +214,7 @@ def make_bench(
     last = SimpleNamespace(choice=lambda some: some[-1], token_hex=secrets.token_hex)
     app = create_app(service, is_open=is_open)
     try:
-        with patch.object(challenges, "secrets", last):
+        with patch.object(verifier, "secrets", last):
             yield Bench(world, service, Calls(app), clock, model)
     finally:
         store.close()

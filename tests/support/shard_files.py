@@ -52,17 +52,12 @@ def as_list(X: Any) -> tuple[Any, Any]:
     return array, pa.field("vector", array.type)
 
 
-def as_tensor(X: Any) -> tuple[Any, Any]:
-    array = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(X))
-    return array, pa.field("vector", array.type)
-
-
 def as_lists(X: Any) -> tuple[Any, Any]:
     array = pa.array(list(X), type=pa.list_(pa.from_numpy_dtype(X.dtype)))
     return array, pa.field("vector", array.type)
 
 
-VECTOR_COLUMNS = {"binary": as_binary, "fixed list": as_list, "tensor": as_tensor, "list": as_lists}
+VECTOR_COLUMNS = {"binary": as_binary, "fixed list": as_list, "list": as_lists}
 
 
 def table_of(X: Any, labels: dict[str, Any], vectors: str = "binary") -> Any:
@@ -76,13 +71,9 @@ def write_shard(
     path: Path, X: Any, labels: dict[str, Any], vectors: str = "binary"
 ) -> dict[str, str]:
     """Write a shard; what `labels=` must say about it."""
-    if path.suffix in (".parquet", ".arrow"):
+    if path.suffix == ".parquet":
         table = table_of(X, labels, vectors)
-        if path.suffix == ".parquet":
-            pq.write_table(table, path, row_group_size=50, write_page_checksum=True)
-        else:
-            with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-                writer.write_table(table, max_chunksize=70)
+        pq.write_table(table, path, row_group_size=50, write_page_checksum=True)
         return {}
     if path.suffix == ".npy":
         np.save(path, X)

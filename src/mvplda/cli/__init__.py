@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -22,9 +22,6 @@ from click.shell_completion import CompletionItem
 from .. import __version__
 from .._plugins import load_entry_points, load_plugin
 from ..exceptions import MvpldaError
-
-if TYPE_CHECKING:
-    from ..bundle import Bundle
 
 COMMANDS = {
     "setup": "setup",
@@ -387,23 +384,6 @@ def warnings_as_lines() -> Iterator[None]:
             yield
     finally:
         logging.getLogger("mvplda").removeHandler(logged)
-
-
-def load_bundle(path: str) -> Bundle:
-    """What a model file holds; a scorer alone is a bundle without anything around it."""
-    from ..bundle import Bundle
-    from ..exceptions import FileFormatError
-    from ..models import BaseScorer
-    from ..persistence import load
-
-    if Path(path).is_dir():  # of mvplda setup
-        path = str(Path(path) / "model.safetensors")
-    found = load(path)
-    if not isinstance(found, (Bundle, BaseScorer)):
-        raise FileFormatError(
-            f"{path} holds a {type(found).__name__}; expected a model, such as mvplda train writes"
-        )
-    return found if isinstance(found, Bundle) else Bundle(None, found)
 
 
 def check_folder(path: Path) -> None:

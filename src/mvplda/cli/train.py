@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,13 +12,18 @@ from . import (
     KeyValue,
     Number,
     labels_option,
-    load_bundle,
     once,
     output_option,
     seed_option,
     warnings_as_lines,
 )
 from .score import read_side
+
+if TYPE_CHECKING:
+    from .._typing import Names
+    from ..bundle import Bundle
+    from ..io.vectors import VectorSet
+    from ..statistics import SufficientStatistics
 
 
 @click.command()
@@ -41,8 +46,8 @@ from .score import read_side
     "views",
     multiple=True,
     type=KeyValue(bare="full"),
-    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions; VIEW=auto: as many as do "
-    "best on held-out classes. A:B is the interaction of A and B and needs no labels.  [default: all that have labels]",
+    help="VIEW: use this view, and those named besides. VIEW=RANK: with so many dimensions. A:B is the interaction of "
+    "A and B and needs no labels.  [default: all that have labels]",
 )
 @click.option(
     "--block",
@@ -94,7 +99,7 @@ def train(
     seed: int,
     quiet: bool,
 ) -> None:
-    """Train a model on VECTORS (scp, ark, npy, npz, parquet, arrow, h5, a Kaldi folder, or a file of mvplda stats).
+    """Train a model on VECTORS (scp, ark, npy, npz, parquet, csv, a Kaldi folder, or a file of mvplda stats).
 
     With nothing but vectors and labels: a committee, calibrated for every question by people who are held out, with
     thresholds measured on them. The file is what verify, identify, score, evaluate, serve and convert take.
@@ -108,13 +113,13 @@ def train(
       mvplda train xvector.scp --model plda -l speaker=utt2spk -v speaker=150 -o plda.safetensors
     """
     from .. import training
-    from ..io.vectors import read_vectors
     from ..statistics.record import holds_statistics
 
     wrong: list[str] = []
-    ranks = _ranks(once("--view", views), wrong)
+    ranks = _sizes("rank", once("--view", views), {"full": None}, wrong)
+    widths = _sizes("width", once("--block", blocks), {}, wrong)
     options = {name: _value(text) for name, text in once("--set", settings).items()}
-    widths = _widths(once("--block", blocks), wrong)
+    sources = once("--labels", labels)
     gathered = holds_statistics(vectors)
     if model is None:
         ranked = any(rank is not None for rank in ranks.values())
@@ -124,32 +129,25 @@ def train(
         wrong.append(f"there is no model {model!r}: --model is one of {names}")
     elif model != training.COMMITTEE and training.needs_labels(model):
         options.setdefault("random_state", seed)
-    sources = once("--labels", labels)
-    if gathered and (sources or reduce is not None or folds):
-        wrong.append("statistics hold no vectors: leave out --labels, --reduce and --folds")
     if gathered:
-        _complain(wrong)
-        bundle = _from_statistics(vectors, model, ranks, options)
+        if sources or reduce is not None or folds:
+            wrong.append("statistics hold no vectors: leave out --labels, --reduce and --folds")
+        bundle = _from_statistics(vectors, model, ranks, options, wrong)
     else:
-        columns = {}
-        if training.needs_labels(model) or sources or views:
-            columns = labels_of(vectors, sources, ranks, wrong)
-        _complain(wrong)
-        data = read_vectors(vectors, named=any(is_list for _, is_list in columns.values()))
-        table = read_labels_of(vectors, columns, data.ids)
-        found = training.train(
+        needed = training.needs_labels(model) or bool(sources or views or folds)
+        data, table = read_labelled(vectors, sources, ranks, wrong, needed)
+        bundle = training.train(
             data.X,
             table,
             model=model,
-            ranks=ranks or None,
+            ranks=ranks,
             settings=options,
             reduce=reduce,
-            blocks=widths or training.blocks_of(data.extractor, int(data.X.shape[1])),
+            blocks=widths or training.blocks_of(data.extractor, data.X.shape[1]),
             enrolment=enrolment,
             folds=folds,
             extractor=data.extractor,
         )
-        bundle = found
     bundle.save(output)
     if not quiet:
         click.echo("\n".join(summary(bundle)), err=True)
@@ -161,42 +159,36 @@ def _complain(wrong: list[str]) -> None:
         raise click.UsageError("; ".join(wrong))
 
 
-def _from_statistics(path: str, model: str, ranks: dict[str, Any], options: dict[str, Any]) -> Any:
+def _from_statistics(
+    path: str, model: str, ranks: dict[str, Any], options: dict[str, Any], wrong: list[str]
+) -> Bundle:
     from ..bundle import Bundle
     from ..models import SCORERS
     from ..statistics.record import load_with_sources
 
-    kind = SCORERS.get(model)
-    if kind is None or not hasattr(kind, "fit_statistics"):
-        raise click.UsageError(
+    kind: Any = SCORERS.get(model)
+    if not hasattr(kind, "fit_statistics"):
+        wrong.append(
             f"{path} holds statistics, which --model {model} cannot be fitted to: take multiview or plda"
         )
+    _complain(wrong)
     statistics, about = load_with_sources(path)
-    scorer: Any = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
-    scorer.fit_statistics(statistics)
-    return Bundle(None, scorer, extractor=(about or {}).get("extractor"))
+    scorer = kind.with_ranks(ranks or dict.fromkeys(statistics.views), options)
+    return Bundle(None, scorer.fit_statistics(statistics), (about or {}).get("extractor"))
 
 
-def _ranks(views: Mapping[str, str], wrong: list[str]) -> dict[str, Any]:
-    ranks: dict[str, Any] = {}
-    for view, text in views.items():
-        if text in ("auto", "full"):
-            ranks[view] = None if text == "full" else text
-        elif text.isdigit() and int(text) > 0:
-            ranks[view] = int(text)
-        else:
-            wrong.append(f"a rank is a positive whole number, auto or full; got {text!r} of {view}")
-    return ranks
-
-
-def _widths(blocks: Mapping[str, str], wrong: list[str]) -> dict[str, int]:
-    widths: dict[str, int] = {}
-    for name, text in blocks.items():
+def _sizes(
+    what: str, given: Mapping[str, str], words: Mapping[str, Any], wrong: list[str]
+) -> dict[str, Any]:
+    """Positive whole numbers, or what some words stand for."""
+    sizes = dict(words)
+    for text in given.values():
         if text.isdigit() and int(text) > 0:
-            widths[name] = int(text)
-        else:
-            wrong.append(f"a width is a positive whole number; got {text!r} of --block {name}")
-    return widths
+            sizes[text] = int(text)
+        elif text not in words:
+            others = "".join(f", or {word}" for word in words)
+            wrong.append(f"a {what} is a positive whole number{others}; got {text!r}")
+    return {name: sizes.get(text) for name, text in given.items()}
 
 
 def _value(text: str) -> Any:
@@ -207,59 +199,53 @@ def _value(text: str) -> Any:
         return text
 
 
-def labels_of(
-    path: str, sources: Mapping[str, str], views: Iterable[str], wrong: list[str]
-) -> dict[str, tuple[str, bool]]:
-    """Where the labels of every view are: (column or file, whether it is a file). What is missing goes to `wrong`."""
-    from ..io.files import is_stream
-    from ..io.vectors import labels_beside, open_vectors
+def read_labelled(
+    path: str,
+    sources: Mapping[str, str],
+    views: Iterable[str] = (),
+    wrong: Sequence[str] = (),
+    needed: bool = True,
+) -> tuple[VectorSet, dict[str, Names]]:
+    """Vectors, and their labels by view from columns beside them or from lists.
+
+    wrong : what is wrong with the call besides labels that are missing; all of it is said at once
+    """
+    from ..io.files import is_stream, read_labels
+    from ..io.vectors import labels_beside, open_vectors, read_columns, read_vectors
     from ..labels import base_columns
 
     named = base_columns(tuple(views))
     columns = () if is_stream(path) else open_vectors(path).columns
     wanted = named or tuple(sources) or ("speaker", "phrase")
-    places = {**labels_beside(path, wanted), **sources}
-    unused = [view for view in sources if named and view not in named]
-    if unused:
-        wrong.append(f"--labels {unused[0]}=...: no view uses it; the views are {', '.join(views)}")
-    missing = [view for view in named if view not in places]
-    if missing or not places:
-        there = [column for column in columns if column not in ("ids", "X")]
-        beside = ""
-        if there:
-            beside = f", or a column of {path}, which has {', '.join(there)}"
-        lost = missing[0] if missing else "speaker"
-        wrong.append(f"name the labels of {lost}: --labels {lost}=FILE{beside}")
-    order = [view for view in wanted if view in places]
-    return {view: (places[view], places[view] not in columns) for view in order}
+    problems = list(wrong)
+    places: dict[str, str] = {}
+    if needed:
+        problems += unused_labels(sources, named)
+        places = {**labels_beside(path, wanted), **sources}
+        missing = [view for view in named or ("speaker",) if view not in places]
+        if missing and (named or not places):
+            there = [column for column in columns if column not in ("ids", "X")]
+            beside = f", or a column of {path}, which has {', '.join(there)}" if there else ""
+            problems.append(f"name the labels of {missing[0]}: --labels {missing[0]}=FILE{beside}")
+    _complain(problems)
+    lists = {view: place for view, place in places.items() if place not in columns}
+    data = read_vectors(path, named=bool(lists))
+    beside_vectors = read_columns(path, [place for place in places.values() if place in columns])
+    table = read_labels(lists, data.ids)
+    for view, place in places.items():
+        if place in columns:
+            table[view] = beside_vectors[place]
+    return data, {view: table[view] for view in wanted if view in table}
 
 
-def read_labels_of(
-    path: str, places: Mapping[str, tuple[str, bool]], ids: Iterable[Any]
-) -> dict[str, Any]:
-    """The labels that `labels_of` found, in its order."""
-    from ..io.files import read_labels
-    from ..io.vectors import read_columns
-
-    lists = {view: place for view, (place, is_list) in places.items() if is_list}
-    beside = read_columns(path, [place for place, is_list in places.values() if not is_list])
-    table = {view: beside[place] for view, (place, is_list) in places.items() if not is_list}
-    table |= read_labels(lists, ids)
-    return {view: table[view] for view in places}
-
-
-def check_used(labels: Iterable[str], views: Iterable[str]) -> None:
+def unused_labels(labels: Iterable[str], views: Sequence[str]) -> list[str]:
     """Labels that no view uses are a slip of the pen."""
-    from ..labels import base_columns
-
-    unused = set(labels).difference(base_columns(tuple(views)))
-    if unused:
-        raise click.UsageError(
-            f"--labels {min(unused)}=...: no view uses it; the views are {', '.join(views)}"
-        )
+    unused = [view for view in labels if views and view not in views]
+    used = ", ".join(views)
+    return [f"--labels {view}=...: no view uses it; the views are {used}" for view in unused[:1]]
 
 
-def summary(bundle: Any) -> list[str]:
+def summary(bundle: Bundle) -> list[str]:
     """What was trained and how well it does on held-out people."""
     lines = []
     card = bundle.card or {}
@@ -306,12 +292,13 @@ def adapt(
       mvplda adapt model.safetensors new.scp -l speaker=utt2spk -l phrase=utt2phrase --weight 0.3 -o adapted.safetensors
     """
     from ..io.files import read_labels
+    from ..voices import load_model
 
-    bundle = load_bundle(model)
+    bundle = load_model(model)
     data = read_side(bundle, vectors)
-    if labels and hasattr(bundle.fitted_scorer, "views_"):
-        check_used(once("--labels", labels), bundle.fitted_scorer.views_)
-    table = read_labels(once("--labels", labels), data.ids) if labels else None
+    sources = once("--labels", labels)
+    _complain(unused_labels(sources, bundle.views))
+    table = read_labels(sources, data.ids) if labels else None
     bundle.adapt(data.X, table, weight).save(output)
     click.echo(f"wrote a model adapted to {len(data)} vectors to {output}", err=True)
 
@@ -340,34 +327,29 @@ def adapt(
 @click.option("--missing", help="Take this label to mean that a vector has none.")
 @click.option(
     "--on-error",
-    type=click.Choice(["raise", "skip-vectors", "skip-shards", "skip"]),
+    type=click.Choice(["raise", "skip"]),
     default="raise",
-    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity (skip-vectors), files "
-    "that are damaged or do not fit (skip-shards), or both (skip), and say so.",
+    help="Stop at what cannot be used (raise); or leave out vectors that hold NaN or infinity, and files that are "
+    "damaged or do not fit (skip), and list them.",
 )
 @click.option(
     "--work-dir",
     help="Keep finished shards in this folder, so that a killed run goes on from them.",
 )
 @click.option(
-    "--engine",
-    type=click.Choice(["serial", "threads", "processes", "dask"]),
-    default="serial",
-    help="Read shards one after the other, or several at a time in this way.",
-)
-@click.option(
     "--scheduler",
-    help="Use the Dask scheduler at this address.  [default: a cluster on this machine]",
+    help="Read shards on the workers of the Dask scheduler at this address.",
 )
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    help="Read this many shards at a time.  [default: one a core]",
+    default=1,
+    help="Read this many shards at a time, each in a process.",
 )
 @click.option(
     "--rows-per-shard",
     type=click.IntRange(min=1),
-    help="Cut .npy, .parquet and .arrow files with more vectors than this into several shards.",
+    help="Cut .npy and .parquet files with more vectors than this into several shards.",
 )
 @click.option(
     "--batch-mib",
@@ -396,7 +378,7 @@ def stats(
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Sum up SHARDS (parquet, arrow, npy, npz, h5, scp, ark), however large, for mvplda train.
+    """Sum up SHARDS (parquet, npy, npz, scp, ark, csv), however large, for mvplda train.
 
     SHARDS may also be statistics files, which are added as they are. An id that stands twice, in
     one shard or in two that share a list of labels, is an error: it would be counted twice.
@@ -405,37 +387,35 @@ def stats(
     Examples:
       mvplda stats part-*.parquet -v speaker -v phrase -o stats.safetensors
       mvplda stats xvector.*.scp -l speaker=utt2spk -l phrase=utt2phrase \\
-          --engine dask --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
+          --scheduler tcp://head:8786 --work-dir work -o stats.safetensors
       mvplda train stats.safetensors -v speaker=100 -v phrase=20 -o model.safetensors
       mvplda stats --add old.safetensors new.safetensors --subtract ann.safetensors -o now.safetensors
     """
     from ..distributed import gather
     from ..io.vectors import read_extractor
+    from ..labels import base_columns
     from ..statistics import merge
     from ..statistics.record import holds_statistics, load_with_sources, save_statistics
 
     files = [*added, *(path for path in shards if holds_statistics(path))]
     rest = [path for path in shards if path not in files]
+    places = once("--labels", labels)
     if not files and not rest:
         raise click.UsageError("give shards, or statistics files to --add")
+    if rest and not views and not labels:
+        raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
+    _complain(unused_labels(places, base_columns(views)))
     with warnings_as_lines():
-        loaded = [load_with_sources(path) for path in (*files, *subtracted)]
-        parts = [statistics for statistics, _ in loaded[: len(files)]]
-        less = [statistics for statistics, _ in loaded[len(files) :]]
+        loaded = {path: load_with_sources(path) for path in (*files, *subtracted)}
+        parts = [loaded[path][0] for path in files]
+        noted = {path: (about or {}).get("extractor") for path, (_, about) in loaded.items()}
+        noted |= {path: read_extractor(path) for path in rest}
         sources: dict[str, Any] = {"added": list(files), "subtracted": list(subtracted)}
-        told = {
-            path: (about or {}).get("extractor")
-            for path, (_, about) in zip((*files, *subtracted), loaded, strict=True)
-        }
-        sources["extractor"] = _one_extractor(told | {path: read_extractor(path) for path in rest})
+        sources["extractor"] = _one_extractor(noted)
         if rest:
-            if not views and not labels:
-                raise click.UsageError("name the views: --view speaker, or --labels speaker=FILE")
-            sources_of_labels = once("--labels", labels)
-            check_used(sources_of_labels, views or sources_of_labels)
             gathered = gather(
                 rest,
-                sources_of_labels,
+                places,
                 views or None,
                 origin=parts[0].origin if parts else None,
                 batch_bytes=batch_mib * 2**20,
@@ -448,30 +428,27 @@ def stats(
             for bad in gathered.bad_shards:
                 click.echo(f"mvplda: left out {bad.path}: {bad.reason}", err=True)
         result = merge(parts, files)
-        for statistics in less:
-            result = result - statistics
+        for path in subtracted:
+            result = result - loaded[path][0]
         save_statistics(result, output, sources)
     if not quiet:
         click.echo("\n".join(_described(result)), err=True)
 
 
-def _one_extractor(told: dict[str, str | None]) -> str | None:
+def _one_extractor(noted: Mapping[str, str | None]) -> str | None:
     """What made all the vectors, by what every file tells; sums of vectors of different extractors mean nothing."""
     from ..persistence import compare_extractors
 
-    (first, found), *others = told.items()
-    for path, extractor in others:
-        compare_extractors(first, found, path, extractor)
-        first, found = (path, extractor) if found is None else (first, found)
-    return found
+    first, *others = sorted(noted, key=lambda path: noted[path] is None)
+    for path in others:
+        compare_extractors(first, noted[first], path, noted[path])
+    return noted[first]
 
 
-def _described(statistics: Any) -> list[str]:
+def _described(statistics: SufficientStatistics) -> list[str]:
     lines = [f"{statistics.n} vectors of width {statistics.dimension}"]
     for view in statistics.views:
-        classes, unlabelled = len(statistics.counts[view]), statistics.classes[view].anonymous
-        lines.append(
-            f"{view}: {classes - unlabelled} classes"
-            + f", {unlabelled} vectors without label" * (unlabelled > 0)
-        )
+        unlabelled = statistics.classes[view].anonymous
+        without = f", {unlabelled} vectors without label" if unlabelled else ""
+        lines.append(f"{view}: {len(statistics.counts[view]) - unlabelled} classes{without}")
     return lines

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..exceptions import MvpldaError
 from . import SPOOF_PRIOR, Number, in_a_line
-from .evaluate import JSON, RATE, speaker_options
-from .evaluate import threshold as threshold_of_scores
+from .evaluate import JSON, RATE
 from .extractors import extractor_option, recordings_in, warn
 
 if TYPE_CHECKING:
-    from ..decisions import OperatingPoint
+    from ..bundle import Bundle
+    from ..decisions import Decision, OperatingPoint
     from ..extractors import Extracted
+    from ..metrics import ThresholdPoint
+    from ..scoring.question import Question
     from ..voices import VoiceModel
 
 TROUBLE = 3
@@ -29,25 +32,29 @@ class Answering(click.Command):
     """A command whose exit code is its answer: what cannot be answered ends with 3."""
 
     def make_context(self, *args: Any, **options: Any) -> click.Context:
-        try:
+        with answering():
             return super().make_context(*args, **options)
-        except click.UsageError as error:
-            error.show()
-            sys.exit(TROUBLE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with answering(bool(ctx.find_root().params.get("debug"))):
             return super().invoke(ctx)
-        except click.UsageError as error:
-            error.show()
-            sys.exit(TROUBLE)
-        except BrokenPipeError:
+
+
+@contextmanager
+def answering(debug: bool = False) -> Iterator[None]:
+    """End with 3 where the call or the input is at fault."""
+    try:
+        yield
+    except click.UsageError as error:
+        error.show()
+        sys.exit(TROUBLE)
+    except BrokenPipeError:
+        raise
+    except (MvpldaError, OSError) as error:
+        if debug:
             raise
-        except (MvpldaError, OSError) as error:
-            if ctx.find_root().params.get("debug"):
-                raise
-            click.echo(f"mvplda: {in_a_line(str(error))}", err=True)
-            sys.exit(TROUBLE)
+        click.echo(f"mvplda: {in_a_line(str(error))}", err=True)
+        sys.exit(TROUBLE)
 
 
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,30 +101,11 @@ def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _voices(model: str | None, extractors: Sequence[str]) -> VoiceModel:
-    from ..voices import VoiceModel
-
-    return VoiceModel.load(model, extractors)
-
-
 def _side(voices: VoiceModel, source: str) -> Extracted:
-    return voices.vectors(list(recordings_in([source]).values()))
+    return voices.side(list(recordings_in([source]).values()))
 
 
-def _point(voices: VoiceModel, bundle: Any, question: Any, wanted: dict[str, Any]) -> Any:
-    calibrator = (bundle.calibrations or {}).get(_key(bundle, question))
-    if calibrator is not None:
-        wanted = {**wanted, "largest_llr": calibrator.largest_llr}
-    return voices.point(bundle, question, **wanted)
-
-
-def _key(bundle: Any, question: Any) -> str:
-    from ..calibration import question_key
-
-    return question_key(question, bundle.views)
-
-
-def _basis(bundle: Any, calibrated: bool, point: OperatingPoint) -> str:
+def _basis(bundle: Bundle, calibrated: bool, point: OperatingPoint) -> str:
     """What the decision rests on, in a sentence."""
     about = (bundle.card or {}).get("basis") or f"a {type(bundle.fitted_scorer).__name__}"
     state = "calibrated for this question" if calibrated else "NOT calibrated for this question"
@@ -150,13 +138,9 @@ def verify(
     extractors: tuple[str, ...],
     book: str | None,
     profile: str | None,
-    phrase: str | None,
-    countermeasure: float | None,
-    spoof_prior: float | None,
     model: str | None,
-    same: tuple[str, ...],
     as_json: bool,
-    **wanted: Any,
+    **options: Any,
 ) -> None:
     """Decide whether ONE and OTHER are the same: sound files, or folders of several.
 
@@ -169,19 +153,16 @@ def verify(
       mvplda verify enrolled/ test.wav --model voices/ --far 0.001
       mvplda verify test.wav --profiles voices/ --profile ann --model voices/
     """
-    from ..decisions import FAULTS, decide
-    from ..scoring.question import Question
-    from ..voices import ProfileBook
+    from ..voices import ProfileBook, VoiceModel
 
     if (other is None) == (book is None) or (book is None) != (profile is None):
         raise click.UsageError(
             "give two recordings, or one with --profiles FILE and --profile NAME"
         )
-    if phrase is not None and model is None:
+    if options["phrase"] is not None and model is None:
         raise click.UsageError("--phrase is for a model that was trained on phrases: add --model")
-    if spoof_prior is not None and countermeasure is None:
-        raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
-    voices = _voices(model, extractors)
+    question = _question(options)
+    voices = VoiceModel.load(model, extractors)
     test = _side(voices, one)
     if book is None:
         enrolled = _side(voices, str(other))
@@ -191,20 +172,8 @@ def verify(
         enrolled = profiles.of(str(profile))
         voices = voices.deployed(profiles)
     bundle = voices.model_for(enrolled, test)
-    question = Question(
-        same or None,
-        known=None if phrase is None else {"phrase": [phrase]},
-        countermeasure=countermeasure,
-        spoof_prior=spoof_prior,
-    )
-    point = _point(voices, bundle, question, wanted)
-    answer = bundle.answer(
-        bundle.enrol(enrolled.X, ["one"] * len(enrolled.X)),
-        bundle.enrol(test.X, ["test"] * len(test.X)),
-        question,
-    ).take(0, 0)
-    decision = decide(answer, point, quality=[*test.qualities, *enrolled.qualities])
-    digests = {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}
+    point = bundle.point(question, **options)
+    decision = voices.verify(enrolled, test, question, point)
     if as_json:
         qualities = {"one": test.qualities, "other": enrolled.qualities}
         about = {
@@ -216,23 +185,38 @@ def verify(
         }
         click.echo(json.dumps(about))
     else:
-        click.echo(decision.sentence())
-        click.echo(
-            f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}. "
-            f"{_basis(bundle, decision.calibrated, point)}."
-        )
-        for name, p in decision.probabilities.items():
-            text = (
-                "nothing the same"
-                if name == "nothing"
-                else f"the same {name.replace('+', ' and ')}"
-            )
-            click.echo(f"  {text}: {100 * p:.2f} %")
-        for fault in decision.faults:
-            click.echo(f"Mind: {FAULTS.get(fault, fault)}.")
-        if digests:
+        click.echo("\n".join(_lines(decision, point, _basis(bundle, decision.calibrated, point))))
+        if {q.digest for q in test.qualities} & {q.digest for q in enrolled.qualities}:
             click.echo("Mind: a recording stands on both sides: it is compared with itself.")
     sys.exit(EXIT[decision.answer])
+
+
+def _question(options: dict[str, Any]) -> Question:
+    """What is asked, of the options that say so; those of the threshold are left."""
+    from ..scoring.question import Question
+
+    phrase = options.pop("phrase")
+    countermeasure = options.pop("countermeasure")
+    spoof_prior = options.pop("spoof_prior")
+    if spoof_prior is not None and countermeasure is None:
+        raise click.UsageError("--spoof-prior is a share of spoofs: give a --countermeasure, too")
+    known = None if phrase is None else {"phrase": [phrase]}
+    same = options.pop("same") or None
+    return Question(same, known=known, countermeasure=countermeasure, spoof_prior=spoof_prior)
+
+
+def _lines(decision: Decision, point: OperatingPoint, basis: str) -> list[str]:
+    """A decision in words."""
+    from ..decisions import FAULTS
+
+    limits = f"Accepted from {point.threshold:+.2f}, rejected up to {point.reject:+.2f}."
+    lines = [decision.sentence(), f"{limits} {basis}."]
+    for name, p in decision.probabilities.items():
+        shared = (
+            "nothing the same" if name == "nothing" else "the same " + name.replace("+", " and ")
+        )
+        lines.append(f"  {shared}: {100 * p:.2f} %")
+    return lines + [f"Mind: {FAULTS.get(fault, fault)}." for fault in decision.faults]
 
 
 @click.command(cls=Answering)
@@ -263,17 +247,16 @@ def identify(
       mvplda identify unknown.wav --profiles voices/ --model voices/
     """
     from ..scoring.question import Question
-    from ..voices import ProfileBook
+    from ..voices import ProfileBook, VoiceModel, speaker_question
 
-    voices = _voices(model, extractors)
+    voices = VoiceModel.load(model, extractors)
     profiles = ProfileBook(book)
     profiles.all_vectors()
     profiles.check(voices.extractor.name)
     side = _side(voices, test)
     bundle = voices.model_for(side)
-    asked = same or (("speaker",) if "speaker" in bundle.views else None)
-    question = Question(asked)
-    point = _point(voices, bundle, question, wanted)
+    question = Question(same) if same else speaker_question(bundle)
+    point = bundle.point(question, **wanted)
     found = voices.identify(side, profiles, question, point)
     if as_json:
         about = {
@@ -281,8 +264,8 @@ def identify(
             "named": found.named,
             "none": found.none,
             "ranking": [
-                {"profile": name, "llr": llr, "probability": probability}
-                for name, llr, probability in found.candidates[:top]
+                dict(zip(("profile", "llr", "probability"), one, strict=True))
+                for one in found.candidates[:top]
             ],
             "calibrated": found.calibrated,
             "point": point.to_dict(),
@@ -391,44 +374,27 @@ def list_profiles(file: str) -> None:
 
 
 @click.command()
-@click.argument("scores", required=False)
-@click.option("--trials", "key", help="The trials of SCORES, with their kinds.")
 @click.option(
-    "--far", type=RATE, help="Wanted share of false acceptances, of the worst kind of impostors."
+    "--far", type=RATE, default=0.01, help="Wanted share of impostors that may be accepted."
 )
-@click.option("--frr", type=RATE, help="Wanted share of misses, for SCORES.")
-@speaker_options
 @click.option(
-    "--profiles", "book", help="Take the profiles of this file or folder, leaving recordings out."
+    "--profiles",
+    "book",
+    required=True,
+    help="Take the profiles of this file or folder, leaving recordings out.",
 )
 @click.option("--model", help="Score profiles with this model.  [default: as in mvplda verify]")
 @extractor_option(required=False)
 @JSON
-@click.pass_context
 def threshold(
-    ctx: click.Context,
-    /,
-    scores: str | None,
-    key: str | None,
-    book: str | None,
-    model: str | None,
-    extractors: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
+    far: float, book: str, model: str | None, extractors: tuple[str, ...], as_json: bool
 ) -> None:
-    """The threshold for a wanted rate of errors: of SCORES with their trials, or of enrolled profiles.
+    """The threshold of enrolled profiles for a wanted share of false acceptances.
 
-    \b
-    Examples:
-      mvplda threshold scores --trials trials --far 0.001 --test-speakers utt2spk
-      mvplda threshold --profiles voices/ --model voices/ --far 0.01
+    The thresholds of scores are in the tables of mvplda evaluate --far.
+
+    Example: mvplda threshold --profiles voices/ --model voices/ --far 0.01
     """
-    if (scores is None) == (book is None) or (scores is None) != (key is None):
-        raise click.UsageError("give SCORES and their --trials, or --profiles")
-    if book is None:
-        ctx.invoke(threshold_of_scores, scores=scores, key=key, as_json=as_json, **options)
-        return
-    far = options["far"] or 0.01
     point = _threshold_of_profiles(book, model, extractors, far)
     if as_json:
         click.echo(json.dumps(point.to_dict()))
@@ -445,17 +411,8 @@ def threshold(
 
 def _threshold_of_profiles(
     book: str, model: str | None, extractors: Sequence[str], far: float
-) -> Any:
-    from ..extractors import load_extractor
-    from ..scoring.question import Question
-    from ..voices import (
-        ProfileBook,
-        cosine_model,
-        default_bundle,
-        extractor_names,
-        load_model,
-        threshold_of_profiles,
-    )
+) -> ThresholdPoint:
+    from ..voices import ProfileBook, VoiceModel, extractor_names, load_model, threshold_of_profiles
 
     profiles = ProfileBook(book)
     profiles.all_vectors()
@@ -463,8 +420,7 @@ def _threshold_of_profiles(
         bundle = load_model(model)
         bundle.check_extractor(profiles.extractor, str(profiles.path))
     else:
-        network = load_extractor(list(extractors) or extractor_names(profiles.extractor))
-        profiles.check(network.name)
-        bundle = default_bundle(network.name) or cosine_model(network)
-    question = Question("speaker") if "speaker" in bundle.views else Question()
-    return threshold_of_profiles(profiles, bundle, far, question)
+        voices = VoiceModel.load(None, extractors or extractor_names(profiles.extractor))
+        profiles.check(voices.extractor.name)
+        bundle = voices.model_for()
+    return threshold_of_profiles(profiles, bundle, far)

@@ -3,62 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import Progress
+from .._typing import PathLike
+from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, FileFormatError, NumericalError, ParameterError
 from .frontends import cached_file
 from .network import OnnxNetwork
 from .quality import Meter, Quality, QualitySettings
-from .recipe import Recipe
-from .sound import Sound, Source, segments
-from .unfinished import Unfinished
+from .sound import Clip, Sound, Source, segments
+from .speech import Part
 from .weights import NAMES, is_stale
 
 Vector = NDArray[np.float32]
 OnError = Literal["raise", "skip"]
-Places = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 LEAST_WEIGHT = 1e-3
 """Of a part in which there is no speech: a recording that has none still has a vector."""
 PROGRESS_EVERY = 20
-
-
-class Network(Protocol):
-    """What an extractor needs of a network: those in ONNX files and our own have it.
-
-    name : what it is, and the start of its fingerprint
-    path : of its file
-    recipe : what is done before and after it, where that is data
-    rate : samples per second that it takes
-    segment_s : longer sound is cut into parts
-    dimension : of its vectors
-    fingerprint : SHA-256 of the weights and of all that is done before and after them
-    views : what its vectors tell apart
-    """
-
-    path: Path
-    rate: int
-    segment_s: float
-
-    @property
-    def recipe(self) -> Recipe | None: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def dimension(self) -> int: ...
-    @property
-    def fingerprint(self) -> str: ...
-    @property
-    def views(self) -> tuple[str, ...]: ...
-    def embed(self, samples: Sound) -> Vector: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,60 +65,49 @@ class Extractor:
     Parameters
     ----------
     networks : one or more that take the same rate
+
+    Attributes
+    ----------
+    name : what stands beside vectors as their extractor
+    dimension : of its vectors
+    blocks : which columns of a vector each network made
+    views : what its vectors tell apart
+    fingerprint : SHA-256 of weights and recipes
+    recipe : of the network, where it is one alone
     """
 
-    def __init__(self, networks: Sequence[Network]) -> None:
-        if not networks:
-            raise ParameterError("an extractor has at least one network")
-        rates = sorted({network.rate for network in networks})
-        if len(rates) > 1:
-            raise ParameterError(f"networks side by side take one rate; these take {rates}")
+    def __init__(self, networks: Sequence[OnnxNetwork]) -> None:
         self.networks = list(networks)
+        rates = sorted({network.rate for network in networks})
+        if len(rates) != 1:
+            raise ParameterError(
+                f"an extractor has one network or several that take one rate; the rates are {rates}"
+            )
         self.rate = rates[0]
         self.segment_s = min(network.segment_s for network in networks)
-
-    @property
-    def name(self) -> str:
-        """What stands beside vectors as their extractor."""
-        return "+".join(network.name for network in self.networks)
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """Of the network, where it is one alone."""
-        return self.networks[0].recipe if len(self.networks) == 1 else None
-
-    @property
-    def dimension(self) -> int:
-        return sum(network.dimension for network in self.networks)
-
-    @property
-    def fingerprint(self) -> str:
+        self.name = "+".join(network.name for network in networks)
+        self.views = tuple(dict.fromkeys(view for one in networks for view in one.views))
+        self.recipe = None
+        self.fingerprint = "\n".join(network.fingerprint for network in networks)
         if len(self.networks) == 1:
-            return self.networks[0].fingerprint
-        together = "\n".join(network.fingerprint for network in self.networks)
-        return hashlib.sha256(together.encode()).hexdigest()
+            self.recipe = networks[0].recipe
+        else:
+            self.fingerprint = hashlib.sha256(self.fingerprint.encode()).hexdigest()
+        self.dimension = 0
+        self.blocks: dict[str, tuple[int, int]] = {}
+        for network in networks:
+            end = self.dimension + network.dimension
+            self.blocks[network.name] = (self.dimension, end)
+            self.dimension = end
 
-    @property
-    def views(self) -> tuple[str, ...]:
-        """What its vectors tell apart."""
-        return tuple(dict.fromkeys(view for network in self.networks for view in network.views))
-
-    @property
-    def blocks(self) -> dict[str, tuple[int, int]]:
-        """Which columns of a vector each network made."""
-        ends = np.cumsum([network.dimension for network in self.networks]).tolist()
-        starts = [0, *ends[:-1]]
-        names = [network.name for network in self.networks]
-        return {name: (start, end) for name, start, end in zip(names, starts, ends, strict=True)}
-
-    def embed(self, samples: Sound) -> Vector:
+    def embed(self, sound: Sound | Part) -> Vector:
         """The vector of samples of one channel at the extractor's rate, in one part."""
-        vectors = [network.embed(samples) for network in self.networks]
+        part = sound if isinstance(sound, Part) else Part(sound, self.rate)
+        vectors = [network.embed(part) for network in self.networks]
         if len(vectors) == 1:
             return vectors[0]
-        lengths = [max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
         return np.concatenate(
-            [vector / length for vector, length in zip(vectors, lengths, strict=True)]
+            [vector / max(float(np.linalg.norm(vector)), 1e-12) for vector in vectors]
         )
 
     def __call__(self, source: Source, rate: int | None = None) -> Vector:
@@ -162,30 +123,24 @@ class Extractor:
         weighted by the speech that is in it.
         """
         total = np.zeros(self.dimension)
-        meter = Meter(self.rate, settings)
         weights = 0.0
-        named = isinstance(source, (str, os.PathLike))
+        meter = Meter(self.rate, settings)
+        name = str(source) if isinstance(source, (str, os.PathLike)) else "the sound"
         try:
-            for part in segments(source, self.rate, self.segment_s, rate):
+            for samples in segments(source, self.rate, self.segment_s, rate):
+                part = Part(samples, self.rate)
                 weight = max(meter.add(part), LEAST_WEIGHT)
                 total += weight * self.embed(part)
                 weights += weight
             quality = meter.quality()
         except AudioError as error:
-            if named and str(source) not in str(error):
-                raise AudioError(f"{source}: {error}") from error
-            raise
+            if name in str(error):
+                raise
+            raise AudioError(f"{name}: {error}") from error
         vector = np.asarray(total / weights, dtype=np.float32)
         if not np.isfinite(vector).all() or not vector.any():
-            where = f" of {source}" if named else ""
-            raise NumericalError(f"{self.name} gave a vector{where} that is zero or not finite")
+            raise NumericalError(f"{self.name} gave a vector of {name} that is zero or not finite")
         return Utterance(vector, quality)
-
-    def vectors(
-        self, sources: Sequence[Source], *, progress: bool = False, workers: int = 1
-    ) -> Vector:
-        """(n, dimension) vectors of files; one that cannot be used is an error."""
-        return self.extract(sources, progress=progress, workers=workers).X
 
     def extract(
         self,
@@ -195,7 +150,7 @@ class Extractor:
         progress: bool = False,
         workers: int = 1,
         settings: QualitySettings | None = None,
-        unfinished: str | os.PathLike[str] | None = None,
+        unfinished: PathLike | None = None,
     ) -> Extracted:
         """Vectors and qualities of files.
 
@@ -209,108 +164,119 @@ class Extractor:
         """
         if on_error not in ("raise", "skip"):
             raise ParameterError(f"on_error is 'raise' or 'skip'; got {on_error!r}")
-        line = Progress("vectors", len(sources)) if progress else None
-        task = Task([str(network.path) for network in self.networks], on_error, settings)
-        kept = Unfinished(unfinished, f"{self.fingerprint} {settings}") if unfinished else None
-        results: dict[int, Utterance | str] = {}
-        if kept is not None:
-            before = {row: kept.get(source) for row, source in enumerate(sources)}
-            results = {row: Utterance(*made) for row, made in before.items() if made is not None}
-        missing = [row for row in range(len(sources)) if row not in results]
-        made_now = _results(self, task, [sources[row] for row in missing], workers)
-        try:
-            for row, result in zip(missing, made_now, strict=True):
-                results[row] = result
-                if kept is not None and isinstance(result, Utterance):
-                    kept.add(sources[row], result.vector, result.quality)
-                done = len(results)
-                if line is not None and (done % PROGRESS_EVERY == 0 or done == len(sources)):
-                    line.step(done)
-        finally:
-            made_now.close()
-            if kept is not None:
-                kept.close()
-        good, bad = [], []
-        for row, source in enumerate(sources):
-            result = results[row]
+        kept = Unfinished(unfinished, f"{self.fingerprint} {settings}")
+        results: list[Utterance | str | None] = [kept.get(source) for source in sources]
+        missing = [row for row, result in enumerate(results) if result is None]
+        line = Progress("vectors", len(sources))
+        alone = workers <= 1 or len(missing) < 2
+        paths = tuple(str(network.path) for network in self.networks)
+        made = ordered_map(
+            partial(_result, self if alone else paths, settings, on_error),
+            [sources[row] for row in missing],
+            engine="serial" if alone else "processes",
+            workers=workers,
+        )
+        done = len(sources) - len(missing)
+        for row, result in zip(missing, made, strict=True):
+            results[row] = result
             if isinstance(result, Utterance):
-                good.append((row, result))
-            else:
-                bad.append((str(source), result))
-        X = np.array([one.vector for _, one in good], dtype=np.float32)
+                kept.add(sources[row], result)
+            done += 1
+            if progress and (done % PROGRESS_EVERY == 0 or done == len(sources)):
+                line.step(done)
+        good = {row: one for row, one in enumerate(results) if isinstance(one, Utterance)}
+        vectors = np.array([one.vector for one in good.values()], dtype=np.float32)
         return Extracted(
-            X.reshape(len(good), self.dimension),
-            [row for row, _ in good],
-            [one.quality for _, one in good],
-            bad,
+            vectors.reshape(len(good), self.dimension),
+            list(good),
+            [one.quality for one in good.values()],
+            [(str(sources[row]), one) for row, one in enumerate(results) if isinstance(one, str)],
         )
 
 
-@dataclass(frozen=True)
-class Task:
-    """What another process needs to make the same vectors."""
-
-    paths: list[str]
-    on_error: OnError
-    settings: QualitySettings | None
-
-    def one(self, extractor: Extractor, source: Source) -> Utterance | str:
-        """The vector of a recording, or why it has none."""
-        try:
-            return extractor.utterance(source, settings=self.settings)
-        except (AudioError, NumericalError, OSError) as error:
-            if self.on_error == "raise":
-                raise
-            return str(error)
-
-
-def _results(
-    extractor: Extractor, task: Task, sources: Sequence[Source], workers: int
-) -> Generator[Utterance | str, None, None]:
-    """Results in the order of the sources."""
-    if workers <= 1 or len(sources) < 2:
-        for source in sources:
-            yield task.one(extractor, source)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    with ProcessPoolExecutor(
-        workers, get_context("spawn"), _start, (task, extractor.fingerprint)
-    ) as pool:
-        try:
-            yield from pool.map(
-                _in_process, sources, chunksize=max(1, min(8, len(sources) // (4 * workers)))
-            )
-        finally:
-            pool.shutdown(cancel_futures=True)
+def _result(
+    extractor: Extractor | tuple[str, ...],
+    settings: QualitySettings | None,
+    on_error: OnError,
+    source: Source,
+) -> Utterance | str:
+    """The vector of a recording, or why it has none; another process is given the paths of networks."""
+    if isinstance(extractor, tuple):
+        extractor = _loaded(extractor)
+    try:
+        return extractor.utterance(source, settings=settings)
+    except (AudioError, NumericalError, OSError) as error:
+        if on_error == "raise":
+            raise
+        return str(error)
 
 
-_ready: list[tuple[Task, Extractor]] = []
-"""In another process: what it was started with."""
+@lru_cache(maxsize=1)
+def _loaded(paths: tuple[str, ...]) -> Extractor:
+    return load_extractor(paths, check=False)
 
 
-def _start(task: Task, fingerprint: str) -> None:
-    # a terminal sends an interrupt to all processes; the first one ends the others
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    extractor = load_extractor(task.paths, check=False)
-    if extractor.fingerprint != fingerprint:
-        raise FileFormatError(f"{task.paths} have changed while they were used: start again")
-    _ready[:] = [(task, extractor)]
+class Unfinished:
+    """What a run has made so far: a file that grows by a JSON line with every vector, so that the run can go on.
+
+    Parameters
+    ----------
+    path : the file; one of another extractor or other settings is begun anew
+    made_with : all that the vectors depend on besides the recordings; the first line of the file
+    """
+
+    def __init__(self, path: PathLike | None, made_with: str) -> None:
+        self._path = None if path is None else Path(path)
+        self._header = json.dumps(made_with)
+        self._made: dict[str, Utterance] = {}
+        if self._path is None or not self._path.is_file():
+            return
+        header, *lines = self._path.read_text("utf-8").split("\n")
+        if header != self._header:
+            return
+        for text in lines:
+            with suppress(ValueError):  # a kill may have left a part of a line
+                key, vector, quality = json.loads(text)
+                quality["warnings"] = tuple(quality["warnings"])
+                self._made[key] = Utterance(np.array(vector, np.float32), Quality(**quality))
+
+    def get(self, source: Source) -> Utterance | None:
+        """What was made of a recording, where that has not changed since."""
+        return self._made.get(_key(source)) if self._made else None
+
+    def add(self, source: Source, one: Utterance) -> None:
+        """Keep what was made of a recording; samples that lie in no file are not kept."""
+        key = _key(source)
+        if self._path is None or not key:
+            return
+        if not self._made:
+            self._path.write_text(self._header, "utf-8")
+        self._made[key] = one
+        line = json.dumps([key, one.vector.tolist(), one.quality.to_dict()])
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{line}")
 
 
-def _in_process(source: Source) -> Utterance | str:
-    ((task, extractor),) = _ready
-    return task.one(extractor, source)
+def _key(source: Source) -> str:
+    """Of a recording: where it is, how long its file is and when that was written; empty for samples."""
+    if isinstance(source, np.ndarray):
+        return ""
+    path = source.path if isinstance(source, Clip) else Path(source)
+    with suppress(OSError):
+        state = path.stat()
+        return f"{source!r} {state.st_size} {state.st_mtime_ns}"
+    return ""
 
 
-def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Extractor:
+def load_extractor(
+    path: PathLike | Sequence[PathLike], *, check: bool = True, threads: int = 1
+) -> Extractor:
     """Load an extractor, of one network or of several side by side.
 
     Parameters
     ----------
     path : an ONNX file of a family that is known or with a recipe beside it, such as ``mvplda network`` writes; or a
-        name that ``mvplda extractor get`` fetched: campplus, words, resemblyzer.
+        name that ``mvplda extractor get`` fetched: campplus, words.
         A list puts several side by side.
     check : compare what it makes of the code's own signal with the recipe's golden numbers
     threads : of onnxruntime
@@ -325,36 +291,22 @@ def load_extractor(path: Places, *, check: bool = True, threads: int = 1) -> Ext
     return Extractor([load_network(one, check=check, threads=threads) for one in paths])
 
 
-def load_network(path: str | os.PathLike[str], *, check: bool, threads: int) -> Network:
-    """One network by file, folder or name."""
-    network = OnnxNetwork(_file_of(path), threads=threads)
-    if check:
-        network.check()
-    return network
-
-
-def _file_of(path: str | os.PathLike[str]) -> Path:
+def load_network(path: PathLike, *, check: bool, threads: int) -> OnnxNetwork:
+    """One network by file or name."""
     file = Path(path)
-    if not file.exists() and str(path) in NAMES:
-        cached = cached_file(str(path))
-        if is_stale(cached):
+    if str(path) in NAMES and not file.exists():
+        file = cached_file(str(path))
+        if is_stale(file):
             raise FileFormatError(
                 f"{path} was fetched by another version of mvplda, and would give other vectors than this one: "
                 f"mvplda extractor get {path}"
             )
-        return cached
-    if file.is_dir():
-        graphs = sorted(file.glob("*.onnx"))
-        with_recipe = [graph for graph in graphs if graph.with_suffix(".toml").is_file()]
-        chosen = with_recipe or graphs
-        if len(chosen) != 1:
-            raise FileFormatError(
-                f"{file} is a folder with {len(graphs)} ONNX files: name the one that is meant"
-            )
-        return chosen[0]
     if not file.is_file():
         raise FileNotFoundError(
             f"there is no extractor {str(path)!r}: expected an ONNX file or "
             f"one of {', '.join(NAMES)}"
         )
-    return file
+    network = OnnxNetwork(file, threads=threads)
+    if check:
+        network.check()
+    return network

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
 
 from .._optional import need
+from .._typing import Array, FloatArray
 from ..exceptions import AudioError, FetchError, FileFormatError
 from .recipe import Features, Recipe
 
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
 Frames = NDArray[np.float32]
-Signal = NDArray[np.floating[Any]]
 
 LENGTH_S, SHIFT_S = 0.025, 0.010
 NEMO_FFT = 512
@@ -26,7 +29,7 @@ SPEECHBRAIN_FLOOR = 1e-10
 SPEECHBRAIN_RANGE_DB = 80.0
 
 
-def make_frames(samples: Signal, recipe: Recipe) -> Frames:
+def make_frames(samples: FloatArray, recipe: Recipe) -> Frames:
     """Frames of samples whose full scale is 1, normalised over time; `graph` frames are made by the extractor."""
     settings = recipe.features
     scaled = np.asarray(samples, dtype=np.float32) * np.float32(recipe.samples.scale)
@@ -35,11 +38,6 @@ def make_frames(samples: Signal, recipe: Recipe) -> Frames:
             f"the sound is too short for one frame: {len(scaled)} samples at {recipe.rate} a second"
         )
     frames = FRONT_ENDS[settings.kind](scaled, recipe.rate, settings)
-    return normalised(frames, settings)
-
-
-def normalised(frames: Frames, settings: Features) -> Frames:
-    """Frames without their mean over time, and of deviation one where the recipe says so."""
     if settings.normalisation == "none":
         return frames
     wide = frames.astype(np.float64)
@@ -50,26 +48,10 @@ def normalised(frames: Frames, settings: Features) -> Frames:
 
 
 def _kaldi(samples: Frames, rate: int, settings: Features) -> Frames:
-    return _computed(need("kaldi_native_fbank").OnlineFbank, samples, rate, settings)
-
-
-def _mfcc(samples: Frames, rate: int, settings: Features) -> Frames:
-    static = _computed(need("kaldi_native_fbank").OnlineMfcc, samples, rate, settings)
-    return with_deltas(static, settings.deltas)
-
-
-def _computed(computer_of: Any, samples: Frames, rate: int, settings: Features) -> Frames:
-    computer = computer_of(_kaldi_options(rate, settings))
-    # a list reaches the library faster than an array
-    computer.accept_waveform(rate, samples.tolist())
-    computer.input_finished()
-    return np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
-
-
-@lru_cache(maxsize=16)
-def _kaldi_options(rate: int, settings: Features) -> Any:
+    """Filter banks, or cepstra with their regression over time."""
     library = need("kaldi_native_fbank")
-    options = library.MfccOptions() if settings.kind == "mfcc" else library.FbankOptions()
+    cepstra = settings.kind == "mfcc"
+    options = library.MfccOptions() if cepstra else library.FbankOptions()
     options.frame_opts.samp_freq = rate
     options.frame_opts.dither = 0.0
     options.frame_opts.window_type = settings.window
@@ -77,10 +59,15 @@ def _kaldi_options(rate: int, settings: Features) -> Any:
     options.mel_opts.num_bins = settings.bins
     options.mel_opts.low_freq = settings.low_hz
     options.mel_opts.high_freq = settings.high_hz
-    options.use_energy = settings.kind == "mfcc"
-    if settings.kind == "mfcc":
+    options.use_energy = cepstra
+    if cepstra:
         options.num_ceps = settings.cepstra
-    return options
+    computer = (library.OnlineMfcc if cepstra else library.OnlineFbank)(options)
+    # a list reaches the library faster than an array
+    computer.accept_waveform(rate, samples.tolist())
+    computer.input_finished()
+    frames = np.stack([computer.get_frame(t) for t in range(computer.num_frames_ready)])
+    return with_deltas(frames, settings.deltas) if cepstra else frames
 
 
 def with_deltas(static: Frames, order: int, window: int = 2) -> Frames:
@@ -96,12 +83,7 @@ def with_deltas(static: Frames, order: int, window: int = 2) -> Frames:
     repeated = np.ones(1)
     for _ in range(order):
         repeated = np.convolve(repeated, taps)
-        reach = len(repeated) // 2
-        padded = np.pad(wide, ((reach, reach), (0, 0)), mode="edge")
-        column = np.zeros_like(wide)
-        for k, tap in enumerate(repeated):
-            column += tap * padded[k : k + len(wide)]
-        columns.append(column)
+        columns.append(ndimage.correlate1d(wide, repeated, axis=0, mode="nearest"))
     return np.concatenate(columns, axis=1).astype(np.float32)
 
 
@@ -110,96 +92,72 @@ def _nemo(samples: Frames, rate: int, settings: Features) -> Frames:
 
     NeMo counts ``samples // shift`` frames, and leaves the last that a centred transform gives out.
     """
-    length, shift = round(LENGTH_S * rate), round(SHIFT_S * rate)
-    emphasised = np.concatenate(
-        [samples[:1], samples[1:] - np.float32(settings.preemphasis) * samples[:-1]]
-    )
-    window = np.zeros(NEMO_FFT)
-    start = (NEMO_FFT - length) // 2
-    window[start : start + length] = np.hanning(length)
-    power = _power(emphasised, window, shift)[: max(1, len(samples) // shift)]
-    return np.asarray(
-        np.log(power @ _slaney_filters(rate, NEMO_FFT, settings) + NEMO_FLOOR), dtype=np.float32
-    )
-
-
-def _mel(samples: Frames, rate: int, settings: Features) -> Frames:
-    """Mel energies, not their logarithm."""
+    emphasised = samples.copy()
+    emphasised[1:] -= np.float32(settings.preemphasis) * samples[:-1]
     length = round(LENGTH_S * rate)
-    power = _power(samples, np.hanning(length + 1)[:-1], round(SHIFT_S * rate))
-    return np.asarray(power @ _slaney_filters(rate, length, settings), dtype=np.float32)
+    before = (NEMO_FFT - length) // 2
+    window = np.pad(np.hanning(length), (before, NEMO_FFT - length - before))
+    count = max(1, len(samples) // round(SHIFT_S * rate))
+    power = _power(emphasised, window, rate)[:count]
+    energies = power @ _slaney_filters(rate, settings.bins)
+    return np.asarray(np.log(energies + NEMO_FLOOR), dtype=np.float32)
 
 
 def _speechbrain(samples: Frames, rate: int, settings: Features) -> Frames:
     """Energies in dB under symmetric triangles, no further than 80 dB below the loudest."""
-    length = round(LENGTH_S * rate)
-    power = _power(samples, np.hamming(length + 1)[:-1], round(SHIFT_S * rate))
-    energies = power @ _speechbrain_filters(rate, length, settings)
+    window = np.hamming(round(LENGTH_S * rate) + 1)[:-1]
+    energies = _power(samples, window, rate) @ _speechbrain_filters(rate, settings.bins)
     decibels = 10.0 * np.log10(np.maximum(energies, SPEECHBRAIN_FLOOR))
     return np.asarray(np.maximum(decibels, decibels.max() - SPEECHBRAIN_RANGE_DB), dtype=np.float32)
 
 
-def _power(samples: Frames, window: NDArray[np.float64], shift: int) -> NDArray[np.float64]:
+def _power(samples: Frames, window: Array, rate: int) -> Array:
     """(T, bins) power spectra of windows centred at multiples of the shift, zeros outside the signal."""
-    half = len(window) // 2
-    around = np.pad(samples.astype(np.float64), half)
-    windows = np.lib.stride_tricks.sliding_window_view(around, len(window))[::shift]
-    spectrum = np.fft.rfft(windows * window)
+    around = np.pad(samples.astype(np.float64), len(window) // 2)
+    windows = np.lib.stride_tricks.sliding_window_view(around, len(window))
+    spectrum = np.fft.rfft(windows[:: round(SHIFT_S * rate)] * window)
     return np.asarray(spectrum.real**2 + spectrum.imag**2)
 
 
-@lru_cache(maxsize=16)
-def _slaney_filters(rate: int, length: int, settings: Features) -> NDArray[np.float64]:
-    """(bins of the transform, mel bins) triangles of equal area on Slaney's scale: linear below 1 kHz."""
-
-    def to_mel(hz: float) -> float:
-        return hz * 3 / 200 if hz < 1000 else 15 + 27 * float(np.log(hz / 1000) / np.log(6.4))
-
-    top = settings.high_hz or rate / 2
-    mel = np.linspace(to_mel(settings.low_hz), to_mel(top), settings.bins + 2)
+@lru_cache(maxsize=4)
+def _slaney_filters(rate: int, bins: int) -> Array:
+    """(bins of the transform, mel bins) triangles of equal area on Slaney's scale: linear below 1 kHz, which is 15."""
+    top = 15 + 27 * np.log(rate / 2000) / np.log(6.4)
+    mel = np.linspace(0, top, bins + 2)
     edges = np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) * (mel - 15) / 27))
-    hz = np.fft.rfftfreq(length, 1 / rate)[:, None]
-    rising = (hz - edges[:-2]) / np.diff(edges)[:-1]
-    falling = (edges[2:] - hz) / np.diff(edges)[1:]
-    return np.asarray(np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2])))
+    hz = np.fft.rfftfreq(NEMO_FFT, 1 / rate)[:, None]
+    widths = np.diff(edges)
+    triangles = np.minimum((hz - edges[:-2]) / widths[:-1], (edges[2:] - hz) / widths[1:])
+    return np.asarray(np.maximum(0, triangles) * (2 / (edges[2:] - edges[:-2])))
 
 
-@lru_cache(maxsize=16)
-def _speechbrain_filters(rate: int, length: int, settings: Features) -> NDArray[np.float64]:
+@lru_cache(maxsize=4)
+def _speechbrain_filters(rate: int, bins: int) -> Array:
     """Triangles on the scale of HTK, each as wide to the right as it is to the left."""
-    low, high = (
-        2595 * float(np.log10(1 + hz / 700))
-        for hz in (settings.low_hz, settings.high_hz or rate / 2)
-    )
-    edges = 700 * (10 ** (np.linspace(low, high, settings.bins + 2) / 2595) - 1)
-    slope = (np.fft.rfftfreq(length, 1 / rate)[:, None] - edges[1:-1]) / np.diff(edges)[:-1]
-    return np.asarray(np.maximum(0, np.minimum(1 + slope, 1 - slope)))
+    top = 2595 * np.log10(1 + rate / 1400)
+    edges = 700 * (10 ** (np.linspace(0, top, bins + 2) / 2595) - 1)
+    hz = np.fft.rfftfreq(round(LENGTH_S * rate), 1 / rate)[:, None]
+    return np.asarray(np.maximum(0, 1 - np.abs(hz - edges[1:-1]) / np.diff(edges)[:-1]))
 
 
 FRONT_ENDS = {
     "kaldi": _kaldi,
-    "mfcc": _mfcc,
+    "mfcc": _kaldi,
     "nemo": _nemo,
     "speechbrain": _speechbrain,
-    "mel": _mel,
 }
 """Makers of frames by the kind that a recipe names."""
 
 
-def open_session(path: str | os.PathLike[str], threads: int) -> Any:
+def open_session(path: Path, threads: int) -> InferenceSession:
     """An ONNX file in onnxruntime, on a GPU where it has one."""
     runtime = need("onnxruntime")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {path}")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    wanted = [
-        p
-        for p in ("CUDAExecutionProvider", "CPUExecutionProvider")
-        if p in runtime.get_available_providers()
-    ]
+    available = runtime.get_available_providers()
+    wanted = [one for one in ("CUDAExecutionProvider", "CPUExecutionProvider") if one in available]
     try:
         return runtime.InferenceSession(str(path), options, providers=wanted)
     except Exception as error:  # onnxruntime has no base class of its own for them
@@ -210,17 +168,13 @@ def open_session(path: str | os.PathLike[str], threads: int) -> Any:
 
 def cache_folder() -> Path:
     """Where fetched extractors lie: ``$MVPLDA_CACHE``, else the user's own cache."""
-    given = os.environ.get("MVPLDA_CACHE")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "mvplda"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")).expanduser() / "mvplda"
+    own = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+    return Path(os.environ.get("MVPLDA_CACHE") or f"{own}/mvplda").expanduser()
 
 
 def cached_file(name: str) -> Path:
     """The file of a fetched extractor; one that was not fetched is an error that says how."""
-    place = cache_folder() / "extractors" / name / f"{name}.onnx"
-    if not place.is_file():
+    file = cache_folder() / "extractors" / name / f"{name}.onnx"
+    if not file.is_file():
         raise FetchError(f"{name!r} has not been fetched: run  mvplda extractor get {name}")
-    return place
+    return file

@@ -1,19 +1,17 @@
-"""Networks whose weights come as tensors, written as ONNX graphs: neither torch nor onnx is needed for it.
+"""CAM++, whose weights come as tensors, written as an ONNX graph: neither torch nor onnx is needed for it.
 
-The names of weights are those of the checkpoints. CAM++ is that of Wang et al., arXiv 2303.00332; the other network is
-the encoder of Wan et al., arXiv 1710.10467.
+The names of weights are those of the checkpoint. CAM++ is that of Wang et al., arXiv 2303.00332.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..exceptions import FileFormatError
+from .checkpoints import Tensor
 
-Array = NDArray[np.floating] | NDArray[np.integer]
 Attribute = int | Sequence[int]
 
 IR_VERSION = 8
@@ -27,21 +25,24 @@ BLOCKS = ((12, 1), (24, 2), (16, 2))
 """Layers and dilation of the three dense blocks of CAM++."""
 
 
-def build(kind: str, weights: Mapping[str, Array]) -> bytes:
-    """The network with its weights as an ONNX file: ``frames`` (batch, time, bins) in, ``embedding`` out."""
+def build_campplus(weights: Mapping[str, Tensor]) -> bytes:
+    """CAM++ with its weights as an ONNX file: ``frames`` (batch, time, 80) in, ``embedding`` (batch, 192) out.
+
+    A convolutional head over time and frequency, then a densely connected time-delay network whose layers are masked
+    by what they see around them.
+    """
     graph = Graph(weights)
-    bins, width = SIZES[kind]
     try:
-        NETWORKS[kind](graph)
+        _campplus(graph)
     except KeyError as error:
-        raise FileFormatError(f"the weights of {kind} lack {error}") from error
-    return graph.to_bytes(kind, bins, width)
+        raise FileFormatError(f"the weights of campplus lack {error}") from error
+    return graph.to_bytes("campplus", 80, 192)
 
 
 class Graph:
     """Nodes of an ONNX graph, and the weights that they use."""
 
-    def __init__(self, weights: Mapping[str, Array]) -> None:
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.weights = weights
         self._nodes: list[bytes] = []
         self._tensors: dict[str, bytes] = {}
@@ -112,8 +113,6 @@ class Graph:
 
 
 def _campplus(graph: Graph) -> None:
-    """A convolutional head over time and frequency, then a densely connected time-delay network whose layers are
-    masked by what they see around them."""
     x = graph.node("Transpose", "frames", perm=[0, 2, 1])
     x = graph.node("Unsqueeze", x, graph.constant("one", [1]))
     x = _head(graph, x)
@@ -193,41 +192,6 @@ def _statistics(graph: Graph, x: str, time: str) -> str:
     less = graph.node("Sub", count, graph.constant("unit", np.float32(1)))
     variance = graph.node("Mul", variance, graph.node("Div", count, less))
     return graph.node("Concat", mean, graph.node("Sqrt", variance), axis=1)
-
-
-def _resemblyzer(graph: Graph) -> None:
-    """Three recurrent layers; the last state, mixed and of length one."""
-    x = graph.node("Transpose", "frames", perm=[1, 0, 2])
-    one = graph.constant("one", [1])
-    for layer in range(3):
-        W = _gates(graph.weights[f"lstm.weight_ih_l{layer}"])
-        R = _gates(graph.weights[f"lstm.weight_hh_l{layer}"])
-        biases = [_gates(graph.weights[f"lstm.bias_{way}_l{layer}"]) for way in ("ih", "hh")]
-        x = graph.node(
-            "LSTM",
-            x,
-            graph.constant(f"W{layer}", W[None]),
-            graph.constant(f"R{layer}", R[None]),
-            graph.constant(f"B{layer}", np.concatenate(biases)[None]),
-            hidden_size=R.shape[1],
-        )
-        x = graph.node("Squeeze", x, one)
-    last = graph.node("Gather", x, graph.constant("end", np.int64(-1)), axis=0)
-    inputs = (last, graph.weight("linear.weight"), graph.weight("linear.bias"))
-    mixed = graph.node("Relu", graph.node("Gemm", *inputs, transB=1))
-    length = graph.node("ReduceL2", mixed, axes=[1], keepdims=1)
-    graph.node("Div", mixed, length, output="embedding")
-
-
-def _gates(weights: Array) -> Array:
-    """torch has the gates as input, forget, cell, output; ONNX as input, output, forget, cell."""
-    entry, forget, cell, out = np.split(weights, 4)
-    return np.concatenate([entry, out, forget, cell])
-
-
-NETWORKS: dict[str, Callable[[Graph], None]] = {"campplus": _campplus, "resemblyzer": _resemblyzer}
-SIZES = {"campplus": (80, 192), "resemblyzer": (40, 256)}
-"""Bins of the frames, and width of the vectors."""
 
 
 # The wire format: a field is its number and type, then a number or a length and so many bytes.

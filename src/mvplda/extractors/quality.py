@@ -5,13 +5,24 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._typing import Array, FloatArray
 from ..exceptions import AudioError, DataError
-from .speech import DIGITAL_ZERO_DB, SHIFT_S, ZERO_DB, detect, frame_levels, is_steady
+from .speech import (
+    DIGITAL_ZERO_DB,
+    SHIFT_S,
+    SPECTRUM,
+    STEADY_DB,
+    ZERO_DB,
+    Mask,
+    Part,
+    bandwidth_hz,
+    last_bin,
+    level_range,
+)
 
 FULL_SCALE = 0.999
 """Of the loudest sample; from here on a sample may be cut off, for converters and codecs round a little."""
@@ -19,13 +30,9 @@ LEAST_LIMIT = 0.1
 """Quieter sound has so few levels that equal neighbours mean nothing."""
 UNEVEN, MANY = 0.8, 0.12
 """More than this share of samples so near the loudest are tops that were flat; of speech 6 in 100 are there at most."""
-SPECTRUM = 512
 LOUD, CREST, SHARP = 0.1, 12.0, 18.0
 """Deviation of samples over 32 ms that no hiss of a voice reaches; a peak above it that no voice has in white sound,
 and one that none has at all."""
-WINDOW = np.hanning(SPECTRUM + 1)[:-1].astype(np.float32)
-FFT_FRAMES = 4000
-"""Spectra that the long-term spectrum is the mean of; more of a long file are passed over evenly."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,6 @@ class QualitySettings:
         takes half of such a recording's vector for another voice
     broken : a share of windows (32 ms) that no voice makes, from which on a recording is "damaged"; one at least.
         White noise near full scale, as bytes that were taken for samples give, or single samples far above all around
-    least_speech_s : less net speech is an error, not a warning
     """
 
     speech_s: float = 0.25
@@ -56,7 +62,6 @@ class QualitySettings:
     snr_db: float = 10.0
     bandwidth_hz: float = 4100.0
     broken: float = 0.002
-    least_speech_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -89,12 +94,12 @@ class Quality:
         """Whether there is speech in it that a decision could rest on."""
         return not {"speechless", "short", "quiet"} & set(self.warnings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values for JSON."""
         return asdict(self)
 
 
-def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None = None) -> Quality:
+def measure(samples: FloatArray, rate: int, settings: QualitySettings | None = None) -> Quality:
     """The quality of samples of one channel, full scale being 1."""
     array = np.asarray(samples)
     if array.ndim != 1 or array.dtype.kind != "f":
@@ -111,12 +116,12 @@ def measure(samples: NDArray[Any], rate: int, settings: QualitySettings | None =
 
 
 def measure_parts(
-    parts: Iterable[NDArray[Any]], rate: int, settings: QualitySettings | None = None
+    parts: Iterable[FloatArray], rate: int, settings: QualitySettings | None = None
 ) -> Quality:
     """The quality of a recording that comes in parts."""
     meter = Meter(rate, settings)
     for part in parts:
-        meter.add(part)
+        meter.add(Part(part, rate))
     return meter.quality()
 
 
@@ -126,68 +131,49 @@ class Meter:
     def __init__(self, rate: int, settings: QualitySettings | None = None) -> None:
         self.rate = rate
         self.settings = settings or QualitySettings()
-        self._levels: list[NDArray[np.float64]] = []
-        self._speech: list[NDArray[np.bool_]] = []
-        self._samples = 0
-        self._flat = 0
-        self._broken = 0
-        self._windows = 0
-        self._peak = 0.0
-        self._spectra = np.zeros(SPECTRUM // 2 + 1)
+        self._parts: list[tuple[Array, Mask, Mask, Array, int, int, float]] = []
         self._digest = hashlib.sha256(f"{rate}".encode())
 
-    def add(self, part: NDArray[Any]) -> float:
+    def add(self, part: Part) -> float:
         """Measure a part; the seconds of speech in it."""
-        samples = np.asarray(part, dtype=np.float32)
-        speech = detect(samples, self.rate)
-        spectrum, broken = _spectrum(samples)
-        self._speech.append(speech)
-        self._levels.append(frame_levels(samples, self.rate))
-        self._samples += len(samples)
-        self._peak = max(self._peak, float(np.abs(samples).max(initial=0.0)))
-        self._flat += _flat_tops(samples)
-        self._spectra += spectrum
-        self._broken += int(broken.sum())
-        self._windows += len(broken)
+        samples = part.samples
+        peak = float(np.abs(samples).max(initial=0.0))
+        numbers = (_flat_tops(samples), len(samples), peak)
+        self._parts.append((part.levels, part.speech, _broken(part), part.spectrum, *numbers))
         whole = np.round(np.clip(samples, -32767, 32767) * 32768)
         self._digest.update(whole.astype("<i4").tobytes())
-        return float(speech.sum()) * SHIFT_S
+        return float(part.speech.sum()) * SHIFT_S
 
     def quality(self) -> Quality:
         """What was measured of all parts."""
-        if not self._samples:
+        levels, speech, broken, spectra, flat, counts, peaks = zip(*self._parts, strict=True)
+        if not sum(counts):
             raise AudioError("the sound is empty: there are no samples")
-        levels = np.concatenate(self._levels)
-        speech = np.concatenate(self._speech)
+        is_speech = np.concatenate(speech)
+        level = np.concatenate(levels)
         measured = Quality(
-            duration_s=self._samples / self.rate,
-            speech_s=float(speech.sum()) * SHIFT_S,
-            peak_db=_decibels(self._peak**2),
-            level_db=_mean_level(levels[speech]),
-            clipped=self._flat / self._samples,
-            snr_db=None if is_steady(levels) else _snr(levels, speech),
-            bandwidth_hz=_bandwidth(self._spectra, self.rate),
+            duration_s=sum(counts) / self.rate,
+            speech_s=float(is_speech.sum()) * SHIFT_S,
+            peak_db=_decibels(max(peaks) ** 2),
+            level_db=_decibels(_mean_power(level[is_speech])),
+            clipped=sum(flat) / sum(counts),
+            snr_db=_snr(level, is_speech),
+            bandwidth_hz=bandwidth_hz(np.sum(spectra, axis=0), self.rate),
             digest=self._digest.hexdigest(),
         )
-        least = self.settings.least_speech_s
-        if measured.speech_s < least:
-            raise AudioError(
-                f"the sound holds {measured.speech_s:.2f} s of speech, at least {least:g} s are wanted"
-            )
-        return replace(measured, warnings=self._warnings(measured))
+        return replace(measured, warnings=self._warnings(measured, np.concatenate(broken)))
 
-    def _warnings(self, measured: Quality) -> tuple[str, ...]:
+    def _warnings(self, measured: Quality, broken: Mask) -> tuple[str, ...]:
         limits = self.settings
         none = measured.speech_s < limits.none_s
-        noisy = measured.snr_db is not None and measured.snr_db < limits.snr_db
         faults = {
             "speechless": none,
             "short": not none and measured.speech_s < limits.speech_s,
             "quiet": measured.peak_db < limits.quiet_db,
             "clipped": measured.clipped > limits.clipped,
-            "noisy": noisy,
+            "noisy": measured.snr_db is not None and measured.snr_db < limits.snr_db,
             "narrow": measured.bandwidth_hz < limits.bandwidth_hz,
-            "damaged": self._broken >= max(1.0, limits.broken * self._windows),
+            "damaged": broken.sum() >= max(1.0, limits.broken * len(broken)),
         }
         return tuple(name for name, wrong in faults.items() if wrong)
 
@@ -205,48 +191,32 @@ def _flat_tops(samples: NDArray[np.float32]) -> int:
     return int((np.append(both, False) | np.append(False, both)).sum())
 
 
-def _spectrum(samples: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Power by frequency, and which windows are as no voice makes them."""
-    if len(samples) < SPECTRUM:
-        samples = np.pad(samples, (0, SPECTRUM - len(samples)))
-    windows = np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
-    windows = windows[:: max(1, len(windows) // FFT_FRAMES)]
-    power = np.abs(np.fft.rfft(windows * WINDOW)) ** 2
-    power[:, 0] = 0  # a constant is no sound
-    spectrum = power.sum(axis=0, dtype=np.float64)
-    rest = power[:, 1 : max(2, _last(spectrum) + 1)] + np.float32(1e-20)  # as far as the sound goes
-    flatness = np.exp(np.log(rest).mean(axis=1)) / rest.mean(axis=1)  # of white noise 0.56
+def _broken(part: Part) -> Mask:
+    """Which windows of a part are as no voice makes them."""
+    # as far as the sound goes
+    power = part.power[:, 1 : max(2, last_bin(part.spectrum) + 1)] + np.float32(1e-20)
+    flatness = np.exp(np.log(power).mean(axis=1)) / power.mean(axis=1)  # of white noise 0.56
+    windows = part.windows
     level = np.sqrt(np.einsum("ij,ij->i", windows, windows) / SPECTRUM) + 1e-12
     top = np.abs(windows).max(axis=1)
     noise = (flatness > 0.4) & (level > max(LOUD, 0.5 * level.max()))
-    clicks = (top > np.where(flatness > 0.3, CREST, SHARP) * level) & (
-        top > 0.5 * np.abs(samples).max()
-    )
-    return spectrum, noise | clicks
+    sharp = top > np.where(flatness > 0.3, CREST, SHARP) * level
+    return np.asarray(noise | (sharp & (top > 0.5 * np.abs(part.samples).max(initial=0))))
 
 
-def _bandwidth(spectrum: NDArray[np.float64], rate: int) -> float:
-    """The highest frequency whose power is within 60 dB of the loudest, and 99.99 % of the energy below it."""
-    return float(_last(spectrum) * rate / SPECTRUM)
-
-
-def _last(spectrum: NDArray[np.float64]) -> int:
-    loud = np.flatnonzero(spectrum > spectrum.max() * 1e-6)
-    return int(loud[-1]) if len(loud) else 0
-
-
-def _snr(levels: NDArray[np.float64], speech: NDArray[np.bool_]) -> float | None:
-    """Of speech against the sound between; digital zeros are no sound of a room."""
+def _snr(levels: Array, speech: Mask) -> float | None:
+    """Of speech against the sound between; digital zeros are no sound of a room, and steady sound is only one."""
+    quiet, loud = level_range(levels)
     between = ~speech & (levels > DIGITAL_ZERO_DB)
-    if not between.any() or not speech.any():
+    if loud - quiet < STEADY_DB or not between.any() or not speech.any():
         return None
-    noise = float(np.mean(10 ** (levels[between] / 10)))
-    signal = float(np.mean(10 ** (levels[speech] / 10))) - noise
+    noise = _mean_power(levels[between])
+    signal = _mean_power(levels[speech]) - noise
     return float(10 * np.log10(max(signal, 1e-12) / max(noise, 1e-12)))
 
 
-def _mean_level(level: NDArray[np.float64]) -> float:
-    return float(10 * np.log10(np.mean(10 ** (level / 10)))) if len(level) else ZERO_DB
+def _mean_power(levels: Array) -> float:
+    return float(np.mean(10 ** (levels / 10))) if len(levels) else 0.0
 
 
 def _decibels(power: float) -> float:

@@ -7,32 +7,36 @@ what differs.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
-import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
+from .._typing import PathLike
 from ..exceptions import FileFormatError, ParameterError
 from ..persistence import toml_value
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-Kind = Literal["kaldi", "mfcc", "nemo", "speechbrain", "mel", "graph", "samples"]
-Level = Literal["none", "peak", "rms"]
+Kind = Literal["kaldi", "mfcc", "nemo", "speechbrain", "graph", "samples"]
+Level = Literal["none", "peak"]
 Normalisation = Literal["none", "mean", "mean+variance"]
 Layout = Literal["time-bins", "bins-time", "time-bins-one", "samples"]
-Pool = Literal["none", "mean", "thirds"]
+Pool = Literal["none", "thirds"]
+
+CHOICES = {
+    "kind": Kind,
+    "normalisation": Normalisation,
+    "level": Level,
+    "layout": Layout,
+    "pool": Pool,
+}
 
 _Record = TypeVar("_Record", bound="DataclassInstance")
 
@@ -45,8 +49,7 @@ class Samples:
     """What happens to samples.
 
     scale : full scale is this number where features are made; Kaldi's programs use 32768
-    level : "peak" makes the loudest sample `level_value` of full scale; "rms" raises a quieter sound to
-        `level_value` dBFS; "none" leaves the level
+    level : "peak" makes the loudest sample `level_value` of full scale; "none" leaves the level
     pad_s : a shorter sound gets zeros on both sides up to this many seconds
     shortest_s : a shorter sound is an error
     segment_s : a longer sound is cut into equal parts of at most this; their vectors are averaged by net speech
@@ -69,8 +72,7 @@ class Features:
     """How frames are made.
 
     kind : "kaldi" (filter banks as Kaldi's), "mfcc" (Kaldi's cepstra, the first being the log energy), "nemo",
-        "speechbrain", "mel" (energies, not their logarithm), "graph" (another ONNX file beside the network's) or
-        "samples" (none: the network takes samples)
+        "speechbrain", "graph" (another ONNX file beside the network's) or "samples" (none: the network takes samples)
     bins, window, low_hz, high_hz, preemphasis : of filter banks; a high_hz of 0 is half the rate
     cepstra, deltas : of "mfcc": coefficients of a frame, and how often their regression over time is appended
     normalisation : over the time of an utterance
@@ -95,9 +97,8 @@ class Features:
 
 @dataclass(frozen=True)
 class Network:
-    """The names of a graph's inputs and output, and how it wants its frames."""
+    """The names of a graph's output and of the input that takes lengths, and how it wants its frames."""
 
-    input: str = ""
     lengths: str = ""
     output: str = ""
     layout: Layout = "time-bins"
@@ -108,26 +109,22 @@ class Windows:
     """Windows of frames, each of which gives a vector; a length of 0 takes the whole utterance.
 
     frames, step : of a window
-    pool : "mean", or "thirds": windows are spread evenly, those of each third averaged, and the thirds put side by side
-    coverage : a last window that the sound fills less than this is left out
+    pool : "thirds": windows are spread evenly, those of each third averaged, and the thirds put side by side
     """
 
     frames: int = 0
     step: int = 0
     pool: Pool = "none"
-    coverage: float = 0.0
 
 
 @dataclass(frozen=True)
 class Output:
-    """What happens to the vector: negative numbers become 0, and its length becomes 1.
+    """What happens to the vector.
 
     narrow : what a telephone's band adds to vectors of length 1, on average; it is taken off where a recording
         ends below `narrow_hz`
     """
 
-    rectify: bool = False
-    unit: bool = False
     narrow: tuple[float, ...] = ()
     narrow_hz: float = 4100.0
 
@@ -142,20 +139,16 @@ class Weights:
 
 @dataclass(frozen=True)
 class Match:
-    """By what a file of this family is recognised: its framework in metadata, or names of inputs and outputs."""
+    """By what a file of this family is recognised: the names of its inputs and outputs."""
 
-    framework: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    rank: int = 0
-    width: int = 0
 
 
 @dataclass(frozen=True)
 class Golden:
-    """What the code's own signal gives: some numbers of its frames, and the vector."""
+    """What the code's own signal gives."""
 
-    frames: tuple[float, ...] = ()
     vector: tuple[float, ...] = ()
 
 
@@ -180,15 +173,6 @@ class Calibration:
     most: float = 0.0
     basis: str = ""
 
-    def llr(self, cosines: NDArray[np.float64], speech_s: float) -> NDArray[np.float64]:
-        """Natural-log likelihood ratios, `speech_s` being the speech on the shorter side."""
-        log = float(np.log(np.clip(speech_s, self.shortest_s, self.longest_s)))
-        slope, intercept = (
-            self.slope + self.slope_by_log * log,
-            self.intercept + self.intercept_by_log * log,
-        )
-        return np.clip(slope * cosines + intercept, -self.most, self.most)
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -210,50 +194,23 @@ class Recipe:
     golden: Golden = Golden()
     calibration: Calibration = Calibration()
 
-    def __post_init__(self) -> None:
-        for table, name, kinds in (
-            (self.features, "kind", Kind),
-            (self.features, "normalisation", Normalisation),
-            (self.samples, "level", Level),
-            (self.network, "layout", Layout),
-            (self.windows, "pool", Pool),
-        ):
-            found = getattr(table, name)
-            if found not in get_args(kinds):
-                raise ParameterError(
-                    f"{name} is one of {', '.join(get_args(kinds))}; the recipe says {found!r}"
-                )
-        if not 1000 <= self.rate <= 768_000:
-            raise ParameterError(
-                f"rate lies between 1000 and 768000 samples a second; the recipe says {self.rate}"
-            )
-        if not 0 <= self.samples.shortest_s < self.samples.segment_s:
-            raise ParameterError(
-                f"shortest_s lies between 0 and segment_s; the recipe says {self.samples.shortest_s:g} and "
-                f"{self.samples.segment_s:g}"
-            )
-        if (self.windows.frames > 0) != (self.windows.step > 0) or (self.windows.frames > 0) != (
-            self.windows.pool != "none"
-        ):
-            raise ParameterError("windows have frames, a step and a pool, or none of them")
-
     def canonical(self) -> str:
         """What changes vectors, as one text: equal for recipes that do the same."""
         changing = ("samples", "features", "network", "windows", "output")
         tables = {name: asdict(getattr(self, name)) for name in changing}
-        tables["network"] = {
-            "layout": self.network.layout,
-            "output": self.network.output,
-        }  # inputs are found by name
-        tables["features"].pop("file")
+        # names of an input and of a file change nothing, nor does what is not used
+        unused = [("network", "lengths"), ("features", "file")]
         if not self.samples.cut:
-            tables["samples"].pop("margin_s")
+            unused += [("samples", "margin_s")]
         if not self.output.narrow:
-            tables["output"].pop("narrow")
-            tables["output"].pop("narrow_hz")
+            unused += [("output", "narrow"), ("output", "narrow_hz")]
         if self.features.kind != "mfcc":
-            for name in ("cepstra", "deltas"):
-                tables["features"].pop(name)
+            unused += [("features", "cepstra"), ("features", "deltas")]
+        for name, key in unused:
+            del tables[name][key]
+        # settings that recipes once had: with them, fingerprints are those of models that exist
+        tables["windows"]["coverage"] = 0.0
+        tables["output"] |= {"rectify": False, "unit": False}
         return json.dumps({"version": VERSION, "rate": self.rate, **tables}, sort_keys=True)
 
     def fingerprint(self, weights: str) -> str:
@@ -261,13 +218,7 @@ class Recipe:
         return hashlib.sha256(f"{weights}\n{self.canonical()}".encode()).hexdigest()
 
 
-TABLES: dict[str, type[Any]] = {
-    "samples": Samples, "features": Features, "network": Network, "windows": Windows, "output": Output,
-    "weights": Weights, "match": Match, "golden": Golden, "calibration": Calibration,
-}  # fmt: skip
-
-
-def read_recipe(path: str | os.PathLike[str]) -> Recipe:
+def read_recipe(path: PathLike) -> Recipe:
     """Read a recipe; what it does not say is its family's, where it names one."""
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -278,115 +229,80 @@ def read_recipe(path: str | os.PathLike[str]) -> Recipe:
         raise FileFormatError(f"{path}: {error}") from error
 
 
-def recipe_from(values: Mapping[str, Any], name: str = "") -> Recipe:
+def recipe_from(values: Mapping[str, object], name: str = "unnamed") -> Recipe:
     """A recipe of plain values; a key that there is not is an error that names the nearest one."""
     values = dict(values)
     family = values.pop("family", None)
-    if family is None:
-        return _filled(Recipe(name or "unnamed"), values, "recipe")
-    known = families()
-    if family not in known:
-        raise ParameterError(f"there is no family {family!r}; there are {', '.join(known)}")
-    base = replace(known[family], match=Match(), golden=Golden())
+    base = Recipe(name)
+    if family is not None:
+        if family not in families():
+            raise ParameterError(
+                f"there is no family {family!r}; there are {', '.join(families())}"
+            )
+        base = replace(families()[str(family)], match=Match(), golden=Golden())
     recipe = _filled(base, values, "recipe")
-    same = (recipe.rate, recipe.samples, recipe.features) == (
-        base.rate,
-        base.samples,
-        base.features,
-    )
-    if same and not recipe.golden.frames:
-        recipe = replace(recipe, golden=replace(recipe.golden, frames=known[family].golden.frames))
+    if not 1000 <= recipe.rate <= 768_000:
+        raise ParameterError(
+            f"rate lies between 1000 and 768000 samples a second; the recipe says {recipe.rate}"
+        )
+    windows = recipe.windows
+    if windows.pool != "none" and min(windows.frames, windows.step) < 1:
+        raise ParameterError("windows that are pooled have frames and a step")
     return recipe
 
 
-def _filled(record: _Record, values: Mapping[str, Any], where: str) -> _Record:
-    known = {f.name for f in fields(record)}
-    changes: dict[str, Any] = {}
+def _filled(record: _Record, values: Mapping[str, object], where: str) -> _Record:
+    """A record with other values, each of the type that the default has."""
+    known = [one.name for one in fields(record)]
+    changes: dict[str, object] = {}
     for key, value in values.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
+            raise ParameterError(f"{where} has no {key!r}; it has {', '.join(known)}")
+        default = getattr(record, key)
+        if is_dataclass(default) and isinstance(value, dict):
+            changes[key] = _filled(default, value, f"[{key}]")  # type: ignore[type-var]
+            continue
+        if isinstance(default, tuple) and isinstance(value, list):
+            value = tuple(value)
+        elif isinstance(default, float) and type(value) is int:
+            value = float(value)
+        if type(value) is not type(default):
             raise ParameterError(
-                f"{where} has no {key!r}"
-                + (f"; did you mean {near[0]!r}?" if near else f"; it has {sorted(known)}")
+                f"{where} {key} is of type {type(default).__name__}; got {value!r}"
             )
-        present = getattr(record, key)
-        if key in TABLES and isinstance(record, Recipe):
-            if not isinstance(value, Mapping):
-                raise ParameterError(f"{key} is a table; got {value!r}")
-            changes[key] = _filled(present, value, f"[{key}]")
-        else:
-            changes[key] = _typed(value, present, f"{where} {key}")
+        if key in CHOICES and value not in get_args(CHOICES[key]):
+            raise ParameterError(
+                f"{key} is one of {', '.join(get_args(CHOICES[key]))}; the recipe says {value!r}"
+            )
+        changes[key] = value
     return replace(record, **changes)
-
-
-def _typed(value: Any, like: Any, where: str) -> Any:
-    """A value of the type that the default has."""
-    if isinstance(like, tuple):
-        if isinstance(value, list):
-            return tuple(value)
-    elif isinstance(like, bool) or isinstance(value, bool):
-        if isinstance(like, bool) and isinstance(value, bool):
-            return value
-    elif isinstance(like, float) and isinstance(value, (int, float)):
-        return float(value)
-    elif isinstance(like, Mapping) and isinstance(value, Mapping):
-        return {str(k): str(v) for k, v in value.items()}
-    elif isinstance(value, type(like)):
-        return value
-    raise ParameterError(f"{where} is of type {type(like).__name__}; got {value!r}")
 
 
 @cache
 def families() -> dict[str, Recipe]:
     """The recipes that come with mvplda, by name."""
-    folder = resources.files(__package__) / "recipes"
-    found = {}
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
-        if file.name.endswith(".toml"):
-            name = file.name.removesuffix(".toml")
-            values = tomllib.loads(file.read_text(encoding="utf-8"))
-            found[name] = _filled(Recipe(name), values, file.name)
-    return found
+    recipes = {}
+    for file in sorted((resources.files(__package__) / "recipes").iterdir(), key=str):
+        name = file.name.removesuffix(".toml")
+        recipes[name] = _filled(Recipe(name), tomllib.loads(file.read_text("utf-8")), name)
+    return recipes
 
 
 def to_toml(recipe: Recipe) -> str:
     """The text of a recipe: what differs from the defaults."""
-    lines = [f"name = {toml_value(recipe.name)}"]
-    plain = Recipe(recipe.name)
-    for name in ("rate", "views", "description", "licence", "source"):
-        if getattr(recipe, name) != getattr(plain, name):
-            lines.append(f"{name} = {toml_value(getattr(recipe, name))}")
-    for name, kind in TABLES.items():
-        table, default = getattr(recipe, name), kind()
-        said = [
-            f"{f.name} = {toml_value(getattr(table, f.name))}"
-            for f in fields(table)
-            if getattr(table, f.name) != getattr(default, f.name)
-        ]
-        if said:
-            lines += ["", f"[{name}]", *said]
+    lines = [f"name = {toml_value(recipe.name)}", *_differing(recipe, Recipe(recipe.name))]
+    for one in fields(recipe):
+        table = getattr(recipe, one.name)
+        if is_dataclass(table):
+            differing = _differing(table, type(table)())  # type: ignore[arg-type, misc]
+            lines += ["", f"[{one.name}]", *differing] if differing else []
     return "\n".join(lines) + "\n"
 
 
-FILL_IN = """\
-# What this network wants, as far as the file tells. Save this as {name}.toml beside {name}.onnx.
-# Where its family is known, say family = "wespeaker" (or another of {families})
-# and only what differs; else fill in every line that ends in a question mark.
-name = "{name}"
-rate = 16000                 # ? samples a second
-views = ["speaker"]          # what its vectors tell apart
-
-[samples]
-scale = 1.0                  # ? 32768.0 where training read 16-bit numbers
-
-[features]
-kind = "kaldi"               # ? kaldi, nemo, speechbrain, mel, samples
-bins = {bins}
-window = "hamming"           # ? hamming, povey, hanning
-normalisation = "mean"       # ? none, mean, mean+variance
-
-[network]
-input = "{input}"
-output = "{output}"
-layout = "{layout}"
-"""
+def _differing(record: DataclassInstance, default: object) -> list[str]:
+    values = {one.name: getattr(record, one.name) for one in fields(record)}
+    return [
+        f"{name} = {toml_value(value)}"
+        for name, value in values.items()
+        if value != getattr(default, name) and not is_dataclass(value)
+    ]

@@ -1,58 +1,94 @@
-"""Sound of any kind as samples of one channel: files that libsndfile reads, and what browsers record."""
+"""The one reader of sound: files, what browsers record, bytes and arrays, as samples of one channel."""
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
-import shutil
-import subprocess
-import tempfile
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil, inf
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
+from .._typing import FloatArray, PathLike
 from ..exceptions import AudioError, DataError
-from .reading import Clip, SoundReader, read_audio, sound_name, unusable
+
+if TYPE_CHECKING:
+    from soundfile import SoundFile
 
 Sound = NDArray[np.float32]
-File = str | os.PathLike[str] | bytes
-Bytes = bytes | bytearray | memoryview
-Source = str | os.PathLike[str] | NDArray[Any] | Clip
+File = PathLike | bytes
 
 CONTAINERS = {
-    b"\x1a\x45\xdf\xa3": ("WebM or Matroska", "matroska"),
-    b"ftyp": ("MP4 or M4A", "mp4"),
-    b"#!AMR": ("AMR", "amr"),
-    b"\x30\x26\xb2\x75": ("WMA", "asf"),
-    b"\xff\xf1": ("AAC", "aac"),
-    b"\xff\xf9": ("AAC", "aac"),
-    b"fLaC": ("FLAC that does not tell its length", "flac"),
+    b"\x1a\x45\xdf\xa3": "matroska",
+    b"ftyp": "mp4",
+    b"#!AMR": "amr",
+    b"\x30\x26\xb2\x75": "asf",
+    b"\xff\xf1": "aac",
+    b"\xff\xf9": "aac",
+    b"fLaC": "flac",
 }
-"""How containers begin that libsndfile does not read (that of MP4 stands after four bytes), and ffmpeg's names for
-them: it is told which it is, for some that it would find by itself make it open other files."""
+"""How containers begin that libsndfile does not read (that of MP4 stands after four bytes), and PyAV's names for them:
+it is given the name, for some that it would choose by itself make it open other files."""
 FLAC_LENGTH = slice(21, 26)
-"""Where a FLAC file tells how many samples it has, in the last 36 bits; a stream has zeros there."""
+"""Where a FLAC file has its number of samples, in the last 36 bits; a stream has zeros there."""
 SUFFIXES = (".webm", ".mka", ".mkv", ".m4a", ".mp4", ".amr", ".wma", ".aac")
 
-
-SEGMENT, CLUSTER = b"\x18\x53\x80\x67", b"\x1f\x43\xb6\x75"
+SEGMENT = b"\x18\x53\x80\x67"
+CLUSTER = b"\x1f\x43\xb6\x75"
 """Elements of Matroska that live streams leave open."""
-BLOCK = 2**16
 LOST_S = 0.25
-"""So much less than the header tells may come of a whole file: encoders round, and begin before the sound."""
+"""So much less than the header promises may come of a whole file: encoders round, and begin before the sound."""
+HEAD = 1024
+"""Bytes that a header of NIST SPHERE has."""
 GOLDEN_S = 2.4
-LEAST_RATE, MOST_RATE = 4000, 768_000
+LEAST_RATE = 4000
+MOST_RATE = 768_000
 """Half of a telephone's 8000 is below any speech; the other is the highest that converters have."""
+MOST_A_SECOND = 192_000
+"""Numbers in a second of sound, all channels together, up to which only its length counts against a limit."""
+STREAMED = 2**31 - 2**16
+"""A length that programs write into the header when they do not know it yet."""
+CANCELLED = 1e-3
+"""A mean of channels so far below them is what their rounding leaves."""
+LARGEST = 1e10
+"""Samples beyond any scale that programs use; the squares of larger ones are not finite."""
+FEW_BITS = ("PCM_U8", "PCM_S8", "DPCM_8")
+LEAST_LEVEL = 2.0**-4
+"""Of the loudest sample of 8 bits: with fewer than four of them in use, what is in the file is no longer the voice."""
+TINY = 1e-30
+
+_RATES = re.compile(r"^\s*Block Align\s*: (\d+).*?^\s*Bytes/sec\s*: (\d+)", re.M | re.S)
+_PLAIN = re.compile("PCM|FLOAT|DOUBLE|[AU]LAW")
+_OGG_CUT = re.compile(r"^Ogg ?: (Last page lacks|Junk after the last page)", re.M)
+_CUT = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.M)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Where the samples of an utterance lie: a file, or a stretch of one.
+
+    start, length : in samples at the file's own rate; a length of None means to the end
+    channel : None: the mean of all channels
+    """
+
+    path: Path
+    start: int = 0
+    length: int | None = None
+    channel: int | None = None
+
+
+Source = PathLike | FloatArray | Clip
 
 
 def read_sound(
-    source: File | Bytes | IO[bytes],
+    source: File | bytearray | memoryview | IO[bytes],
     rate: int = 16000,
     *,
     longest_s: float = 600.0,
@@ -64,7 +100,7 @@ def read_sound(
     ----------
     source : a path, the bytes of a file, such as a browser's recording that was sent, or an open file (``io.BytesIO``,
         ``open(path, "rb")``, an upload), which is read from where it stands
-    rate : samples a second of the result
+    rate : samples a second of the result; sound of another rate is resampled (soxr, HQ)
     longest_s, most_bytes : a longer or larger recording is an error; what is packed small and is long is not unpacked
         beyond this
 
@@ -77,35 +113,33 @@ def read_sound(
     AudioError
         The recording is empty, silent, damaged, truncated, too long, too large, or of a kind that is not read here.
     """
-
     if isinstance(source, (bytearray, memoryview)):
         source = bytes(source)
     elif not isinstance(source, (str, os.PathLike, bytes)):
-        source = _contents(source, most_bytes)
-    what = sound_name(source)
+        contents = source.read(most_bytes + 1) if hasattr(source, "read") else source
+        if not isinstance(contents, bytes):
+            raise DataError(
+                'a sound is a path, bytes or an open file of mode "rb"; '
+                f"got {type(source).__name__} of {type(contents).__name__}"
+            )
+        source = contents
+    size = len(source) if isinstance(source, bytes) else 0
     if not isinstance(source, bytes) and Path(source).is_file():
         size = Path(source).stat().st_size
-    else:
-        size = len(source) if isinstance(source, bytes) else 0
     if size > most_bytes:
-        raise AudioError(f"{what} is too large: {size} bytes, at most {most_bytes} are taken")
-    if not container(source):
-        with SoundReader(source, rate, longest_s) as reader:
-            _check_rate(reader.file_rate, what)
-            return reader.read(), rate
-    blocks, length = [], 0
-    for block in _decoded(source, rate):
-        blocks.append(block)
-        length += len(block)
-        if length > longest_s * rate:
-            raise AudioError(f"{what} is too long: at most {longest_s:g} s are taken")
-    return np.concatenate(blocks), rate
+        _fail(source, f"is too large: {size} bytes, at most {most_bytes} are taken")
+    return np.concatenate(list(_of_file(source, rate, inf, most_s=longest_s))), rate
+
+
+def read_audio(source: Clip | PathLike, rate: int = 16000) -> Sound:
+    """Samples of a file, or of a stretch of one, however long: one channel, at the rate asked for."""
+    return np.concatenate(list(segments(source, rate, inf)))
 
 
 def segments(
     source: Source, rate: int, longest_s: float, source_rate: int | None = None
 ) -> Iterator[Sound]:
-    """The sound in equal parts of at most so many seconds, one after the other; a short one in one part.
+    """The sound in equal parts of at most so many seconds, one after the other; silent ones are left out.
 
     Parameters
     ----------
@@ -114,262 +148,285 @@ def segments(
     rate : samples a second of what comes
     source_rate : of an array
     """
-
-    if isinstance(source, Clip) and source.stretch != (0, None, None):
-        yield from _parts(read_audio(source, rate), rate, longest_s)
-        return
     if isinstance(source, Clip):
-        source = source.path
-    if not isinstance(source, (str, os.PathLike)):
-        yield from _parts(_from_array(source, rate, source_rate), rate, longest_s)
-        return
+        return _of_file(source.path, rate, longest_s, source)
+    if isinstance(source, (str, os.PathLike)):
+        return _of_file(source, rate, longest_s)
+    return _parts(iter([_of_array(source, rate, source_rate)]), longest_s * rate)
 
-    if container(source):
-        yield from _streamed(_decoded(source, rate), round(longest_s * rate))
+
+def _of_file(
+    source: File, rate: int, longest_s: float, clip: Clip | None = None, most_s: float = inf
+) -> Iterator[Sound]:
+    clip = clip or Clip(Path())
+    try:
+        with _opened(source) as opened:
+            head = opened.read(HEAD)
+    except OSError as error:
+        _fail(source, f"cannot be read: {error.strerror}", error)
+    if not head:
+        _fail(source, "is empty: it has no bytes")
+    kind = container(head)
+    if kind and clip == Clip(clip.path):
+        yield from _parts(_decoded(source, rate, kind, most_s), longest_s * rate)
         return
-    with SoundReader(source, rate) as reader:
-        _check_rate(reader.file_rate, source)
-        frames = reader.frames
-        count = max(1, int(np.ceil(frames / (longest_s * reader.file_rate))))
-        silent = 0
-        for part in range(
-            count
-        ):  # one after the other: a damaged header may promise millions of them
-            start, end = (round(k * frames / count) for k in (part, part + 1))
-            try:
-                # to the end without a length: a truncated file is then told from a whole one
-                yield reader.read(start, None if count == 1 else end - start)
-            except AudioError as error:
-                if count == 1 or "silent" not in str(error):
-                    raise
-                silent += 1
-        if silent == count:
-            raise AudioError(f"{source} is silent: all samples are zero")
+    sphere = sphere_header(head)
+    coding = sphere.get("sample_coding", "")
+    if re.search("shorten|wavpack|shortpack", coding):
+        # libsndfile would take the packed bytes for samples, and give noise
+        _fail(
+            source,
+            f"is a compressed NIST SPHERE file ({coding}), which is not read here: unpack it first, such as with "
+            f"sph2pipe -f wav",
+        )
+    with _open(source) as file:
+        length = _checked_length(file, source, clip, most_s, sphere.get("sample_count", ""))
+        count = max(1, ceil(length / (longest_s * file.samplerate)))
+        heard = False
+        # one after the other: a damaged header may promise millions of them
+        for part in range(count):
+            start = round(part * length / count)
+            stop = round((part + 1) * length / count)
+            samples = _decode(file, source, clip.start + start, stop - start)
+            if clip.channel is not None:
+                samples = samples[:, [clip.channel]]
+            loudest = np.abs(samples).max()
+            if loudest < (LEAST_LEVEL if file.subtype in FEW_BITS else TINY):
+                continue
+            heard = True
+            mono = samples.mean(axis=1)
+            if np.abs(mono).max() <= CANCELLED * loudest:
+                _fail(source, "has channels that cancel each other: choose one of them")
+            sound = _resampled(mono, file.samplerate, rate)
+            if not len(sound):
+                _fail(source, f"is too short: {len(mono)} samples give none at {rate} a second")
+            yield sound
+        if not heard:
+            _fail(source, "is silent: all samples are zero, or few of 8 bits are in use")
+
+
+def _checked_length(file: SoundFile, source: File, clip: Clip, most_s: float, promised: str) -> int:
+    """Samples of the stretch, where the header does not contradict itself, the file or the limits."""
+    rate = int(file.samplerate)
+    _check_rate(rate, source)
+    # a WAV header has its rate twice: in samples, and in bytes a second
+    rates = _RATES.search(file.extra_info)
+    if rates and _PLAIN.match(file.subtype) and int(rates[2]) not in (0, int(rates[1]) * rate):
+        _fail(
+            source,
+            f"has a header that contradicts itself: {rate} samples a second of {rates[1]} bytes are not {rates[2]} "
+            "bytes a second. Its rate may be wrong, or it is damaged: write it anew",
+        )
+    if (clip.channel or 0) not in range(file.channels):
+        _fail(
+            source,
+            f"has {file.channels} channel(s), there is no channel {clip.channel} (they count from 0)",
+        )
+    length = file.frames - clip.start if clip.length is None else clip.length
+    end = clip.start + length
+    if clip.length is None or end > file.frames:
+        sizes = _CUT.search(file.extra_info)
+        if sizes and int(sizes[2]) < int(sizes[1]) < STREAMED:
+            _fail(
+                source,
+                f"is truncated: its header promises {sizes[1]} bytes of sound, {sizes[2]} are there",
+            )
+        missing = promised.isdigit() and int(promised) > file.frames
+        if missing or _OGG_CUT.search(file.extra_info):
+            _fail(source, "is truncated: its header promises more than there is")
+    if not file.frames:
+        _fail(source, "is empty: it has a header but no samples")
+    if clip.start < 0 or length < 1 or end > file.frames:
+        _fail(
+            source,
+            f"has {file.frames} samples, the stretch from {clip.start} to {end} is not in it",
+        )
+    if length > most_s * min(rate, MOST_A_SECOND / file.channels):
+        _fail(
+            source,
+            f"is too long: {length / rate:.0f} s of {file.channels} channel(s) at {rate} Hz, at most {most_s:g} s are "
+            "taken",
+        )
+    return int(length)
+
+
+def _decode(file: SoundFile, source: File, start: int, count: int) -> Sound:
+    """(count, channels) samples from a place on."""
+    try:
+        if file.tell() != start:
+            file.seek(start)
+        samples: Sound = file.read(count, dtype="float32", always_2d=True)
+    except (RuntimeError, OSError, MemoryError, ValueError) as error:
+        _fail(
+            source,
+            f"is damaged, or promises more than memory holds ({count} samples): {error}",
+            error,
+        )
+    if len(samples) != count:
+        _fail(source, f"is damaged or truncated: {len(samples)} of {count} samples could be read")
+    _check_samples(samples, source)
+    return samples
+
+
+def sphere_header(head: bytes) -> dict[str, str]:
+    """The fields of a NIST SPHERE header; none if a file begins otherwise."""
+    if not head.startswith(b"NIST_1A\n"):
+        return {}
+    lines = head.partition(b"end_head")[0].decode("latin-1").splitlines()[2:]
+    fields = (line.split(None, 2) for line in lines)
+    return {field[0]: field[2].strip() for field in fields if len(field) == 3}
+
+
+def _open(source: File) -> SoundFile:
+    # names need not be UTF-8
+    readable = io.BytesIO(source) if isinstance(source, bytes) else os.fsencode(source)
+    try:
+        return need("soundfile").SoundFile(readable)
+    # soundfile takes the suffix .raw to mean samples without a header, and misses their rate
+    except (RuntimeError, OSError, TypeError) as error:
+        why = getattr(error, "error_string", error)
+        _fail(source, f"is damaged or not a sound file: {why}", error)
 
 
 def container(source: File) -> str:
-    """Which container that libsndfile does not read a file is, in ffmpeg's word, by its first bytes; empty for others.
+    """Which container that libsndfile does not read a file is, by its first bytes; empty for others.
 
     The suffix does not count.
     """
-    try:
-        if isinstance(source, bytes):
-            head = source[:32]
-        else:
-            with open(source, "rb") as file:
-                head = file.read(32)
-    except OSError:
-        return ""  # the reader has the words for it
+    if not isinstance(source, bytes) and not Path(source).is_file():
+        return ""
+    with _opened(source) as file:
+        head = file.read(32)
     if head.startswith(b"fLaC") and int.from_bytes(head[FLAC_LENGTH]) % 2**36:
         return ""
-    return next(
-        (
-            kind
-            for magic, (_, kind) in CONTAINERS.items()
-            if magic in (head[: len(magic)], head[4:8])
-        ),
-        "",
-    )
+    kinds = [CONTAINERS[magic] for magic in CONTAINERS if magic in (head[: len(magic)], head[4:8])]
+    return kinds[0] if kinds else ""
 
 
-def _contents(file: IO[bytes], most_bytes: int) -> bytes:
-    """The bytes of an open file, one more than are taken at most."""
-    try:
-        found = file.read(most_bytes + 1)
-    except (AttributeError, TypeError) as error:
-        raise DataError(
-            f"a sound is a path, bytes or an open file; got {type(file).__name__}"
-        ) from error
-    if not isinstance(found, bytes):
-        raise DataError('a sound in an open file is bytes: open it with mode "rb"')
-    return found
+def _opened(source: File) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")
 
 
-def _check_rate(rate: int, what: object) -> None:
-    """A damaged header may tell any rate; a few samples at a very low one would be hours."""
+def _fail(source: File, reason: str, cause: Exception | None = None) -> NoReturn:
+    name = "the recording" if isinstance(source, bytes) else os.fspath(source)
+    raise AudioError(f"{name} {reason}") from cause
+
+
+def _check_rate(rate: int, source: File) -> None:
+    """A damaged header may have any rate; a few samples at a very low one would be hours."""
     if not LEAST_RATE <= rate <= MOST_RATE:
-        raise AudioError(
-            f"{what} has {rate} samples a second, and a voice needs {LEAST_RATE} to {MOST_RATE}: it may be damaged"
+        _fail(
+            source,
+            f"has {rate} samples a second, and a voice needs {LEAST_RATE} to {MOST_RATE}: it may be damaged",
         )
 
 
-def _parts(samples: Sound, rate: int, longest_s: float) -> Iterator[Sound]:
-    count = max(1, int(np.ceil(len(samples) / (longest_s * rate))))
-    for part in np.array_split(samples, count):
-        if count == 1 or part.any():
-            yield part
+def _check_samples(samples: FloatArray, source: File) -> None:
+    if not np.isfinite(samples).all():
+        _fail(source, "has samples that are not finite")
+    largest = float(np.abs(samples).max(initial=0.0))
+    if largest > LARGEST:
+        _fail(source, f"has samples as large as {largest:.0e}, where full scale is 1")
 
 
-def _streamed(blocks: Iterator[Sound], longest: int) -> Iterator[Sound]:
+def _resampled(samples: Sound, rate: int, wanted: int) -> Sound:
+    if rate == wanted:
+        return samples
+    resampled: Sound = need("soxr").resample(samples, rate, wanted, quality="HQ")
+    return resampled
+
+
+def _parts(blocks: Iterator[Sound], longest: float) -> Iterator[Sound]:
     """Parts of so many samples of a sound whose length is not known before its end; the last two share what is left."""
     held: list[Sound] = []
     for block in blocks:
         held.append(block)
         while sum(map(len, held)) > 2 * longest:
             whole = np.concatenate(held)
-            held = [whole[longest:]]
-            if whole[:longest].any():
-                yield whole[:longest]
+            held = [whole[int(longest) :]]
+            if whole[: int(longest)].any():
+                yield whole[: int(longest)]
     rest = np.concatenate(held)
-    for part in np.array_split(rest, max(1, -(-len(rest) // longest))):
+    for part in np.array_split(rest, max(1, ceil(len(rest) / longest))):
         if part.any():
             yield part
 
 
-def _from_array(samples: NDArray[Any], rate: int, source_rate: int | None) -> Sound:
-
+def _of_array(samples: FloatArray, rate: int, source_rate: int | None) -> Sound:
     array = np.asarray(samples)
     if source_rate is None:
         raise DataError("samples in an array need their rate: extractor(samples, rate=16000)")
     if array.ndim == 2:
         array = array.mean(axis=1)
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
+    if array.ndim != 1 or array.dtype.kind != "f":
         raise DataError(
-            f"samples are (n,) or (n, channels) numbers; got shape {array.shape} of {array.dtype}"
+            "samples are (n,) or (n, channels) floats whose full scale is 1 (divide 16-bit numbers by 32768); got "
+            f"shape {array.shape} of {array.dtype}"
         )
-    if array.dtype.kind in "iu":
-        raise DataError("samples are floats whose full scale is 1: divide 16-bit numbers by 32768")
+    name = "the sound"
+    _check_rate(source_rate, name)
+    _check_samples(array, name)
     if not len(array):
-        raise AudioError("the sound is empty: there are no samples")
-    wrong = unusable(array)
-    if wrong:
-        raise AudioError(f"the sound has {wrong}")
+        _fail(name, "is empty: there are no samples")
     if not array.any():
-        raise AudioError("the sound is silent: all samples are zero")
-    _check_rate(source_rate, "the sound")
-    found = np.ascontiguousarray(array, dtype=np.float32)
-    return (
-        found
-        if source_rate == rate
-        else need("soxr").resample(found, source_rate, rate, quality="HQ")
-    )
+        _fail(name, "is silent: all samples are zero")
+    return _resampled(np.ascontiguousarray(array, dtype=np.float32), source_rate, rate)
 
 
-def _decoded(source: File, rate: int) -> Iterator[Sound]:
-    """Blocks of one channel at the rate, by PyAV where it is installed, else by ffmpeg where that is."""
-
-    what, kind = str(sound_name(source)), container(source)
-    cut = {"matroska": _cut_matroska, "mp4": _cut_mp4}.get(kind)
-    try:
-        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-            if cut is not None and cut(file, file.seek(0, os.SEEK_END)):
-                raise AudioError(f"{what} is truncated: its last part is not whole")
-    except (OSError, IndexError) as error:
-        raise AudioError(f"{what} is damaged: {error}") from error
-    program = shutil.which("ffmpeg")
-    if importlib.util.find_spec("av") is not None:
-        blocks = _by_av(source, rate, kind, what)
-    elif program is not None:
-        blocks = _by_ffmpeg(program, source, rate, kind, what)
-    else:
-        name = next(name for name, word in CONTAINERS.values() if word == kind)
-        raise AudioError(
-            f"{what} is {name}, which libsndfile does not read: pip install 'mvplda[audio]', or install ffmpeg, or "
-            "convert it to WAV, FLAC or Ogg"
-        )
-    length, heard = 0, False
-    for block in blocks:
-        wrong = unusable(block)
-        if wrong:
-            raise AudioError(f"{what} has {wrong}")
+def _decoded(source: File, rate: int, kind: str, most_s: float) -> Iterator[Sound]:
+    """Blocks of one channel at the rate, of a container that PyAV reads."""
+    if kind == "matroska":
+        with _opened(source) as file:
+            if _cut_matroska(file, file.seek(0, os.SEEK_END)):
+                _fail(source, "is truncated: its last part is not whole")
+    length = 0
+    heard = False
+    for block in _by_av(source, rate, kind):
+        _check_samples(block, source)
         length += len(block)
+        if length > most_s * rate:
+            _fail(source, f"is too long: at most {most_s:g} s are taken")
         heard = heard or bool(block.any())
         yield block
     if not length:
-        raise AudioError(f"{what} is empty: it has a header but no samples")
+        _fail(source, "is empty: it has a header but no samples")
     if not heard:
-        raise AudioError(f"{what} is silent: all samples are zero")
+        _fail(source, "is silent: all samples are zero")
 
 
-def _by_av(source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
-    import av
-
+def _by_av(source: File, rate: int, kind: str) -> Iterator[Sound]:
+    av = need("av")
     try:
-        with (
-            io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file,
-            av.open(file, "r", format=kind) as opened,
-        ):
+        with _opened(source) as file, av.open(file, "r", format=kind) as opened:
             if not opened.streams.audio:
-                raise AudioError(f"{what} has no sound in it")
-            resample, own, length = None, 0, 0
+                _fail(source, "is damaged, or has no sound in it")
+            own_rate = int(opened.streams.audio[0].rate)
+            resample = need("soxr").ResampleStream(own_rate, rate, 1, "float32", "HQ")
             plain = av.AudioResampler(format="fltp")
+            length = 0
             for frame in opened.decode(audio=0):
-                if resample is None:
-                    own = frame.sample_rate
-                    resample = need("soxr").ResampleStream(
-                        own, rate, 1, dtype="float32", quality="HQ"
-                    )
-                if frame.sample_rate != own:
-                    raise AudioError(
-                        f"{what} changes its rate from {own} to {frame.sample_rate} Hz: not read here"
+                if frame.sample_rate != own_rate:
+                    _fail(
+                        source,
+                        f"changes its rate from {own_rate} to {frame.sample_rate} Hz: not read here",
                     )
                 length += frame.samples
                 for piece in plain.resample(frame):
                     yield resample.resample_chunk(piece.to_ndarray().mean(axis=0, dtype=np.float32))
-            # damage within a file is skipped without a word; its header tells, where it is there, how long it was
-            told = (
-                opened.duration / av.time_base
-                if opened.duration and len(opened.streams) == 1
-                else 0.0
-            )
-            if kind == "matroska" and length < (told - LOST_S) * own:
-                raise AudioError(
-                    f"{what} is damaged: {length / own:.1f} s of {told:.1f} s could be read"
+            # damage within a file is skipped in silence; its header has, where it is there, how long it was
+            promised = 0.0
+            if kind == "matroska" and opened.duration and len(opened.streams) == 1:
+                promised = opened.duration / av.time_base
+            if length < (promised - LOST_S) * own_rate:
+                _fail(
+                    source,
+                    f"is damaged: {length / own_rate:.1f} s of {promised:.1f} s could be read",
                 )
-            if resample is not None:
-                yield resample.resample_chunk(np.empty(0, np.float32), last=True)
-    except (av.FFmpegError, ValueError, RuntimeError) as error:
+            yield resample.resample_chunk(np.empty(0, np.float32), last=True)
+    except (av.FFmpegError, IndexError, ValueError, RuntimeError) as error:
         if isinstance(error, AudioError):
             raise
-        raise AudioError(f"{what} is damaged: {error}") from error
-
-
-def _by_ffmpeg(program: str, source: File, rate: int, kind: str, what: str) -> Iterator[Sound]:
-    with tempfile.TemporaryDirectory(prefix="mvplda-") as place:
-        if isinstance(
-            source, bytes
-        ):  # what is at the end of an MP4 file has to be read first: no pipe will do
-            path = Path(place) / "recording"
-            path.write_bytes(source)
-        else:
-            path = Path(source)
-        # the plain mean of the channels, as of other files
-        mono = f"aresample={rate}:ochl=mono:rematrix_maxval=1"
-        command = [
-            program,
-            "-v",
-            "error",
-            "-nostdin",
-            "-xerror",
-            "-f",
-            kind,
-            "-i",
-            f"file:{path}",
-            "-map",
-            "0:a:0",
-        ]
-        with (
-            open(Path(place) / "said", "w+b") as said,
-            subprocess.Popen(
-                [*command, "-af", mono, "-f", "f32le", "-"], stdout=subprocess.PIPE, stderr=said
-            ) as running,
-        ):
-            assert running.stdout is not None
-            try:
-                while block := running.stdout.read(4 * BLOCK):
-                    yield np.frombuffer(block[: len(block) // 4 * 4], dtype="<f4").astype(
-                        np.float32
-                    )
-            finally:
-                running.stdout.close()  # who reads no further ends the program
-                running.wait()
-            said.seek(0)
-            lines = said.read().decode(errors="replace").strip().splitlines()
-            if running.returncode:
-                why = (
-                    lines[-1].replace(f"file:{path}: ", "") if lines else "ffmpeg could not read it"
-                )
-                raise AudioError(f"{what} is damaged: {why}")
+        _fail(source, f"is damaged: {error}", error)
 
 
 def _cut_matroska(file: BinaryIO, size: int) -> bool:
@@ -392,23 +449,6 @@ def _cut_matroska(file: BinaryIO, size: int) -> bool:
     return place > size
 
 
-def _cut_mp4(file: BinaryIO, size: int) -> bool:
-    """Whether a box goes on beyond the end."""
-    place = 0
-    while place < size:
-        file.seek(place)
-        head = file.read(16)
-        length = int.from_bytes(head[:4])
-        if length == 1:
-            length = int.from_bytes(head[8:])
-        elif length == 0:  # to the end
-            return False
-        if length < 8:
-            return True
-        place += length
-    return place > size
-
-
 @lru_cache(maxsize=4)
 def golden_signal(rate: int = 16000) -> Sound:
     """A made voice of 2.4 s: pulses of a moving pitch through three resonances, in syllables, over a little noise."""
@@ -426,7 +466,7 @@ def golden_signal(rate: int = 16000) -> Sound:
                 (2600, 250, 0.25, 0.6),
             )
         )
-        voice += np.where(hz < 0.45 * rate, gain, 0.0) * np.sin(harmonic * phase)
+        voice += gain * np.sin(harmonic * phase)
     syllables = np.clip(np.sin(2 * np.pi * 2.2 * t), 0, None) ** 0.5
     numbers = np.arange(1, len(t) + 1, dtype=np.uint64)
     mixed = (

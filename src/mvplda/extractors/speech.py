@@ -6,10 +6,13 @@ a voice; tones repeat too, and are left out because their spectrum stands still.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import ndimage
+
+from .._typing import Array, FloatArray
 
 FRAME_S = 0.025
 SHIFT_S = 0.010
@@ -54,97 +57,122 @@ GAP_S = 0.1
 EDGE_S = 0.03
 
 SPECTRUM = 512
-"""Samples of a window whose spectrum shows where a band ends."""
+"""Samples of a window of the spectrum."""
 
-Levels = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def detect(samples: NDArray[Any], rate: int) -> Mask:
-    """(T,) whether each frame is speech; frames of 25 ms begin every 10 ms."""
-    levels = frame_levels(samples, rate)
-    loud = loud_frames(levels)
-    if not loud.any():
-        return loud
-    voiced = loud & _voiced(samples, rate, levels, loud)
-    voiced = _without_short(voiced, _frames(LEAST_VOICED_S))
-    speech = loud & _spread(voiced, _frames(NEAR_S))
-    speech = _filled(speech, _frames(GAP_S))
-    # noise covers where words begin and end
-    return np.asarray(_spread(speech, _frames(EDGE_S)) & (levels > DIGITAL_ZERO_DB))
+class Part:
+    """A recording or a part of it, and what is measured of it: once, whoever asks for it.
+
+    samples : (n,) of one channel, full scale being 1
+    """
+
+    def __init__(self, samples: FloatArray, rate: int) -> None:
+        self.samples = np.asarray(samples, dtype=np.float32)
+        self.rate = rate
+
+    @cached_property
+    def levels(self) -> Array:
+        """(T,) mean power of frames without their mean, in dB below full scale; they begin every 10 ms."""
+        length = round(FRAME_S * self.rate)
+        if len(self.samples) < length:
+            return np.empty(0)
+        windows = np.lib.stride_tricks.sliding_window_view(self.samples, length)
+        windows = windows[:: round(SHIFT_S * self.rate)]
+        power = np.einsum("ij,ij->i", windows, windows, dtype=np.float64) / length
+        power -= windows.mean(axis=1, dtype=np.float64) ** 2
+        return np.asarray(10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10))))
+
+    @cached_property
+    def speech(self) -> Mask:
+        """(T,) whether each frame is speech."""
+        loud = loud_frames(self.levels)
+        if not loud.any():
+            return loud
+        voiced = loud & _voiced(self, loud)
+        voiced = ndimage.binary_opening(voiced, [True] * _frames(LEAST_VOICED_S))
+        speech = loud & _spread(voiced, NEAR_S)
+        # gaps up to this long are filled; the ends are not
+        speech |= ndimage.binary_closing(speech, [True] * (_frames(GAP_S) + 1))
+        # noise covers where words begin and end
+        return np.asarray(_spread(speech, EDGE_S) & (self.levels > DIGITAL_ZERO_DB))
+
+    @cached_property
+    def windows(self) -> NDArray[np.float32]:
+        """(W, 512) samples, half of which are in the next window too."""
+        missing = max(0, SPECTRUM - len(self.samples))
+        samples = np.pad(self.samples, (0, missing))
+        return np.lib.stride_tricks.sliding_window_view(samples, SPECTRUM)[:: SPECTRUM // 2]
+
+    @cached_property
+    def power(self) -> NDArray[np.float32]:
+        """(W, 257) power by frequency of the windows; a constant is no sound."""
+        power = np.abs(np.fft.rfft(self.windows * _hann(SPECTRUM).astype(np.float32))) ** 2
+        power[:, 0] = 0
+        return power
+
+    @cached_property
+    def spectrum(self) -> Array:
+        """(257,) power by frequency of the whole."""
+        return np.asarray(self.power.sum(axis=0, dtype=np.float64))
+
+    def cut(self, margin_s: float) -> NDArray[np.float32]:
+        """Samples from the first to the last speech, and a margin on both sides; all where there is none."""
+        (frames,) = np.nonzero(self.speech)
+        if not len(frames):
+            return self.samples
+        shift = round(SHIFT_S * self.rate)
+        margin = round(margin_s * self.rate)
+        start = max(0, frames[0] * shift - margin)
+        end = frames[-1] * shift + round(FRAME_S * self.rate) + margin
+        return self.samples[start:end]
 
 
-def cut_to_speech(samples: NDArray[np.float32], rate: int, margin_s: float) -> NDArray[np.float32]:
-    """The samples from the first to the last speech, and a margin on both sides; all of them where there is none."""
-    (frames,) = np.nonzero(detect(samples, rate))
-    if not len(frames):
-        return samples
-    shift = round(SHIFT_S * rate)
-    margin = round(margin_s * rate)
-    start = max(0, frames[0] * shift - margin)
-    end = frames[-1] * shift + round(FRAME_S * rate) + margin
-    return samples[start:end]
+def last_bin(spectrum: Array) -> int:
+    """Where a spectrum ends: the highest bin within 60 dB of the loudest."""
+    loud = np.flatnonzero(spectrum > spectrum.max() * 1e-6)
+    return int(loud[-1]) if len(loud) else 0
 
 
-def bandwidth_hz(samples: NDArray[Any], rate: int) -> float:
-    """Where the spectrum ends: the highest frequency within 60 dB of the loudest."""
-    length = min(SPECTRUM, len(samples))
-    windows = np.lib.stride_tricks.sliding_window_view(samples, length)[:: SPECTRUM // 2]
-    power = (np.abs(np.fft.rfft(windows * _hann(length), axis=1)) ** 2).sum(axis=0)
-    loud = np.flatnonzero(power > power.max() * 1e-6)
-    return float(loud[-1] * rate / length) if len(loud) else 0.0
+def bandwidth_hz(spectrum: Array, rate: int) -> float:
+    """The frequency at which a spectrum ends."""
+    return last_bin(spectrum) * rate / SPECTRUM
 
 
-def frame_levels(samples: NDArray[Any], rate: int) -> Levels:
-    """(T,) mean power of frames without their mean, in dB below full scale."""
-    length = round(FRAME_S * rate)
-    if len(samples) < length:
-        return np.empty(0)
-    windows = np.lib.stride_tricks.sliding_window_view(samples, length)[:: round(SHIFT_S * rate)]
-    power = np.einsum("ij,ij->i", windows, windows, dtype=np.float64) / length
-    power -= windows.mean(axis=1, dtype=np.float64) ** 2
-    return np.asarray(10 * np.log10(np.maximum(power, 10 ** (ZERO_DB / 10))))
-
-
-def level_range(levels: Levels) -> tuple[float, float]:
+def level_range(levels: Array) -> tuple[float, float]:
     """The 5th and the 95th percentile of frames that hold sound: digital zeros say nothing about a room."""
-    sound = np.sort(levels[levels > DIGITAL_ZERO_DB])
+    sound = levels[levels > DIGITAL_ZERO_DB]
     if not len(sound):
         return ZERO_DB, ZERO_DB
-    last = len(sound) - 1
-    quiet, loud = np.interp([0.05 * last, 0.95 * last], np.arange(last + 1), sound)
+    quiet, loud = np.percentile(sound, [5, 95])
     return float(quiet), float(loud)
 
 
-def is_steady(levels: Levels) -> bool:
-    """Whether the level moves as little as that of a noise or a tone."""
-    quiet, loud = level_range(levels)
-    return loud - quiet < STEADY_DB
-
-
-def loud_frames(levels: Levels) -> Mask:
+def loud_frames(levels: Array) -> Mask:
     """Frames near the loud ones, and clearly above the quiet ones; all that hold sound where the level is steady."""
     quiet, loud = level_range(levels)
-    if loud - quiet < STEADY_DB:
-        return np.asarray(levels > DIGITAL_ZERO_DB)
-    return np.asarray(levels > max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet)))
+    least = DIGITAL_ZERO_DB
+    if loud - quiet >= STEADY_DB:
+        least = max(loud - BELOW_LOUD_DB, quiet + BETWEEN * (loud - quiet))
+    return np.asarray(levels > least)
 
 
-def _voiced(samples: NDArray[Any], rate: int, levels: Levels, loud: Mask) -> Mask:
+def _voiced(part: Part, loud: Mask) -> Mask:
     """Frames that repeat at the period of a voice and do not lie in a tone."""
-    spectra = _low_spectra(samples, rate, len(levels))
+    spectra = _low_spectra(part.samples, part.rate, len(loud))
     power = spectra.mean(axis=1) / spectra.shape[1]
-    low = 10 * np.log10(np.maximum(power, 1e-30)) > levels - LEAST_LOW_DB
+    low = 10 * np.log10(np.maximum(power, 1e-30)) > part.levels - LEAST_LOW_DB
     one, pair = _line_shares(spectra)
     tone = (one > LINE) | (pair > PAIR) | (_stillness(spectra) > STILL)
     voiced = low & (_periodicity(spectra) > PERIODIC)
-    for start, end in runs(loud & voiced):
-        if tone[start:end].mean() > TONE_SHARE:
-            voiced[start:end] = False
-    return np.asarray(voiced)
+    # a stretch of frames is a tone as a whole, or not
+    stretches = ndimage.label(loud & voiced)[0]
+    shares = np.bincount(stretches, tone) / np.maximum(np.bincount(stretches), 1)
+    return np.asarray(voiced & (shares[stretches] <= TONE_SHARE))
 
 
-def _low_spectra(samples: NDArray[Any], rate: int, count: int) -> NDArray[np.float64]:
+def _low_spectra(samples: FloatArray, rate: int, count: int) -> Array:
     """(T, bins) power of windows around the middle of each frame, in the band of the first harmonics."""
     spectrum = np.fft.rfft(np.asarray(samples, dtype=np.float64))
     hz = np.fft.rfftfreq(len(samples), 1 / rate)
@@ -160,7 +188,7 @@ def _low_spectra(samples: NDArray[Any], rate: int, count: int) -> NDArray[np.flo
     return np.asarray(np.abs(np.fft.rfft(windows * _hann(size), 2 * size)) ** 2)
 
 
-def _periodicity(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
+def _periodicity(spectra: Array) -> Array:
     """(T,) largest correlation with itself at the lags of a pitch, corrected for the window."""
     size = spectra.shape[1] - 1
     # twice as many lags as samples: the peak of a high voice lies between them
@@ -173,7 +201,7 @@ def _periodicity(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray((found / expected).max(axis=1))
 
 
-def _line_shares(spectra: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _line_shares(spectra: Array) -> tuple[Array, Array]:
     """(T,) shares of the energy around the loudest frequency, and around two that both lie above `PAIR_HZ`."""
     hz = LOW_RATE / 2 / (spectra.shape[1] - 1)
     width = round(LINE_HZ / hz)
@@ -190,7 +218,7 @@ def _line_shares(spectra: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
     return loudest / whole, pair / whole
 
 
-def _stillness(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
+def _stillness(spectra: Array) -> Array:
     """(T,) cosine of a spectrum with the one before or after, the larger of the two."""
     sizes = np.sqrt(spectra)
     sizes /= np.maximum(np.linalg.norm(sizes, axis=1, keepdims=True), 1e-30)
@@ -204,39 +232,14 @@ def _stillness(spectra: NDArray[np.float64]) -> NDArray[np.float64]:
     return still
 
 
-def runs(mask: Mask) -> list[tuple[int, int]]:
-    """(start, end) of stretches that are true."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
-    return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
-
-
-def _spread(mask: Mask, frames: int) -> Mask:
-    """True also so many frames before and after."""
-    reach = np.ones(2 * frames + 1)
-    return np.asarray(np.convolve(mask, reach, "full")[frames : frames + len(mask)] > 0.5)
-
-
-def _without_short(mask: Mask, least: int) -> Mask:
-    kept = mask.copy()
-    for start, end in runs(mask):
-        if end - start < least:
-            kept[start:end] = False
-    return kept
-
-
-def _filled(mask: Mask, longest: int) -> Mask:
-    """Short gaps between stretches are taken as part of them."""
-    filled = mask.copy()
-    for start, end in runs(~mask):
-        inside = start > 0 and end < len(mask)
-        if inside and end - start <= longest:
-            filled[start:end] = True
-    return filled
+def _spread(mask: Mask, seconds: float) -> Mask:
+    """True also so long before and after."""
+    return ndimage.binary_dilation(mask, [True] * (2 * _frames(seconds) + 1))
 
 
 def _frames(seconds: float) -> int:
     return round(seconds / SHIFT_S)
 
 
-def _hann(size: int) -> NDArray[np.float64]:
+def _hann(size: int) -> Array:
     return np.hanning(size + 1)[:-1]

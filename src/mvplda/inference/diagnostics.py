@@ -29,31 +29,34 @@ from .parameters import NoiseModel
 
 
 def choose_ranks(
-    statistics: SufficientStatistics, wanted: Mapping[str, int | None]
+    statistics: SufficientStatistics, wanted: Mapping[str, int | None], *, full: bool = False
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension."""
-    asked, used = {}, {}
+    """The rank asked for and the rank used of every view: at most classes - 1, and at most the dimension.
+
+    full : whether a prior makes the ranks as large as the dimension, whatever the classes
+    """
+    for view in wanted:
+        if view not in statistics.counts:
+            raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
+    if full:
+        every = dict.fromkeys(wanted, statistics.dimension)
+        return every, every
+    asked = {}
+    used = {}
     for view, wish in wanted.items():
         most = largest_rank(statistics, view)
         rank = most if wish is None else wish
         if isinstance(rank, bool) or not isinstance(rank, (int, np.integer)) or rank < 1:
             raise ParameterError(
-                f"the rank of view {view!r} is a positive whole number; got {rank!r} (MultiviewPLDACV chooses ranks)"
+                f"the rank of view {view!r} is a positive whole number; got {rank!r}"
             )
         asked[view] = int(rank)
         used[view] = min(int(rank), most)
     return asked, used
 
 
-def check_view(statistics: SufficientStatistics, view: str) -> None:
-    """That the statistics have a view."""
-    if view not in statistics.counts:
-        raise LabelError(f"the statistics have no view {view!r}, only {list(statistics.views)}")
-
-
 def largest_rank(statistics: SufficientStatistics, view: str) -> int:
     """As much rank as the classes of a view can hold."""
-    check_view(statistics, view)
     classes = labelled_classes(statistics, view)
     if classes < 2:
         names = statistics.classes[view].names
@@ -104,7 +107,7 @@ class Diagnostics:
     constant_columns : columns of X with no variance but rounding
     noise_floored : columns or directions of the noise that lie on the floor
     solver : how the E step was solved
-    is_bound : whether log-likelihoods of the fit are lower bounds; see `MultiviewPLDA.bound_gap_`
+    is_bound : whether log-likelihoods of the fit are lower bounds
     likelihood_fell : iterations that lowered the log-likelihood
     messages : every warning, in words
     """
@@ -137,7 +140,7 @@ class Diagnostics:
             lines.append(f"  {a} x {b}: {fraction:.1%} of cells filled, {joined}")
         lines.append(f"  solved by: {self.solver}")
         if self.is_bound:
-            lines.append("  log-likelihoods are lower bounds; bound_gap_ estimates by how much")
+            lines.append("  log-likelihoods are lower bounds")
         lines += [f"  ! {message}" for message in self.messages]
         return "\n".join(lines)
 

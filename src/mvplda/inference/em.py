@@ -15,14 +15,12 @@ from ..backend import diagonal_of, namespace, to_host
 from ..exceptions import DataError
 from ..statistics.accumulator import Sums
 from .design import Design, refines
-from .exact import Elimination, Leaf, ViewSums, leaf_given_data, sums_of_rows
+from .exact import Elimination, LeafGrams, LeafRows, ViewSums, leaf_given_data, sums_of_rows
 from .parameters import LOG_2PI, NOISES, NoiseModel, Parameters, canonical_and_weighted
 from .variational import FactorisedElimination
 
 
-def m_step(
-    sums: Sums[AnyArray], post: Posterior, noise: NoiseModel, *, min_divergence: bool = True
-) -> Parameters[AnyArray]:
+def m_step(sums: Sums[AnyArray], post: Posterior, noise: NoiseModel) -> Parameters[AnyArray]:
     """All loadings and the mean in one solve, then the noise, then minimum divergence."""
     r = len(post.sum_z)
     xp = sums.xp
@@ -40,13 +38,11 @@ def m_step(
     loadings = []
     for k, where in enumerate(post.parameters.slices):
         loading = W[:, where]
-        if min_divergence:
-            # The same model with latents whose posterior is standard normal on average: their mean goes into the
-            # model's mean, the root of their spread into the loading (6.3).
-            centre, spread = post.class_moments(k, len(sums.counts[k]))
-            mean += loading @ centre  # (M4)
-            loading = loading @ xp.cholesky(spread)  # (M5)
-        loadings.append(loading)
+        # The same model with latents whose posterior is standard normal on average: their mean goes into the
+        # model's mean, the root of their spread into the loading (6.3).
+        centre, spread = post.class_moments(k, len(sums.counts[k]))
+        mean += loading @ centre  # (M4)
+        loadings.append(loading @ xp.cholesky(spread))  # (M5)
     return Parameters(mean, tuple(loadings), noise_array)
 
 
@@ -95,13 +91,6 @@ class Fit:
     def log_likelihoods(self) -> Array:
         """(iterations + 1,)"""
         return np.array(self.history or (self.posterior.log_likelihood,))
-
-    def bound_gap(self) -> float:
-        """About how much (nat) the log-likelihoods lie below the true ones; 0 of an exact fit."""
-        system = self.posterior.elimination
-        if not isinstance(system, FactorisedElimination):
-            return 0.0
-        return system.estimate_gap(np.random.default_rng(0))
 
 
 class Objective(Protocol):
@@ -167,7 +156,7 @@ class Posterior:
     squares: AnyArray
     log_likelihood: float
     elimination: Elimination | FactorisedElimination
-    leaf: Leaf
+    leaf: LeafRows | LeafGrams
     others: dict[int, AnyArray]
 
     @cached_property
@@ -219,42 +208,45 @@ class Posterior:
 
 def posterior(design: Design, parameters: Parameters[AnyArray]) -> Posterior:
     """Posterior of all latents given the sums of the data."""
-    sums, e, xp = design.sums, design.plan.leaf, design.sums.xp
+    sums = design.sums
+    e = design.plan.leaf
+    xp = sums.xp
     counts = [xp.cached(n) for n in sums.counts]
     p, LB = canonical_and_weighted(parameters)
-    B, where = p.stacked(), p.slices
-    G = B.T @ LB
+    where = p.slices
+    G = p.stacked().T @ LB
     at_mean = p.mean @ LB
-    system = (FactorisedElimination if design.plan.factorised else Elimination)(design, G, where)
+    solver = FactorisedElimination if design.plan.factorised else Elimination
+    system = solver(design, G, where)
     leaf = leaf_given_data(design, system.delta, LB[:, where[e]], at_mean[where[e]])
     b = {
         k: sums.sums[k] @ LB[:, where[k]] - xp.outer(counts[k], at_mean[where[k]])  # (E2)
         for k in range(sums.n_views)
         if k != e
     }
-    means = system.solve(
-        leaf, b
-    )  # the leaf's own means stay in `leaf`, where classes of one count may be one matrix
-    view_sums = tuple(
-        leaf.sums() if k == e else sums_of_rows(sums.sums[k], counts[k], means[k])
-        for k in range(sums.n_views)
-    )
+    # the leaf's own means stay in `leaf`, where classes of one count may be one matrix
+    means = system.solve(leaf, b)
+    by_view = {k: sums_of_rows(sums.sums[k], counts[k], mean) for k, mean in means.items()}
+    by_view[e] = leaf.sums()
+    view_sums = tuple(by_view[k] for k in range(sums.n_views))
     zz = xp.zeros_like(G)  # sum over vectors of E[z] E[z]'
     for k in range(sums.n_views):
         zz[where[k], where[k]] = view_sums[k].zz
         for l in range(k + 1, sums.n_views):
             # Over vectors, classes c of k and d of l meet N_kl(c, d) times; `met` has that product done for the leaf.
-            if e in (k, l):
-                cross = leaf.met(l).T @ means[l] if k == e else means[k].T @ leaf.met(k)
+            if k == e:
+                cross = leaf.met(l).T @ means[l]
+            elif l == e:
+                cross = means[k].T @ leaf.met(k)
             else:
                 cross = means[k].T @ (xp.cached_table(sums.cooccurrence[k, l]) @ means[l])
-            zz[where[k], where[l]], zz[where[l], where[k]] = cross, cross.T
+            zz[where[k], where[l]] = cross
+            zz[where[l], where[k]] = cross.T
     # b' Lambda^-1 b as 2 b'm - m' Lambda m: rounding errors of the means m then enter squared
     explained = -float(xp.vdot(G, zz))
     for s, w in zip(view_sums, where, strict=True):
-        explained += 2 * float(xp.vdot(LB[:, w], s.xz) - at_mean[w] @ s.z) - float(
-            xp.trace(s.class_zz)
-        )
+        explained += 2 * float(xp.vdot(LB[:, w], s.xz) - at_mean[w] @ s.z)
+        explained -= float(xp.trace(s.class_zz))
     log_likelihood = -0.5 * (  # (E9)
         sums.n * (sums.dimension * LOG_2PI + parameters.sigma.log_determinant)
         - sums.dimension * sums.log_weights
@@ -272,7 +264,8 @@ ROWS = 4096
 
 def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
     """Per view (C_k, D) class means, less the mean and the effects of the views that it refines, times root count."""
-    grand, xp = sums.total / sums.n, sums.xp
+    grand = sums.total / sums.n
+    xp = sums.xp
     counts = [xp.cached(n) for n in sums.counts]
     effects: dict[int, AnyArray] = {}
     for k in sorted(range(sums.n_views), key=lambda k: len(sums.counts[k])):
@@ -282,9 +275,8 @@ def weighted_effects(sums: Sums[AnyArray]) -> list[AnyArray]:
             table = sums.together(k, l)
             if len(coarser) < len(means) and refines(table):
                 root = xp.sqrt(counts[l])[:, None]
-                for start in range(
-                    0, len(means), ROWS
-                ):  # of all rows at once, a copy would be as large as the sums
+                # of all rows at once, a copy would be as large as the sums
+                for start in range(0, len(means), ROWS):
                     parents = xp.asarray(table.indices[start : start + ROWS])
                     means[start : start + ROWS] -= coarser[parents] / root[parents]
         means *= xp.sqrt(counts[k])[:, None]
@@ -300,15 +292,14 @@ def moment_start(
     Directions are chosen in the metric of the noise, and the part of the class
     means' scatter that the noise alone would cause is taken off.
     """
-    mean, xp = sums.total / sums.n, sums.xp
-    residual = sums.scatter_about(mean)
-    freedom = sums.n - 1.0
+    xp = sums.xp
+    mean = sums.total / sums.n
+    scatter = sums.scatter_about(mean)
     effects = weighted_effects(sums)
     between = [sums.product(e.T, e.T) for e in effects]
-    residual = residual - sum(between)
-    freedom -= sum(len(n_c) - 1 for n_c in sums.counts)
-    total = diagonal_of(sums.scatter_about(mean)) / sums.n
-    within = diagonal_of(residual) / max(freedom, 0.1 * sums.n)
+    freedom = sums.n - 1.0 - sum(len(n_c) - 1 for n_c in sums.counts)
+    total = diagonal_of(scatter) / sums.n
+    within = diagonal_of(scatter - sum(between)) / max(freedom, 0.1 * sums.n)
     within = xp.maximum(within, xp.maximum(0.01 * total, noise.floor))  # (S1)
     scale = xp.sqrt(within)
     loadings = []
@@ -330,7 +321,8 @@ def random_start(
     sums: Sums[AnyArray], ranks: tuple[int, ...], noise: NoiseModel, rng: np.random.Generator
 ) -> Parameters[AnyArray]:
     """Random loadings that share half of the variance between them."""
-    mean, xp = sums.total / sums.n, sums.xp
+    xp = sums.xp
+    mean = sums.total / sums.n
     variances = xp.maximum(diagonal_of(sums.scatter_about(mean)) / sums.n, noise.floor)
     scale = xp.sqrt(variances / (2 * max(sum(ranks), 1)))
     loadings = tuple(
@@ -343,7 +335,8 @@ def _top_svd(
     matrix: AnyArray, r: int, rng: np.random.Generator, gram: AnyArray | None = None
 ) -> tuple[AnyArray, AnyArray]:
     """The r largest singular values and their right vectors, whose largest entry is positive; gram = matrix'matrix."""
-    wide, xp = matrix.shape[0] <= matrix.shape[1], namespace(matrix)
+    wide = matrix.shape[0] <= matrix.shape[1]
+    xp = namespace(matrix)
     if min(matrix.shape) > 16 * (r + 10):
         s, vt = xp.randomized_svd(matrix, r, int(rng.integers(2**31)))
     else:  # of the squares: half of the digits is enough for a start

@@ -20,110 +20,130 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from .._typing import AnyArray
-from ..backend import Numpy, Torch
 from .design import Design
 from .root import Root
 
 CHUNK_ELEMENTS = 2**22
-
-FEW_MET = 0.1
-"""Tables of leaf classes that are filled less than this are multiplied as sparse ones."""
 
 
 class LeafEliminated:
     """What the exact and the variational solution share: a leaf whose classes are eliminated one by one.
 
     G : (r, r) all G_kl; where : the slice of every view in it
+    delta : (C, r_e) inverse of a leaf class's block, for every distinct count
+    log_determinant : log |Lambda|, of the leaf to begin with
     columns : of every view but the leaf, its columns in s_t, all that leaf class t meets (docs/math.md, 5.4)
+    rest_slice : of every rest view, its latents among the n_rest of all of them
     """
 
     def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
-        self.design, self.sums, self.plan, self.xp = (
-            design,
-            design.sums,
-            design.plan,
-            design.sums.xp,
-        )
-        self.G, self.where = G, where
+        self.design = design
+        self.sums = design.sums
+        self.plan = design.plan
+        self.xp = design.sums.xp
+        self.G = G
+        self.where = where
         self.ranks = tuple(s.stop - s.start for s in where)
-        self.others = ([] if self.plan.root is None else [self.plan.root]) + list(self.plan.rest)
-        ends = np.cumsum([0, *(self.ranks[k] for k in self.others)])
-        self.columns = {k: slice(int(ends[i]), int(ends[i + 1])) for i, k in enumerate(self.others)}
-        self.width = int(ends[-1])
+        self.others = [] if self.plan.root is None else [self.plan.root]
+        self.others += self.plan.rest
+        self.columns: dict[int, slice] = {}
+        self.width = 0
+        for k in self.others:
+            self.columns[k] = slice(self.width, self.width + self.ranks[k])
+            self.width += self.ranks[k]
+        self.rest_slice: dict[int, slice] = {}
+        self.n_rest = 0
+        for l in self.plan.rest:
+            size = len(self.sums.counts[l]) * self.ranks[l]
+            self.rest_slice[l] = slice(self.n_rest, self.n_rest + size)
+            self.n_rest += size
+        xp = self.xp
+        lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
+        loads = xp.outer(xp.cached(design.leaf_counts[0]), lam)
+        self.delta = 1.0 / (1.0 + loads)  # (E4)
+        self.log_determinant = float(xp.cached(design.leaf_counts[2]) @ xp.log1p(loads).sum(axis=1))
 
     def _g(self, k: int, l: int) -> Any:
         """G_kl, an array of the kind of G."""
         return self.G[self.where[k], self.where[l]]
 
-    def _add_leaf_sums(
-        self,
-        xp: Numpy | Torch,
-        S: AnyArray,
-        by_class: list[AnyArray],
-        delta: AnyArray,
-        phi: AnyArray,
-    ) -> None:
+    def _products(self, l: int, m: int) -> Any:
+        """(r_e, r_l r_m): the products G_el(p, x) G_em(p, y), by which leaf classes couple two rest views."""
+        left = self._g(self.plan.leaf, l)
+        right = self._g(self.plan.leaf, m)
+        return (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+
+    def _by_view(self, x: AnyArray) -> dict[int, AnyArray]:
+        """Latents of the rest, per view (J, r)."""
+        return {l: x[s].reshape(-1, self.ranks[l]) for l, s in self.rest_slice.items()}
+
+    def solve(self, leaf: LeafRows | LeafGrams, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
+        """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
+        e = self.plan.leaf
+        reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
+        means = self._solve_others(reduced)
+        for k, mean in means.items():
+            leaf.less(k, mean @ self._g(e, k).T)  # (E8)
+        return means
+
+    def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
+        """The means of all other views, from right-hand sides less what the leaf takes off."""
+        raise NotImplementedError
+
+    def _leaf_given(self, delta: AnyArray, met: AnyArray) -> AnyArray:
+        """Cov(z_t) of leaf classes, (T, r_e, r_e), from that of what they meet: met = X Cov(s_t) X' (5.4)."""
+        covariances: AnyArray = delta[:, :, None] * met * delta[:, None, :]
+        every = self.xp.arange(delta.shape[1])
+        covariances[:, every, every] += delta
+        return covariances
+
+    def _add_leaf_sums(self, S: AnyArray, by_class: list[AnyArray], phi: AnyArray) -> None:
         """The leaf's covariances with itself and with all others, from phi_nu = sum of Cov(s_t) over its classes.
 
-        nu runs over the C distinct counts of leaf classes; delta is (C, r_e), phi (C, w, w). `xp` is what
-        calculates with them.
+        nu runs over the C distinct counts of leaf classes; phi is (C, w, w).
         """
-        e, a, where = self.plan.leaf, self.plan.root, self.where
-        nu, size = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[2])
-        S[where[e], where[e]] = xp.diag((size * nu) @ delta)
-        by_class[e] = xp.diag(size @ delta)
-        step = max(1, CHUNK_ELEMENTS // (self.ranks[e] * self.width + 1))
+        xp = self.xp
+        where = self.where
+        e = self.plan.leaf
+        nu = xp.cached(self.design.leaf_counts[0])
+        size = xp.cached(self.design.leaf_counts[2])
+        S[where[e], where[e]] = xp.diag((size * nu) @ self.delta)
+        by_class[e] = xp.diag(size @ self.delta)
+        if not self.others:
+            return
+        n = nu[:, None, None]
+        delta = self.delta[:, :, None]
+        # X_nu = [nu G_ea, G_el ...]: a leaf class meets its root class in all its nu vectors, and the classes of
+        # the rest as often as s_t says already.
+        times = dict.fromkeys(self.others, xp.ones_like(n))
+        if self.plan.root is not None:
+            times[self.plan.root] = n
+        X = xp.concatenate([times[k] * self._g(e, k) for k in self.others], axis=2)  # (C, r_e, w)
         # Given all else, z_t = delta (b_t - X s_t) + noise of covariance delta: what s_t varies by, z_t does too (5.4).
-        for c in range(0, len(nu) if self.others else 0, step):
-            n, some = nu[c : c + step, None, None], delta[c : c + step, :, None]
-            one = xp.ones_like(n)
-            # X_nu = [nu G_ea, G_el ...]: a leaf class meets its root class in all its nu vectors, and the classes of
-            # the rest as often as s_t says already.
-            X = xp.concatenate(
-                [(n if k == a else one) * self._g(e, k) for k in self.others], axis=2
-            )  # (c, r_e, w)
-            Y = some * (
-                X @ phi[c : c + step]
-            )  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
-            for k in self.others:
-                S[where[e], where[k]] -= ((n if k == a else one) * Y[:, :, self.columns[k]]).sum(
-                    axis=0
-                )  # (E11)
-            # The sum over counts of (nu Y) (delta X)' is one product of the two, counts side by side.
-            flat = xp.permute(some * X, (1, 0, 2)).reshape(self.ranks[e], -1)
-            S[where[e], where[e]] += (
-                xp.permute(n * Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
-            )  # (E10)
-            by_class[e] += xp.permute(Y, (1, 0, 2)).reshape(self.ranks[e], -1) @ flat.T
+        Y = delta * (X @ phi)  # minus the sum of Cov(z_t, s_t) over leaf classes of a count
         for k in self.others:
-            S[where[k], where[e]] = S[where[e], where[k]].T
+            cross = (times[k] * Y[:, :, self.columns[k]]).sum(axis=0)
+            S[where[e], where[k]] = -cross  # (E11)
+            S[where[k], where[e]] = -cross.T
+        over_counts = ((0, 2), (0, 2))
+        S[where[e], where[e]] += xp.tensordot(n * Y, delta * X, axes=over_counts)  # (E10)
+        by_class[e] += xp.tensordot(Y, delta * X, axes=over_counts)
 
 
 class Elimination(LeafEliminated):
     """The factored precision: leaf, then root, then one dense Cholesky of the rest (docs/math.md, section 4).
 
-    delta : (C, r_e) inverse of a leaf class's block, for every distinct count
     V : (R, R) covariance of all latents of the rest
-    log_determinant : log |Lambda|
     """
 
     def __init__(self, design: Design, G: AnyArray, where: tuple[slice, ...]) -> None:
         super().__init__(design, G, where)
         xp = self.xp
-        values, size = xp.cached(design.leaf_counts[0]), xp.cached(design.leaf_counts[2])
-        lam = self._g(self.plan.leaf, self.plan.leaf).diagonal().clip(min=0.0)  # (E3)
-        self.delta = 1.0 / (1.0 + xp.outer(values, lam))  # (E4), (C, r_e)
-        self.log_determinant = float(size @ xp.log1p(xp.outer(values, lam)).sum(axis=1))
-        self.rest_slice: dict[int, slice] = {}
-        self.n_rest = 0
-        for l in self.plan.rest:
-            start, self.n_rest = self.n_rest, self.n_rest + len(self.sums.counts[l]) * self.ranks[l]
-            self.rest_slice[l] = slice(start, self.n_rest)
         # Every view eliminated leaves a Schur complement for the next, and adds its log-determinant: leaf, root, rest.
         M = self._rest_after_leaf()
         self.root = self._root()
@@ -148,43 +168,47 @@ class Elimination(LeafEliminated):
         block: AnyArray = self.xp.split_axes(part, self.ranks[l], self.ranks[m])
         return block
 
+    def _diagonal_blocks(self, l: int) -> AnyArray:
+        """(J, r, r): the covariance of every class of a rest view."""
+        block = self._rest_block(self.V, l, l)
+        every = self.xp.arange(block.shape[0])
+        return block[every, :, every, :]
+
     def _rest_pairs(self) -> Iterator[tuple[int, int]]:
         return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)
 
     def _rest_after_leaf(self) -> AnyArray:
         """(R, R): the rest's own precision, less what eliminating the leaf takes away; views l <= m."""
-        e, xp = self.plan.leaf, self.xp
+        xp = self.xp
         M: AnyArray = xp.zeros((self.n_rest, self.n_rest))
+        r_e = self.delta.shape[1]
         for l, m in self._rest_pairs():
             block = self._rest_block(M, l, m)
             J, r, K, q = block.shape
             if l == m:
                 every = xp.arange(J)
-                counts = xp.cached(self.sums.counts[l])
-                block[every, :, every, :] = xp.eye(r) + counts[:, None, None] * self._g(
-                    l, l
-                )  # (E1)
+                own = xp.cached(self.sums.counts[l])[:, None, None] * self._g(l, l)
+                block[every, :, every, :] = xp.eye(r) + own  # (E1)
             else:
                 met = xp.asarray(self.sums.together(l, m).toarray())
                 block += met[:, None, :, None] * self._g(l, m)[None, :, None, :]
             # What the leaf takes away, for all pairs (j, j') at once: row (j, j') of Gamma' delta weighs the r_e
-            # products G_el(p, x) G_em(p, y). Of the two orders of multiplication the cheaper one.
-            products = (self._g(e, l)[:, :, None] * self._g(e, m)[:, None, :]).reshape(-1, r * q)
-            few_counts = len(self.delta) < self.ranks[e]
-            step = max(1, CHUNK_ELEMENTS // (K * max(self.ranks[e], r * q)))
+            # products. Of the two orders of multiplication the cheaper one.
+            products = self._products(l, m)
+            few_counts = len(self.delta) < r_e
+            step = max(1, CHUNK_ELEMENTS // (K * max(r_e, r * q)))
             for j in range(0, J, step):
                 gram = xp.cached_columns(self.design.grams[l, m], slice(j * K, (j + step) * K))
-                taken = (
-                    gram.T @ (self.delta @ products)
-                    if few_counts
-                    else (gram.T @ self.delta) @ products
-                )  # (E5)
+                # (E5)
+                first = gram.T if few_counts else gram.T @ self.delta
+                taken = first @ (self.delta @ products if few_counts else products)
                 block[j : j + step] -= xp.permute(taken.reshape(-1, K, r, q), (0, 2, 1, 3))
         return M
 
     def _root(self) -> Root | None:
         """The root, from what a vector in a leaf class of every distinct count adds to its root class."""
-        e, a = self.plan.leaf, self.plan.root
+        e = self.plan.leaf
+        a = self.plan.root
         if a is None:
             return None
         counts = self.xp.cached(self.design.leaf_counts[0])
@@ -193,33 +217,28 @@ class Elimination(LeafEliminated):
         own = self._g(a, a) - H.T @ (weighted * H)  # (E6), (C, r_a, r_a)
         rest = {l: self._g(a, l) - H.T @ (weighted * self._g(e, l)) for l in self.plan.rest}
         chunk = min(CHUNK_ELEMENTS, self.xp.block_elements)
-        return Root(a, self.design.root_tables, self.xp, counts, own, rest, chunk)
+        return Root(self.design.root_tables, self.xp, counts, own, rest, chunk)
 
-    def solve(self, leaf: Leaf, b: dict[int, AnyArray]) -> dict[int, AnyArray]:
-        """Lambda^-1 b: the posterior means of all views but the leaf, (C_k, r_k); the leaf's are left in `leaf`."""
-        e, xp = self.plan.leaf, self.xp
+    def _solve_others(self, reduced: dict[int, AnyArray]) -> dict[int, AnyArray]:
+        xp = self.xp
+        a = self.plan.root
         means: dict[int, AnyArray] = {}
-        # Forward: the right-hand side less what leaf and root take off.
-        reduced = {k: b_k - leaf.met(k) @ self._g(e, k) for k, b_k in b.items()}
-        if self.root is not None:
-            right = reduced[self.root.view]
-            for l, taken in self.root.taken_sums(right).items():
+        # Forward: the right-hand side less what the root takes off. Backward: rest, then root.
+        if self.root is not None and a is not None:
+            for l, taken in self.root.taken_sums(reduced[a]).items():
                 reduced[l] -= taken
-        # Backward: rest, then root, then leaf.
         if self.n_rest:
-            rest = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
-            rest = xp.cho_solve(self._lower, rest)
-            for l in self.plan.rest:
-                means[l] = rest[self.rest_slice[l]].reshape(-1, self.ranks[l])
-        if self.root is not None:
-            means[self.root.view] = self.root.means(right, means)
-        for k, mean in means.items():
-            leaf.less(k, mean @ self._g(e, k).T)  # (E8)
+            right = xp.concatenate([reduced[l].reshape(-1) for l in self.plan.rest])
+            means = self._by_view(xp.cho_solve(self._lower, right))
+        if self.root is not None and a is not None:
+            means[a] = self.root.means(reduced[a], means)
         return means
 
     def covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Sum over vectors of Cov(z), (r, r); and per view the sum over classes of Cov(z_kc) (docs/math.md, 5.5)."""
-        where, columns, xp = self.where, self.columns, self.xp
+        where = self.where
+        columns = self.columns
+        xp = self.xp
         S: AnyArray = xp.zeros_like(self.G)
         by_class: list[AnyArray] = [xp.zeros((r, r)) for r in self.ranks]
         phi: AnyArray = xp.zeros((len(self.delta), self.width, self.width))
@@ -227,45 +246,36 @@ class Elimination(LeafEliminated):
         for l, m in self._rest_pairs():
             V = self._rest_block(self.V, l, m)
             J, r, K, q = V.shape
-            every = xp.arange(J)
             if l == m:
                 # different classes of one view share no vector: only V's diagonal blocks count
-                own = V[every, :, every, :]
-                S[where[l], where[l]] = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
+                own = self._diagonal_blocks(l)
+                total = xp.tensordot(xp.cached(self.sums.counts[l]), own, axes=1)
                 by_class[l] = own.sum(axis=0)
             else:
                 met = self.sums.together(l, m).tocoo()
                 pairs = V[xp.asarray(met.row), :, xp.asarray(met.col), :]
-                S[where[l], where[m]] = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
-                S[where[m], where[l]] = S[where[l], where[m]].T
+                total = xp.tensordot(xp.asarray(met.data), pairs, axes=1)
+            _set_both(S, where[l], where[m], total)
             # phi_nu of two rest views: the blocks of V, weighted by the Gram table of the count.
             flat[l, m] = xp.permute(V, (0, 2, 1, 3)).reshape(J * K, r * q)
             gram = xp.cached_columns(self.design.grams[l, m], slice(0, J * K))
-            total = (gram @ flat[l, m]).reshape(-1, r, q)
-            phi[:, columns[l], columns[m]] = total
-            phi[:, columns[m], columns[l]] = total.mT
-        if self.root is not None:
-            a = self.root.view
-            vectors, classes, leaves, with_rest = self.root.covariance_sums(flat)
-            S[where[a], where[a]] = vectors
-            by_class[a] = classes
-            phi[:, columns[a], columns[a]] = leaves
-            for l, by_count in with_rest.items():
-                phi[:, columns[a], columns[l]] = by_count
-                phi[:, columns[l], columns[a]] = by_count.mT
+            _set_both(phi, columns[l], columns[m], (gram @ flat[l, m]).reshape(-1, r, q))
+        a = self.plan.root
+        if self.root is not None and a is not None:
+            over_vectors, by_class[a], by_count, with_rest = self.root.covariance_sums(flat)
+            S[where[a], where[a]] = over_vectors
+            phi[:, columns[a], columns[a]] = by_count
+            for l, together in with_rest.items():
+                _set_both(phi, columns[a], columns[l], together)
                 # Every vector is in one leaf class, so that the sum over counts is the sum over vectors.
-                S[where[a], where[l]] = by_count.sum(axis=0)
-                S[where[l], where[a]] = S[where[a], where[l]].T
-        self._add_leaf_sums(xp, S, by_class, self.delta, phi)
+                _set_both(S, where[a], where[l], together.sum(axis=0))
+        self._add_leaf_sums(S, by_class, phi)
         return S, tuple(by_class)
 
     def covariances(self, view: int) -> AnyArray:
         """Cov(z_kc) of every class of a view, (C_k, r_k, r_k)."""
         if view in self.plan.rest:
-            block = self._rest_block(self.V, view, view)
-            every = self.xp.arange(block.shape[0])
-            own: AnyArray = block[every, :, every, :]
-            return own
+            return self._diagonal_blocks(view)
         if self.root is not None and view == self.plan.root:
             return self._root_covariances(self.root)
         return self._leaf_covariances()
@@ -284,50 +294,49 @@ class Elimination(LeafEliminated):
         return every
 
     def _leaf_covariances(self) -> AnyArray:
-        e, tables, xp = self.plan.leaf, self.design.leaf_tables, self.xp
-        values, group = xp.cached(self.design.leaf_counts[0]), xp.cached(self.design.leaf_counts[1])
-        n_leaves, r_e = len(group), self.ranks[e]
-        result: AnyArray = xp.empty((n_leaves, r_e, r_e))
-        size = max(self.ranks) * max(
-            self.n_rest, r_e
-        )  # several arrays of so many numbers a class at once
-        step = max(1, CHUNK_ELEMENTS // (8 * size))
-        if self.root is not None:
-            pattern = self.root.tables.pattern[tables[self.root.view].indices]
+        e = self.plan.leaf
+        tables = self.design.leaf_tables
+        xp = self.xp
+        values, group, _ = self.design.leaf_counts
+        r_e = self.ranks[e]
+        n_leaves = len(group)
+        # several arrays of so many numbers per class at once
+        step = max(1, CHUNK_ELEMENTS // (8 * max(self.ranks) * max(self.n_rest, r_e)))
+        a = self.plan.root
+        if self.root is not None and a is not None:
+            pattern = self.root.tables.pattern[tables[a].indices]
+        made = []
         for start in range(0, n_leaves, step):
             part = slice(start, min(start + step, n_leaves))
-            n, delta = values[group[part]], self.delta[group[part]]
-            XV, counts = (
-                xp.zeros((len(n), r_e, self.n_rest)),
-                {},
-            )  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
+            T = part.stop - start
+            YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
             for l in self.plan.rest:
-                some = tables[l][part]
-                counts[l] = xp.asarray(some.toarray())
-                few = some.nnz < FEW_MET * counts[l].shape[0] * counts[l].shape[1]
-                rows = self.V[self.rest_slice[l]].reshape(counts[l].shape[1], -1)  # (J, r_l R)
-                summed = (
-                    xp.table(some) if few else counts[l]
-                ) @ rows  # classes that were met, before G_el
-                XV += self._g(e, l) @ summed.reshape(len(n), self.ranks[l], self.n_rest)
-            met = xp.zeros(
-                (len(n), r_e, r_e)
-            )  # X Cov(s_t) X': first Y_t V Y_t', then the root's three terms
+                rows = self.V[self.rest_slice[l]].reshape(tables[l].shape[1], -1)  # (J, r_l R)
+                summed = xp.table(tables[l][part]) @ rows  # classes that were met, before G_el
+                YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
+            met = xp.zeros((T, r_e, r_e))  # X Cov(s_t) X': Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:
-                J, r = counts[l].shape[1], self.ranks[l]
-                wide = XV[:, :, self.rest_slice[l]].reshape(len(n), r_e, J, r)
-                met += xp.einsum("tpjr,tj->tpr", wide, counts[l]) @ self._g(e, l).T
-            if self.root is not None:
+                counts = xp.asarray(tables[l][part].toarray())
+                wide = YV[:, :, self.rest_slice[l]].reshape(T, r_e, -1, self.ranks[l])
+                met += xp.einsum("tpjr,tj->tpr", wide, counts) @ self._g(e, l).T
+            if self.root is not None and a is not None:
                 patterns, own_pattern = np.unique(pattern[part], return_inverse=True)
                 inverse, solved = self.root.couplings(patterns)
                 covariance = inverse + solved @ self.V @ solved.mT
                 which = xp.asarray(own_pattern)
-                H = n[:, None, None] * self._g(e, self.root.view)
-                cross = H @ solved[which] @ XV.mT
+                n = xp.asarray(values[group[part]])
+                H = n[:, None, None] * self._g(e, a)
+                cross = H @ solved[which] @ YV.mT
                 met += H @ covariance[which] @ H.mT - cross - cross.mT
-            result[part] = delta[:, :, None] * met * delta[:, None, :]
-            result[part, xp.arange(r_e), xp.arange(r_e)] += delta
-        return result
+            made.append(self._leaf_given(self.delta[xp.asarray(group[part])], met))
+        every: AnyArray = xp.concatenate(made)
+        return every
+
+
+def _set_both(matrix: AnyArray, rows: slice, columns: slice, block: AnyArray) -> None:
+    """A block of a symmetric matrix, or of a stack of them, and the block across the diagonal."""
+    matrix[..., rows, columns] = block
+    matrix[..., columns, rows] = block.mT
 
 
 # Posterior means of the leaf's classes, and the sums over classes that the M step needs.
@@ -366,49 +375,34 @@ def sums_of_rows(F: AnyArray, n: AnyArray, means: AnyArray) -> ViewSums:
     )
 
 
-class Leaf(Protocol):
-    """Means of the leaf's classes: first given the data alone, then less what other views explain."""
-
-    def met(self, k: int) -> AnyArray:
-        """(C_k, r_e): sum over vectors of every class of view k of the leaf's mean."""
-        ...
-
-    def less(self, k: int, h: AnyArray) -> None:
-        """Take off what view k explains, h (C_k, r_e)."""
-        ...
-
-    def sums(self) -> ViewSums: ...
-
-    def means(self) -> AnyArray:
-        """(C_e, r_e)"""
-        ...
-
-
-def leaf_given_data(design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> Leaf:
+def leaf_given_data(
+    design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray
+) -> LeafRows | LeafGrams:
     """delta(n_c) * (f_c' LB - n_c mean' LB) for every leaf class."""
     return (LeafGrams if design.by_count else LeafRows)(design, delta, LB, at_mean)
 
 
 class LeafRows:
-    """A row a class."""
+    """Means of the leaf's classes, a row per class: first given the data alone, then less what other views explain."""
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
-        e, xp = design.plan.leaf, design.sums.xp
-        self.tables, self.F, self.n = (
-            design.leaf_tables,
-            design.sums.sums[e],
-            xp.cached(design.sums.counts[e]),
-        )
-        self.xp, self.delta = xp, delta[xp.cached(design.leaf_counts[1])]
+        xp = design.sums.xp
+        self.xp = xp
+        self.tables = design.leaf_tables
+        self.F = design.sums.sums[design.plan.leaf]
+        self.n = xp.cached(design.sums.counts[design.plan.leaf])
+        self.delta = delta[xp.cached(design.leaf_counts[1])]
         self._means = self.F @ LB
         self._means -= xp.outer(self.n, at_mean)  # (E2)
         self._means *= self.delta
 
     def met(self, k: int) -> AnyArray:
+        """(C_k, r_e): sum over vectors of every class of view k of the leaf's mean."""
         met: AnyArray = self.xp.cached_table(self.tables[k]).T @ self._means
         return met
 
     def less(self, k: int, h: AnyArray) -> None:
+        """Take off what view k explains, h (C_k, r_e)."""
         self._means -= self.delta * (self.xp.cached_table(self.tables[k]) @ h)  # (E8)
 
     def sums(self) -> ViewSums:
@@ -419,14 +413,17 @@ class LeafRows:
 
 
 class LeafGrams:
-    """A Gram matrix for every distinct count."""
+    """The same as `LeafRows`, from a Gram matrix for every distinct count."""
 
     def __init__(self, design: Design, delta: AnyArray, LB: AnyArray, at_mean: AnyArray) -> None:
-        self.design, self.delta, self.D = design, delta[:, None, :], len(LB)
+        self.design = design
+        self.delta = delta[:, None, :]
+        self.D = len(LB)
         self.Q, self.columns = design.per_count_grams
         self.xp = design.sums.xp
         self.U = self.xp.zeros((self.Q.shape[1], LB.shape[1]))
-        self.U[: self.D], self.U[self.D] = LB, -at_mean
+        self.U[: self.D] = LB
+        self.U[self.D] = -at_mean
         self.QU = self.Q[:, :, : self.D + 1] @ self.U[: self.D + 1]  # (counts, width, r_e)
 
     # Q U is [F Z; n Z; N Z] before delta, by count (5.2): rows of Q belong to columns of A, and so to these sums.

@@ -7,8 +7,7 @@ are estimated. Nothing outside this module asks which kind or which array it has
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self
@@ -41,7 +40,8 @@ class Parameters(Generic[A_co]):
     @staticmethod
     def given(mean: ArrayLike, loadings: Mapping[str, ArrayLike], noise: ArrayLike) -> Parameters:
         """Parameters from arrays that are checked to fit together."""
-        m, n = np.array(mean, dtype=np.float64), np.array(noise, dtype=np.float64)
+        m = np.array(mean, dtype=np.float64)
+        n = np.array(noise, dtype=np.float64)
         B = {view: np.array(loading, dtype=np.float64) for view, loading in loadings.items()}
         D = len(m) if m.ndim == 1 else 0
         if D == 0:
@@ -62,7 +62,7 @@ class Parameters(Generic[A_co]):
         return Parameters(m, tuple(B.values()), noise_of(n).checked().array)
 
     @cached_property
-    def sigma(self) -> Noise[A_co]:
+    def sigma(self) -> FullNoise[A_co]:
         """The noise, and what is asked of it: Sigma^-1 times a matrix, log |Sigma|, drawn vectors."""
         return noise_of(self.noise)
 
@@ -83,15 +83,14 @@ class Parameters(Generic[A_co]):
 
     def on(self, xp: Numpy | Torch) -> Parameters[AnyArray]:
         """The same where sums are (``sums.xp``)."""
-        return Parameters(
-            xp.asarray(self.mean), tuple(map(xp.asarray, self.loadings)), xp.asarray(self.noise)
-        )
+        return self._with(xp.asarray)
 
     def on_host(self) -> Parameters:
         """The same as NumPy arrays."""
-        return Parameters(
-            to_host(self.mean), tuple(map(to_host, self.loadings)), to_host(self.noise)
-        )
+        return self._with(to_host)
+
+    def _with(self, place: Callable[[Any], Any]) -> Parameters[Any]:
+        return Parameters(place(self.mean), tuple(map(place, self.loadings)), place(self.noise))
 
     def check_finite(self, when: str) -> None:
         arrays = (self.mean, self.noise, *self.loadings)
@@ -135,108 +134,140 @@ def _rotation(loading: AnyArray, weighted: AnyArray) -> Any:
     return rotation * xp.where(largest < 0, -1.0, 1.0)
 
 
-class Noise(ABC, Generic[A_co]):
-    """What no view explains, e ~ N(0, Sigma): Sigma, and Sigma^-1 through one factorisation.
+class FullNoise(Generic[A_co]):
+    """What no view explains, e ~ N(0, Sigma): any covariance, and Sigma^-1 through one factorisation.
 
     kind : its name among the settings of an estimator
     second_moment : what of the vectors' second moment an estimate needs
     axes : what can lie on the floor
 
-    array : (D,) or (D, D), as estimators keep it
+    array : (D, D), or (D,) of a subclass: as estimators keep it
     """
 
-    kind: ClassVar[str]
-    second_moment: ClassVar[SecondMoment]
-    axes: ClassVar[str]
+    kind: ClassVar[str] = "full"
+    second_moment: ClassVar[SecondMoment] = "full"
+    axes: ClassVar[str] = "directions"
 
     def __init__(self, array: A_co) -> None:
-        self.array, self.xp = array, namespace(array)
+        self.array = array
+        self.xp = namespace(array)
 
     @classmethod
-    @abstractmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
         """The array that maximises the likelihood of n residuals with this scatter, or with this diagonal of it."""
+        n_eff = n + model.weight
+        xp = namespace(scatter)
+        residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
+        sigma = residual + residual.T
+        sigma /= 2 * n_eff
+        xp.diagonal(sigma)[:] += model.weight * model.target / n_eff  # (M3)
+        if _exceeds(sigma, model.floor):
+            return sigma
+        # In units of the floor no eigenvalue may be below 1.
+        scale = xp.sqrt(model.floor)
+        unit: AnyArray = xp.outer(scale, scale)
+        values, vectors = xp.linalg.eigh(sigma / unit)
+        raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
+        return raised * unit
 
     @classmethod
-    def nearest(cls, other: Noise[AnyArray]) -> AnyArray:
+    def nearest(cls, other: FullNoise[AnyArray]) -> AnyArray:
         """The array of this kind of noise that is nearest to another noise."""
         nothing = np.zeros(len(other.variances))
         return cls.estimate(other.array, 1.0, NoiseModel(cls.kind, nothing, nothing))
 
     @property
-    @abstractmethod
     def variances(self) -> A_co:
         """(D,) the diagonal of Sigma."""
+        return diagonal_of(self.array)
 
     @property
-    @abstractmethod
     def covariance(self) -> A_co:
         """(D, D) Sigma."""
+        return self.array
 
-    @property
-    @abstractmethod
+    @cached_property
     def lower(self) -> A_co:
         """(D, D) L with L L' = Sigma."""
+        try:
+            lower: A_co = self.xp.cholesky(self.array)
+        except np.linalg.LinAlgError as error:
+            raise NumericalError(
+                "the noise covariance is not positive definite: raise noise_floor"
+            ) from error
+        return lower
 
-    @property
-    @abstractmethod
+    @cached_property
     def log_determinant(self) -> float:
         """log |Sigma|"""
+        return 2 * float(self.xp.log(self.lower.diagonal()).sum())
 
-    @abstractmethod
     def solve(self, matrix: A) -> A:
         """Sigma^-1 @ matrix."""
+        solved: A = self.xp.cho_solve(self.lower, matrix)
+        return solved
 
-    @abstractmethod
     def trace(self, scatter: AnyArray) -> float:
         """tr(Sigma^-1 scatter), where scatter may be a diagonal alone."""
+        return self.xp.trace_of_solved(self.lower, scatter)
 
-    @abstractmethod
     def draw(self, n: int, rng: np.random.Generator) -> Array:
         """(n, D) drawn vectors, on the host."""
+        drawn: Array = rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
+        return drawn
 
-    @abstractmethod
     def floored(self, floor: AnyArray) -> int:
         """How many of its axes lie on a floor (D,)."""
+        if _exceeds(self.array, floor * (1 + 1e-6)):
+            return 0
+        scale = np.sqrt(to_host(floor))
+        values = np.linalg.eigvalsh(to_host(self.array) / np.outer(scale, scale))
+        return int((values <= 1 + 1e-6).sum())
 
-    @abstractmethod
     def checked(self) -> Self:
         """The same noise if it is one, symmetric to the last bit; otherwise a `DataError`."""
+        array = to_host(self.array)
+        if not np.allclose(array, array.T, rtol=1e-6, atol=1e-9 * np.abs(array).max()):
+            raise DataError("the noise covariance is not symmetric")
+        symmetric = type(self)((self.array + self.array.T) / 2)
+        try:
+            np.linalg.cholesky(to_host(symmetric.array))
+        except np.linalg.LinAlgError:
+            raise DataError("the noise covariance is not positive definite") from None
+        return symmetric
 
-    def mixed(self, other: Noise[AnyArray], weight: float) -> A_co:
+    def mixed(self, other: FullNoise[AnyArray], weight: float) -> A_co:
         """1 - weight of this noise and weight of another."""
         if self.array.shape == other.array.shape:
             return (1 - weight) * self.array + weight * other.array
         return (1 - weight) * self.covariance + weight * other.covariance
 
 
-class DiagonalNoise(Noise[A_co]):
+class DiagonalNoise(FullNoise[A_co]):
     """Independent columns: variances (D,)."""
 
-    kind, second_moment, axes = "diagonal", "diagonal", "columns"
+    kind = "diagonal"
+    second_moment = "diagonal"
+    axes = "columns"
 
     @classmethod
     def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        variances = (diagonal_of(scatter) + model.weight * model.target) / (
-            n + model.weight
-        )  # (M3)
-        return cls._floored(variances, model.floor)
-
-    @staticmethod
-    def _floored(variances: AnyArray, floor: AnyArray) -> AnyArray:
-        floored: AnyArray = namespace(variances).maximum(variances, floor)
+        prior = model.weight * model.target
+        variances = (diagonal_of(scatter) + prior) / (n + model.weight)  # (M3)
+        floored: AnyArray = namespace(variances).maximum(cls._tied(variances), model.floor)
         return floored
 
-    @property
-    def variances(self) -> A_co:
-        return self.array
+    @staticmethod
+    def _tied(variances: AnyArray) -> AnyArray:
+        """Variances with as many degrees of freedom as this kind of noise has."""
+        return variances
 
     @property
     def covariance(self) -> A_co:
         dense: A_co = self.xp.diag(self.array)
         return dense
 
-    @property
+    @cached_property
     def lower(self) -> A_co:
         dense: A_co = self.xp.diag(self.xp.sqrt(self.array))
         return dense
@@ -270,97 +301,18 @@ class IsotropicNoise(DiagonalNoise[A_co]):
 
     kind = "isotropic"
 
-    @classmethod
-    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        variances = (diagonal_of(scatter) + model.weight * model.target) / (
-            n + model.weight
-        )  # (M3)
-        return cls._floored(
-            namespace(variances).zeros_like(variances) + variances.mean(), model.floor
-        )
+    @staticmethod
+    def _tied(variances: AnyArray) -> AnyArray:
+        return 0 * variances + variances.mean()
 
 
-class FullNoise(Noise[A_co]):
-    """Any covariance (D, D)."""
-
-    kind, second_moment, axes = "full", "full", "directions"
-
-    @classmethod
-    def estimate(cls, scatter: AnyArray, n: float, model: NoiseModel) -> AnyArray:
-        n_eff, xp = n + model.weight, namespace(scatter)
-        residual = xp.diag(scatter) if scatter.ndim == 1 else scatter
-        sigma = residual + residual.T
-        sigma /= 2 * n_eff
-        xp.diagonal(sigma)[:] += model.weight * model.target / n_eff  # (M3)
-        if _exceeds(sigma, model.floor):
-            return sigma
-        # In units of the floor no eigenvalue may be below 1.
-        scale = xp.sqrt(model.floor)
-        unit: AnyArray = xp.outer(scale, scale)
-        values, vectors = xp.linalg.eigh(sigma / unit)
-        raised: AnyArray = (vectors * values.clip(min=1.0)) @ vectors.T
-        return raised * unit
-
-    @property
-    def variances(self) -> A_co:
-        return diagonal_of(self.array)
-
-    @property
-    def covariance(self) -> A_co:
-        return self.array
-
-    @cached_property
-    def lower(self) -> A_co:
-        try:
-            lower: A_co = self.xp.cholesky(self.array)
-        except np.linalg.LinAlgError as error:
-            raise NumericalError(
-                "the noise covariance is not positive definite: raise noise_floor"
-            ) from error
-        return lower
-
-    @cached_property
-    def log_determinant(self) -> float:
-        return 2 * float(self.xp.log(self.lower.diagonal()).sum())
-
-    def solve(self, matrix: A) -> A:
-        solved: A = self.xp.cho_solve(self.lower, matrix)
-        return solved
-
-    def trace(self, scatter: AnyArray) -> float:
-        return self.xp.trace_of_solved(self.lower, scatter)
-
-    def draw(self, n: int, rng: np.random.Generator) -> Array:
-        drawn: Array = rng.standard_normal((n, len(self.array))) @ to_host(self.lower).T
-        return drawn
-
-    def floored(self, floor: AnyArray) -> int:
-        if _exceeds(self.array, floor * (1 + 1e-6)):
-            return 0
-        scale = np.sqrt(to_host(floor))
-        return int(
-            (np.linalg.eigvalsh(to_host(self.array) / np.outer(scale, scale)) <= 1 + 1e-6).sum()
-        )
-
-    def checked(self) -> Self:
-        array = to_host(self.array)
-        if not np.allclose(array, array.T, rtol=1e-6, atol=1e-9 * np.abs(array).max()):
-            raise DataError("the noise covariance is not symmetric")
-        symmetric = type(self)((self.array + self.array.T) / 2)
-        try:
-            np.linalg.cholesky(to_host(symmetric.array))
-        except np.linalg.LinAlgError:
-            raise DataError("the noise covariance is not positive definite") from None
-        return symmetric
-
-
-NOISES: dict[str, type[Noise[AnyArray]]] = {
+NOISES: dict[str, type[FullNoise[AnyArray]]] = {
     noise.kind: noise for noise in (DiagonalNoise, FullNoise, IsotropicNoise)
 }
 """Every kind of noise that an estimator can be asked for, by name."""
 
 
-def noise_of(array: A_co) -> Noise[A_co]:  # type: ignore[misc]
+def noise_of(array: A_co) -> FullNoise[A_co]:  # type: ignore[misc]
     """The noise that an array stands for: variances (D,), or a covariance (D, D)."""
     return DiagonalNoise(array) if array.ndim == 1 else FullNoise(array)
 
@@ -398,7 +350,8 @@ class NoiseModel:
         cls, kind: str, floor: float, statistics: SufficientStatistics, shrinkage: float
     ) -> NoiseModel:
         """What some data allow: the floor and the shrinkage are fractions of the columns' variances."""
-        variance, constant = statistics.variance, statistics.constant_columns
+        variance = statistics.variance
+        constant = statistics.constant_columns
         if len(constant) == len(variance):
             raise DataError(
                 "all vectors are the same, or so small that their squares vanish: there is no variance to explain"

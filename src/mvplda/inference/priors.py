@@ -5,8 +5,6 @@ A prior is a class and a line of `PRIORS`; an estimator names it by its `kind`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Self
 
@@ -16,84 +14,53 @@ from scipy.optimize import nnls
 from .._typing import A, A_co, AnyArray, Array
 from ..backend import like, namespace, to_host
 from ..exceptions import DataError, DisconnectedDesignWarning, UnidentifiableViewWarning
-from ..statistics import SufficientStatistics
 from ..statistics.accumulator import Sums
-from .diagnostics import check_view, choose_ranks
 from .em import Posterior, m_step, moment_start, random_start
 from .parameters import NoiseModel, Parameters, noise_of
 
 MOMENT_ROWS = 2**16
 """Classes of which moments are taken at a time."""
 
-Ranks = dict[str, int]
 
+@dataclass(frozen=True)
+class MaximumLikelihood:
+    """No prior but the shrinkage of the noise, which is part of its model.
 
-class Prior(ABC):
-    """A prior for one fit, made from its data.
+    Every prior has what this one has. It is made for one fit, from its data.
 
     kind : its name among the settings of an estimator; None: no prior
     full_rank : whether loadings are factors of full rank, so that there is no rank to choose
     needless : warnings about the design that do not hold under the prior
     """
 
-    kind: ClassVar[str | None]
+    noise: NoiseModel
+    kind: ClassVar[str | None] = None
     full_rank: ClassVar[bool] = False
     needless: ClassVar[tuple[type[Warning], ...]] = ()
 
     @classmethod
-    @abstractmethod
-    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: Sequence[float]) -> Self:
+    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
         """The prior for these data; strengths are of every view and of the noise."""
+        return cls(noise)
 
-    @classmethod
-    def noise_kind(cls, asked: str) -> str:
+    @staticmethod
+    def noise_kind(asked: str) -> str:
         """The kind of noise, where another is asked for."""
         return asked
 
-    @classmethod
-    def ranks(
-        cls, statistics: SufficientStatistics, wanted: Mapping[str, int | None]
-    ) -> tuple[Ranks, Ranks]:
-        """The rank asked for and the rank used of every view."""
-        return choose_ranks(statistics, wanted)
-
-    @abstractmethod
     def start(
         self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
     ) -> Parameters[AnyArray]:
         """Where EM begins."""
-
-    @abstractmethod
-    def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
-        """The parameters that maximise expected log-likelihood and prior."""
-
-    @abstractmethod
-    def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
-        """Log prior density, up to a constant: what EM raises besides the log-likelihood."""
-
-
-@dataclass(frozen=True)
-class MaximumLikelihood(Prior):
-    """No prior but the shrinkage of the noise, which is part of its model."""
-
-    noise: NoiseModel
-    min_divergence: bool = True
-    kind: ClassVar[str | None] = None
-
-    @classmethod
-    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: Sequence[float]) -> Self:
-        return cls(noise)
-
-    def start(
-        self, sums: Sums[AnyArray], ranks: tuple[int, ...], init: str, rng: np.random.Generator
-    ) -> Parameters[AnyArray]:
         begin = moment_start if init == "moments" else random_start
         return begin(sums, ranks, self.noise, rng)
 
     def m_step(self, sums: Sums[AnyArray], post: Posterior) -> Parameters[AnyArray]:
-        return m_step(sums, post, self.noise, min_divergence=self.min_divergence)
+        """The parameters that maximise expected log-likelihood and prior."""
+        return m_step(sums, post, self.noise)
 
     def log_density(self, parameters: Parameters[AnyArray], sums: Sums[AnyArray]) -> float:
+        """Log prior density, up to a constant: what EM raises besides the log-likelihood."""
         return self.noise.log_prior(parameters.noise)
 
 
@@ -129,7 +96,7 @@ def _root(covariance: A) -> A:
 
 
 @dataclass(frozen=True)
-class IsotropicPrior(Prior):
+class IsotropicPrior:
     """Inverse Wishart priors of the covariances of every view and of the noise; the limit ranks like the cosine.
 
     moments : the components of the data, as moments find them
@@ -146,21 +113,12 @@ class IsotropicPrior(Prior):
     )
 
     @classmethod
-    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: Sequence[float]) -> Self:
-        return cls(moment_components(sums), tuple(strengths))
+    def of(cls, sums: Sums[AnyArray], noise: NoiseModel, strengths: tuple[float, ...]) -> Self:
+        return cls(moment_components(sums), strengths)
 
-    @classmethod
-    def noise_kind(cls, asked: str) -> str:
+    @staticmethod
+    def noise_kind(asked: str) -> str:
         return "full"
-
-    @classmethod
-    def ranks(
-        cls, statistics: SufficientStatistics, wanted: Mapping[str, int | None]
-    ) -> tuple[Ranks, Ranks]:
-        for view in wanted:
-            check_view(statistics, view)
-        full = dict.fromkeys(wanted, statistics.dimension)
-        return full, full
 
     @property
     def targets(self) -> tuple[float, ...]:
@@ -215,7 +173,7 @@ class IsotropicPrior(Prior):
         return total
 
 
-PRIORS: dict[str | None, type[Prior]] = {
+PRIORS: dict[str | None, type[MaximumLikelihood | IsotropicPrior]] = {
     prior.kind: prior for prior in (MaximumLikelihood, IsotropicPrior)
 }
 """Every prior that an estimator can be asked for, by name."""
@@ -230,7 +188,9 @@ def moment_components(sums: Sums[AnyArray]) -> Components:
     They are on the host, wherever the sums are. What the labels cannot tell apart (a view with one class, one vector
     a class) is an equal share of the variance, in every direction.
     """
-    n, K, D = sums.n, sums.n_views, sums.dimension
+    n = sums.n
+    K = sums.n_views
+    D = sums.dimension
     if n < 2:
         raise DataError(f"a fit needs at least 2 vectors; got {n}")
     total = to_host(sums.total)
@@ -245,14 +205,13 @@ def moment_components(sums: Sums[AnyArray]) -> Components:
     alone = np.array([float((c**2).sum()) / n for c in sums.counts])
     for j in range(K):
         for l in range(K):
-            met = (
-                float(n)
-                if j == l
-                else float((sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum())
-            )
+            met = float(n)
+            if j != l:
+                met = float((sums.together(j, l).power(2).sum(axis=1) / sums.counts[j]).sum())
             M[j, l] = met - alone[l]  # (S3)
         M[j, K] = len(sums.counts[j]) - 1
-    M[K, :K], M[K, K] = n - alone, n - 1
+    M[K, :K] = n - alone
+    M[K, K] = n - 1
     scale = np.maximum(np.abs(M).max(axis=1), 1e-300)
     traces = np.array([np.trace(s) for s in scatters])
     share = traces[-1] / (n - 1) / (K + 1)

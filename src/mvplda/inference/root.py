@@ -233,7 +233,6 @@ class Root:
 
     def __init__(
         self,
-        view: int,
         tables: RootTables,
         xp: Numpy | Torch,
         counts: AnyArray,
@@ -241,7 +240,6 @@ class Root:
         rest: dict[int, AnyArray],
         chunk: int,
     ) -> None:
-        self.view = view
         self.tables = tables
         self.xp = xp
         self.counts = counts
@@ -309,9 +307,11 @@ class Root:
         total: dict[Pair, Any] = dict.fromkeys(self._pairs(), 0.0)
         for run in self.runs():
             products = run.blocks.mT @ run.solved
-            h, A = len(products), run.slots
+            h = len(products)
+            A = run.slots
             for l, m in total:
-                r, q = self.ranks[l], self.ranks[m]
+                r = self.ranks[l]
+                q = self.ranks[m]
                 part = products[:, self._columns(l, run), self._columns(m, run)]
                 by_slots = xp.permute(part.reshape(h, A, r, A, q), (0, 1, 3, 2, 4))
                 total[l, m] += self._table(l, m, run).T @ by_slots.reshape(-1, r * q)  # (E7)
@@ -352,10 +352,8 @@ class Root:
         ends = np.searchsorted(group[order], np.arange(self.tables.n_groups + 1))
         step = max(1, self.chunk // self.rank**2)
         for run in self.runs():
-            start, stop = int(ends[run.groups.start]), int(ends[run.groups.stop])
-            if self.tables.n_groups == 1:
-                only: AnyArray = rows @ run.inverse[0]
-                return only
+            start = int(ends[run.groups.start])
+            stop = int(ends[run.groups.stop])
             if self.rank >= WIDE_BLOCK or stop - start >= MANY_ROWS * len(run.inverse):
                 for g, inverse in enumerate(run.inverse, run.groups.start):
                     some = xp.asarray(order[ends[g] : ends[g + 1]])
@@ -382,7 +380,8 @@ class Root:
         alone = xp.zeros((C + 2, self.rank**2))
         with_rest = {l: xp.zeros((C, self.rank * r)) for l, r in self.ranks.items()}
         for run in self.runs():
-            h, A = len(run.inverse), run.slots
+            h = len(run.inverse)
+            A = run.slots
             leaves = xp.cached(tables.leaves)[run.groups]
             classes = xp.cached(tables.classes)[run.groups]
             # minus the covariance of a group's root classes with P_q z_rest, summed over them
@@ -404,11 +403,13 @@ class Root:
     def _rest_covariance(self, V: Mapping[Pair, AnyArray], run: Run) -> AnyArray:
         """(h, w, w): the sum over a group's root classes of P_q V P_q'."""
         xp = self.xp
-        h, A = len(run.inverse), run.slots
+        h = len(run.inverse)
+        A = run.slots
         width = run.blocks.shape[-1]
         Q: AnyArray = xp.zeros((h, width, width))
         for (l, m), blocks in V.items():
-            r, q = self.ranks[l], self.ranks[m]
+            r = self.ranks[l]
+            q = self.ranks[m]
             by_slots = (self._table(l, m, run) @ blocks).reshape(h, A, A, r, q)
             part = xp.permute(by_slots, (0, 1, 3, 2, 4)).reshape(h, A * r, A * q)
             Q[:, self._columns(l, run), self._columns(m, run)] = part

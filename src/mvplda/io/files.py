@@ -13,86 +13,96 @@ import tempfile
 import warnings
 import weakref
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import IO, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._optional import need
-from .._typing import FloatArray, PathLike
+from .._typing import Array, FloatArray, PathLike
 from ..exceptions import FileFormatError, LabelError, MvpldaError, UnlabelledWarning
 from ..kinds import Coded
 from ..persistence import STANDARD, atomic_write
 
+Column = Sequence[Any]
+"""Fields of a table: bytes or text of a text file, what Python has of a Parquet file."""
+Names = NDArray[np.str_]
+Vectors = FloatArray
+Rows = tuple[int, int]
+"""The first of some rows, and the one after the last."""
+
+LONGEST_ID = 1000
+BLOCK_BYTES = 2**18
+TABLE_ROWS = 2**12
+"""What is read of a table at a time."""
+WRITTEN_ROWS = 2**18
+BATCH_BYTES = 16 * 2**20
 GZIP = b"\x1f\x8b"
-
-
-def problem(path: PathLike, reason: str, line: int | None = None) -> FileFormatError:
-    """The error that names the file, and the line counted from 1."""
-    where = f"{path}, line {line}" if line is not None else f"{path}"
-    return FileFormatError(f"{where}: {reason}")
+PARQUET = b"PAR1"
+BLANKS = " \t\n\r\v\f"
+UNWRITABLE = re.compile(f"[{BLANKS}\0]")
+MARK = b"\xef\xbb\xbf"
+"""The byte order mark."""
+KINDS = {
+    PARQUET: "a Parquet file",
+    b"\x93NUMPY": "a NumPy array (.npy)",
+    b"PK\x03\x04": "a NumPy archive (.npz)",
+    b"\x89HDF": "an HDF5 file",
+    b"ARROW1": "an Arrow file",
+    b"RIFF": "a WAV recording",
+    b"fLaC": "a FLAC recording",
+    b"OggS": "an Ogg recording",
+    b"ID3": "an MP3 recording",
+    b"<": "a page of HTML or XML",
+    b"{": "a JSON file",
+}
+"""What a file is that begins so."""
 
 
 def fail(path: PathLike, reason: str, line: int | None = None) -> NoReturn:
-    """Raise the error that names the file and the line."""
-    raise problem(path, reason, line)
+    """Raise the error that names the file, and the line counted from 1."""
+    where = f"{path}" if line is None else f"{path}, line {line}"
+    raise FileFormatError(f"{where}: {reason}")
+
+
+def kind_of(head: bytes) -> str:
+    """What a file is that begins with these bytes, where that can be seen; else nothing."""
+    return next((what for start, what in KINDS.items() if head.startswith(start)), "")
 
 
 @contextmanager
 def wrap_reader_errors(path: PathLike, what: str) -> Iterator[None]:
-    """Whatever a library raises on a damaged file becomes a `FileFormatError` that names the file."""
+    """Whatever a library raises on a damaged file becomes a `FileFormatError` that names the file.
+
+    what : what was expected; what came is said where the first bytes tell
+    """
     try:
         yield
     except (MvpldaError, FileNotFoundError, PermissionError):
         raise
     except Exception as error:  # parsers of damaged bytes raise anything
-        reason = str(error).strip().splitlines()
-        detail = reason[0] if reason else type(error).__name__
+        detail = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if Path(path).is_file():
+            came = kind_of(OnDisk(path).head(8))
+            if came and not came.startswith(what):
+                detail = f"it is {came}"
         raise FileFormatError(f"{path} is damaged or not {what}: {detail}") from error
-
-
-def must_exist(path: PathLike) -> None:
-    if str(path) == STANDARD:
-        return
-    if Path(path).is_dir():
-        fail(path, "this is a folder; a file was expected")
-    if not Path(path).exists():
-        raise FileNotFoundError(f"there is no file {path}")
 
 
 def is_stream(path: PathLike) -> bool:
     """Whether this can be read only once: standard input, a pipe, a device."""
-    return str(path) == STANDARD or (
-        Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
-    )
+    place = Path(path)
+    return str(path) == STANDARD or (place.exists() and not place.is_file() and not place.is_dir())
 
 
-_DRAINED: list[Any] = []
+_DRAINED: list[IO[bytes]] = []
 """Standard input, once it was read."""
-
-
-def standard_input() -> Any:
-    """The bytes of standard input, to be read to the end; a second time nothing would come."""
-    stream = sys.stdin.buffer
-    if any(stream is other for other in _DRAINED):
-        raise FileFormatError("standard input (-) was read already: it can stand for one file only")
-    _DRAINED[:] = [stream]
-    return stream
-
-
-def read_bytes(path: PathLike) -> bytes:
-    """Everything in a file, or from standard input for ``-``; what was compressed with gzip is unpacked."""
-    must_exist(path)
-    data = standard_input().read() if str(path) == STANDARD else Path(path).read_bytes()
-    if data[:2] != GZIP:
-        return data
-    with _unpacking(path):
-        return gzip.decompress(data)
 
 
 class OnDisk:
@@ -103,18 +113,29 @@ class OnDisk:
     """
 
     def __init__(self, path: PathLike) -> None:
-        must_exist(path)
         self.name = self.file = str(path)
-        if is_stream(path):
-            source: Any = standard_input() if self.name == STANDARD else open(path, "rb")  # noqa: SIM115
-            self._keep(source)
-            if self.name != STANDARD:
-                source.close()
+        if self.name == STANDARD:
+            if [sys.stdin.buffer] == _DRAINED:
+                raise FileFormatError(
+                    "standard input (-) was read already: it can stand for one file only"
+                )
+            _DRAINED[:] = [sys.stdin.buffer]
+            self._copy(sys.stdin.buffer)
+        elif Path(path).is_dir():
+            fail(path, "this is a folder; a file was expected")
+        elif not Path(path).exists():
+            raise FileNotFoundError(f"there is no file {path}")
+        elif is_stream(path):
+            with open(path, "rb") as pipe:
+                self._copy(pipe)
         if self.head(2) == GZIP:
-            with _unpacking(path), gzip.open(self.file) as packed:
-                self._keep(packed)
+            try:
+                with gzip.open(self.file) as packed:
+                    self._copy(packed)
+            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+                fail(path, f"the gzip file is truncated or damaged: {error}")
 
-    def _keep(self, source: Any) -> None:
+    def _copy(self, source: IO[bytes] | gzip.GzipFile) -> None:
         handle, name = tempfile.mkstemp(prefix="mvplda-")
         weakref.finalize(self, os.unlink, name)
         with os.fdopen(handle, "wb") as copy:
@@ -122,78 +143,54 @@ class OnDisk:
         self.file = name
 
     def head(self, size: int) -> bytes:
-        """The first bytes."""
+        """The first bytes; -1: all of them."""
         with open(self.file, "rb") as file:
             return file.read(size)
 
 
-@contextmanager
-def _unpacking(path: PathLike) -> Iterator[None]:
-    try:
-        yield
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise problem(path, f"the gzip file is truncated or damaged: {error}") from error
+def read_bytes(path: PathLike) -> bytes:
+    """Everything in a file, or from standard input for ``-``; what was compressed with gzip is unpacked."""
+    return OnDisk(path).head(-1)
 
 
 # Text files of the field: split on ASCII whitespace, errors with file and line.
 #
 # Kaldi separates fields with ASCII blanks, so an id may hold any other character: a
-# no-break space or an ideographic space is part of it. Lines end in LF, CRLF or CR, a
-# byte order mark is skipped, and blank lines are passed over but counted.
-
-
-Names = NDArray[np.str_]
-
-LONGEST_ID = 1000
-BLOCK_BYTES = 2**18
-TABLE_ROWS = 2**12
-"""What is read of a table at a time."""
-PARQUET = b"PAR1"
-BLANKS = " \t\n\r\v\f"
-UNWRITABLE = re.compile(f"[{BLANKS}\0]")
-MARK = b"\xef\xbb\xbf"
-"""The byte order mark."""
-
-
-def line_blocks(source: OnDisk) -> Iterator[tuple[int, list[bytes]]]:
-    """The lines of a UTF-8 text file without their ends, some at a time, and the number of the first of them."""
-    first = 1
-    with open(source.file, "rb") as file:
-        while block := file.read(BLOCK_BYTES) + file.readline():
-            lines = split_lines(source.name, block, first)
-            if not lines[-1]:
-                lines.pop()  # what follows the last line end of the block
-            yield first, lines
-            first += len(lines)
-
-
-def split_lines(path: PathLike, data: bytes, first: int) -> list[bytes]:
-    """Lines of text that was read from a file, of which the first has this number."""
-    if first == 1:
-        data = data.removeprefix(MARK)
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        fail(
-            path,
-            f"not UTF-8 text ({error.reason}): convert the file",
-            first + data.count(b"\n", 0, error.start),
-        )
-    if b"\0" in data:
-        fail(
-            path,
-            "not a text file: it holds zero bytes",
-            first + data.count(b"\n", 0, data.index(b"\0")),
-        )
-    return data.split(b"\n")
+# no-break space or an ideographic space is part of it. Lines are therefore bytes until they
+# are split. They end in LF, CRLF or CR, a byte order mark is skipped, and blank lines are
+# passed over but counted.
 
 
 def lines_of(source: OnDisk) -> Iterator[bytes]:
-    """The lines of a text file one by one, for files that are not held in memory whole."""
-    for _, lines in line_blocks(source):
-        yield from lines
+    """The lines of a UTF-8 text file without their ends; some are held at a time."""
+    first = 1
+    with open(source.file, "rb") as file:
+        while block := file.read(BLOCK_BYTES) + file.readline():
+            if first == 1:
+                block = block.removeprefix(MARK)
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            _check_text(source.name, block, first)
+            lines = block.split(b"\n")
+            if not lines[-1]:
+                lines.pop()  # what follows the last line end of the block
+            yield from lines
+            first += len(lines)
+
+
+def _check_text(path: PathLike, block: bytes, first: int) -> None:
+    """Text is UTF-8 without zero bytes; `first` is the number of the block's first line."""
+    try:
+        block.decode()
+        place = block.find(b"\0")
+        reason = "not a text file: it holds zero bytes"
+    except UnicodeDecodeError as error:
+        place = error.start
+        reason = f"not UTF-8 text ({error.reason}): convert the file"
+    if place >= 0:
+        came = kind_of(block)
+        if first == 1 and came:
+            fail(path, f"expected a text file; this is {came}")
+        fail(path, reason, first + block.count(b"\n", 0, place))
 
 
 def read_lines(path: PathLike) -> list[bytes]:
@@ -203,52 +200,45 @@ def read_lines(path: PathLike) -> list[bytes]:
 
 def filled_lines(source: OnDisk, count: int) -> list[bytes]:
     """The first lines that are not blank."""
-    filled = list(islice((line for line in lines_of(source) if line.strip()), count))
-    if not filled:
+    lines = list(islice((line for line in lines_of(source) if line.strip()), count))
+    if not lines:
         fail(source.name, "the file is empty")
-    return filled
+    return lines
 
 
 def as_text(value: object) -> str:
     """A field as text; of a table with types true is 1."""
-    return (
-        value.decode()
-        if isinstance(value, bytes)
-        else str(int(value) if isinstance(value, bool) else value)
-    )
+    if isinstance(value, bytes):
+        return value.decode()
+    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def as_names(path: PathLike, fields: Iterable[object]) -> Names:
-    """Ids as an array of text; one that is absurdly long is an error."""
+    """Ids as an array of text; one that is absurdly long, or no number, is an error."""
     given = list(fields)
     if any(isinstance(name, float) and not math.isfinite(name) for name in given):
         fail(path, "an id is NaN or infinite; ids are text or numbers")
     names = list(map(as_text, given))
-    longest = max(map(len, names), default=0)
-    if longest > LONGEST_ID:
-        name = next(name for name in names if len(name) == longest)
+    longest = max(names, key=len, default="")
+    if len(longest) > LONGEST_ID:
         fail(
-            path, f"an id of {longest} characters ({name[:20]!r}...); expected at most {LONGEST_ID}"
+            path,
+            f"an id of {len(longest)} characters ({longest[:20]!r}...); expected at most {LONGEST_ID}",
         )
-    return np.array(
-        names, dtype=f"U{max(longest, 1)}"
-    )  # told its width, NumPy need not look for it
-
-
-def check_id(name: object) -> str:
-    """An id as a line can hold it: text, not empty, without blanks."""
-    text = str(name)
-    if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
-        raise LabelError(
-            f"{text[:40]!r} cannot be written as an id: it is empty, holds a blank, or is longer than "
-            f"{LONGEST_ID} characters. Rename it"
-        )
-    return text
+    # NumPy need not look for a width that it is given
+    return np.array(names, dtype=f"U{max(len(longest), 1)}")
 
 
 def check_ids(names: Iterable[object]) -> list[str]:
-    """Ids that lines can hold."""
-    return [check_id(name) for name in names]
+    """Ids as lines can hold them: text, not empty, without blanks."""
+    texts = list(map(str, names))
+    for text in texts:
+        if not text or len(text) > LONGEST_ID or UNWRITABLE.search(text):
+            raise LabelError(
+                f"{text[:40]!r} cannot be written as an id: it is empty, holds a blank, or is longer than "
+                f"{LONGEST_ID} characters. Rename it"
+            )
+    return texts
 
 
 def write_text(path: PathLike, lines: Iterable[str]) -> None:
@@ -260,12 +250,12 @@ def write_text(path: PathLike, lines: Iterable[str]) -> None:
 def repeated(names: Iterable[object]) -> tuple[int, object | None]:
     """How many entries repeat an earlier one, and the first that does."""
     seen: set[object] = set()
-    count, first = 0, None
+    again = []
     for name in names:
         if name in seen:
-            count, first = count + 1, name if first is None else first
+            again.append(name)
         seen.add(name)
-    return count, first
+    return len(again), next(iter(again), None)
 
 
 # Tables: lines of fields, CSV, tab-separated text and Parquet, some rows at a time.
@@ -279,12 +269,12 @@ SCORE = ("score", "llr", "scores")
 
 def plain(name: str) -> str:
     """A column's name without case, blanks, hyphens and underscores: ``Model-ID`` is ``modelid``."""
-    return name.strip().lower().replace("-", "").replace("_", "").replace(" ", "")
+    return re.sub(r"[-_\s]", "", name).lower()
 
 
 def column_of(header: Sequence[str], names: Sequence[str]) -> int | None:
     """Where the first of these names stands in the header."""
-    plains = [plain(name) for name in header]
+    plains = list(map(plain, header))
     return next((plains.index(name) for name in names if name in plains), None)
 
 
@@ -292,22 +282,19 @@ def needed(path: PathLike, header: Sequence[str], names: Sequence[str]) -> int:
     """Where a column stands that must be there."""
     place = column_of(header, names)
     if place is None:
-        fail(
-            path,
-            f"expected a column called {' or '.join(names[:4])}; the header has {', '.join(header)}",
-            1,
-        )
+        wanted = " or ".join(names[:4])
+        fail(path, f"expected a column called {wanted}; the header has {', '.join(header)}", 1)
     return place
 
 
 class Columns(NamedTuple):
-    """The fields of some rows of a table by column, text as bytes or str, and the number of every row's line."""
+    """The fields of some rows of a table by column, and the number of every row's line."""
 
-    fields: list[Sequence[Any]]
+    fields: list[Column]
     lines: Sequence[int]
 
 
-Row = tuple[int, Sequence[Any]]
+Row = tuple[int, Column]
 """The number of a line, and its fields."""
 
 
@@ -319,8 +306,7 @@ def column_blocks(
     expected : what a line should hold, for errors
     commas : whether commas separate fields, too
     """
-    nothing = f"the file is empty; expected lines of {expected}"
-    return _columns(source, _split_rows(source, commas), widths, expected, nothing)
+    return _blocks(source.name, _split_rows(source, commas), widths, expected)
 
 
 def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
@@ -329,17 +315,17 @@ def table_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
     A table is Parquet, or text with a header, whose fields stand between commas, tabs or blanks.
     """
     if source.head(4) == PARQUET:
-        return _parquet_blocks(source)
-    separator = separator_of(source)
+        with wrap_reader_errors(source.name, "a Parquet file"):
+            file = need("pyarrow.parquet").ParquetFile(source.file, page_checksum_verification=True)
+            return file.schema_arrow.names, _parquet_blocks(source.name, file)
+    separator = _separator(source)
     rows = _split_rows(source) if separator is None else _csv_rows(source, separator)
-    _, fields = next(rows)
-    header = [as_text(field).strip() for field in fields]
+    header = [as_text(name).strip() for name in next(rows)[1]]
     expected = f"{len(header)} field(s), as in the header {', '.join(header)}"
-    nothing = "the file has a header and no lines"
-    return header, _columns(source, rows, [len(header)], expected, nothing)
+    return header, _blocks(source.name, rows, [len(header)], expected)
 
 
-def separator_of(source: OnDisk) -> str | None:
+def _separator(source: OnDisk) -> str | None:
     """What stands between the fields of a table in text, as seen in its header; None: blanks."""
     header = filled_lines(source, 1)[0]
     if b"," in header or suffix_format(source.name) == "csv":
@@ -351,7 +337,7 @@ def is_table(source: OnDisk, *wanted: Sequence[str]) -> bool:
     """Whether a file is Parquet, or text whose first line names all of the columns that are wanted."""
     if source.head(4) == PARQUET:
         return True
-    header = filled_lines(source, 1)[0].decode().split(separator_of(source))
+    header = filled_lines(source, 1)[0].decode().split(_separator(source))
     return all(column_of(header, names) is not None for names in wanted)
 
 
@@ -361,28 +347,30 @@ def read_table(path: PathLike) -> tuple[list[str], list[list[Any]]]:
     columns: list[list[Any]] = [[] for _ in header]
     for block in blocks:
         for column, fields in zip(columns, block.fields, strict=True):
-            column += [field.decode() if isinstance(field, bytes) else field for field in fields]
+            column += [name.decode() if isinstance(name, bytes) else name for name in fields]
     return header, columns
 
 
-def _columns(
-    source: OnDisk, rows: Iterator[Row], widths: Sequence[int], expected: str, nothing: str
+def _blocks(
+    path: PathLike, rows: Iterator[Row], widths: Sequence[int], expected: str
 ) -> Iterator[Columns]:
     width = 0
     while block := list(islice(rows, TABLE_ROWS)):
         for number, row in block:
             width = width or len(row)
             if len(row) != width or width not in widths:
-                fail(source.name, f"{len(row)} field(s); expected {expected}", number)
+                fail(path, f"{len(row)} field(s); expected {expected}", number)
         lines, fields = zip(*block, strict=True)
         yield Columns(list(zip(*fields, strict=True)), lines)
     if not width:
-        fail(source.name, nothing)
+        fail(path, f"there are no lines of {expected}")
 
 
 def _split_rows(source: OnDisk, commas: bool = False) -> Iterator[Row]:
     for number, line in enumerate(lines_of(source), 1):
-        fields = line.replace(b",", b" ").split() if commas else line.split()
+        if commas:
+            line = line.replace(b",", b" ")
+        fields = line.split()
         if fields:
             yield number, fields
 
@@ -392,55 +380,63 @@ def _csv_rows(source: OnDisk, separator: str) -> Iterator[Row]:
     reader = csv.reader(texts, delimiter=separator, strict=True, skipinitialspace=True)
     try:
         for row in reader:
-            fields = [field.strip(" \t") for field in row]
-            if fields not in ([], [""]):
+            fields = [text.strip(" \t") for text in row]
+            if any(fields) or len(fields) > 1:
                 yield reader.line_num, fields
     except csv.Error as error:
-        fail(
-            source.name, f"not a table with {separator!r} between fields: {error}", reader.line_num
-        )
+        reason = f"not a table with {separator!r} between fields: {error}"
+        fail(source.name, reason, reader.line_num)
 
 
-def _parquet_blocks(source: OnDisk) -> tuple[list[str], Iterator[Columns]]:
-    parquet = need("pyarrow.parquet")
-    with wrap_reader_errors(source.name, "a Parquet file"):
-        file = parquet.ParquetFile(source.file, page_checksum_verification=True)
-        header = list(file.schema_arrow.names)
-
-    def blocks() -> Iterator[Columns]:
-        rows = 0
-        with wrap_reader_errors(source.name, "a Parquet file"):
-            for batch in file.iter_batches():
-                batch.validate(full=True)
-                for name, column in zip(header, batch.columns, strict=True):
-                    if column.null_count:
-                        reason = f"{column.null_count} value(s) of column {name!r} are null"
-                        fail(source.name, reason)
-                fields = [column.to_pylist() for column in batch.columns]
-                yield Columns(fields, range(rows + 1, rows + 1 + batch.num_rows))
-                rows += batch.num_rows
-        if not rows:
-            fail(source.name, "the table has no rows")
-
-    return header, blocks()
+def _parquet_blocks(path: PathLike, file: Any) -> Iterator[Columns]:
+    rows = 0
+    with wrap_reader_errors(path, "a Parquet file"), closing(file):
+        for batch in file.iter_batches():
+            batch.validate(full=True)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                if column.null_count:
+                    fail(path, f"{column.null_count} value(s) of column {name!r} are null")
+            lines = range(rows + 1, rows + 1 + batch.num_rows)
+            yield Columns([column.to_pylist() for column in batch.columns], lines)
+            rows += batch.num_rows
+    if not rows:
+        fail(path, "the table has no rows")
 
 
-WRITTEN_ROWS = 2**18
+def as_numbers(path: PathLike, values: Column, lines: Sequence[int], what: str) -> Array:
+    """A column as numbers; one that is none, or NaN, is an error that names it and its line."""
+    with suppress(ValueError, TypeError):
+        numbers = np.fromiter(map(float, values), np.float64, len(values))
+        if not np.isnan(numbers).any():
+            return numbers
+    wrong = next(k for k, value in enumerate(values) if not is_number(value))
+    text = as_text(values[wrong])[:40]
+    fail(path, f"{text!r} is {what}; expected a number, which NaN is not", lines[wrong])
+
+
+def is_number(value: Any) -> bool:
+    """Whether a field is a number, which NaN is not."""
+    try:
+        return not math.isnan(float(value))
+    except (ValueError, TypeError):
+        return False
 
 
 def rows_of(*columns: Any) -> Iterator[tuple[Any, ...]]:
     """The entries of some columns side by side, as Python has them; text that is coded is spelled some at a time."""
     for start in range(0, len(columns[0]), WRITTEN_ROWS):
         some = (column[start : start + WRITTEN_ROWS] for column in columns)
-        yield from zip(*map(listed, some), strict=True)
+        yield from zip(*map(_listed, some), strict=True)
 
 
-def listed(values: Any) -> Sequence[Any]:
+def _listed(values: Any) -> Column:
     """A column as Python has it; numbers of float32 become those that are written with the same digits, at most 9."""
-    if isinstance(values, np.ndarray) and values.dtype == np.float32:
+    if isinstance(values, list | tuple):
+        return values
+    if values.dtype == np.float32:
         values = values.astype(np.str_).astype(np.float64)
-    found: Sequence[Any] = values if isinstance(values, (list, tuple)) else values.tolist()
-    return found
+    entries: list[Any] = values.tolist()
+    return entries
 
 
 def write_table(path: PathLike, columns: Mapping[str, Any], format: str) -> None:
@@ -461,14 +457,17 @@ def _arrow_column(column: Any) -> Any:
     arrow = need("pyarrow")
     if isinstance(column, Coded):
         return arrow.DictionaryArray.from_arrays(column.codes, column.names)
-    return arrow.array(listed(column))
+    return arrow.array(_listed(column))
+
+
+def suffix_of(path: PathLike) -> str:
+    """The suffix in small letters, whether the file is compressed or not."""
+    return Path(str(path).removesuffix(".gz")).suffix.lower()
 
 
 def suffix_format(path: PathLike) -> str | None:
-    """The format that a suffix names beyond doubt."""
-    return {".parquet": "parquet", ".csv": "csv"}.get(
-        Path(str(path).removesuffix(".gz")).suffix.lower()
-    )
+    """The format of a table that a suffix names beyond doubt."""
+    return {".parquet": "parquet", ".csv": "csv"}.get(suffix_of(path))
 
 
 class Coder:
@@ -478,7 +477,7 @@ class Coder:
         self.table: dict[Any, int] = {}
         self.parts: list[NDArray[np.int32]] = []
 
-    def add(self, fields: Sequence[Any]) -> None:
+    def add(self, fields: Column) -> None:
         for name in dict.fromkeys(fields):
             self.table.setdefault(name, len(self.table))
         self.parts.append(np.fromiter(map(self.table.__getitem__, fields), np.int32, len(fields)))
@@ -492,67 +491,61 @@ class Coder:
 # Kaldi's lists: ``utt2spk`` and any ``utt2X``, ``spk2utt``, and labels from them.
 
 
-def _entries(path: PathLike, what: str) -> list[tuple[int, str, str]]:
-    """(line number, id, the rest of the line) of every line that is not blank; ids stand once."""
-    entries: list[tuple[int, str, str]] = []
-    seen: set[str] = set()
-    again: list[tuple[int, str]] = []
-    for number, line in enumerate(read_lines(path), 1):
-        fields = line.split(None, 1)
-        if not fields:
+def read_map(
+    path: PathLike, expected: str = "'id value'", *, commas: bool = False
+) -> dict[str, str]:
+    """A map such as ``utt2spk``: id, then the value, which is the rest of the line.
+
+    expected : what a line should hold, for errors
+    commas : whether commas separate fields as blanks do
+    """
+    entries: dict[str, str] = {}
+    for number, line in enumerate(lines_of(OnDisk(path)), 1):
+        if commas:
+            line = line.replace(b",", b" ")
+        name, *rest = (part.decode() for part in line.strip().split(None, 1) or [b""])
+        if not name:
             continue
-        if len(fields) == 1:
-            fail(path, f"{fields[0].decode()[:60]!r} stands alone; expected {what}", number)
-        name, rest = fields[0].decode(), fields[1].strip().decode()
+        if not rest:
+            fail(path, f"{name[:60]!r} stands alone; expected {expected}", number)
         if len(name) > LONGEST_ID:
             fail(path, f"an id of {len(name)} characters; expected at most {LONGEST_ID}", number)
-        if name in seen:
-            again.append((number, name))
-        seen.add(name)
-        entries.append((number, name, rest))
+        if name in entries:
+            fail(path, f"{name!r} is listed again; every id stands once", number)
+        entries[name] = rest[0]
     if not entries:
-        fail(path, f"the file is empty; expected lines of {what}")
-    if again:
-        number, name = again[0]
-        fail(path, f"{name!r} is listed again; {len(again)} line(s) repeat an id", number)
+        fail(path, f"the file is empty; expected lines of {expected}")
     return entries
 
 
-def read_map(path: PathLike) -> dict[str, str]:
-    """A map such as ``utt2spk``: id, then the value, which is the rest of the line."""
-    return {name: rest for _, name, rest in _entries(path, "'id value'")}
-
-
-def read_groups(path: PathLike) -> dict[str, tuple[str, ...]]:
+def read_groups(path: PathLike, *, commas: bool = False) -> dict[str, tuple[str, ...]]:
     """Groups such as ``spk2utt`` or an enrolment list: name, then ids."""
-    entries = _entries(path, "'name id id ...'")
+    entries = read_map(path, "'name id id ...'", commas=commas)
     return {
-        name: tuple(part.decode() for part in rest.encode().split()) for _, name, rest in entries
+        name: tuple(part.decode() for part in rest.encode().split())
+        for name, rest in entries.items()
     }
 
 
 def write_map(path: PathLike, values: Mapping[str, Any]) -> None:
     """Write ``id value`` lines, all or nothing."""
-    lines = []
-    for name, value in values.items():
-        text = str(value)
-        if not text or text.strip(" \t\r\n\v\f") != text or "\n" in text or "\0" in text:
+    texts = list(map(str, values.values()))
+    for text in texts:
+        if not text or text.strip(BLANKS) != text or "\n" in text or "\0" in text:
             raise LabelError(
-                f"the value {text[:40]!r} of {name!r} does not fit a line: it is empty or has outer blanks"
+                f"the value {text[:40]!r} does not fit a line: it is empty or has outer blanks"
             )
-        lines.append(f"{check_id(name)} {text}")
-    write_text(path, lines)
+    write_text(path, map(" ".join, zip(check_ids(values), texts, strict=True)))
 
 
 def write_groups(path: PathLike, groups: Mapping[str, Sequence[str]]) -> None:
     """Write ``name id id ...`` lines, all or nothing."""
-    lines = []
     for name, members in groups.items():
         if isinstance(members, str) or not len(members):
             raise LabelError(
                 f"the group {name!r} has {members!r}; expected a sequence of at least one id"
             )
-        lines.append(" ".join([check_id(name), *map(check_id, members)]))
+    lines = [" ".join(check_ids([name, *members])) for name, members in groups.items()]
     write_text(path, lines)
 
 
@@ -568,19 +561,22 @@ def read_labels(paths: Mapping[str, PathLike], ids: Iterable[Any]) -> dict[str, 
     labels: dict[str, NDArray[Any]] = {}
     for view, path in paths.items():
         values = read_map(path)
-        column = np.array([values.get(name) for name in names] + [None], dtype=object)[:-1]
-        if names and all(value is None for value in column):
+        missing = [name for name in names if name not in values]
+        if names and len(missing) == len(names):
             raise LabelError(
                 f"{path} lists none of the {len(names)} ids for view {view!r}: the first is {names[0]!r}, "
                 f"the file begins with {next(iter(values))!r}"
             )
-        missing = [name for name, value in zip(names, column, strict=True) if value is None]
         if missing:
-            warnings.warn(
-                unlabelled(view, str(path), len(missing), len(names), missing[0]), stacklevel=2
-            )
-        labels[view] = column
+            said = unlabelled(view, str(path), len(missing), len(names), missing[0])
+            warnings.warn(said, stacklevel=2)
+        labels[view] = as_objects([values.get(name) for name in names])
     return labels
+
+
+def as_objects(values: Iterable[Any]) -> NDArray[Any]:
+    """Labels as they are, (n,), whatever their types."""
+    return np.array([*values, None], dtype=object)[:-1]
 
 
 def unlabelled(view: str, where: str, count: int, total: int, first: str) -> UnlabelledWarning:
@@ -592,12 +588,6 @@ def unlabelled(view: str, where: str, count: int, total: int, first: str) -> Unl
 
 
 # A file of vectors as batches, whatever its format: all of them together are the whole file.
-
-
-Rows = tuple[int, int]
-"""The first of some rows, and the one after the last."""
-
-BATCH_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -612,7 +602,7 @@ class Batch:
     columns: dict[str, Any] = field(default_factory=dict)
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """A file of vectors that was opened.
 
     columns : the names of label columns that it can give
@@ -621,16 +611,16 @@ class Reader(Protocol):
     files : what is read besides the file itself
     """
 
-    columns: tuple[str, ...]
-    has_ids: bool
-    id_column: str | None
-
-    @property
-    def files(self) -> tuple[str, ...]: ...
+    columns: tuple[str, ...] = ()
+    has_ids: bool = True
+    id_column: str | None = None
+    files: tuple[str, ...] = ()
 
     def cuts(self) -> Sequence[int]:
         """Rows at which the file can be cut, the last one its end; none where it must be read from its beginning."""
+        return ()
 
+    @abstractmethod
     def batches(
         self, batch_bytes: int, columns: Sequence[str], ids: bool, rows: Rows | None = None
     ) -> Iterator[Batch]:
@@ -641,20 +631,10 @@ def rows_of_batch(batch_bytes: int, row_bytes: int) -> int:
     return max(1, batch_bytes // max(row_bytes, 1))
 
 
-# Vectors of single entries, as one array.
-
-
-Vectors = FloatArray
-
-
-def stacked(
-    path: PathLike, ids: Sequence[str], rows: Sequence[NDArray[Any]], width: int | None = None
-) -> Vectors:
-    """Rows of equal width as one array; one of another width than the first, or than the given, is named."""
-    if not rows:
-        fail(path, "the file holds no vectors")
-    width = len(rows[0]) if width is None else width
-    for name, row in zip(ids, rows, strict=True):
-        if len(row) != width:
-            fail(path, f"the vector of {name!r} has width {len(row)}; those before have {width}")
-    return np.stack(rows)
+def joined(path: PathLike, parts: Sequence[tuple[str, NDArray[Any]]]) -> NDArray[Any]:
+    """Arrays (n, D) below each other, each with the name of its first row; one of another width is named."""
+    width = parts[0][1].shape[1]
+    for name, X in parts:
+        if X.shape[1] != width:
+            fail(path, f"the vector of {name!r} has width {X.shape[1]}; those before have {width}")
+    return parts[0][1] if len(parts) == 1 else np.concatenate([X for _, X in parts])

@@ -10,7 +10,6 @@ import numpy as np
 from .._optional import need
 from .._typing import Array, PathLike
 from ..bundle import Bundle
-from ..calibration import LinearCalibrator, QualityCalibrator
 from ..exceptions import ParameterError
 from ..models.baselines import CosineScorer, unit_length
 from ..models.committee import scorer_of
@@ -46,20 +45,8 @@ def write_onnx(
     if enrolled < 1:
         raise ParameterError(f"a profile has at least 1 vector; got {enrolled}")
     bundle = scorer if isinstance(scorer, Bundle) else Bundle(None, scorer)
-    if bundle.normaliser is not None:
-        raise ParameterError("a graph has no cohort: leave the normaliser out of the bundle")
-    if isinstance(bundle.calibrator, QualityCalibrator) or not isinstance(
-        bundle.calibrator, LinearCalibrator | type(None)
-    ):
-        raise ParameterError(
-            f"a graph knows linear calibrators; got a {type(bundle.calibrator).__name__}"
-        )
     fitted = bundle.fitted_scorer
-    width = (
-        fitted.width_in
-        if bundle.preprocessing is None
-        else int(bundle.preprocessing[0].n_features_in_)
-    )
+    width = bundle.width_in
     graph = _Graph(dtype)
     sides = []
     for name, shape in (("enrol", ["profiles", enrolled, width]), ("test", ["tests", width])):
@@ -68,26 +55,7 @@ def write_onnx(
         for _, step in [] if bundle.preprocessing is None else bundle.preprocessing.steps:
             x = _step(graph, x, step)
         sides.append(x)
-    questions = (
-        [make_question(None, asked)]
-        if asked
-        else [make_question(q, {}) for q in bundle.questions or [{}]]
-    )
-    scores = [_score(graph, sides, fitted, question, enrolled) for question in questions]
-    if bundle.calibrator is not None:
-        slopes = np.asarray(bundle.calibrator.slopes_, dtype=np.float64)
-        if len(slopes) != len(scores):
-            raise ParameterError(
-                f"the calibrator takes {len(slopes)} score(s) a trial, the questions are {len(scores)}"
-            )
-        total = graph.constant(bundle.calibrator.intercept_)
-        for slope, score in zip(slopes, scores, strict=True):
-            total = graph.add("Add", [total, graph.add("Mul", [score, graph.constant(slope)])])
-        scores = [total]
-    if len(scores) != 1:
-        raise ParameterError(
-            f"{len(scores)} questions want a calibrator that fuses their scores; this bundle has none"
-        )
+    scores = [_score(graph, sides, fitted, make_question(None, asked), enrolled)]
     graph.add("Cast", scores, output="llr", to=1)
     write_atomically(
         path,

@@ -4,9 +4,8 @@
 ``.scp``, ``.ark``   Kaldi, binary or text; also ``scp:``, ``ark:``, ``ark,t:``, ``ark,scp:a,b``
 ``.npy``             (n, D); ids in a file of the same name ending in ``.ids``, else row numbers
 ``.npz``             arrays ``X`` and ``ids``, or one vector a key
-``.parquet``,        a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
-``.arrow``           binary of 32-bit floats)
-``.h5``, ``.hdf5``   datasets ``X`` and ``ids``, or one vector a dataset
+``.parquet``         a column of ids and one of vectors (lists, fixed-size lists, or fixed-size
+                     binary of 32-bit floats)
 ``.csv``             a header, a column of ids and one column for every dimension
 ==================== ======================================================================
 
@@ -17,20 +16,33 @@ There is one reader a format, which gives batches: `read_vectors` takes them all
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from .._optional import need
-from .._typing import PathLike
+from .._typing import IntArray, PathLike
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..persistence import EXTRACTOR_SUFFIX, atomic_write, check_writable
-from . import arrow, csv_vectors, numpy_files
-from .files import Names, OnDisk, Reader, Vectors, as_names, check_ids, fail, is_stream, repeated
+from . import csv_vectors, numpy_files, parquet
+from .files import (
+    Names,
+    OnDisk,
+    Reader,
+    Vectors,
+    as_names,
+    as_objects,
+    check_ids,
+    fail,
+    is_stream,
+    joined,
+    repeated,
+    suffix_of,
+)
 from .kaldi import KaldiReader, is_kaldi, kaldi_files, looks_like_archive, parse_name, write_kaldi
 
 WHOLE = 2**28
@@ -38,25 +50,18 @@ WHOLE = 2**28
 
 
 class Format(NamedTuple):
-    """Who reads and who writes files with a suffix, how such a file begins, and what must be installed."""
+    """Who reads and who writes files with a suffix, and how such a file begins."""
 
     reader: Callable[[OnDisk, str | None, str | None], Reader]
     write: Callable[[Sequence[Path], Names, Vectors], None]
-    magic: tuple[bytes, ...]
-    needs: str | None = None
+    magic: bytes | None = None
 
 
-HDF5 = Format(numpy_files.Hdf5Reader, numpy_files.write_hdf5, (b"\x89HDF",), "h5py")
 FORMATS = {
-    ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, (b"\x93NUMPY",)),
-    ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, (b"PK\x03\x04",)),
-    ".parquet": Format(arrow.ParquetReader, arrow.write_parquet, (b"PAR1",), "pyarrow"),
-    ".arrow": Format(
-        arrow.ArrowReader, arrow.write_arrow, (b"ARROW1", b"\xff\xff\xff\xff"), "pyarrow"
-    ),
-    ".h5": HDF5,
-    ".hdf5": HDF5,
-    ".csv": Format(csv_vectors.CsvReader, csv_vectors.write_csv, ()),
+    ".npy": Format(numpy_files.NpyReader, numpy_files.write_npy, b"\x93NUMPY"),
+    ".npz": Format(numpy_files.NpzReader, numpy_files.write_npz, b"PK\x03\x04"),
+    ".parquet": Format(parquet.ParquetReader, parquet.write_parquet, b"PAR1"),
+    ".csv": Format(csv_vectors.CsvReader, csv_vectors.write_csv),
 }
 SUFFIXES = (".scp", ".ark", *FORMATS)
 
@@ -75,11 +80,11 @@ class VectorSet:
     extractor: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
         X = np.asarray(self.X)
-        object.__setattr__(
-            self, "X", X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-        )
+        if X.dtype not in (np.float32, np.float64):
+            X = X.astype(np.float64)
+        object.__setattr__(self, "ids", np.asarray(self.ids, dtype=np.str_))
+        object.__setattr__(self, "X", X)
         if X.ndim != 2 or self.ids.shape != (len(X),):
             raise DataError(
                 f"a vector set has vectors (n, D) and n ids; got vectors {X.shape} and ids {self.ids.shape}"
@@ -88,10 +93,6 @@ class VectorSet:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def dimension(self) -> int:
-        return int(self.X.shape[1])
-
     @cached_property
     def _rows(self) -> dict[str, int]:
         return {name: row for row, name in enumerate(self.ids.tolist())}
@@ -99,17 +100,16 @@ class VectorSet:
     def __contains__(self, name: object) -> bool:
         return name in self._rows
 
-    def rows(self, ids: Iterable[object]) -> NDArray[np.int64]:
+    def rows(self, ids: Iterable[object]) -> IntArray:
         """Row of every id; one that is not there is an error that names it."""
-        names = [str(name) for name in ids]
-        missing = [name for name in names if name not in self._rows]
+        names = list(map(str, ids))
+        missing = [name for name in names if name not in self]
         if missing:
-            such = f", such as {str(self.ids[0])!r}" if len(self) else ""
             raise LabelError(
-                f"{len(set(missing))} id(s) have no vector, the first is {missing[0]!r}: "
-                f"there are {len(self)} vectors{such}"
+                f"{len(set(missing))} id(s) have no vector, the first is {missing[0]!r}; "
+                f"those of the {len(self)} vectors begin with {self.ids[:2].tolist()}"
             )
-        return np.fromiter((self._rows[name] for name in names), dtype=np.int64, count=len(names))
+        return np.array([self._rows[name] for name in names], dtype=np.int64)
 
     def select(self, ids: Iterable[object]) -> VectorSet:
         """The vectors of these ids, in their order; ids may repeat."""
@@ -125,34 +125,29 @@ def open_vectors(path: PathLike, vectors: str | None = None, ids: str | None = N
     ----------
     vectors, ids : their columns in a table, their arrays in a file of named arrays; default: by their usual names
     """
-    if not is_stream(path) and Path(path).is_dir():
+    if Path(path).is_dir():
         path = _list_in(Path(path))
     if is_kaldi(path):
         return KaldiReader(path)
-    suffix = _suffix(path)
-    if suffix in FORMATS:
-        return FORMATS[suffix].reader(OnDisk(path), vectors, ids)
-    if suffix and not is_stream(path) and not str(path).endswith(".gz"):
+    suffix = suffix_of(path)
+    if suffix and suffix not in FORMATS and not is_stream(path):
         raise FileFormatError(_unknown(path))
     source = OnDisk(path)
+    if suffix in FORMATS:
+        return FORMATS[suffix].reader(source, vectors, ids)
     head = source.head(4096)
     for format in FORMATS.values():
-        if head.startswith(format.magic):
+        if format.magic is not None and head.startswith(format.magic):
             return format.reader(source, vectors, ids)
     return KaldiReader(f"{'ark' if looks_like_archive(head) else 'scp'}:{path}", source)
 
 
 def _list_in(folder: Path) -> Path:
     lists = {path.name: path for path in sorted(folder.glob("*.scp"))}
-    usual = [name for name in ("xvector.scp", "ivector.scp") if name in lists]
-    if len(lists) != 1 and not usual:
-        there = (
-            f"it has {', '.join(lists)}: name one"
-            if lists
-            else "it has no .scp: name the file of the vectors"
-        )
-        fail(folder, f"this is a folder; {there}")
-    return lists[usual[0]] if usual else next(iter(lists.values()))
+    usual = [name for name in ("xvector.scp", "ivector.scp", *lists) if name in lists]
+    if not usual or (len(lists) > 1 and usual[0] not in ("xvector.scp", "ivector.scp")):
+        fail(folder, f"this is a folder; it has {', '.join(lists) or 'no .scp'}: name the file")
+    return lists[usual[0]]
 
 
 def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
@@ -170,27 +165,42 @@ def read_vectors(path: PathLike, *, named: bool = True) -> VectorSet:
         finite; ids repeat. The error names the file and the first entry at fault.
     """
     ids: list[str] = []
-    parts: list[NDArray[Any]] = []
-    width = 0
+    parts: list[tuple[str, NDArray[Any]]] = []
     for batch in open_vectors(path).batches(WHOLE, (), named):
-        found = batch.X.shape[1]
-        names = (
-            list(batch.ids or ())
-            if named
-            else [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
-        )
-        if found and width and found != width:
-            fail(path, f"the vector of {names[0]!r} has width {found}; those before have {width}")
-        width = width or found
-        ids += names
-        parts.append(batch.X)
-    if not ids:
-        fail(path, "the file holds no vectors")
-    parts = [
-        X if X.shape[1] else np.full((len(X), width), np.nan) for X in parts
-    ]  # vectors that are null
-    vectors = checked(path, ids, parts[0] if len(parts) == 1 else np.concatenate(parts))
-    return replace(vectors, extractor=read_extractor(path))
+        some = batch.ids or [str(i) for i in range(len(ids), len(ids) + len(batch.X))]
+        parts.append((some[0], batch.X))
+        ids += some
+    X = joined(path, parts) if parts else np.empty((0, 0))
+    if X.size == 0:
+        fail(path, f"the file holds no vectors (shape {X.shape})")
+    if X.dtype.kind != "f" or X.dtype == np.float16:
+        X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+    names = checked_names(path, ids)
+    check_once(path, names)
+    wrong = ~np.isfinite(X).all(axis=1)
+    if wrong.any():
+        which = str(names[wrong.argmax()])
+        fail(path, f"{wrong.sum()} vector(s) hold NaN or infinity, the first is {which!r}")
+    return VectorSet(names, X, read_extractor(path))
+
+
+def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
+    """Ids as an array; an empty one is an error. `first` is the row of the first of them in the file."""
+    names = as_names(path, ids)
+    empty = names == ""
+    if empty.any():
+        entry = first + int(empty.argmax()) + 1
+        fail(path, f"{empty.sum()} id(s) are empty; the first is entry {entry}")
+    return names
+
+
+def check_once(path: PathLike, names: Names, first: int = 0) -> None:
+    """An id that stands twice is an error that names it and both places."""
+    count, again = repeated(names.tolist())
+    if count:
+        places = " and ".join(map(str, first + 1 + np.flatnonzero(names == again)[:2]))
+        reason = f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places})"
+        fail(path, f"{reason}; every id stands once")
 
 
 def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -198,29 +208,28 @@ def read_columns(path: PathLike, names: Sequence[str]) -> dict[str, NDArray[Any]
     if not names:  # a stream is not even opened: it can be read once
         return {}
     reader = open_vectors(path)
-    there = [name for name in names if name in reader.columns]
-    parts: dict[str, list[Any]] = {name: [] for name in there}
-    for batch in reader.batches(WHOLE, there, False) if there else ():
-        for name in there:
-            values = batch.columns[name]
-            parts[name] += values.tolist() if isinstance(values, np.ndarray) else values.to_pylist()
-    return {name: np.array([*values, None], dtype=object)[:-1] for name, values in parts.items()}
+    parts: dict[str, list[Any]] = {name: [] for name in names if name in reader.columns}
+    if parts:
+        for batch in reader.batches(WHOLE, list(parts), False):
+            for name, values in batch.columns.items():
+                parts[name] += values.tolist()
+    return {name: as_objects(values) for name, values in parts.items()}
 
 
 def labels_beside(path: PathLike, views: Iterable[str]) -> dict[str, str]:
     """Where labels lie beside vectors: a column that is called like the view, or utt2spk, utt2VIEW in their folder."""
     if is_stream(path):
         return {}
-    columns, folder = (
-        open_vectors(path).columns,
-        Path(path) if Path(path).is_dir() else Path(path).parent,
-    )
-    lists = {view: folder / f"utt2{'spk' if view == 'speaker' else view}" for view in views}
-    return {
-        view: view if view in columns else str(lists[view])
-        for view in lists
-        if view in columns or lists[view].is_file()
-    }
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    columns = open_vectors(path).columns
+    places = {}
+    for view in views:
+        file = folder / f"utt2{'spk' if view == 'speaker' else view}"
+        if view in columns:
+            places[view] = view
+        elif file.is_file():
+            places[view] = str(file)
+    return places
 
 
 def read_extractor(path: PathLike) -> str | None:
@@ -231,10 +240,8 @@ def read_extractor(path: PathLike) -> str | None:
     try:
         return note.read_text(encoding="utf-8-sig").strip() or None
     except UnicodeDecodeError as error:
-        fail(
-            note,
-            f"expected the name of an extractor as UTF-8 text ({error.reason}): write it again, or delete it",
-        )
+        reason = f"expected the name of an extractor as UTF-8 text ({error.reason})"
+        fail(note, f"{reason}: write it again, or delete it")
 
 
 def write_vectors(path: PathLike, vectors: VectorSet) -> None:
@@ -244,8 +251,7 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
     ``x.ids`` beside it. The name of the extractor goes to ``PATH.extractor``; where there is none,
     a note that was there is removed, since it told about other vectors.
     """
-    check_ids(vectors.ids.tolist())
-    count, first = repeated(vectors.ids.tolist())
+    count, first = repeated(check_ids(vectors.ids.tolist()))
     if count:
         raise LabelError(
             f"{count} id(s) repeat an earlier one, the first is {first!r}: nothing was written to {path}"
@@ -258,30 +264,28 @@ def write_vectors(path: PathLike, vectors: VectorSet) -> None:
         if is_kaldi(path):
             write_kaldi(path, parts[: len(files)], vectors.ids, vectors.X)
         else:
-            FORMATS[_suffix(path)].write(parts[: len(files)], vectors.ids, vectors.X)
+            FORMATS[suffix_of(path)].write(parts[: len(files)], vectors.ids, vectors.X)
         for part in parts[len(files) :]:
             part.write_text(f"{vectors.extractor}\n", encoding="utf-8")
-        for file in files:
-            _note(file).unlink(
-                missing_ok=True
-            )  # before the vectors change: a note must not vouch for others
+        for file in files:  # before the vectors change: a note must not vouch for others
+            _note(file).unlink(missing_ok=True)
 
 
 def check_vectors_writable(path: PathLike) -> None:
     """Raise the error now that `write_vectors` would give for this place: before long work, not after it."""
     check_writable(*written_files(path))
-    if not is_kaldi(path) and (module := FORMATS[Path(path).suffix.lower()].needs) is not None:
-        need(module)
+    if suffix_of(path) == ".parquet":
+        need("pyarrow")
 
 
 def written_files(path: PathLike) -> list[Path]:
     """The files that `write_vectors` writes under a name, besides the note of the extractor."""
     if is_kaldi(path):
         return kaldi_files(path)
-    suffix = Path(path).suffix.lower()
+    suffix = suffix_of(path)
     if suffix not in FORMATS:
         raise ParameterError(_unknown(path))
-    return [Path(path), Path(path).with_suffix(".ids")] if suffix == ".npy" else [Path(path)]
+    return [Path(path), *[Path(path).with_suffix(".ids")] * (suffix == ".npy")]
 
 
 def _main_file(path: PathLike) -> PathLike:
@@ -296,58 +300,5 @@ def _note(file: PathLike) -> Path:
     return Path(f"{file}{EXTRACTOR_SUFFIX}")
 
 
-def _suffix(path: PathLike) -> str:
-    return Path(str(path).removesuffix(".gz")).suffix.lower()
-
-
 def _unknown(path: PathLike) -> str:
     return f"{path}: vectors are kept in files ending in {', '.join(SUFFIXES)}; this ends in {Path(path).suffix!r}"
-
-
-def checked_names(path: PathLike, ids: Sequence[str] | Names, first: int = 0) -> Names:
-    """Ids as an array; an empty one is an error. `first` is the row of the first of them in the file."""
-    names = as_names(path, ids)
-    empty = int((names == "").sum())
-    if empty:
-        fail(
-            path,
-            f"{empty} id(s) are empty; the first is entry {first + int((names == '').argmax()) + 1}",
-        )
-    return names
-
-
-def check_once(path: PathLike, names: Names, first: int = 0) -> None:
-    """An id that stands twice is an error that names it and both places."""
-    count, again = repeated(names.tolist())
-    if count:
-        places = " and ".join(
-            str(first + place + 1) for place in np.flatnonzero(names == again)[:2]
-        )
-        fail(
-            path,
-            f"{count} id(s) repeat an earlier one, the first is {again!r} (entries {places}); every id stands once",
-        )
-
-
-def checked(path: PathLike, ids: Sequence[str] | Names, X: ArrayLike) -> VectorSet:
-    """A vector set, or an error about ids and numbers that names the file."""
-    array = np.asarray(X)
-    if array.ndim != 2 or array.dtype.kind not in "fiu":
-        fail(path, f"expected vectors (n, D) of floats; got shape {array.shape} of {array.dtype}")
-    if array.shape[0] == 0 or array.shape[1] == 0:
-        fail(path, f"the file holds no vectors (shape {array.shape})")
-    if len(ids) != len(array):
-        fail(path, f"{len(ids)} ids for {len(array)} vectors; expected as many")
-    if array.dtype not in (np.float32, np.float64):
-        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    names = checked_names(path, ids)
-    check_once(path, names)
-    finite = np.isfinite(array).all(axis=1)
-    if not finite.all():
-        which = names[int((~finite).argmax())]
-        fail(
-            path,
-            f"{int((~finite).sum())} vector(s) hold NaN or infinity, the first is {str(which)!r}",
-        )
-    return VectorSet(names, array)

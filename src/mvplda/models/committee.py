@@ -157,11 +157,6 @@ class Committee(BaseScorer, BaseEstimator):
     def _check_settings(self) -> None:
         if not self.experts:
             raise ParameterError("a committee needs at least one expert")
-        for name, expert in self.experts.items():
-            if getattr(expert, "normaliser", None) is not None:
-                raise ParameterError(
-                    f"expert {name!r} has a normaliser, which would play no part: leave it out"
-                )
         for what, least in (("folds", 2), ("enrolment", 1)):
             value = getattr(self, what)
             if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
@@ -266,7 +261,7 @@ class Committee(BaseScorer, BaseEstimator):
         weights = np.concatenate([trials.weights for *_, trials in folds])
         same = kinds == 0
         mass = np.where(same, weights / weights[same].sum(), weights / weights[~same].sum()) / 2
-        self.calibrator_ = LinearCalibrator()._fit(scores[:, None], same, mass, people)
+        self.calibrator_ = LinearCalibrator().fit(scores, same, speakers=people, weights=mass)
 
     def _said(
         self,

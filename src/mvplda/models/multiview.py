@@ -23,7 +23,7 @@ from .._typing import AnyArray, Array, Device, RandomState
 from ..backend import checked_vectors, is_torch, threads_for, to_host
 from ..exceptions import DataError, LabelError, MvpldaWarning, ParameterError
 from ..inference.design import Design, Method, step_operations
-from ..inference.diagnostics import conclude, examine
+from ..inference.diagnostics import choose_ranks, conclude, examine
 from ..inference.em import (
     Fit,
     Iteration,
@@ -60,7 +60,7 @@ KEPT_COVARIANCES = 2**22
 HELD_NUMBERS = 2**25
 """Class sums up to this many numbers (256 MiB) are held with a fit until its class posteriors are asked for."""
 
-OF_THE_FIT = ("log_likelihoods_", "bound_gap_", "class_means_", "class_covariances_")
+OF_THE_FIT = ("log_likelihoods_", "class_means_", "class_covariances_")
 """Attributes that are worked out from a fit when they are first read."""
 
 
@@ -81,7 +81,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     noise_shrinkage : float in [0, 1)
         The noise is (1 - s) times its maximum-likelihood value plus s times the total variance of every column: what
         is known of training classes is believed less of new ones. 0.02 to 0.2 helps where there are few classes;
-        `MultiviewPLDACV` chooses it.
+        see `score` for how to choose it.
     prior : "isotropic" or None
         For few classes, and vectors of one length that are not whitened: the covariances of all views and of
         the noise, all of full rank, are drawn towards isotropic ones of the same variance, as an inverse Wishart
@@ -119,15 +119,13 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     log_likelihoods_ : (iterations + 1,) exact, before every iteration and at the end; never
         falling, except by algorithm="paper", or a little with shrinkage (then the objective never falls).
         Lower bounds of the log-likelihood where `algorithm_used_` is "variational"
-    bound_gap_ : about how much (nat a vector) the bounds lie below; 0 of an exact fit. An estimate from four random
-        probes: half to one and a half times the true gap where there are few classes
     algorithm_used_ : "exact", "variational" or "paper"
     converged_, n_iter_ : bool, int
     explained_variance_ratio_ : dict of {view: share}, and ``"noise"``
     classes_ : dict of {view: names of the training classes}, base views only
     class_means_ : dict of {view: (classes, rank)} posterior means of the training classes
-    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large. These, the means
-        and the gap of a bound are worked out when they are first read
+    class_covariances_ : dict of {view: (classes, rank, rank)}, of base views that are not too large. These and the
+        means are worked out when they are first read
     diagnostics_ : Diagnostics
     views_ : dict of {view: rank used}
     prior_strength_ : dict of {view or "noise": strength}, of a fit with a prior
@@ -273,7 +271,7 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         check_published(self, views)
         kind = PRIORS[self.prior]
         statistics, mean_weight = statistics.balanced()
-        asked, ranks = kind.ranks(statistics, wanted)
+        asked, ranks = choose_ranks(statistics, wanted, full=kind.full_rank)
         with warnings.catch_warnings():
             for category in kind.needless:
                 warnings.simplefilter("ignore", category)
@@ -431,7 +429,11 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         return result
 
     def score(self, X: ArrayLike, y: Any) -> float:
-        """Log-likelihood a vector (nat): what a cross-validated search maximises."""
+        """Log-likelihood per vector (nat): what a cross-validated search maximises.
+
+        Folds are dealt by class, so that candidates are compared on classes that they were not trained on:
+        ``GridSearchCV(model, grid, cv=GroupKFold(4)).fit(X, label_rows(labels), groups=labels["speaker"])``.
+        """
         return self.log_likelihood(X, y) / int(np.shape(X)[0])
 
     def transform(self, X: ArrayLike) -> Array:
@@ -480,7 +482,12 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         for view in kept:
             named = slice(0, len(self.classes_[view]))
             arrays[f"class_means/{view}"] = self.class_means_[view][named]
-            arrays[f"class_covariances/{view}"] = self.class_covariances_[view][named]
+            covariances = self.class_covariances_[view][named]
+            if (covariances == covariances[:1]).all():
+                covariances = covariances[
+                    :1
+                ]  # of classes with as many vectors each, all are the same
+            arrays[f"class_covariances/{view}"] = covariances
         values = {
             "settings": plain_settings(self.get_params(deep=False)),
             "views": self.views_,
@@ -488,7 +495,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
             "converged": bool(self.converged_),
             "n_iter": int(self.n_iter_),
             "algorithm_used": getattr(self, "algorithm_used_", None),
-            "bound_gap": getattr(self, "bound_gap_", 0.0),
             "classes": {view: self.classes_[view].tolist() for view in kept},
         }
         if hasattr(self, "prior_strength_"):
@@ -505,14 +511,18 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         model.log_likelihoods_ = arrays["log_likelihoods"]
         model.n_iter_ = values["n_iter"]
         model.converged_ = values["converged"]
-        model.bound_gap_ = values.get("bound_gap", 0.0)
         if values["algorithm_used"] is not None:
             model.algorithm_used_ = values["algorithm_used"]
         model.classes_ = {view: exact_names(names) for view, names in values["classes"].items()}
         model.class_means_ = {view: arrays[f"class_means/{view}"] for view in model.classes_}
-        model.class_covariances_ = {
-            view: arrays[f"class_covariances/{view}"] for view in model.classes_
-        }
+        model.class_covariances_ = {}
+        for view, names in model.classes_.items():
+            covariances = arrays[f"class_covariances/{view}"]
+            shape = (
+                len(names) if len(covariances) == 1 else len(covariances),
+                *covariances.shape[1:],
+            )
+            model.class_covariances_[view] = np.broadcast_to(covariances, shape)
         model.n_features_in_ = int(values["dimension"])
         if "prior_strength" in values:
             model.prior_strength_ = {
@@ -607,10 +617,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
     @cached_property
     def log_likelihoods_(self) -> Array:  # type: ignore[override]
         return self._fitted.log_likelihoods
-
-    @cached_property
-    def bound_gap_(self) -> float:
-        return self._fitted.bound_gap() / self._fitted.design.sums.n
 
     @cached_property
     def class_means_(self) -> dict[str, Array]:  # type: ignore[override]

@@ -1,34 +1,34 @@
-"""Who may call, how often, and what a request may be; headers of every answer; errors as problems."""
+"""Limits, headers, counts and a log line around every request; errors as problems."""
 
 # ruff: noqa: E402
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import threading
 import time
 import uuid
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Any
 
 from .._optional import need
 
 need("fastapi")
 
-import anyio
-from fastapi import FastAPI, Request, Response
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from pydantic import ValidationError
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..exceptions import MvpldaError
 from .metrics import Metrics
 from .problems import Problem
-from .schemas import first_fault
 from .settings import Settings
 
 log = logging.getLogger("mvplda.serve")
@@ -44,7 +44,6 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-PLAIN_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"}
 BUCKETS = 10_000
 """Names whose rates are remembered at once, the latest ones."""
@@ -66,22 +65,16 @@ class Rates:
         with self._lock:
             left, at = self._left.pop(name, (self.per_minute, now))
             left = min(self.per_minute, left + (now - at) * self.per_minute / 60)
-            if left < 1:
-                self._left[name] = (left, now)
-                return (1 - left) * 60 / self.per_minute
-            self._left[name] = (left - 1, now)
-            while len(self._left) > BUCKETS:
+            allowed = left >= 1
+            self._left[name] = (left - allowed, now)
+            if len(self._left) > BUCKETS:
                 self._left.popitem(last=False)
-            return 0.0
+        return 0.0 if allowed else (1 - left) * 60 / self.per_minute
 
-
-def problem_answer(problem: Problem, instance: str = "") -> JSONResponse:
-    headers = {}
-    if problem.wait is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(problem.wait)))
-    return JSONResponse(
-        problem.body(instance), problem.status, headers, media_type="application/problem+json"
-    )
+    def check(self, name: str, detail: str) -> None:
+        wait = self.wait(name)
+        if wait:
+            raise Problem(429, "rate", detail, wait=wait)
 
 
 class BadBody(HTTPException):
@@ -93,54 +86,57 @@ class BadBody(HTTPException):
 
 
 class Access:
-    """Around every request: limits of size and time, headers, counts and a log line."""
+    """The application, with what surrounds every request."""
 
     def __init__(self, app: ASGIApp, settings: Settings, is_open: bool, metrics: Metrics) -> None:
         self.app = app
         self.settings = settings
-        self.is_open = is_open
         self.metrics = metrics
-        self.hosts = LOCAL | set(settings.hostnames)
+        self.hosts = LOCAL | set(settings.hostnames) if is_open else None
+        self.headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+        if settings.tls:
+            self.headers.append((b"strict-transport-security", b"max-age=31536000"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        call = Call(self, scope, receive, send)
+        exchange = Exchange(self, scope, receive, send)
         try:
-            refusal = self._refusal(scope)
-            if refusal is not None:
-                await problem_answer(refusal)(scope, receive, call.send)
-            else:
-                await self.app(scope, call.receive, call.send)
+            self._check(scope)
+            await self.app(scope, exchange.receive, exchange.send)
         except Exception as error:
-            if call.status is not None:
+            if exchange.status is not None:
                 raise
-            answer = await unexpected(Request(scope), error)
-            await answer(scope, receive, call.send)
+            answer = await refuse(Request(scope), error)
+            await answer(scope, receive, exchange.send)
         finally:
-            call.finish()
+            exchange.finish()
 
-    def _refusal(self, scope: Scope) -> Problem | None:
+    def _check(self, scope: Scope) -> None:
+        """Refuse what is too large, and what comes by another site's page or another machine's name."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         length = headers.get(b"content-length", "0")
-        if length.isascii() and length.isdigit() and int(length) > self.settings.most_bytes:
-            return too_large(self.settings)
+        if length.isascii() and length.isdigit():
+            self.check_size(int(length))
         host = headers.get(b"host", "")
         name = host
         if ":" in host and not host.endswith("]"):
             name = host.rpartition(":")[0]
-        if self.is_open and name not in self.hosts:
+        if self.hosts is not None and name not in self.hosts:
             detail = "without keys, this service is reached by the machine's own address alone"
-            return Problem(403, "host", detail)
-        origin = headers.get(b"origin")
-        changes_nothing = scope["method"] in ("GET", "HEAD")
-        if origin is not None and not changes_nothing and origin.partition("://")[2] != host:
-            return Problem(403, "origin", "calls from other sites' pages are not taken")
-        return None
+            raise Problem(403, "host", detail)
+        origin = headers.get(b"origin", f"://{host}")
+        if scope["method"] not in ("GET", "HEAD") and origin.partition("://")[2] != host:
+            raise Problem(403, "origin", "calls from other sites' pages are not taken")
+
+    def check_size(self, size: int) -> None:
+        most = self.settings.most_bytes
+        if size > most:
+            raise BadBody(Problem(413, "too-large", f"a body has at most {most} bytes"))
 
 
-class Call:
+class Exchange:
     """One request on its way."""
 
     def __init__(self, access: Access, scope: Scope, receive: Receive, send: Send) -> None:
@@ -156,20 +152,19 @@ class Call:
 
     async def receive(self) -> Message:
         """The next piece of the body, which is neither too large nor too slow."""
-        settings = self.access.settings
         if self._complete:
             return await self._receive()
-        left = settings.body_s - (time.perf_counter() - self._begun)
+        limit = self.access.settings.body_s
+        left = limit - (time.perf_counter() - self._begun)
         try:
-            with anyio.fail_after(max(left, 0.001)):
+            async with asyncio.timeout(max(left, 0.001)):
                 message = await self._receive()
         except TimeoutError:
-            detail = f"the body did not arrive within {settings.body_s:g} s"
+            detail = f"the body did not arrive within {limit:g} s"
             raise BadBody(Problem(408, "slow-body", detail)) from None
         self._bytes += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
-        if self._bytes > settings.most_bytes:
-            raise BadBody(too_large(settings))
+        self.access.check_size(self._bytes)
         return message
 
     async def send(self, message: Message) -> None:
@@ -178,91 +173,71 @@ class Call:
             # the page's files are asked for anew, so that those of two versions never meet
             cached = b"no-store" if self.scope["path"].startswith("/v1") else b"no-cache"
             own = [(b"x-request-id", self._id.encode()), (b"cache-control", cached)]
-            if self.access.settings.tls:
-                own.append((b"strict-transport-security", b"max-age=31536000"))
             if self.status == 408:  # the rest of the body is not waited for
                 own.append((b"connection", b"close"))
-            message["headers"] = [*message["headers"], *PLAIN_HEADERS, *own]
+            message["headers"] = [*message["headers"], *self.access.headers, *own]
         await self._send(message)
 
     def finish(self) -> None:
         route = getattr(self.scope.get("route"), "path", "other")
-        status = self.status or 500
         took = time.perf_counter() - self._begun
         # names that callers make up are not counted by
         method = self.scope["method"] if self.scope["method"] in METHODS else "other"
-        metrics = self.access.metrics
-        metrics.count("mvplda_requests_total", route=route, method=method, status=str(status))
-        metrics.observe("mvplda_request_seconds", took, route=route)
-        if log.isEnabledFor(logging.INFO):
-            state = self.scope.get("state", {})
-            fields = {
-                "requestId": self._id,
-                "method": self.scope["method"],
-                "route": route,
-                "status": status,
-                "ms": round(1000 * took, 1),
-                "caller": state.get("caller"),
-                "profile": self.scope.get("path_params", {}).get("profile_id"),
-                "decision": state.get("decision"),
-            }
-            log.info("request", extra=fields)
-
-
-def too_large(settings: Settings) -> Problem:
-    return Problem(413, "too-large", f"a body has at most {settings.most_bytes} bytes")
+        labels = f'route="{route}",method="{method}",status="{self.status}"'
+        self.access.metrics.count("mvplda_requests_total", labels)
+        self.access.metrics.observe("mvplda_request_seconds", took, f'route="{route}"')
+        state = self.scope.get("state", {})
+        fields = {
+            "requestId": self._id,
+            "method": self.scope["method"],
+            "route": route,
+            "status": self.status,
+            "ms": round(1000 * took, 1),
+            "caller": state.get("caller"),
+            "profile": self.scope.get("path_params", {}).get("profile_id"),
+            "decision": state.get("decision"),
+        }
+        log.info("request", extra=fields)
 
 
 # -- errors ------------------------------------------------------------------------------
 
 
-def handle_errors(app: FastAPI) -> None:
+async def refuse(request: Request, error: Exception) -> JSONResponse:
     """Whatever goes wrong is answered by the details of a problem."""
-    handlers: dict[Any, Any] = {
-        Problem: refused,
-        HTTPException: http_error,
-        RequestValidationError: invalid,
-        DBAPIError: database_error,
-        PoolTimeout: database_error,
-        MvpldaError: unexpected,
-        Exception: unexpected,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+    problem = problem_of(error)
+    headers = dict(getattr(error, "headers", None) or {})
+    if problem.wait is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(problem.wait)))
+    body = problem.body(request.url.path)
+    return JSONResponse(body, problem.status, headers, media_type="application/problem+json")
 
 
-async def refused(request: Request, error: Problem) -> Response:
-    return problem_answer(error, request.url.path)
-
-
-async def http_error(request: Request, error: HTTPException) -> Response:
+def problem_of(error: Exception) -> Problem:
+    if isinstance(error, Problem):
+        return error
     if isinstance(error, BadBody):
-        return problem_answer(error.problem, request.url.path)
-    detail = error.detail if isinstance(error.detail, str) else "this cannot be done"
-    answer = problem_answer(Problem(error.status_code, "http", detail), request.url.path)
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-async def invalid(request: Request, error: RequestValidationError) -> Response:
-    broken = any(fault.get("type") == "json_invalid" for fault in error.errors())
-    problem = Problem(400 if broken else 422, "fields", first_fault(error.errors()))
-    return problem_answer(problem, request.url.path)
-
-
-async def database_error(request: Request, error: Exception) -> Response:
+        return error.problem
+    if isinstance(error, HTTPException):
+        return Problem(error.status_code, "http", str(error.detail))
+    if isinstance(error, (RequestValidationError, ValidationError)):
+        return invalid(error.errors())
     if isinstance(error, DataError):
-        problem = Problem(422, "fields", "a value has characters that cannot be stored")
-        return problem_answer(problem, request.url.path)
-    text = str(getattr(error, "orig", error))
-    log.error("database", extra={"error_text": text})
-    problem = Problem(503, "database", "the database does not answer: nothing was changed", wait=2)
-    if "full" in text or "No space" in text:
-        problem = Problem(507, "storage", "there is no room left to write: nothing was changed")
-    return problem_answer(problem, request.url.path)
-
-
-async def unexpected(request: Request, error: Exception) -> Response:
+        return Problem(422, "fields", "a value has characters that cannot be stored")
+    if isinstance(error, (DBAPIError, PoolTimeout)):
+        text = str(getattr(error, "orig", error))
+        log.error("database", extra={"error_text": text})
+        if "full" in text or "No space" in text:
+            return Problem(507, "storage", "there is no room left to write: nothing was changed")
+        detail = "the database does not answer: nothing was changed"
+        return Problem(503, "database", detail, wait=2)
     log.error("unexpected", exc_info=error)
-    problem = Problem(500, "unexpected", "something went wrong here, and is in the log")
-    return problem_answer(problem, request.url.path)
+    return Problem(500, "unexpected", "something went wrong here, and is in the log")
+
+
+def invalid(faults: Sequence[Any]) -> Problem:
+    """The first of several faults of a request."""
+    first = faults[0]
+    names = [str(name) for name in first["loc"] if name != "body"]
+    status = 400 if first["type"] == "json_invalid" else 422
+    return Problem(status, "fields", f"{'.'.join(names) or 'the body'}: {first['msg']}")

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,22 +17,21 @@ from .._optional import need
 need("fastapi")
 need("python_multipart")
 
-from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartParser
 
-from .access import Access, Rates, handle_errors
+from .access import Access, Rates, refuse
 from .keys import Caller
 from .metrics import Metrics
-from .problems import Problem
-from .routes import decisions, operation, phrases, profiles
+from .problems import Json, Problem
+from .routes import router
 from .schemas import ProblemDetails
 from .service import Service
 from .settings import Settings
-
-__all__ = ["create_app"]
 
 PAGE_FOLDER = Path(__file__).with_name("page")
 READY_S = 3.0
@@ -49,36 +50,41 @@ class Runtime:
         self.key_rates = Rates(settings.key_rate)
         self.profile_rates = Rates(settings.profile_rate)
         self.anonymous_rates = Rates(settings.anonymous_rate)
-        self._heavy = CapacityLimiter(settings.at_once)
-        self._light = CapacityLimiter(settings.threads)
-        self._ping = CapacityLimiter(1)
+        self._light = ThreadPoolExecutor(settings.threads)
+        self._heavy = ThreadPoolExecutor(settings.at_once)
+        self._ping = ThreadPoolExecutor(1)
+        self._recordings = 0
 
     async def run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Something that waits for the database, in a thread."""
-        return await to_thread.run_sync(lambda: work(*arguments), limiter=self._light)
+        return await asyncio.get_running_loop().run_in_executor(self._light, work, *arguments)
 
     async def run_heavy(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Something that computes for long; where too much of it waits, it is refused."""
-        if self._heavy.statistics().tasks_waiting >= self.settings.waiting:
+        if self._recordings >= self.settings.at_once + self.settings.waiting:
             raise Problem(503, "busy", "too many recordings are waiting: try again", wait=1)
-        return await to_thread.run_sync(lambda: work(*arguments), limiter=self._heavy)
+        self._recordings += 1
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._heavy, work, *arguments)
+        finally:
+            self._recordings -= 1
 
     async def ping(self) -> None:
         """Whether the database answers, whatever other calls wait for."""
+        loop = asyncio.get_running_loop()
         try:
-            with fail_after(READY_S):
-                await to_thread.run_sync(
-                    self.service.store.ping, limiter=self._ping, abandon_on_cancel=True
-                )
+            async with asyncio.timeout(READY_S):
+                await loop.run_in_executor(self._ping, self.service.store.ping)
         except TimeoutError:
             raise Problem(503, "database", "the database does not answer", wait=2) from None
 
-    def gauges(self) -> dict[str, float]:
-        waiting = self._heavy.statistics()
-        return {
-            "mvplda_recordings_in_work": waiting.borrowed_tokens,
-            "mvplda_recordings_waiting": waiting.tasks_waiting,
-        }
+    def metrics_text(self) -> str:
+        in_work = min(self._recordings, self.settings.at_once)
+        waiting = self._recordings - in_work
+        return self.metrics.text(
+            {"mvplda_recordings_in_work": in_work, "mvplda_recordings_waiting": waiting}
+        )
 
     async def caller(self, request: Request, key: str | None) -> Caller:
         """Who calls; a call without a valid key is refused, and counted by its address."""
@@ -89,14 +95,10 @@ class Runtime:
             found = Caller("local", "admin")
         if found is None:
             address = request.client.host if request.client else ""
-            wait = self.anonymous_rates.wait(address)
-            if wait:
-                raise Problem(429, "rate", "too many calls without a key", wait=wait)
+            self.anonymous_rates.check(address, "too many calls without a key")
             detail = "send an API key: the header X-API-Key, or Authorization: Bearer"
             raise Problem(401, "key", detail)
-        wait = self.key_rates.wait(found.name)
-        if wait:
-            raise Problem(429, "rate", "too many calls with this key", wait=wait)
+        self.key_rates.check(found.name, "too many calls with this key")
         request.state.caller = found.name
         return found
 
@@ -124,17 +126,15 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
+        exception_handlers={HTTPException: refuse, RequestValidationError: refuse},
     )
     app.state.runtime = runtime
     # the parser of forms would write what is larger than this to a file
     MultiPartParser.spool_max_size = max(MultiPartParser.spool_max_size, settings.most_bytes)
-    for router in (operation, phrases, profiles, decisions):
-        app.include_router(router)
+    app.include_router(router)
     app.add_api_route("/docs", docs_page, include_in_schema=False)
     describe_problems(app)
-    handle_errors(app)
-    if PAGE_FOLDER.is_dir():
-        app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
+    app.mount("/", StaticFiles(directory=PAGE_FOLDER, html=True), name="page")
     app.add_middleware(Access, settings=settings, is_open=is_open, metrics=runtime.metrics)
     return app
 
@@ -148,11 +148,9 @@ def describe_problems(app: FastAPI) -> None:
     """Put the schema of refusals into OpenAPI: no endpoint has it as its own answer."""
     made = app.openapi
 
-    def openapi() -> dict[str, Any]:
+    def openapi() -> Json:
         schema = made()
-        template = "#/components/schemas/{model}"
-        details = ProblemDetails.model_json_schema(ref_template=template)
-        schema.setdefault("components", {}).setdefault("schemas", {})["ProblemDetails"] = details
+        schema["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -9,7 +9,6 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -115,20 +114,15 @@ class Vault:
 
     def __init__(self, master: Master, marks: bytes | None = None) -> None:
         self._cipher = need("cryptography.hazmat.primitives.ciphers.aead").AESGCM
-        self._wrapping = self._cipher(master.derived("wrapping"))
+        self._wrapping = master.derived("wrapping")
         self.marks = marks or master.derived("marks")
 
-    def new_key(self, profile: str) -> tuple[bytes, bytes]:
-        """A data key, and the same wrapped."""
-        key = secrets.token_bytes(KEY_BYTES)
-        return key, self.wrap(key, profile)
-
     def wrap(self, key: bytes, name: str) -> bytes:
-        return self._seal(self._wrapping, key, name)
+        return self.seal(self._wrapping, key, name)
 
     def unwrap(self, wrapped: bytes, name: str) -> bytes:
         try:
-            return self._open(self._wrapping, wrapped, name)
+            return self.open(self._wrapping, wrapped, name)
         except ValueError as error:
             raise ParameterError(
                 "the master key is another one than that which the data were encrypted with"
@@ -136,31 +130,23 @@ class Vault:
 
     def seal(self, key: bytes, data: bytes, where: str) -> bytes:
         """Encrypt what belongs to a row, so that it opens in no other."""
-        return self._seal(self._cipher(key), data, where)
+        nonce = secrets.token_bytes(12)
+        return bytes(nonce + self._cipher(key).encrypt(nonce, data, where.encode()))
 
     def open(self, key: bytes, data: bytes, where: str) -> bytes:
-        return self._open(self._cipher(key), data, where)
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return bytes(self._cipher(key).decrypt(data[:12], data[12:], where.encode()))
+        except InvalidTag as error:
+            raise ValueError(
+                f"what is stored of {where} does not open: it was changed, or the key is another"
+            ) from error
 
     def mark(self, profile: str, digest: str) -> str:
         """A keyed hash: equal for equal sound of one profile, and nothing to whoever lacks the key."""
         text = f"{profile} {digest}".encode()
         return hmac.new(self.marks, text, hashlib.sha256).hexdigest()[:32]
-
-    @staticmethod
-    def _seal(cipher: Any, data: bytes, where: str) -> bytes:
-        nonce = secrets.token_bytes(12)
-        return bytes(nonce + cipher.encrypt(nonce, data, where.encode()))
-
-    @staticmethod
-    def _open(cipher: Any, data: bytes, where: str) -> bytes:
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            return bytes(cipher.decrypt(data[:12], data[12:], where.encode()))
-        except InvalidTag as error:
-            raise ValueError(
-                f"what is stored of {where} does not open: it was changed, or the key is another"
-            ) from error
 
 
 def rotation(secret: bytes, dimension: int) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ import numpy as np
 import sqlalchemy as sa
 
 from ..exceptions import FileFormatError, ParameterError
+from ..persistence import atomic_write
 from .keys import NEW_MASTER, Master, Vault, make_key_file, rotation
+from .problems import Json
 from .settings import Settings
-from .store import Store, Work, begin
-from .tables import (
+from .store import (
     SCHEMA,
+    Store,
+    Work,
     answers,
     changes,
     data_keys,
@@ -25,11 +28,10 @@ from .tables import (
     meta,
     profiles,
     tables,
-    templates,
 )
-from .templates import to_bytes, to_numbers
+from .templates import Templates, to_numbers
 
-OF_PEOPLE = ("templates", "enrollments", "marks")
+OF_PEOPLE = ("enrollments", "marks")
 SKIPPED = ("answers", "changes")
 """Answers are of use for a day, and have names in them; the counter of changes is the database's own."""
 
@@ -39,21 +41,21 @@ SKIPPED = ("answers", "changes")
 
 def backup(store: Store, path: Path) -> int:
     """Write all rows as lines of JSON, without data keys: where a key is destroyed, the copy is lost too."""
-    from ..persistence import atomic_write
-
     count = 0
-    with atomic_write(path) as (scratch,), scratch.open("wb") as file, store.read() as work:
+    with atomic_write(path) as (scratch,), scratch.open("w") as file, store.read() as work:
         os.chmod(scratch, 0o600)
-        head = {"mvplda": "backup", "schema": SCHEMA, "at": time.time()}
-        file.write(json.dumps(head).encode() + b"\n")
+        print(json.dumps({"mvplda": "backup", "schema": SCHEMA, "at": time.time()}), file=file)
         for table in tables.sorted_tables:
             if table.name in SKIPPED:
                 continue
-            for row in work.execute(table.select()).mappings():
-                line = [table.name, {name: _plain(value) for name, value in row.items()}]
-                file.write(json.dumps(line).encode() + b"\n")
+            for row in work.all(table.select()):
+                print(json.dumps([table.name, row], default=as_hex), file=file)
                 count += 1
     return count
+
+
+def as_hex(value: Any) -> Json:
+    return {"hex": bytes(value).hex()}
 
 
 def restore(store: Store, path: Path, master: str | None = None) -> tuple[int, int]:
@@ -66,63 +68,53 @@ def restore(store: Store, path: Path, master: str | None = None) -> tuple[int, i
     -------
     rows, and people who come back as deleted
     """
-    keys = set(store.some_keys())
+    keys = store.some_keys()
     gone: set[str] = set()
     count = 0
     with path.open(encoding="utf-8") as file, store.write() as work:
         head = json.loads(file.readline())
         if head.get("mvplda") != "backup" or head.get("schema", 0) > SCHEMA:
             raise FileFormatError(f"{path} is no back-up of this version of the service")
-        if work.execute(sa.select(profiles.c.id).limit(1)).first() is not None:
+        if work.first(sa.select(profiles.c.id)) is not None:
             raise ParameterError("the database has profiles already: restore into an empty one")
         for table in tables.sorted_tables:
             if table is not changes:
-                work.execute(table.delete())
-        for name, row in _rows(file, master):
-            if name == "profiles" and _is_gone(row, keys):
-                gone.add(row["id"])
-                nothing = {"state": "deleted", "user_id": None, "consent": None}
-                row |= {**nothing, "phrases": "{}", "enrollments": 0}
+                work.delete(table)
+        for name, row in rows_of(file, master):
+            if name == "profiles":
+                if row["id"] not in keys and row["state"] not in ("opted_out", "deleted"):
+                    gone.add(row["id"])
+                    nothing = {"state": "deleted", "user_id": None, "consent": None}
+                    row |= {**nothing, "phrases": "{}", "enrollments": 0}
+                work.changed.add(row["id"])
             if name in OF_PEOPLE and row["profile"] in gone:
                 continue
-            if name == "profiles":
-                work.changed.add(row["id"])
-            work.execute(tables.tables[name].insert().values(**row))
+            work.insert(tables.tables[name], **row)
             count += 1
-        work.execute(changes.update().values(master=master))
+        work.update(changes, {}, master=master)
         if store.is_postgres:
             last = "SELECT coalesce(max(id), 1) FROM audit"
             work.connection.exec_driver_sql(f"SELECT setval('audit_id_seq', ({last}))")
     return count, len(gone)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (bytes, memoryview)):
-        return {"hex": bytes(value).hex()}
-    return value
-
-
-def _rows(file: Any, master: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows_of(file: Iterable[str], master: str | None) -> Iterator[tuple[str, Json]]:
     """Rows of a back-up as the tables of this version take them."""
     for line in file:
         name, values = json.loads(line)
-        if name in SKIPPED:
+        if name not in tables.tables:
             continue
         row = {
             key: bytes.fromhex(value["hex"]) if isinstance(value, dict) else value
             for key, value in values.items()
         }
-        if name == "meta" and row["name"] == "schema":
+        if row.get("name") == "schema" and name == "meta":
             row["value"] = str(SCHEMA)
-        if name == "meta" and row["name"] == "master" and master not in (None, row["value"]):
+        if row.get("name") == "master" and name == "meta" and master not in (None, row["value"]):
             raise ParameterError(
                 "the back-up is of a service with another master key: bring that one along"
             )
         yield name, row
-
-
-def _is_gone(row: dict[str, Any], keys: set[str]) -> bool:
-    return row["id"] not in keys and row["state"] not in ("opted_out", "deleted")
 
 
 # -- rotation ----------------------------------------------------------------------------
@@ -159,9 +151,7 @@ def rotate(settings: Settings, store: Store, old: Master) -> tuple[int, str]:
 
 
 def rotate_database(store: Store, old: Master, new: Master) -> int:
-    with store.read() as work:
-        secret = work.execute(sa.select(meta.c.value).where(meta.c.name == "marks")).scalar()
-        mark = work.execute(sa.select(meta.c.value).where(meta.c.name == "master")).scalar()
+    mark = store.value("master")
     if mark not in (None, old.mark, new.mark):
         raise ParameterError(
             "the master key is another one than that which this database was made with"
@@ -175,27 +165,24 @@ def rotate_database(store: Store, old: Master, new: Master) -> int:
             work.connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
             work.connection.exec_driver_sql("SET LOCAL lock_timeout = '60s'")
         # nobody changes a profile meanwhile: the counter is the last lock of others, and the first here
-        now = work.execute(changes.update().values(master=new.mark).returning(changes.c.id)).all()
-        assert now
+        work.update(changes, {}, master=new.mark)
         if mark == old.mark:
-            marks = (
-                before.marks if secret is None else before.unwrap(bytes.fromhex(secret), "marks")
-            )
-            count = _turn(work, after, keys, old, new)
-            work.execute(meta.delete().where(meta.c.name.in_(["master", "marks"])))
-            sealed = after.wrap(marks, "marks").hex()
-            work.execute(meta.insert().values(name="master", value=new.mark))
-            work.execute(meta.insert().values(name="marks", value=sealed))
-        else:
-            count = len(keys)
+            sealed = store.value("marks", work)
+            marks = before.marks
+            if sealed is not None:
+                marks = before.unwrap(bytes.fromhex(sealed), "marks")
+            _turn(work, Templates(store, after, Settings()), keys, old, new)
+            work.update(meta, {"name": "master"}, value=new.mark)
+            work.delete(meta, name="marks")
+            work.insert(meta, name="marks", value=after.wrap(marks, "marks").hex())
     store.settle_files()
-    return count
+    return len(keys)
 
 
 def _rewrap(store: Store, before: Vault, after: Vault) -> dict[str, bytes]:
     """Wrap every data key by the new master key; those that an interrupted rotation did are left alone."""
     keys: dict[str, bytes] = {}
-    with begin(store.key_engine) as connection:
+    with store.keys() as connection:
         for name, wrapped in connection.execute(sa.select(data_keys)).all():
             try:
                 keys[name] = after.unwrap(bytes(wrapped), name)
@@ -207,29 +194,20 @@ def _rewrap(store: Store, before: Vault, after: Vault) -> dict[str, bytes]:
     return keys
 
 
-def _turn(work: Work, vault: Vault, keys: dict[str, bytes], old: Master, new: Master) -> int:
-    """Rotate all shares from the old rotation to the new one, and sum them anew, so that sums stay exact."""
+def _turn(
+    work: Work, templates: Templates, keys: dict[str, bytes], old: Master, new: Master
+) -> None:
+    """Rotate all shares from the old rotation to the new one."""
     turns: dict[int, Any] = {}
-    sums: dict[tuple[str, str], Any] = {}
-    for row in work.execute(sa.select(enrollments)).mappings().all():
-        name, number = row["profile"], row["number"]
-        key = keys[name]
-        share = to_numbers(vault.open(key, bytes(row["share"]), f"{name} {number}"))
+    for row in work.all(sa.select(enrollments)):
+        key = keys[row["profile"]]
+        share = to_numbers(templates.opened(row, "share", key))
         if len(share) not in turns:
             there = rotation(new.derived("rotation"), len(share))
             back = rotation(old.derived("rotation"), len(share)).T
             turns[len(share)] = there @ back
         turned = np.rint(turns[len(share)] @ share).astype(np.int64)
-        cell = (name, row["phrase"])
-        sums[cell] = sums[cell] + turned if cell in sums else turned
-        here = (enrollments.c.profile == name) & (enrollments.c.number == number)
-        sealed = vault.seal(key, to_bytes(turned), f"{name} {number}")
-        work.execute(enrollments.update().where(here).values(share=sealed))
-    for (name, phrase), total in sums.items():
-        here = (templates.c.profile == name) & (templates.c.phrase == phrase)
-        sealed = vault.seal(keys[name], to_bytes(total), f"{name} {phrase}")
-        work.execute(templates.update().where(here).values(total=sealed))
+        templates.replace(work, row, turned, key)
     work.execute(profiles.update().values(version=profiles.c.version + 1))
-    work.execute(answers.delete())
+    work.delete(answers)
     work.changed |= set(work.execute(sa.select(profiles.c.id)).scalars())
-    return len(keys)

@@ -1,4 +1,4 @@
-"""Counters and histograms for Prometheus, and log lines of JSON."""
+"""Counters for Prometheus, and log lines of JSON."""
 
 from __future__ import annotations
 
@@ -6,96 +6,52 @@ import json
 import logging
 import threading
 import time
-from collections import defaultdict
-from typing import Any
+from collections import Counter
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-BOUNDS = [*(f"{bound:g}" for bound in SECONDS), "+Inf"]
-
 
 class Metrics:
-    """Counters and histograms, in the text format of Prometheus."""
+    """Counters, in the text format of Prometheus; a histogram is several of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: dict[tuple[str, str], float] = defaultdict(float)
-        self._times: dict[tuple[str, str], list[float]] = {}
-        self.started = time.time()
+        self._counts: Counter[str] = Counter()
+        self._started = time.time()
 
-    def count(self, name: str, by: float = 1.0, **labels: str) -> None:
+    def count(self, name: str, labels: str, by: float = 1.0) -> None:
+        """labels : as they stand between braces"""
         with self._lock:
-            self._counts[name, _labels(labels)] += by
+            self._counts[f"{name}{{{labels}}}"] += by  # type: ignore[assignment]
 
-    def observe(self, name: str, seconds: float, **labels: str) -> None:
+    def observe(self, name: str, seconds: float, labels: str) -> None:
         with self._lock:
-            cells = self._times.setdefault((name, _labels(labels)), [0.0] * (len(SECONDS) + 2))
-            for place, bound in enumerate(SECONDS):
-                cells[place] += seconds <= bound
-            cells[-2] += 1
-            cells[-1] += seconds
+            for bound in SECONDS:
+                self._counts[f'{name}_bucket{{{labels},le="{bound:g}"}}'] += seconds <= bound
+            self._counts[f'{name}_bucket{{{labels},le="+Inf"}}'] += 1
+            self._counts[f"{name}_count{{{labels}}}"] += 1
+            self._counts[f"{name}_sum{{{labels}}}"] += seconds  # type: ignore[assignment]
 
     def text(self, gauges: dict[str, float]) -> str:
-        lines: list[str] = []
+        values = {**gauges, "mvplda_start_time_seconds": self._started}
         with self._lock:
-            for name in sorted({name for name, _ in self._counts}):
-                lines.append(f"# TYPE {name} counter")
-                lines += self._counter_lines(name)
-            for name in sorted({name for name, _ in self._times}):
-                lines.append(f"# TYPE {name} histogram")
-                lines += self._histogram_lines(name)
-        gauges = {**gauges, "mvplda_start_time_seconds": self.started}
-        for name, value in gauges.items():
-            lines += [f"# TYPE {name} gauge", f"{name} {value:.3f}"]
-        return "\n".join(lines) + "\n"
-
-    def _counter_lines(self, name: str) -> list[str]:
-        lines = []
-        for (own, labels), value in self._counts.items():
-            if own == name:
-                lines.append(f"{name}{_braces(labels)} {value:g}")
-        return lines
-
-    def _histogram_lines(self, name: str) -> list[str]:
-        lines = []
-        for (own, labels), cells in self._times.items():
-            if own != name:
-                continue
-            for bound, value in zip(BOUNDS, cells, strict=False):
-                where = _braces(labels, f'le="{bound}"')
-                lines.append(f"{name}_bucket{where} {value:g}")
-            lines.append(f"{name}_count{_braces(labels)} {cells[-2]:g}")
-            lines.append(f"{name}_sum{_braces(labels)} {cells[-1]:.6f}")
-        return lines
-
-
-def _labels(labels: dict[str, str]) -> str:
-    return ",".join(f"{name}={json.dumps(str(value))}" for name, value in sorted(labels.items()))
-
-
-def _braces(*parts: str) -> str:
-    inside = ",".join(part for part in parts if part)
-    return f"{{{inside}}}" if inside else ""
+            values |= self._counts
+        return "".join(f"{name} {value:.12g}\n" for name, value in sorted(values.items()))
 
 
 class JsonLines(logging.Formatter):
     """One line of JSON per record; fields that a call gives as extra stand beside the message."""
 
-    PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {
-        "message",
-        "asctime",
-        "taskName",
-        "color_message",
-    }
+    PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"taskName", "color_message"}
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        fields = {
             "at": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        said |= {name: value for name, value in vars(record).items() if name not in self.PLAIN}
+        fields |= {name: value for name, value in vars(record).items() if name not in self.PLAIN}
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
-        return json.dumps(said, default=str)
+            fields["error"] = self.formatException(record.exc_info)
+        return json.dumps(fields, default=str)

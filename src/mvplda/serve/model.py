@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +18,25 @@ from .._typing import Array
 from ..bundle import Bundle
 from ..calibration import Answer, question_key
 from ..decisions import OperatingPoint, point_for
-from ..exceptions import DataError, FileFormatError, ParameterError
-from ..persistence import fingerprint, load
+from ..exceptions import AudioError, DataError, NumericalError, ParameterError
+from ..extractors import load_extractor
+from ..extractors.quality import Quality, QualitySettings, measure
+from ..extractors.sound import read_sound
+from ..persistence import fingerprint
 from ..scoring.profiles import Profiles
 from ..scoring.question import Question
 from ..voices import (
     DEFAULT_EXTRACTORS,
     DEFAULT_MODEL,
-    MODEL_FILE,
     default_extractor,
     extractor_names,
-    file_in,
+    load_model,
 )
 from .keys import rotation
-from .records import slug
+from .problems import Json, Problem
 from .settings import Settings
-from .templates import Cell
+
+log = logging.getLogger("mvplda.serve")
 
 UNIT = 2.0**-32
 """Of stored sums, which are whole numbers: an enrolment that is taken out leaves nothing behind."""
@@ -42,23 +47,125 @@ DEFAULT_FAR = 0.01
 SPEAKER = "speaker"
 PHRASE = "phrase"
 BOTH = (SPEAKER, PHRASE)
-KIND_OF = {BOTH: "TC", (SPEAKER,): "TW", (PHRASE,): "IC", (): "IW"}
-"""Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
+VOICE = Question(same=SPEAKER)
+"""Whose voice is it, whatever was said?"""
 DEFAULTS = Path(__file__).with_name("models")
-DEMO_MODEL = DEFAULTS / "small.safetensors"
-DEMO_NETWORK = DEFAULTS / "small.onnx"
 DEMO_NOTICE = (
     "DEMONSTRATION ONLY: a toy network listens here, which was trained on synthetic voices. It must not decide about "
     "people: it accepts most strangers."
 )
 NOT_CALIBRATED = "This model has no calibration for what the service asks: its LLRs and probabilities are too large."
+REASONS = {
+    "short": "not_enough_speech",
+    "quiet": "too_quiet",
+    "speechless": "no_speech",
+    "clipped": "clipped",
+    "noisy": "too_noisy",
+}
+"""Warnings about quality, and why nothing is decided. Other warnings, such as a narrow band, pass."""
+Integers = NDArray[np.int64]
+Extract = Any
+"""An `Extractor`: samples and rate in, a vector out."""
+Countermeasure = Callable[[NDArray[Any], int], float]
+"""Samples and rate in; log p(sound | a person) / p(sound | played or synthetic) out, natural logarithm."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The recordings of one phrase in a profile: their sum, in whole numbers, and how many they are."""
+
+    phrase: str
+    total: Integers
+    count: int
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """What came of one recording.
+
+    vector : None where no extractor made one
+    reason : why it decides nothing; None: it may
+    digest : of its samples; empty for vectors
+    countermeasure : LLR of a person against a machine, where there is a countermeasure
+    """
+
+    vector: NDArray[Any] | None
+    quality: Json | None = None
+    reason: str | None = None
+    digest: str = ""
+    speech_s: float = 0.0
+    detail: str = ""
+    countermeasure: float | None = None
+
+
+def hear(
+    extractor: Extract,
+    data: bytes,
+    settings: Settings,
+    countermeasure: Countermeasure | None = None,
+) -> Heard:
+    """Decode, measure, and make a vector of what is good enough."""
+    try:
+        samples, rate = read_sound(data, extractor.rate, longest_s=settings.longest_s)
+    except AudioError as error:
+        reason = "too_long" if "too long" in str(error) else "unreadable"
+        return Heard(None, reason=reason, detail=str(error))
+    limits = QualitySettings(
+        speech_s=settings.speech_s, snr_db=settings.snr_db, clipped=settings.clipped
+    )
+    quality = measure(samples, rate, limits)
+    common: Json = {
+        "quality": quality_fields(quality),
+        "digest": quality.digest,
+        "speech_s": quality.speech_s,
+    }
+    for warning in quality.warnings:
+        if warning in REASONS:
+            return Heard(None, reason=REASONS[warning], **common)
+    try:
+        vector = np.asarray(extractor(samples, rate), dtype=np.float32)
+    except (AudioError, NumericalError) as error:
+        return Heard(None, reason="unreadable", detail=str(error), **common)
+    if countermeasure is None:
+        return Heard(vector, **common)
+    try:
+        llr = float(countermeasure(samples, rate))
+    except (Exception, SystemExit):  # whatever the failure is, nobody is accepted
+        log.exception("countermeasure")
+        llr = np.nan
+    if not np.isfinite(llr):
+        return Heard(None, reason="countermeasure_failed", **common)
+    return Heard(vector, countermeasure=llr, **common)
+
+
+def quality_fields(quality: Quality) -> Json:
+    """As JSON has it; the digest stays inside."""
+    return {
+        "durationS": round(quality.duration_s, 3),
+        "speechS": round(quality.speech_s, 3),
+        "peakDb": round(quality.peak_db, 1),
+        "levelDb": round(quality.level_db, 1),
+        "clipped": round(quality.clipped, 5),
+        "snrDb": None if quality.snr_db is None else round(quality.snr_db, 1),
+        "bandwidthHz": round(quality.bandwidth_hz),
+        "warnings": list(quality.warnings),
+    }
+
+
+def label_of(phrase: str) -> str:
+    """A phrase as a label: ``my-voice-is-my-key``; case, stress marks and stops do not count."""
+    letters = (c if c.isalnum() else " " for c in phrase.casefold().replace("'", ""))
+    label = "-".join("".join(letters).split())
+    if not label or len(phrase) > 200:
+        raise Problem(422, "phrase", "a phrase has words, and at most 200 characters")
+    return label
 
 
 class Model:
     """A bundle as the service uses it.
 
-    What is stored are sums of `evidence`, rotated by a secret and rounded to whole numbers. Scores are made of the same
-    sums, rotated back: no scorer has to support the rotation.
+    What is stored is `evidence`, rotated by a secret and rounded to whole numbers. Scores are made of sums of these,
+    rotated back: no scorer has to support the rotation.
 
     Parameters
     ----------
@@ -71,20 +178,21 @@ class Model:
     def __init__(
         self,
         bundle: Bundle,
-        extractor: Any = None,
+        extractor: Extract = None,
         secret: bytes = b"",
         notice: str | None = None,
     ) -> None:
-        self.bundle = bundle
         self.extractor = extractor
-        self.scorer = bundle.fitted_scorer
+        self._use(bundle)
         if SPEAKER not in bundle.views:
             raise ParameterError(
                 f"the service needs a model with a view {SPEAKER!r}; got one with {list(bundle.views)}"
             )
         self.has_phrases = PHRASE in bundle.views
-        self.width = int(bundle.describe()["bundle"]["width"])
+        self.width = bundle.width_in
+        self.extractor_name = bundle.extractor
         if extractor is not None:
+            self.extractor_name = str(extractor.name)
             bundle.check_extractor(extractor.name, "the extractor of the service")
             if extractor.dimension != self.width:
                 raise DataError(
@@ -95,100 +203,96 @@ class Model:
         self.fingerprint = fingerprint(*bundle.get_state())[:16]
         mark = hashlib.sha256(f"{self.extractor_name} {self.fingerprint}".encode()).hexdigest()
         self.version = f"{self.card.get('name', 'model')}-{mark[:12]}"
-        self.notice = notice or self.card.get("notice") or self._uncalibrated()
+        self.calibrator = self._calibrator(self.question())
+        self.notice = notice or self.card.get("notice")
+        if self.calibrator is None and not self.notice:
+            self.notice = NOT_CALIBRATED
+        self.known_phrases = self._known_phrases()
         self.rank = int(np.shape(self.scorer.evidence(np.ones((1, self.scorer.width_in))))[1])
         self.set_secret(secret)
+
+    def _use(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self.scorer = bundle.fitted_scorer
 
     def set_secret(self, secret: bytes) -> None:
         self._turn = rotation(secret, self.rank)
 
-    @property
-    def has_domain(self) -> bool:
-        """Whether what is enrolled changes how the model scores."""
-        return self.scorer.has_domain
-
     def deployed(self, people: Sequence[Sequence[Cell]]) -> Model:
         """The model in the domain of some people's stored sums; of nobody's: as it knows domains from training."""
-        if not self.has_domain or not people:
+        if not people:
             return self
-        side = self.side(people, self.has_phrases)
         other = copy(self)
-        other.bundle = self.bundle.deployed(side)
-        other.scorer = other.bundle.fitted_scorer
+        other._use(self.bundle.deployed(self.side(people, self.has_phrases)))
         return other
 
-    def _uncalibrated(self) -> str | None:
-        key = question_key(self.question(), self.bundle.views)
-        return None if key in (self.bundle.calibrations or {}) else NOT_CALIBRATED
+    def _calibrator(self, question: Question) -> Any:
+        key = question_key(question, self.bundle.views)
+        return (self.bundle.calibrations or {}).get(key)
 
-    @property
-    def extractor_name(self) -> str | None:
-        return self.bundle.extractor if self.extractor is None else str(self.extractor.name)
+    def _known_phrases(self) -> dict[str, str]:
+        """{label: text} of phrases of training for which errors were measured: they need no enrolment."""
+        if not self.has_phrases or not self.bundle.operating_points(self.question(known=True)):
+            return {}
+        classes = getattr(self.scorer, "classes_", None) or {}
+        names = [str(name) for name in classes.get(PHRASE, ())]
+        return {name: name.replace("-", " ") for name in names if label_of(name) == name}
 
     # -- vectors and sums ----------------------------------------------------
 
-    def checked(self, vectors: Any) -> Array:
-        """(n, D) raw vectors, if they can be such."""
-        X = np.asarray(vectors, dtype=np.float64)
-        if X.ndim != 2 or X.shape[1] != self.width:
-            raise DataError(f"a vector has {self.width} numbers; got shape {X.shape}")
-        if not np.isfinite(X).all() or not X.any(axis=1).all():
-            raise DataError("a vector has finite numbers, not all of them 0")
-        if np.abs(X).max() > 1e6:
-            raise DataError("a number of the vector is beyond a million: no extractor makes such")
-        return X
+    def take(self, vector: Any) -> NDArray[Any]:
+        """A raw vector as it is stored, if it can be one."""
+        try:
+            array = np.asarray(vector, dtype=np.float64)
+            if array.shape != (self.width,):
+                raise DataError(f"got shape {array.shape}")
+            if not np.abs(array).max() <= 1e6:
+                raise DataError("a number is beyond a million: no extractor makes such")
+            array = array.astype(np.float32)  # as it is stored: what is too small is 0 there
+            if not array.any():
+                raise DataError("all numbers are 0")
+            self.share(array[None])
+        except (DataError, ValueError, TypeError, OverflowError) as error:
+            detail = f"a vector is a list of {self.width} finite numbers: {error}"
+            raise Problem(422, "vector", detail) from error
+        return array
 
-    def share(self, vectors: Any) -> NDArray[np.int64]:
+    def share(self, vectors: NDArray[Any]) -> Integers:
         """(n, r) what raw vectors add to stored sums: evidence, rotated, in whole numbers."""
-        prepared = np.asarray(self.bundle.prepare(self.checked(vectors)), dtype=np.float64)
+        prepared = self.bundle.prepare(vectors.astype(np.float64))
         y = np.asarray(self.scorer.evidence(prepared), dtype=np.float64)
         if not np.isfinite(y).all() or np.abs(y).max() > LARGEST:
             raise DataError("the vector is unlike all that the model was trained on")
         return np.rint(y @ self._turn.T / UNIT).astype(np.int64)
 
-    def sums(self, totals: Sequence[NDArray[np.int64]]) -> Array:
-        """(n, r) stored sums as the scorer has them."""
-        return np.asarray(np.stack(totals) * UNIT @ self._turn)
+    def sums(self, cells: Sequence[Cell]) -> tuple[Array, Array]:
+        """(n, r) stored sums as the scorer has them, and (n,) counts."""
+        y = np.stack([cell.total for cell in cells]) * UNIT @ self._turn
+        return y, np.array([cell.count for cell in cells], dtype=np.float64)
 
-    def side(
-        self, cells: Sequence[Sequence[Cell]], labelled: bool, ids: Sequence[str] | None = None
-    ) -> Profiles:
+    def side(self, cells: Sequence[Sequence[Cell]], labelled: bool) -> Profiles:
         """Profiles of stored sums; without labels, all cells of a profile are one."""
         if not labelled:
             cells = [[whole(own)] for own in cells]
         flat = [cell for own in cells for cell in own]
         owner = np.repeat(np.arange(len(cells)), [len(own) for own in cells])
-        weights = np.array([cell.count for cell in flat], dtype=np.float64)
         labels = {PHRASE: [cell.phrase for cell in flat]} if labelled else None
-        y = self.sums([cell.total for cell in flat])
-        return self.scorer.profiles(y, weights, owner, ids, labels)
-
-    def side_of_sums(self, y: Array, weights: Array, ids: Sequence[str]) -> Profiles:
-        """Profiles of one cell each, of sums as the scorer has them."""
-        return self.scorer.profiles(y, weights, np.arange(len(y)), ids)
+        return self.scorer.profiles(*self.sums(flat), owner, None, labels)
 
     # -- answers -------------------------------------------------------------
 
     def question(
-        self,
-        known: bool = False,
-        weights: Mapping[str, float] | None = None,
-        countermeasure: float | None = None,
+        self, known: bool = False, spoof: float | None = None, spoof_prior: float = 0.5
     ) -> Question:
         """Is it the same in every view?
 
-        weights : of the kinds to be rejected, see `Settings`
+        spoof, spoof_prior : LLR of a countermeasure, and the share of spoofs among what is to be rejected
         """
-        options: dict[str, Any] = {"same": BOTH if self.has_phrases else SPEAKER}
+        options: Json = {"same": BOTH if self.has_phrases else SPEAKER}
         if known:
             options["known"] = [PHRASE]
-        if weights is not None and self.has_phrases and not even(weights):
-            options["priors"] = {BOTH: 1.0, (SPEAKER,): weights["TW"]}
-            options["priors"] |= {(PHRASE,): weights["IC"], (): weights["IW"]}
-        if countermeasure is not None:
-            options["countermeasure"] = countermeasure
-            share = 0.5 if weights is None else weights["spoof"] / sum(weights.values())
-            options["spoof_prior"] = share
+        if spoof is not None:
+            options |= {"countermeasure": spoof, "spoof_prior": spoof_prior}
         return Question(**options)
 
     def answer(self, cells: Sequence[Cell], test: Cell, **options: Any) -> Answer:
@@ -198,19 +302,17 @@ class Model:
         options : for `question`
         """
         phrases = {cell.phrase for cell in cells}
-        claimed = test.phrase != ""
         # one enrolled phrase that is claimed needs no labels; labels cost time
-        labelled = self.has_phrases and claimed and phrases != {test.phrase}
+        labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
         several = self.has_phrases and len(phrases) > 1
         enrolled = self.side([cells], labelled or several)
-        known = labelled and self.offers_known and test.phrase in self.training_phrases
+        known = labelled and test.phrase in self.known_phrases
         question = self.question(known, **options)
         return self.bundle.answer(enrolled, self.side([[test]], labelled), question).take(0, 0)
 
-    def voices(self, side: Profiles, test: NDArray[np.int64]) -> Array:
+    def voices(self, side: Profiles, test: Integers) -> Array:
         """(P,) LLRs that it is the speaker of each profile, whatever was said."""
-        question = Question(same=SPEAKER)
-        answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), question)
+        answer = self.bundle.answer(side, self.side([[Cell("", test, 1)]], False), VOICE)
         return np.asarray(answer.llr[:, 0], dtype=np.float64)
 
     def consistency(self, cells: Sequence[Cell], new: Cell) -> dict[str, float | None]:
@@ -218,7 +320,7 @@ class Model:
         if not cells:
             return {"phraseLlr": None, "consistencyLlr": None}
         same = [cell for cell in cells if cell.phrase == new.phrase]
-        test = new if same else Cell("", new.total, new.count)
+        test = new if same else Cell("", new.total, 1)
         answer = self.answer(same or cells, test)
         phrase = None
         if same and self.has_phrases:
@@ -227,66 +329,40 @@ class Model:
 
     # -- operating points ----------------------------------------------------
 
-    def point(
-        self, question: Question, even_kinds: bool, far: float | None, **costs: Any
-    ) -> OperatingPoint:
+    def point(self, question: Question, far: float | None, **costs: Any) -> OperatingPoint:
         """The operating point of a question.
 
-        Points were measured without spoofs, with as many trials of each kind: for other mixtures they do not hold.
+        Points were measured without spoofs: with a countermeasure they do not hold.
         """
         points: Sequence[OperatingPoint] = ()
-        if even_kinds and question.countermeasure is None:
+        if question.countermeasure is None:
             points = self.bundle.operating_points(question)
-        calibrator = (self.bundle.calibrations or {}).get(question_key(question, self.bundle.views))
+        if not points and far is None and costs.get("prior") is None:
+            far = DEFAULT_FAR
+        calibrator = self._calibrator(question)
         limit = {} if calibrator is None else {"largest_llr": calibrator.largest_llr}
         return point_for(points, far=far, **costs, **limit)
 
-    @property
-    def training_phrases(self) -> dict[str, str]:
-        """{label: text} of phrases whose class the scorer has from training."""
-        classes = getattr(self.scorer, "classes_", None) or {}
-        names = [str(name) for name in classes.get(PHRASE, ())]
-        return {name: name.replace("-", " ") for name in names if slug(name) == name}
-
-    @property
-    def offers_known(self) -> bool:
-        """Whether errors were measured for phrases that are known from training alone."""
-        return self.has_phrases and bool(self.bundle.operating_points(self.question(known=True)))
-
-    @property
-    def known_phrases(self) -> dict[str, str]:
-        """Phrases that may be asked for without an enrolment."""
-        return self.training_phrases if self.offers_known else {}
-
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """What GET /v1/model returns of the model itself."""
-        question = self.question()
-        key = question_key(question, self.bundle.views)
         calibrators = self.bundle.calibrations or {}
-        points = [point_fields(point) for point in self.bundle.operating_points(question)]
-        largest = calibrators[key].largest_llr if key in calibrators else None
-        mark = None if self.extractor is None else self.extractor.fingerprint
+        points = self.bundle.operating_points(self.question())
         return {
             "modelVersion": self.version,
             "extractor": {
                 "name": self.extractor_name,
-                "fingerprint": mark,
+                "fingerprint": getattr(self.extractor, "fingerprint", None),
                 "dimension": self.width,
             },
             "views": list(self.bundle.views),
             "calibration": {name: one.describe() for name, one in calibrators.items()},
-            "calibrated": key in calibrators,
-            "largestLlr": largest,
-            "operatingPoints": points,
-            "data": json.loads(json.dumps(dict(self.card), default=str)),
+            "calibrated": self.calibrator is not None,
+            "largestLlr": getattr(self.calibrator, "largest_llr", None),
+            "operatingPoints": [point_fields(point) for point in points],
+            "data": json.loads(json.dumps(self.card, default=str)),
             "knownPhrases": len(self.known_phrases),
             "notice": self.notice,
         }
-
-
-def even(weights: Mapping[str, float]) -> bool:
-    """Whether the kinds that are no spoofs weigh the same."""
-    return len({weights[kind] for kind in ("TW", "IC", "IW")}) == 1
 
 
 def whole(cells: Sequence[Cell]) -> Cell:
@@ -297,57 +373,41 @@ def whole(cells: Sequence[Cell]) -> Cell:
     return Cell("", total, sum(cell.count for cell in cells))
 
 
-def point_fields(point: OperatingPoint) -> dict[str, Any]:
+def point_fields(point: OperatingPoint) -> Json:
     """An operating point as JSON has it: the false acceptances are those of the worst kind."""
     measured = dict(point.measured or {})
     kinds: dict[str, Sequence[float]] = dict(measured.get("far") or {})
-    worst = max(kinds.values(), key=lambda rates: rates[0], default=None)
-    frr = measured.get("frr")
+    far, *far_interval = max(kinds.values(), key=lambda rates: rates[0], default=[None])
+    frr, *frr_interval = measured.get("frr") or [None]
     return {
         "wantedFar": point.far,
         "threshold": point.threshold,
-        "far": None if worst is None else worst[0],
-        "farInterval": None if worst is None else list(worst[1:]),
-        "frr": None if frr is None else frr[0],
-        "frrInterval": None if frr is None else list(frr[1:]),
+        "far": far,
+        "farInterval": far_interval or None,
+        "frr": frr,
+        "frrInterval": frr_interval or None,
         "farByKind": {kind: rates[0] for kind, rates in kinds.items()},
         "people": point.people,
         "basis": point.basis,
     }
 
 
-# -- files -------------------------------------------------------------------------------
-
-
-def load_model(settings: Settings, secret: bytes = b"", *, threads: int = 1) -> Model:
+def open_model(settings: Settings) -> Model:
     """The model of the settings with its extractors, the default one, or that of the demonstration."""
-    from ..extractors import load_extractor
-
     if settings.demo:
-        extractor = load_extractor(DEMO_NETWORK, threads=threads)
-        return Model(load_bundle(DEMO_MODEL), extractor, secret, DEMO_NOTICE)
+        extractor = load_extractor(DEFAULTS / "small.onnx", threads=1)
+        return Model(load_model(DEFAULTS / "small.safetensors"), extractor, notice=DEMO_NOTICE)
     if settings.model is not None:
-        bundle = load_bundle(settings.model)
+        bundle = load_model(settings.model)
         # a model of setup names its extractors; one that names none takes vectors only
         names = list(settings.extractors)
         if not names and bundle.extractor is not None:
             names = extractor_names(bundle.extractor)
-        chosen = load_extractor(names, threads=threads) if names else None
-        return Model(bundle, chosen, secret)
-    wanted = settings.extractors or DEFAULT_EXTRACTORS
+        return Model(bundle, load_extractor(names, threads=1) if names else None)
     try:
-        extractor = default_extractor(wanted, threads=threads)
+        extractor = default_extractor(settings.extractors or DEFAULT_EXTRACTORS)
     except ParameterError as error:
         raise ParameterError(
             f"{error}. Or look at it with a toy: mvplda serve --demo, which MUST NOT DECIDE ABOUT PEOPLE"
         ) from error
-    return Model(load_bundle(DEFAULT_MODEL), extractor, secret)
-
-
-def load_bundle(path: Path) -> Bundle:
-    found = load(file_in(path, MODEL_FILE))
-    if isinstance(found, Bundle):
-        return found
-    if hasattr(found, "llr"):
-        return Bundle(None, found)
-    raise FileFormatError(f"{path} holds a {type(found).__name__}; the service needs a model")
+    return Model(load_model(DEFAULT_MODEL), extractor)

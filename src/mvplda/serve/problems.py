@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
-TITLES = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    408: "Request Timeout",
-    409: "Conflict",
-    410: "Gone",
-    413: "Content Too Large",
-    415: "Unsupported Media Type",
-    422: "Unprocessable Content",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-    507: "Insufficient Storage",
-}
+Json = dict[str, Any]
+"""What a body, a row or an answer is."""
 
 
 class Problem(Exception):
@@ -42,22 +28,12 @@ class Problem(Exception):
         self.wait = wait
         self.more = more
 
-    def body(self, instance: str = "") -> dict[str, Any]:
-        fields: dict[str, Any] = {
+    def body(self, instance: str) -> Json:
+        return {
             "type": f"urn:mvplda:{self.kind}",
-            "title": TITLES.get(self.status, "Problem"),
+            "title": HTTPStatus(self.status).phrase,
             "status": self.status,
             "detail": self.detail,
+            "instance": instance,
+            **self.more,
         }
-        if instance:
-            fields["instance"] = instance
-        return fields | self.more
-
-
-def no_model() -> Problem:
-    return Problem(503, "no-model", "no model is loaded", wait=30)
-
-
-def conflict(state: str, detail: str) -> Problem:
-    """The profile is in a state in which this cannot be done."""
-    return Problem(409, "state", detail, state=state)

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections import Counter
 from typing import Any
 
 import sqlalchemy as sa
 
-from .domain import Domain
-from .gate import SENTENCES, Heard
-from .keys import Caller, Vault
-from .model import Model
-from .problems import Problem, conflict, no_model
-from .records import Audit, iso, label_of, page
+from .model import Cell, Heard, Model, label_of
+from .problems import Json, Problem
 from .settings import Settings
-from .store import Store, Work
-from .tables import answers, challenges, profiles, templates
-from .templates import DAY, Cell, Templates, added
+from .store import (
+    DATABASE_CLOCK,
+    DAY,
+    Store,
+    Work,
+    answers,
+    audit,
+    challenges,
+    changes,
+    enrollments,
+    iso,
+    page,
+    profiles,
+)
+from .templates import Domain, Templates
 
 NOTHING = {
+    "state": "created",
+    "enrollments": 0,
     "speech_s": 0.0,
     "model": None,
     "model_version": None,
@@ -28,90 +38,111 @@ NOTHING = {
     "last_used": None,
 }
 """Columns of a profile that has no recording."""
-SERVICE = Caller("service", "admin")
 KEPT = "Sums of numbers made of your recordings, encrypted and rotated by a secret key; no sound. "
 KEPT_VECTORS = "The numbers of each recording are stored too, encrypted."
+SENTENCES = {
+    "not_enough_speech": "There is too little speech in it: say the whole phrase.",
+    "too_quiet": "It is nearly silent: come nearer to the microphone.",
+    "no_speech": "It holds no speech.",
+    "clipped": "It is clipped: step back, or turn the microphone down.",
+    "too_noisy": "There is too much noise around the speech.",
+    "wrong_phrase": "The words are not those of the phrase.",
+    "wrong_speaker": "The voice is not that of the enrolments before.",
+    "suspected_replay": "This recording was sent before, or a machine made it.",
+    "countermeasure_failed": "The countermeasure gave no answer: nothing is decided.",
+}
+"""Why a recording is refused; what cannot be read has a sentence of its own."""
 
 
 class Profiles:
     """Rows of profiles and their recordings. Methods that take a `Work` are parts of its transaction."""
 
     def __init__(
-        self,
-        store: Store,
-        vault: Vault,
-        templates: Templates,
-        audit: Audit,
-        model: Model | None,
-        settings: Settings,
+        self, store: Store, templates: Templates, model: Model | None, settings: Settings
     ) -> None:
         self.store = store
-        self.vault = vault
         self.templates = templates
-        self.audit = audit
-        self.model = model
-        self.domain = None if model is None else Domain(model, templates)
         self.settings = settings
+        self._domain = None if model is None else Domain(model, templates)
+
+    @property
+    def domain(self) -> Domain:
+        if self._domain is None:
+            raise Problem(503, "no-model", "no model is loaded", wait=30)
+        return self._domain
+
+    @property
+    def model(self) -> Model:
+        return self.domain.model
 
     # -- rows ----------------------------------------------------------------
 
-    def row(
-        self, work: Work, name: str, etag: str | None = None, lock: bool = False
-    ) -> dict[str, Any]:
-        """A profile, if it is there, and as it was when a caller read it."""
-        query = sa.select(profiles).where(profiles.c.id == name)
-        row = work.row(query.with_for_update() if lock else query)
+    def row(self, work: Work, name: str) -> Json:
+        """A profile, if it is there."""
+        return self._checked_row(work.first(sa.select(profiles).where(profiles.c.id == name)), name)
+
+    def locked(self, work: Work, name: str) -> Json:
+        """A profile that no other transaction changes, as it was when the caller read it.
+
+        Beside its columns: the number of the last change of any profile, and the time of the database.
+        """
+        query = LOCKED_AND_TIME if self.store.is_postgres else LOCKED
+        row = self._checked_row(work.first(query, {"name": name}), name)
+        work.set_time(row.pop("database_now", None))
+        current = f'"{row["version"]}"'
+        if work.call.etag is not None and work.call.etag.strip() not in ("*", current):
+            detail = f"the profile has changed since: its ETag is {current} now"
+            raise Problem(409, "changed", detail, etag=current)
+        return row
+
+    def _checked_row(self, row: Json | None, name: str) -> Json:
         if row is None:
             raise Problem(404, "not-found", "there is no such profile")
         if row["state"] == "deleted":
             self.templates.forget(name)
             raise Problem(410, "deleted", f"the profile was deleted at {iso(row['updated'])}")
-        current = f'"{row["version"]}"'
-        if etag is not None and etag.strip() not in ("*", current):
-            detail = f"the profile has changed since: its ETag is {current} now"
-            raise Problem(409, "changed", detail, etag=current)
         return row
 
-    def state(self, work: Work, row: Mapping[str, Any]) -> str:
+    def state(self, work: Work, row: Json) -> str:
         """The stored state, or what time or a new model made of it."""
         state = str(row["state"])
-        if state in ("opted_out", "deleted", "created"):
+        if state not in ("enrolling", "enrolled"):
             return state
-        if work.now > self.expires(row):
+        if work.now > self._expires(row):
             return "expired"
-        if self.model is not None and row["model"] not in (None, self.model.fingerprint):
+        if self._domain is not None and row["model"] != self.model.fingerprint:
             return "stale"
         return state
 
-    def expires(self, row: Mapping[str, Any]) -> float:
+    def _expires(self, row: Json) -> float:
         return float(row["last_used"] or row["created"]) + self.settings.expire_days * DAY
 
-    def update(self, work: Work, row: dict[str, Any], **values: Any) -> None:
+    def update(self, work: Work, row: Json, **values: Any) -> None:
         """Change a profile: its version is its ETag, its number is what 1:N follows."""
-        row |= {"version": row["version"] + 1, "updated": work.now, **values}
+        values |= {"version": row["version"] + 1, "updated": work.now}
+        row |= values
         work.changed.add(row["id"])
-        work.execute(profiles.update().where(profiles.c.id == row["id"]).values(**row))
+        work.update(profiles, {"id": row["id"]}, **values)
 
-    def described(self, work: Work, *rows: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def described(self, work: Work, *rows: Json) -> list[Json]:
         """Profiles as callers see them: never a vector."""
-        counts: dict[str, dict[str, int]] = {row["id"]: {} for row in rows}
-        columns = (templates.c.profile, templates.c.phrase, templates.c["count"])
-        query = sa.select(*columns).where(templates.c.profile.in_(counts))
-        for name, label, count in work.execute(query):
-            counts[name][label] = count
-        return [self._described(work, row, counts[row["id"]]) for row in rows]
+        names = [row["id"] for row in rows]
+        query = sa.select(enrollments.c.profile, enrollments.c.phrase)
+        counts = Counter(
+            (name, phrase)
+            for name, phrase in work.execute(query.where(enrollments.c.profile.in_(names)))
+        )
+        return [self._described(work, row, counts) for row in rows]
 
-    def _described(
-        self, work: Work, row: Mapping[str, Any], counts: Mapping[str, int]
-    ) -> dict[str, Any]:
+    def _described(self, work: Work, row: Json, counts: Counter[tuple[str, str]]) -> Json:
         state = self.state(work, row)
         required = self.settings.enrolments
         remaining = {}
         for label, text in json.loads(row["phrases"]).items():
-            remaining[text] = max(0, required - counts.get(label, 0))
+            remaining[text] = max(0, required - counts[row["id"], label])
         expires = None
         if state in ("enrolling", "enrolled", "stale"):
-            expires = iso(self.expires(row))
+            expires = iso(self._expires(row))
         return {
             "profileId": row["id"],
             "userId": row["user_id"],
@@ -129,89 +160,68 @@ class Profiles:
             "etag": f'"{row["version"]}"',
         }
 
-    def _after(self, cells: Iterable[Cell]) -> dict[str, Any]:
-        """What changed sums make of a profile."""
-        counts = [cell.count for cell in cells]
-        most = max(counts, default=0)
+    def _settle(self, work: Work, row: Json, action: str, detail: Json, **values: Any) -> Json:
+        """Store what became of a profile, with its recordings counted; as callers see it."""
+        rows = self.templates.enrolled(work, row["id"])
+        most = max(Counter(entry["phrase"] for entry in rows).values(), default=0)
         state = "created"
         if most:
             state = "enrolled" if most >= self.settings.enrolments else "enrolling"
-        return {"state": state, "enrollments": sum(counts)}
+        speech = sum(entry["speech_s"] for entry in rows)
+        known = {"state": state, "enrollments": len(rows), "speech_s": speech}
+        self.update(work, row, **known | values)
+        work.note(action, row["id"], **detail)
+        return self.described(work, row)[0]
 
-    def needed_model(self) -> Model:
-        if self.model is None:
-            raise no_model()
-        return self.model
-
-    def deployed_model(self, work: Work) -> Model:
-        """The model in the domain of what is enrolled here, by which trials are decided."""
-        if self.domain is None:
-            raise no_model()
-        return self.domain.deployed(work)
-
-    def _made_with(self) -> dict[str, Any]:
-        model = self.needed_model()
+    def _made_with(self) -> Json:
         return {
-            "model": model.fingerprint,
-            "model_version": model.version,
-            "extractor": model.extractor_name,
+            "model": self.model.fingerprint,
+            "model_version": self.model.version,
+            "extractor": self.model.extractor_name,
         }
 
     # -- coming and going ----------------------------------------------------
 
-    def create(
-        self,
-        work: Work,
-        user: str | None,
-        phrase: str | None,
-        consent: Mapping[str, Any],
-        caller: Caller,
-    ) -> dict[str, Any]:
+    def create(self, work: Work, user: str | None, phrase: str | None, consent: Json) -> Json:
         if not consent.get("given"):
             detail = "Nothing is stored of a person without consent: consent.given must be true."
             raise Problem(422, "no-consent", detail)
-        texts = {} if phrase is None else {label_of(phrase): phrase}
         name = secrets.token_hex(16)
-        self.store.put_key(name, self.vault.new_key(name)[1], work)
+        wrapped = self.templates.vault.wrap(secrets.token_bytes(32), name)
+        self.store.put_key(name, wrapped, work)
         row = {
             "id": name,
             "user_id": user,
-            "phrases": json.dumps(texts),
+            "phrases": json.dumps({label_of(phrase): phrase} if phrase else {}),
             "consent": json.dumps({**consent, "at": consent.get("at") or iso(work.now)}),
             "version": 1,
             "next_number": 1,
             "failures": 0,
-            "locked_until": None,
             "created": work.now,
             "updated": work.now,
-            **self._after(()),
             **NOTHING,
         }
-        work.execute(profiles.insert().values(**row))
+        work.insert(profiles, **row)
         work.changed.add(name)
-        self.audit.note(work, caller, "create", name)
+        work.note("create", name)
         return self.described(work, row)[0]
 
-    def leave(
-        self, work: Work, name: str, state: str, caller: Caller, etag: str | None = None
-    ) -> dict[str, Any]:
+    def leave(self, work: Work, name: str, state: str) -> Json:
         """Opt out or be deleted: at once, from any state, whether or not there is a model."""
-        row = self.row(work, name, etag, lock=True)
+        row = self.locked(work, name)
         # first the key: whatever happens then, nothing can be decrypted any more
         self.store.destroy_key(name, work)
         self.templates.wipe(work, name)
-        work.execute(challenges.delete().where(challenges.c.profile == name))
+        work.delete(challenges, profile=name)
         named = answers.c.request.contains(name) | answers.c.body.contains(name)
         work.execute(answers.delete().where(named))
-        values = {**self._after(()), **NOTHING, "state": state, "phrases": "{}"}
+        values = {**NOTHING, "state": state, "phrases": "{}"}
         if state == "deleted":
             values |= {"user_id": None, "consent": None}
-        self.update(work, row, **values)
         action = "delete" if state == "deleted" else "opt-out"
-        self.audit.note(work, caller, action, name)
-        return self.described(work, row)[0]
+        return self._settle(work, row, action, {}, **values)
 
-    def export(self, work: Work, name: str, caller: Caller) -> dict[str, Any]:
+    def export(self, work: Work, name: str) -> Json:
         """What is stored of a person, in words; that there are vectors, and not the vectors."""
         row = self.row(work, name)
         entries = []
@@ -226,90 +236,60 @@ class Profiles:
                     "extractor": entry["extractor"],
                 }
             )
-        self.audit.note(work, caller, "export", name)
+        work.note("export", name)
+        own = sa.select(audit).where(audit.c.profile == name).order_by(audit.c.id)
         has_vectors = any(entry["vectorKept"] for entry in entries)
         return {
             "profile": self.described(work, row)[0],
             "consent": json.loads(row["consent"] or "null"),
             "enrollments": entries,
-            "record": self.audit.of_profile(work, name),
+            "record": [audit_entry(entry) for entry in work.all(own)],
             "kept": KEPT + (KEPT_VECTORS if has_vectors else ""),
         }
 
     # -- reading -------------------------------------------------------------
 
-    def get(self, name: str) -> dict[str, Any]:
+    def get(self, name: str) -> Json:
         with self.store.read() as work:
             return self.described(work, self.row(work, name))[0]
 
-    def find(self, top: int, after: str | None, user: str | None = None) -> dict[str, Any]:
+    def find(self, top: int, after: str | None, user: str | None = None) -> Json:
         query = sa.select(profiles).where(profiles.c.state != "deleted")
-        query = query.order_by(profiles.c.id).limit(top + 1)
-        if after:
-            query = query.where(profiles.c.id > after)
+        query = query.where(profiles.c.id > (after or "")).order_by(profiles.c.id)
         if user is not None:
             query = query.where(profiles.c.user_id == user)
         with self.store.read() as work:
-            rows = [dict(row) for row in work.execute(query).mappings()]
-            return page(self.described(work, *rows), top, "profileId")
-
-    def count(self, stale: bool = False) -> int:
-        """How many profiles there are, or of those, how many are of another model."""
-        query = sa.select(sa.func.count()).select_from(profiles)
-        query = query.where(profiles.c.state != "deleted")
-        if stale:
-            query = query.where(profiles.c.model != self.needed_model().fingerprint)
-        with self.store.read() as work:
-            return int(work.execute(query).scalar_one())
+            return page(self.described(work, *work.all(query.limit(top + 1))), top, "profileId")
 
     # -- recordings ----------------------------------------------------------
 
-    def enrol(
-        self,
-        work: Work,
-        name: str,
-        heard: Heard,
-        phrase: str | None,
-        caller: Caller,
-        etag: str | None = None,
-    ) -> dict[str, Any]:
+    def enrol(self, work: Work, name: str, heard: Heard, phrase: str | None) -> Json:
         """Add a recording; what is refused leaves the profile as it was."""
-        model = self.needed_model()
         if heard.reason is not None or heard.vector is None:
             raise refused(heard.reason or "unreadable", heard)
-        row = self._open_row(work, name, etag)
+        row = self._open_row(work, name)
         texts: dict[str, str] = json.loads(row["phrases"])
-        label = next(iter(texts), None) if phrase is None else label_of(phrase)
+        label = label_of(phrase) if phrase else next(iter(texts), None)
         if label is None:
             raise Problem(422, "phrase", "give the phrase that was said: the profile has none")
-        cells = self.templates.cells(work, row)
-        new = Cell(label, model.share(heard.vector[None])[0], 1)
-        llrs = self._checked(work, name, heard, cells, new)
-        key = self.templates.data_key(work, name)
-        number = row["next_number"]
-        self.templates.put_share(work, name, number, key, new, heard, model.extractor_name)
-        after = added(cells, new)
-        self.templates.put_cell(work, name, key, cell_of(after, label))
-        texts.setdefault(label, phrase or label)
-        values = {
-            "phrases": json.dumps(texts),
-            "next_number": number + 1,
-            "last_used": work.now,
-            "speech_s": row["speech_s"] + heard.speech_s,
-        }
-        self.update(work, row, **values, **self._after(after), **self._made_with())
+        share = self.model.share(heard.vector[None])[0]
+        llrs = self._checked(work, row, heard, Cell(label, share, 1))
+        self.templates.put(work, row, label, share, heard, self.model.extractor_name)
         self.templates.put_mark(work, name, heard)
+        texts.setdefault(label, phrase or label)
+        number = row["next_number"]
         detail = {"enrollmentId": number, "quality": heard.quality}
-        self.audit.note(work, caller, "enrol", name, detail=detail)
-        described = self.described(work, row)[0]
-        return {"enrollmentId": number, **described, "quality": heard.quality, **llrs}
+        values = {"phrases": json.dumps(texts), "next_number": number + 1, "last_used": work.now}
+        described = self._settle(work, row, "enrol", detail, **values, **self._made_with())
+        return {**described, **detail, **llrs}
 
-    def _open_row(self, work: Work, name: str, etag: str | None) -> dict[str, Any]:
+    def _open_row(self, work: Work, name: str) -> Json:
         """A profile that takes one more recording."""
-        row = self.row(work, name, etag, lock=True)
+        row = self.locked(work, name)
         state = self.state(work, row)
         if state in ("opted_out", "expired"):
-            raise conflict(state, f"the profile is {state}: nothing can be enrolled")
+            detail = f"the profile is {state}: nothing can be enrolled"
+            raise Problem(409, "state", detail, state=state)
         if state == "stale":
             self.enrol_again(work, row)
         most = self.settings.most_enrolments
@@ -318,15 +298,14 @@ class Profiles:
             raise Problem(409, "full", detail)
         return row
 
-    def _checked(
-        self, work: Work, name: str, heard: Heard, cells: list[Cell], new: Cell
-    ) -> dict[str, float | None]:
+    def _checked(self, work: Work, row: Json, heard: Heard, new: Cell) -> dict[str, float | None]:
         """LLRs of a new recording against those before it; too low ones, and copies, are refused."""
         least = self.settings.least_llr
         spoken = heard.countermeasure is None or heard.countermeasure >= least
-        if not spoken or self.templates.is_copy(work, name, heard):
+        if not spoken or self.templates.is_copy(work, row["id"], heard):
             raise refused("suspected_replay", heard)
-        llrs = self.deployed_model(work).consistency(cells, new)
+        model = self.domain.deployed(work, row["last_change"])
+        llrs = model.consistency(self.templates.cells(work, row), new)
         reasons = {"phraseLlr": "wrong_phrase", "consistencyLlr": "wrong_speaker"}
         for which, reason in reasons.items():
             llr = llrs[which]
@@ -334,67 +313,61 @@ class Profiles:
                 raise refused(reason, heard, **llrs)
         return llrs
 
-    def remove(
-        self, work: Work, name: str, number: int, caller: Caller, etag: str | None = None
-    ) -> dict[str, Any]:
-        """Take one recording out of the sum, exactly."""
-        row = self.row(work, name, etag, lock=True)
-        key = self.templates.data_key(work, name)
-        cells = self.templates.cells(work, row)
-        taken = self.templates.take_share(work, name, number, key)
-        if taken is None:
+    def remove(self, work: Work, name: str, number: int) -> Json:
+        """Take one recording out, exactly."""
+        row = self.locked(work, name)
+        if not work.delete(enrollments, profile=name, number=number):
             raise Problem(404, "not-found", f"there is no enrolment {number} of this profile")
-        out, seconds = taken
-        after = added(cells, out)
-        self.templates.put_cell(work, name, key, cell_of(after, out.phrase))
-        speech = max(0.0, row["speech_s"] - seconds)
-        self.update(work, row, **self._after(after), speech_s=speech)
-        detail = {"enrollmentId": number}
-        self.audit.note(work, caller, "remove-enrolment", name, detail=detail)
-        return self.described(work, row)[0]
+        return self._settle(work, row, "remove-enrolment", {"enrollmentId": number})
 
-    def reset(
-        self, work: Work, name: str, caller: Caller, etag: str | None = None
-    ) -> dict[str, Any]:
+    def reset(self, work: Work, name: str) -> Json:
         """Take all recordings out; the person's name, phrase and consent stay."""
-        row = self.row(work, name, etag, lock=True)
+        row = self.locked(work, name)
         if row["state"] == "opted_out":
-            raise conflict("opted_out", "the profile has opted out")
+            raise Problem(409, "state", "the profile has opted out", state="opted_out")
         self.templates.wipe(work, name)
-        self.update(work, row, **self._after(()), **NOTHING, failures=0, locked_until=None)
-        self.audit.note(work, caller, "reset", name)
-        return self.described(work, row)[0]
+        values = {**NOTHING, "failures": 0, "locked_until": None}
+        return self._settle(work, row, "reset", {}, **values)
 
     # -- a changed model -----------------------------------------------------
 
     def can_enrol_again(self, work: Work, name: str) -> bool:
         """Whether the kept vectors of a profile make it anew with the model of today."""
-        source = self.needed_model().extractor_name
+        source = self.model.extractor_name
         rows = self.templates.enrolled(work, name)
         return all(row["vector"] is not None and row["extractor"] == source for row in rows)
 
-    def enrol_again(self, work: Work, row: dict[str, Any]) -> None:
+    def enrol_again(self, work: Work, row: Json) -> None:
         """Enrol kept vectors once more, with the model of today."""
-        name = row["id"]
-        if not self.can_enrol_again(work, name):
+        if not self.can_enrol_again(work, row["id"]):
             detail = "the extractor or the model has changed: reset the profile, and enrol again"
             raise Problem(409, "model-changed", detail, state="stale")
-        key = self.templates.data_key(work, name)
-        cells: list[Cell] = []
-        for entry in self.templates.enrolled(work, name):
-            vector = self.templates.vector(entry, key)
-            new = Cell(entry["phrase"], self.needed_model().share(vector[None])[0], 1)
-            self.templates.replace_share(work, entry, key, new)
-            cells = added(cells, new)
-        work.execute(templates.delete().where(templates.c.profile == name))
-        for cell in cells:
-            self.templates.put_cell(work, name, key, cell)
-        self.update(work, row, **self._after(cells), **self._made_with())
-        self.audit.note(work, SERVICE, "enrol-again", name)
+        key = self.templates.data_key(work, row["id"])
+        for entry in self.templates.enrolled(work, row["id"]):
+            share = self.model.share(self.templates.vector(entry, key)[None])[0]
+            self.templates.replace(work, entry, share, key)
+        self._settle(work, row, "enrol-again", {}, **self._made_with())
 
 
-def cell_of(cells: Iterable[Cell], phrase: str) -> Cell:
-    return next(cell for cell in cells if cell.phrase == phrase)
+LAST_CHANGE = sa.select(changes.c.number).scalar_subquery().label("last_change")
+LOCKED = (
+    sa.select(profiles, LAST_CHANGE)
+    .where(profiles.c.id == sa.bindparam("name"))
+    .with_for_update(of=profiles)
+)
+LOCKED_AND_TIME = LOCKED.add_columns(DATABASE_CLOCK.label("database_now"))
+
+
+def audit_entry(row: Json) -> Json:
+    return {
+        "id": str(row["id"]),
+        "at": iso(row["at"]),
+        "caller": row["caller"],
+        "action": row["action"],
+        "profileId": row["profile"],
+        "resultId": row["result_id"],
+        **json.loads(row["detail"]),
+    }
 
 
 def refused(reason: str, heard: Heard, **more: Any) -> Problem:

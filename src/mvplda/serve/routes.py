@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+import hashlib
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from .. import __version__
 from .._optional import need
@@ -18,64 +18,68 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi.security.http import HTTPAuthorizationCredentials
 
 from . import schemas
-from .gate import Heard
-from .keys import Caller
-from .model import DEMO_NOTICE
-from .problems import Problem, no_model
-from .records import Once
-from .schemas import Fields, parsed, problems, recording_body
+from .model import DEMO_NOTICE, Heard
+from .problems import Json, Problem
+from .schemas import Recording, problems, recording_body
+from .store import Call, page
 
 if TYPE_CHECKING:
     from .app import Runtime
 
-operation = APIRouter(tags=["operation"])
-phrases = APIRouter(tags=["phrases"])
-profiles = APIRouter(tags=["profiles"])
-decisions = APIRouter(tags=["decisions"])
+router = APIRouter()
 
 Top = Annotated[int, Query(ge=1, le=1000)]
-After = Annotated[str | None, Query(max_length=200)]
-IfMatch = Annotated[str | None, Header(max_length=100)]
-IdempotencyKey = Annotated[str | None, Header(description="A repetition is answered, not done")]
+Text = Annotated[str | None, Query(max_length=200)]
 OF_ALL = problems(401, 403, 422, 429, 503)
-OF_PROFILE = problems(401, 403, 404, 409, 410, 422, 429, 503)
-OF_SOUND = problems(400, 408, 413, 415)
+OF_PROFILE = problems(400, 404, 409, 410) | OF_ALL
+OF_SOUND = problems(400, 408, 413, 415) | OF_PROFILE
 SOUND_TYPES = ("application/octet-stream", "video/webm", "application/ogg")
-VECTOR = [0.01, -0.02]
-
-key_header = APIKeyHeader(name="X-API-Key", auto_error=False)
-bearer = HTTPBearer(auto_error=False)
+VECTOR = {"vector": [0.01, -0.02], "phrase": schemas.PASS_PHRASE}
+Fields = TypeVar("Fields", bound=Recording)
+Key = Annotated[str | None, Security(APIKeyHeader(name="X-API-Key", auto_error=False))]
+Token = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto_error=False))]
+IfMatch = Annotated[str | None, Header(max_length=100)]
+IdempotencyKey = Annotated[
+    str | None, Header(max_length=200, description="A repetition is answered, not done")
+]
 
 
 def runtime_of(request: Request) -> Runtime:
-    found: Runtime = request.app.state.runtime
-    return found
+    runtime: Runtime = request.app.state.runtime
+    return runtime
 
 
 App = Annotated["Runtime", Depends(runtime_of)]
 
 
-# -- who calls ---------------------------------------------------------------------------
+# -- what comes in -----------------------------------------------------------------------
 
 
 def needs(role: str) -> Any:
-    """A caller whose key has a role."""
+    """A call with a key that has a role."""
 
-    async def caller(
+    async def call(
         request: Request,
-        app: Annotated[Any, Depends(runtime_of)],
-        key: Annotated[str | None, Security(key_header)] = None,
-        token: Annotated[HTTPAuthorizationCredentials | None, Security(bearer)] = None,
-    ) -> Caller:
+        key: Key = None,
+        token: Token = None,
+        if_match: IfMatch = None,
+        idempotency_key: IdempotencyKey = None,
+    ) -> Call:
         if not key and token is not None:
             key = token.credentials
-        found: Caller = await app.caller(request, key)
-        if not found.may(role):
-            detail = f"this key may {found.role}; this call needs one that may {role}"
+        caller = await runtime_of(request).caller(request, key)
+        if not caller.may(role):
+            detail = f"this key may {caller.role}; this call needs one that may {role}"
             raise Problem(403, "role", detail)
-        return found
+        if idempotency_key is None:
+            return Call(caller, if_match)
+        kind = request.headers.get("content-type", "")
+        path = f"{request.method} {request.url.path}"
+        about = f"{path}\n{request.url.query}\n{kind}\n".encode()
+        digest = hashlib.sha256(about + await request.body()).hexdigest()
+        return Call(caller, if_match, idempotency_key, f"{path} {digest}")
 
-    return Depends(caller)
+    return Depends(call)
 
 
 VERIFY = needs("verify")
@@ -83,35 +87,24 @@ ENROL = needs("enrol")
 ADMIN = needs("admin")
 
 
-async def once_of(request: Request, caller: Caller) -> Once | None:
-    """The request's Idempotency-Key, with what else makes it this request."""
-    name = request.headers.get("idempotency-key")
-    if not name:
-        return None
-    kind = request.headers.get("content-type", "")
-    about = f"{request.method} {request.url.path}\n{request.url.query}\n{kind}"
-    return Once.of(caller, name, about, await request.body())
-
-
-# -- what comes in -----------------------------------------------------------------------
-
-
-async def recording(request: Request, app: Runtime, wanted: type[Fields]) -> tuple[Heard, Fields]:
+async def recording(request: Request, wanted: type[Fields]) -> tuple[Heard, Fields]:
     """What a call brought: sound in the body or in a form, or a vector; and its other fields."""
+    app = runtime_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    fields: dict[str, Any] = dict(request.query_params)
+    fields: Json = dict(request.query_params)
     sounds: list[bytes] = []
     if kind == "application/json":
-        fields |= await json_fields(request)
+        asked = wanted.model_validate_json(await request.body())
+        fields |= asked.model_dump(exclude_unset=True) if fields else {}
     elif kind == "multipart/form-data":
-        texts, sounds = await form_fields(request)
-        fields |= texts
+        sounds = await form_fields(request, fields)
     elif kind.startswith("audio/") or kind in SOUND_TYPES:
         sounds = [await request.body()]
     else:
         detail = f"send audio/*, multipart/form-data or application/json; got {kind[:50]!r}"
         raise Problem(415, "media-type", detail)
-    asked = parsed(wanted, fields)
+    if kind != "application/json" or fields:
+        asked = wanted.model_validate(fields)
     if asked.vector is not None and not app.settings.vectors:
         raise Problem(422, "vectors", "this service takes sound, and no vectors")
     if len(sounds) + (asked.vector is not None) != 1:
@@ -122,32 +115,22 @@ async def recording(request: Request, app: Runtime, wanted: type[Fields]) -> tup
     return await app.run_heavy(app.service.hear, sounds[0]), asked
 
 
-async def json_fields(request: Request) -> dict[str, Any]:
-    try:
-        body = json.loads(await request.body())
-    except (ValueError, RecursionError) as error:
-        raise Problem(400, "json", f"the body is no JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise Problem(422, "json", "the body is a JSON object")
-    return body
-
-
-async def form_fields(request: Request) -> tuple[dict[str, str], list[bytes]]:
+async def form_fields(request: Request, fields: Json) -> list[bytes]:
+    """Add the texts of a form to the fields; its recordings."""
     try:
         form = await request.form(max_files=5, max_fields=20)
     except (ValueError, KeyError) as error:  # of the parser; errors of HTTP pass
         raise Problem(400, "form", f"the form cannot be read: {error}") from error
-    texts = {}
     sounds = []
     for name, value in form.multi_items():
         if isinstance(value, str):
-            texts[name] = value
+            fields[name] = value
         elif name == "audio":
             sounds.append(await value.read())
-    return texts, sounds
+    return sounds
 
 
-def with_etag(profile: dict[str, Any], status: int = 200) -> JSONResponse:
+def with_etag(profile: Json, status: int = 200) -> JSONResponse:
     headers = {"ETag": profile["etag"]}
     if status == 201:
         headers["Location"] = f"/v1/profiles/{profile['profileId']}"
@@ -157,299 +140,188 @@ def with_etag(profile: dict[str, Any], status: int = 200) -> JSONResponse:
 # -- operation ---------------------------------------------------------------------------
 
 
-@operation.get("/v1/health", response_model=schemas.Health)
-async def health(app: App) -> Any:
+@router.get("/v1/health", response_model=schemas.Health)
+async def health(app: App) -> Json:
     """That it runs, and what runs."""
     model = app.service.model
+    notice = getattr(model, "notice", None)
     return {
         "status": "ok",
         "version": __version__,
-        "modelVersion": None if model is None else model.version,
-        "extractor": None if model is None else model.extractor_name,
-        "demoNetwork": model is not None and model.notice == DEMO_NOTICE,
-        "notice": None if model is None else model.notice,
+        "modelVersion": getattr(model, "version", None),
+        "extractor": getattr(model, "extractor_name", None),
+        "demoNetwork": notice == DEMO_NOTICE,
+        "notice": notice,
         "keysWanted": not app.is_open,
     }
 
 
-@operation.get("/v1/ready", response_model=schemas.Ready, responses=problems(503))
-async def ready(app: App) -> Any:
+@router.get("/v1/ready", response_model=schemas.Ready, responses=problems(503))
+async def ready(app: App) -> Json:
     """That it can decide: the database answers, and a model is loaded."""
     await app.ping()
-    if app.service.model is None:
-        raise no_model()
-    return {"status": "ready", "modelVersion": app.service.model.version}
+    return {"status": "ready", "modelVersion": app.service.profiles.model.version}
 
 
-@operation.get("/metrics", response_class=PlainTextResponse)
+@router.get("/metrics", response_class=PlainTextResponse)
 async def metrics(app: App) -> str:
     """Counters in the text format of Prometheus."""
-    return app.metrics.text(app.gauges())
+    return app.metrics_text()
 
 
-@operation.get("/v1/model", response_model=schemas.ModelInfo, responses=OF_ALL)
-async def get_model(app: App, caller: Caller = VERIFY) -> Any:
+@router.get("/v1/model", response_model=schemas.ModelInfo, responses=OF_ALL)
+async def get_model(app: App, call: Call = VERIFY) -> Json:
     """What decides here: views, calibration, errors with intervals, and what data they come from."""
     return app.service.describe()
 
 
-@operation.get("/v1/audit", response_model=schemas.AuditPage, responses=OF_ALL)
+@router.get("/v1/audit", response_model=schemas.AuditPage, responses=OF_ALL)
 async def get_audit(
     app: App,
-    caller: Caller = ADMIN,
+    call: Call = ADMIN,
     top: Top = 100,
-    after: After = None,
-    profileId: Annotated[str | None, Query(max_length=64)] = None,
-    resultId: Annotated[str | None, Query(max_length=64)] = None,
-    action: Annotated[str | None, Query(max_length=40)] = None,
-) -> Any:
+    after: Text = None,
+    profileId: Text = None,
+    resultId: Text = None,
+    action: Text = None,
+) -> Json:
     """What was done and decided, newest first, without sound and without vectors."""
-
-    def read() -> dict[str, Any]:
-        wanted = {"profile": profileId, "result_id": resultId, "action": action}
-        with app.service.store.read() as work:
-            return app.service.audit.find(work, top, after, **wanted)
-
-    return await app.run(read)
+    wanted = {"profile": profileId, "result_id": resultId, "action": action}
+    return await app.run(lambda: app.service.find_audit(top, after, **wanted))
 
 
-# -- phrases -----------------------------------------------------------------------------
-
-
-@phrases.get("/v1/phrases", response_model=schemas.PhrasePage, responses=OF_ALL)
-async def get_phrases(
-    app: App, caller: Caller = VERIFY, top: Top = 100, after: After = None
-) -> Any:
-    """Phrases that were put here and those of the model; `known`: seen in training."""
-    return await app.run(app.service.phrases.find, top, after)
-
-
-@phrases.put(
-    "/v1/phrases/{phrase_id}",
-    response_model=schemas.Phrase,
-    responses={201: {"model": schemas.Phrase}, **OF_ALL},
-)
-async def put_phrase(
-    app: App, phrase_id: str, body: schemas.NewPhrase, caller: Caller = ADMIN
-) -> Response:
-    """Put a phrase on the list; its id is its words, in small letters, with hyphens."""
-    put = app.service.phrases.put
-    phrase, is_new = await app.run(put, phrase_id, body.text, body.locale, caller)
-    return JSONResponse(phrase, 201 if is_new else 200)
-
-
-@phrases.delete("/v1/phrases/{phrase_id}", status_code=204, responses=problems(404) | OF_ALL)
-async def delete_phrase(app: App, phrase_id: str, caller: Caller = ADMIN) -> Response:
-    """Take a phrase off the list; profiles keep it."""
-    await app.run(app.service.phrases.delete, phrase_id, caller)
-    return Response(status_code=204)
+@router.get("/v1/phrases", response_model=schemas.PhrasePage, responses=OF_ALL)
+async def get_phrases(app: App, call: Call = VERIFY, top: Top = 100, after: str = "") -> Json:
+    """Phrases of training that may be asked for without an enrolment; any other may be enrolled."""
+    known = app.service.profiles.model.known_phrases
+    items = [{"id": name, "text": known[name]} for name in sorted(known) if name > after]
+    return page(items[: top + 1], top, "id")
 
 
 # -- profiles ----------------------------------------------------------------------------
 
 
-@profiles.post(
-    "/v1/profiles",
-    status_code=201,
-    response_model=schemas.Profile,
-    responses=problems(400, 409) | OF_ALL,
-)
-async def create_profile(
-    request: Request,
-    app: App,
-    body: schemas.NewProfile,
-    caller: Caller = ENROL,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+@router.post("/v1/profiles", status_code=201, response_model=schemas.Profile, responses=OF_PROFILE)
+async def create_profile(app: App, body: schemas.NewProfile, call: Call = ENROL) -> Response:
     """Make a profile of a person who has agreed to it."""
-    service = app.service
-    once = await once_of(request, caller)
+    create = app.service.profiles.create
     consent = body.consent.model_dump()
-    create = service.profiles.create
-    made = await app.run(service.change, once, create, body.userId, body.phrase, consent, caller)
+    made = await app.run(app.service.change, call, create, body.userId, body.phrase, consent)
     return with_etag(made, 201)
 
 
-@profiles.get("/v1/profiles", response_model=schemas.ProfilePage, responses=OF_ALL)
+@router.get("/v1/profiles", response_model=schemas.ProfilePage, responses=OF_ALL)
 async def get_profiles(
-    app: App,
-    caller: Caller = VERIFY,
-    top: Top = 100,
-    after: After = None,
-    userId: Annotated[str | None, Query(max_length=200)] = None,
-) -> Any:
+    app: App, call: Call = VERIFY, top: Top = 100, after: Text = None, userId: Text = None
+) -> Json:
     """All profiles, page by page; never a vector."""
     return await app.run(app.service.profiles.find, top, after, userId)
 
 
-@profiles.get("/v1/profiles/{profile_id}", response_model=schemas.Profile, responses=OF_PROFILE)
-async def get_profile(app: App, profile_id: str, caller: Caller = VERIFY) -> Response:
+@router.get("/v1/profiles/{profile_id}", response_model=schemas.Profile, responses=OF_PROFILE)
+async def get_profile(app: App, profile_id: str, call: Call = VERIFY) -> Response:
     """State, counts and times of a profile; never a vector."""
     return with_etag(await app.run(app.service.profiles.get, profile_id))
 
 
-@profiles.post(
+@router.post(
     "/v1/profiles/{profile_id}/enrollments",
     status_code=201,
     response_model=schemas.Enrolment,
-    openapi_extra=recording_body(
-        schemas.EnrolRequest, {"vector": VECTOR, "phrase": schemas.PASS_PHRASE}
-    ),
-    responses=OF_PROFILE | OF_SOUND,
+    openapi_extra=recording_body(schemas.EnrolRequest, VECTOR),
+    responses=OF_SOUND,
 )
-async def enrol(
-    request: Request,
-    app: App,
-    profile_id: str,
-    caller: Caller = ENROL,
-    if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def enrol(request: Request, app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Add a recording, or a vector; what is refused (422, with a reason) leaves the profile as it was."""
-    service = app.service
-    once = await once_of(request, caller)
-    added = await app.run(service.answered, once) if once else None
+    added = await app.run(app.service.answered, call) if call.once else None
     if added is None:
-        heard, asked = await recording(request, app, schemas.EnrolRequest)
-        phrase = asked.phrase
-        added = await app.run(service.enrol, profile_id, heard, phrase, caller, if_match, once)
+        heard, asked = await recording(request, schemas.EnrolRequest)
+        added = await app.run(app.service.enrol, profile_id, heard, asked.phrase, call)
     return with_etag(added, 201)
 
 
-@profiles.delete(
+@router.delete(
     "/v1/profiles/{profile_id}/enrollments/{number}",
     response_model=schemas.Profile,
     responses=OF_PROFILE,
 )
-async def remove_enrolment(
-    app: App, profile_id: str, number: int, caller: Caller = ENROL, if_match: IfMatch = None
-) -> Response:
+async def remove_enrolment(app: App, profile_id: str, number: int, call: Call = ENROL) -> Response:
     """Take a recording out of the profile, exactly."""
     if not 0 < number < 2**31:
         raise Problem(404, "not-found", "there is no such enrolment")
-    service = app.service
-    remove = service.profiles.remove
-    left = await app.run(service.change, None, remove, profile_id, number, caller, if_match)
-    return with_etag(left)
+    remove = app.service.profiles.remove
+    return with_etag(await app.run(app.service.change, call, remove, profile_id, number))
 
 
-@profiles.post(
+@router.post(
     "/v1/profiles/{profile_id}/reset", response_model=schemas.Profile, responses=OF_PROFILE
 )
-async def reset(
-    request: Request,
-    app: App,
-    profile_id: str,
-    caller: Caller = ENROL,
-    if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def reset(app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Take all recordings out."""
-    service = app.service
-    once = await once_of(request, caller)
-    left = await app.run(service.change, once, service.profiles.reset, profile_id, caller, if_match)
-    return with_etag(left)
+    reset = app.service.profiles.reset
+    return with_etag(await app.run(app.service.change, call, reset, profile_id))
 
 
-@profiles.post(
+@router.post(
     "/v1/profiles/{profile_id}/opt-out", response_model=schemas.Profile, responses=OF_PROFILE
 )
-async def opt_out(
-    request: Request,
-    app: App,
-    profile_id: str,
-    caller: Caller = ENROL,
-    if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def opt_out(app: App, profile_id: str, call: Call = ENROL) -> Response:
     """Erase the voice at once, and keep the name as one who does not want to be verified."""
-    once = await once_of(request, caller)
-    leave = app.service.leave
-    left = await app.run(leave, profile_id, "opted_out", caller, if_match, once)
-    return with_etag(left)
+    return with_etag(await app.run(app.service.leave, profile_id, "opted_out", call))
 
 
-@profiles.delete("/v1/profiles/{profile_id}", response_model=schemas.Deleted, responses=OF_PROFILE)
-async def delete_profile(
-    app: App, profile_id: str, caller: Caller = ENROL, if_match: IfMatch = None
-) -> Any:
+@router.delete("/v1/profiles/{profile_id}", response_model=schemas.Deleted, responses=OF_PROFILE)
+async def delete_profile(app: App, profile_id: str, call: Call = ENROL) -> Json:
     """Erase everything at once; what stays is that there was a profile, and when it went."""
-    left = await app.run(app.service.leave, profile_id, "deleted", caller, if_match)
-    return {"profileId": left["profileId"], "state": "deleted", "updated": left["updated"]}
+    left = await app.run(app.service.leave, profile_id, "deleted", call)
+    return {name: left[name] for name in schemas.Deleted.model_fields}
 
 
-@profiles.get(
-    "/v1/profiles/{profile_id}/export", response_model=schemas.Export, responses=OF_PROFILE
-)
-async def export(app: App, profile_id: str, caller: Caller = ADMIN) -> Any:
+@router.get("/v1/profiles/{profile_id}/export", response_model=schemas.Export, responses=OF_PROFILE)
+async def export(app: App, profile_id: str, call: Call = ADMIN) -> Json:
     """What is stored of a person."""
-    service = app.service
-    return await app.run(service.change, None, service.profiles.export, profile_id, caller)
+    return await app.run(app.service.change, call, app.service.profiles.export, profile_id)
 
 
 # -- decisions ---------------------------------------------------------------------------
 
 
-@decisions.post(
+@router.post(
     "/v1/profiles/{profile_id}/verify",
     response_model=schemas.Decision,
-    openapi_extra=recording_body(
-        schemas.VerifyRequest, {"vector": VECTOR, "phrase": schemas.PASS_PHRASE, "far": 0.01}
-    ),
-    responses=OF_PROFILE | OF_SOUND,
+    openapi_extra=recording_body(schemas.VerifyRequest, VECTOR),
+    responses=OF_SOUND,
 )
-async def verify(
-    request: Request,
-    app: App,
-    profile_id: str,
-    caller: Caller = VERIFY,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
+async def verify(request: Request, app: App, profile_id: str, call: Call = VERIFY) -> Response:
     """Is it the owner, and are these the words? accept, reject with a reason, or inconclusive."""
-    service = app.service
-    once = await once_of(request, caller)
-    decided = await app.run(service.answered, once) if once else None
+    decided = await app.run(app.service.answered, call) if call.once else None
     if decided is None:
-        heard, asked = await recording(request, app, schemas.VerifyRequest)
-        wait = app.profile_rates.wait(profile_id)
-        if wait:
-            raise Problem(429, "rate", "there are too many attempts on this profile", wait=wait)
-        decided = await app.run(service.verify, profile_id, heard, asked.ask(), caller, once)
-        reason = str(decided["reason"] or "")
-        decision = decided["decision"]
-        app.metrics.count("mvplda_decisions_total", decision=decision, reason=reason)
+        heard, asked = await recording(request, schemas.VerifyRequest)
+        app.profile_rates.check(profile_id, "there are too many attempts on this profile")
+        decided = await app.run(app.service.verify, profile_id, heard, asked.ask(), call)
+        labels = f'decision="{decided["decision"]}",reason="{decided["reason"] or ""}"'
+        app.metrics.count("mvplda_decisions_total", labels)
     request.state.decision = decided["decision"]
     return JSONResponse(decided)
 
 
-@decisions.post(
+@router.post(
     "/v1/identify",
     response_model=schemas.Ranking,
-    openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": VECTOR, "top": 3}),
-    responses=OF_ALL | OF_SOUND,
+    openapi_extra=recording_body(schemas.IdentifyRequest, {"vector": [0.01, -0.02], "top": 3}),
+    responses=OF_SOUND,
 )
-async def identify(request: Request, app: App, caller: Caller = VERIFY) -> Response:
+async def identify(request: Request, app: App, call: Call = VERIFY) -> Response:
     """Whose voice is it, of all or of some `candidates`? With the probability that it is none of them."""
-    heard, asked = await recording(request, app, schemas.IdentifyRequest)
-    arguments = (heard, asked.candidates, asked.top, asked.priorNone, caller)
+    heard, asked = await recording(request, schemas.IdentifyRequest)
+    arguments = (heard, asked.candidates, asked.top, asked.priorNone, call)
     return JSONResponse(await app.run_heavy(app.service.index.identify, *arguments))
 
 
-@decisions.post(
-    "/v1/challenges",
-    status_code=201,
-    response_model=schemas.Challenge,
-    responses=OF_PROFILE | problems(400),
+@router.post(
+    "/v1/challenges", status_code=201, response_model=schemas.Challenge, responses=OF_PROFILE
 )
-async def challenge(
-    request: Request,
-    app: App,
-    body: schemas.NewChallenge,
-    caller: Caller = VERIFY,
-    idempotency_key: IdempotencyKey = None,
-) -> Any:
+async def challenge(app: App, body: schemas.NewChallenge, call: Call = VERIFY) -> Json:
     """A phrase to be said now: single use, for a minute."""
-    service = app.service
-    once = await once_of(request, caller)
-    make = service.challenges.make
-    return await app.run(service.change, once, make, body.profileId, caller)
+    make = app.service.verifier.challenge
+    return await app.run(app.service.change, call, make, body.profileId)

@@ -9,19 +9,27 @@ import os
 import sys
 import threading
 import webbrowser
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
+
+import uvicorn
 
 from ..exceptions import ParameterError
 from .app import create_app
-from .gate import Countermeasure
 from .keys import MASTER, ROLES, Master
 from .metrics import JsonLines
-from .model import load_model
+from .model import Countermeasure, open_model
+from .problems import Json
 from .service import Service
 from .settings import Settings
-from .store import Store
-from .tables import SCHEMA
+from .store import SCHEMA, Store
+
+Base: Any
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as Base
+except ImportError:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as Base
 
 API_KEYS = "MVPLDA_API_KEYS"
 """Name in the environment: NAME:ROLE:KEY, several divided by blanks."""
@@ -54,21 +62,19 @@ def open_countermeasure(place: str | None) -> Countermeasure | None:
         return None
     module, _, name = place.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
+        if not callable(function):
+            raise ValueError(f"it is a {type(function).__name__}")
     except (ImportError, AttributeError, ValueError) as error:
         raise ParameterError(
             f"a countermeasure is package.module:function; {place!r} is none: {error}"
         ) from error
-    if not callable(found):
-        raise ParameterError(
-            f"a countermeasure is a function of samples and rate; {place} is a {type(found).__name__}"
-        )
-    return cast("Countermeasure", found)
+    return cast("Countermeasure", function)
 
 
 def open_service(settings: Settings, make: bool = True) -> Service:
     """All of it; a master key is made last, and only for a database that has none yet, if it may be."""
-    model = load_model(settings)
+    model = open_model(settings)
     countermeasure = open_countermeasure(settings.countermeasure)
     store = open_store(settings)
     master = open_master(settings, make and store.value("master") is None)
@@ -78,15 +84,58 @@ def open_service(settings: Settings, make: bool = True) -> Service:
 # -- the server --------------------------------------------------------------------------
 
 
-def run(service: Service, settings: Settings, *, is_open: bool, browse: str | None = None) -> None:
+class Patient(Base):  # type: ignore[misc]
+    """Closes connections whose request does not arrive: after a while, or at once when there are too many.
+
+    So half-sent requests never keep others out.
+    """
+
+    settings: ClassVar[Settings]
+    waiting: ClassVar[OrderedDict[int, Patient]] = OrderedDict()
+    _timer: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+        if len(self.connections) > self.settings.connections and self.waiting:
+            oldest = next(iter(self.waiting.values()))
+            oldest.close_unfinished()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_answering():
+            self._stop_waiting()
+        elif self._timer is None:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _wait(self) -> None:
+        self.waiting[id(self)] = self
+        self._timer = self.loop.call_later(self.settings.header_s, self.close_unfinished)
+
+    def _stop_waiting(self) -> None:
+        self.waiting.pop(id(self), None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close_unfinished(self) -> None:
+        self._stop_waiting()
+        if not self._is_answering():
+            self.transport.close()
+
+
+def run(service: Service, settings: Settings, browse: str | None = None) -> None:
     """Serve until stopped; requests that have begun are finished first."""
-    import uvicorn
-
-    from .protocol import Patient
-
     if browse is not None:
         threading.Timer(1.5, webbrowser.open, [browse]).start()
-    options: dict[str, Any] = {
+    options: Json = {
         "host": settings.host,
         "port": settings.port,
         "http": Patient,
@@ -96,10 +145,8 @@ def run(service: Service, settings: Settings, *, is_open: bool, browse: str | No
         "timeout_graceful_shutdown": 20,
         "timeout_keep_alive": 15,
     }
-    Patient.settings = settings
     if settings.workers == 1:
-        log_to_standard_error()
-        uvicorn.run(create_app(service, settings, is_open=is_open), **options)
+        uvicorn.run(application(service), **options)
         return
     service.store.close()
     os.environ[SETTINGS] = settings.model_dump_json()
@@ -112,25 +159,20 @@ def run(service: Service, settings: Settings, *, is_open: bool, browse: str | No
 
 def from_environment() -> Any:
     """The application of one of several processes."""
-    from .protocol import Patient
-
-    settings = Settings.model_validate_json(os.environ[SETTINGS])
-    Patient.settings = settings
-    log_to_standard_error()
-    service = open_service(settings)
-    is_open = not service.store.key_names()
-    return create_app(service, settings, is_open=is_open)
+    return application(open_service(Settings.model_validate_json(os.environ[SETTINGS])))
 
 
-def log_to_standard_error(level: int = logging.INFO) -> None:
-    """Lines of JSON, of the service and of its server."""
+def application(service: Service) -> Any:
+    """The application; where there are no keys of callers, none is needed. Logs are lines of JSON."""
+    Patient.settings = service.settings
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     for name in ("mvplda.serve", "uvicorn", "uvicorn.error"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-        logger.setLevel(level)
+        logger.setLevel(logging.INFO)
+    return create_app(service, is_open=not service.store.key_names())
 
 
 # -- checking ----------------------------------------------------------------------------
@@ -171,7 +213,6 @@ class Check:
 
     def database(self) -> str:
         store = open_store(self.settings)
-        store.ping()
         where = "in the same database, and so in its back-ups"
         if store.key_engine is not store.engine:
             where = "apart"
@@ -180,12 +221,12 @@ class Check:
         return f"{kind}, tables of version {SCHEMA}, {keys} API keys; data keys are {where}"
 
     def model(self) -> str:
-        model = load_model(self.settings)
+        model = open_model(self.settings)
         text = f"{model.version} with {model.extractor_name or 'no extractor'}"
         return f"{text}. {model.notice}" if model.notice else text
 
     def service(self) -> str:
         if MASTER not in os.environ and self._is_new():
             return "nobody is enrolled yet"
-        profiles = open_service(self.settings, make=False).profiles
-        return f"{profiles.count()} profiles, {profiles.count(stale=True)} of them stale"
+        store = open_service(self.settings, make=False).store
+        return f"model, master key and database fit together; {store.count()} profiles"

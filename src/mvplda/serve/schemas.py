@@ -5,22 +5,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
 
 from .._optional import need
 
 need("pydantic")
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from .problems import TITLES, Problem
+from .problems import Json, Problem
 from .verifier import Ask
 
-PROFILE_ID = "0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"
-RESULT_ID = "5e1f0c9f3a7d4b61a1b2c3d4e5f60718"
-TIME = "2026-11-15T12:00:00.000Z"
-VERSION = "campplus-words-1a2b3c4d5e6f"
 PASS_PHRASE = "my voice is my key"
+Id = Annotated[str, Field(examples=["0f6f7e2c9a5b4d3e8c1a2b3c4d5e6f70"])]
+Time = Annotated[str, Field(examples=["2026-11-15T12:00:00.000Z"])]
+Version = Annotated[str, Field(examples=["campplus-words-1a2b3c4d5e6f"])]
+User = Annotated[str | None, Field(examples=["ann"])]
+Phrase = Annotated[str, Field(min_length=1, max_length=200, examples=[PASS_PHRASE])]
+Number = Annotated[float, Field(examples=[4.6])]
+Share = Annotated[float, Field(examples=[0.01])]
 Verdict = Literal["accept", "reject", "inconclusive"]
 State = Literal["created", "enrolling", "enrolled", "stale", "expired", "opted_out", "deleted"]
 
@@ -42,25 +46,20 @@ class Reply(BaseModel):
 
 class Consent(Body):
     given: bool
-    at: str | None = Field(default=None, max_length=40, examples=[TIME])
+    at: str | None = Field(default=None, max_length=40)
     text: str | None = Field(default=None, max_length=5000, description="What the person agreed to")
 
 
 class NewProfile(Body):
     userId: str | None = Field(default=None, max_length=200, examples=["ann"])
-    phrase: str | None = Field(default=None, min_length=1, max_length=200, examples=[PASS_PHRASE])
+    phrase: Phrase | None = None
     consent: Consent = Field(
         examples=[{"given": True, "text": "My voice may be used to let me in."}]
     )
 
 
 class NewChallenge(Body):
-    profileId: str = Field(max_length=64, examples=[PROFILE_ID])
-
-
-class NewPhrase(Body):
-    text: str = Field(min_length=1, max_length=200, examples=["open the garden door"])
-    locale: str | None = Field(default=None, max_length=35, examples=["en-GB"])
+    profileId: Id = Field(max_length=64)
 
 
 class Recording(Body):
@@ -70,11 +69,11 @@ class Recording(Body):
 
 
 class EnrolRequest(Recording):
-    phrase: str | None = Field(default=None, min_length=1, max_length=200)
+    phrase: Phrase | None = None
 
 
 class VerifyRequest(Recording):
-    phrase: str | None = Field(default=None, min_length=1, max_length=200)
+    phrase: Phrase | None = None
     challengeId: str | None = Field(default=None, max_length=64)
     far: float | None = Field(default=None, gt=0, lt=1)
     prior: float | None = Field(default=None, ge=1e-12, lt=1)
@@ -117,8 +116,8 @@ class IdentifyRequest(Recording):
 class Health(Reply):
     status: Literal["ok"]
     version: str
-    modelVersion: str | None = Field(examples=[VERSION])
-    extractor: str | None = Field(examples=["campplus+words"])
+    modelVersion: Version | None
+    extractor: str | None
     demoNetwork: bool
     notice: str | None
     keysWanted: bool
@@ -126,20 +125,20 @@ class Health(Reply):
 
 class Ready(Reply):
     status: Literal["ready"]
-    modelVersion: str = Field(examples=[VERSION])
+    modelVersion: Version
 
 
 class Point(Reply):
     """Thresholds, and the errors that were measured there on people who were held out."""
 
-    wantedFar: float | None = Field(examples=[0.01])
-    threshold: float = Field(examples=[4.6])
-    far: float | None = Field(examples=[0.004], description="Of the worst kind of impostor")
-    farInterval: list[float] | None = Field(examples=[[0.002, 0.008]])
-    frr: float | None = Field(examples=[0.03])
-    frrInterval: list[float] | None = Field(examples=[[0.02, 0.05]])
+    wantedFar: Share | None
+    threshold: Number
+    far: Share | None = Field(description="Of the worst kind of impostor")
+    farInterval: list[Share] | None
+    frr: Share | None
+    frrInterval: list[Share] | None
     farByKind: dict[str, float]
-    people: int | None = Field(examples=[60])
+    people: int | None
     basis: str
 
 
@@ -150,28 +149,25 @@ class ExtractorInfo(Reply):
 
 
 class ModelInfo(Reply):
-    modelVersion: str = Field(examples=[VERSION])
+    modelVersion: Version
     extractor: ExtractorInfo
-    views: list[str] = Field(examples=[["speaker", "phrase"]])
-    calibration: dict[str, Any]
+    views: list[str]
+    calibration: Json
     calibrated: bool
     largestLlr: float | None
     operatingPoints: list[Point]
-    data: dict[str, Any]
+    data: Json
     knownPhrases: int
     notice: str | None
-    threshold: float
+    threshold: Number
     rejectThreshold: float
-    far: float | None
-    weights: dict[str, float]
+    far: Share | None
     countermeasure: bool
 
 
-class Phrase(Reply):
-    id: str = Field(examples=["open-the-garden-door"])
-    text: str = Field(examples=["open the garden door"])
-    locale: str | None
-    known: bool = Field(description="Seen in training, with errors that were measured for it")
+class KnownPhrase(Reply):
+    id: str
+    text: Phrase
 
 
 class Page(Reply):
@@ -179,23 +175,23 @@ class Page(Reply):
 
 
 class PhrasePage(Page):
-    items: list[Phrase]
+    items: list[KnownPhrase]
 
 
 class Profile(Reply):
-    profileId: str = Field(examples=[PROFILE_ID])
-    userId: str | None = Field(examples=["ann"])
-    state: State = Field(examples=["enrolled"])
-    phrases: list[str] = Field(examples=[[PASS_PHRASE]])
-    enrollmentsCount: int = Field(examples=[3])
-    remainingEnrollmentsCount: int = Field(examples=[0])
-    remainingByPhrase: dict[str, int] = Field(examples=[{PASS_PHRASE: 0}])
-    speechLength: float = Field(examples=[5.2])
-    modelVersion: str | None = Field(examples=[VERSION])
-    created: str = Field(examples=[TIME])
-    updated: str = Field(examples=[TIME])
-    lastUsed: str | None = Field(examples=[TIME])
-    expires: str | None = Field(examples=[TIME])
+    profileId: Id
+    userId: User
+    state: State
+    phrases: list[Phrase]
+    enrollmentsCount: int
+    remainingEnrollmentsCount: int
+    remainingByPhrase: dict[str, int]
+    speechLength: float
+    modelVersion: Version | None
+    created: Time
+    updated: Time
+    lastUsed: Time | None
+    expires: Time | None
     etag: str = Field(examples=['"4"'])
 
 
@@ -204,33 +200,33 @@ class ProfilePage(Page):
 
 
 class Deleted(Reply):
-    profileId: str = Field(examples=[PROFILE_ID])
+    profileId: Id
     state: Literal["deleted"]
-    updated: str = Field(examples=[TIME])
+    updated: Time
 
 
 class Quality(Reply):
-    durationS: float = Field(examples=[2.1])
-    speechS: float = Field(examples=[1.7])
-    peakDb: float = Field(examples=[-3.0])
-    levelDb: float = Field(examples=[-21.4])
-    clipped: float = Field(examples=[0.0])
-    snrDb: float | None = Field(examples=[31.0])
-    bandwidthHz: float = Field(examples=[7900])
+    durationS: float
+    speechS: float
+    peakDb: float
+    levelDb: float
+    clipped: float
+    snrDb: float | None
+    bandwidthHz: float
     warnings: list[str]
 
 
 class Enrolment(Profile):
-    enrollmentId: int = Field(examples=[3])
+    enrollmentId: int
     quality: Quality | None
-    phraseLlr: float | None = Field(examples=[4.0])
-    consistencyLlr: float | None = Field(examples=[3.1])
+    phraseLlr: Number | None
+    consistencyLlr: Number | None
 
 
 class KeptEnrolment(Reply):
     enrollmentId: int
     phrase: str
-    created: str
+    created: Time
     speechLength: float
     vectorKept: bool
     extractor: str | None
@@ -238,11 +234,11 @@ class KeptEnrolment(Reply):
 
 class AuditEntry(Reply):
     id: str
-    at: str = Field(examples=[TIME])
+    at: Time
     caller: str
-    action: str = Field(examples=["verify"])
-    profileId: str | None
-    resultId: str | None
+    action: str
+    profileId: Id | None
+    resultId: Id | None
 
 
 class AuditPage(Page):
@@ -251,119 +247,96 @@ class AuditPage(Page):
 
 class Export(Reply):
     profile: Profile
-    consent: dict[str, Any] | None
+    consent: Json | None
     enrollments: list[KeptEnrolment]
     record: list[AuditEntry]
     kept: str
 
 
 class Decision(Reply):
-    resultId: str = Field(examples=[RESULT_ID])
-    decision: Verdict = Field(examples=["reject"])
+    resultId: Id
+    decision: Verdict
     reason: str | None = Field(examples=["wrong_phrase"])
-    voice: Verdict | None = Field(examples=["accept"], description="Decided of the voice alone")
-    words: Verdict | None = Field(examples=["reject"], description="Decided of the words alone")
-    llr: float | None = Field(examples=[-4.1])
-    threshold: float = Field(examples=[4.6])
-    rejectThreshold: float = Field(examples=[0.0])
+    voice: Verdict | None = Field(description="Decided of the voice alone")
+    words: Verdict | None = Field(description="Decided of the words alone")
+    llr: Number | None
+    threshold: Number
+    rejectThreshold: float
     posteriors: dict[str, float] | None = Field(
         examples=[{"TC": 0.016, "TW": 0.97, "IC": 0.001, "IW": 0.013}],
         description="At even odds: the owner (T) or another (I), correct (C) or wrong (W) words",
     )
-    llrSpeaker: float | None = Field(examples=[4.2])
-    llrPhrase: float | None = Field(examples=[-4.0])
+    llrSpeaker: Number | None
+    llrPhrase: Number | None
     calibrated: bool | None
     countermeasureLlr: float | None
     operatingPoint: Point | None
     quality: Quality | None
-    modelVersion: str = Field(examples=[VERSION])
+    modelVersion: Version
     notice: str | None
 
 
 class Candidate(Reply):
-    profileId: str = Field(examples=[PROFILE_ID])
-    userId: str | None = Field(examples=["ann"])
-    llr: float = Field(examples=[5.9])
-    probability: float = Field(examples=[0.97])
+    profileId: Id
+    userId: User
+    llr: Number
+    probability: float
 
 
 class Ranking(Reply):
-    resultId: str = Field(examples=[RESULT_ID])
+    resultId: Id
     candidates: list[Candidate]
-    identified: str | None = Field(
-        examples=[PROFILE_ID],
-        description="The profile whose voice it is; null where none is likely enough among so many",
+    identified: Id | None = Field(
+        description="The profile whose voice it is; null where none is likely enough among so many"
     )
-    noneOfThem: float = Field(examples=[0.03])
-    profilesCount: int = Field(examples=[12])
+    noneOfThem: float
+    profilesCount: int
     reason: str | None
     quality: Quality | None
-    modelVersion: str = Field(examples=[VERSION])
+    modelVersion: Version
     notice: str | None
 
 
 class Challenge(Reply):
-    challengeId: str = Field(examples=[RESULT_ID])
-    profileId: str = Field(examples=[PROFILE_ID])
-    phrases: list[str] = Field(examples=[[PASS_PHRASE]])
-    expires: str = Field(examples=[TIME])
+    challengeId: Id
+    profileId: Id
+    phrases: list[Phrase]
+    expires: Time
 
 
 class ProblemDetails(Reply):
     """RFC 9457."""
 
     type: str = Field(examples=["urn:mvplda:refused"])
-    title: str = Field(examples=["Unprocessable Content"])
-    status: int = Field(examples=[422])
-    detail: str = Field(examples=["There is too little speech in it: say the whole phrase."])
+    title: str
+    status: int
+    detail: str
     instance: str | None = None
     reason: str | None = Field(default=None, examples=["not_enough_speech"])
 
 
-# -- helpers -----------------------------------------------------------------------------
-
-Fields = TypeVar("Fields", bound=Recording)
-Responses = dict[int | str, dict[str, Any]]
+# -- what OpenAPI shows ------------------------------------------------------------------
 
 
-def parsed(model: type[Fields], fields: Mapping[str, Any]) -> Fields:
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise Problem(422, "fields", first_fault(error.errors())) from error
-
-
-def first_fault(errors: Any) -> str:
-    every = list(errors)
-    if not every:
-        return "a field does not fit"
-    names = [str(name) for name in every[0].get("loc", ()) if name != "body"]
-    return f"{'.'.join(names) or 'the body'}: {every[0].get('msg', 'does not fit')}"
-
-
-def problems(*statuses: int) -> Responses:
-    """What OpenAPI shows of refusals."""
+def problems(*statuses: int) -> dict[int | str, Json]:
+    """Refusals."""
     schema = {"$ref": "#/components/schemas/ProblemDetails"}
     content = {"application/problem+json": {"schema": schema}}
     return {
-        status: {"description": TITLES.get(status, "Problem"), "content": content}
+        status: {"description": HTTPStatus(status).phrase, "content": content}
         for status in statuses
     }
 
 
-def recording_body(model: type[Recording], example: Mapping[str, Any]) -> dict[str, Any]:
-    """What OpenAPI shows of a call with sound: as the body itself, as a part of a form, or as a vector."""
+def recording_body(model: type[Recording], example: Mapping[str, Any]) -> Json:
+    """A call with sound: as the body itself, as a part of a form, or as a vector."""
     schema = model.model_json_schema()
     fields = {name: field for name, field in schema["properties"].items() if name != "vector"}
-    audio = {
-        "type": "string",
-        "format": "binary",
-        "description": "WAV, FLAC, Ogg, WebM/Opus",
-    }
-    form = {"type": "object", "properties": {"audio": audio, **fields}, "required": ["audio"]}
+    sound = {"type": "string", "format": "binary"}
+    form = {"type": "object", "properties": {"audio": sound, **fields}, "required": ["audio"]}
     plain = {name: value for name, value in example.items() if name != "vector"}
-    binary = {"schema": {"type": "string", "format": "binary"}, "example": "RIFF....WAVEfmt "}
-    kinds: dict[str, Any] = {f"audio/{kind}": binary for kind in ("wav", "webm", "flac", "ogg")}
+    binary = {"schema": sound, "example": "RIFF....WAVEfmt "}
+    kinds: Json = {f"audio/{kind}": binary for kind in ("wav", "webm", "flac", "ogg")}
     kinds["multipart/form-data"] = {"schema": form, "example": {"audio": "now.wav", **plain}}
     kinds["application/json"] = {"schema": schema, "example": dict(example)}
     return {"requestBody": {"required": True, "content": kinds}}

@@ -18,8 +18,6 @@ need("pydantic_settings")
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-KINDS = ("TW", "IC", "IW", "spoof")
-"""What is to be rejected: the owner with other words, another voice with the phrase, neither, a machine."""
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
 
@@ -75,10 +73,11 @@ class Settings(BaseSettings):
         description="Share of impostors that may be accepted, where a call gives none. "
         "What the model gives, else 0.01, without it.",
     )
-    weights: Annotated[dict[str, float], NoDecode] = Field(
-        default=dict.fromkeys(KINDS, 1.0),
-        description="How often each kind comes among what is to be rejected, such as "
-        "IC=2,TW=1: TW (the owner, other words), IC (another voice, the words), IW (neither), spoof.",
+    spoof_prior: float = Field(
+        default=0.25,
+        gt=0,
+        lt=1,
+        description="Share of machines among what is to be rejected, where a countermeasure is heard.",
     )
     lock_after: int = Field(default=5, ge=1, description="Rejections in a row that lock a profile.")
     lock_s: float = Field(
@@ -185,22 +184,6 @@ class Settings(BaseSettings):
         """In the environment, names are divided by commas or blanks."""
         if isinstance(value, str):
             return value.replace(",", " ").split()
-        return value
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _pairs(cls, value: Any) -> Any:
-        """``IC=2,TW=1``; kinds that are not named have weight 1."""
-        if isinstance(value, str):
-            pairs = (entry.partition("=") for entry in value.replace(",", " ").split())
-            value = {name: number for name, _, number in pairs}
-        return {**dict.fromkeys(KINDS, 1.0), **value}
-
-    @field_validator("weights")
-    @classmethod
-    def _positive(cls, value: dict[str, float]) -> dict[str, float]:
-        if set(value) != set(KINDS) or not all(0 < weight < 1e9 for weight in value.values()):
-            raise ValueError(f"weights are positive numbers of {', '.join(KINDS)}; got {value}")
         return value
 
     @property

@@ -1,31 +1,26 @@
-"""Is it the owner, and are these the words? Decisions, and locks after rejections."""
+"""Is it the owner, and are these the words? Decisions, locks after rejections, and challenges."""
 
 from __future__ import annotations
 
-import logging
+import json
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import sqlalchemy as sa
 
 from ..calibration import Answer
 from ..decisions import OperatingPoint, decide
 from ..exceptions import ParameterError
-from .challenges import Challenges
-from .gate import Heard
-from .keys import Caller
-from .model import DEFAULT_FAR, KIND_OF, PHRASE, SPEAKER, even, point_fields
-from .problems import Problem
+from .model import BOTH, PHRASE, SPEAKER, Cell, Heard, label_of, point_fields
+from .problems import Json, Problem
 from .profiles import Profiles
-from .records import Audit, label_of
-from .settings import Settings
-from .store import Work
-from .tables import profiles
-from .templates import Cell, Templates
+from .store import DAY, Work, challenges, iso, profiles
 
-log = logging.getLogger("mvplda.serve")
+KIND_OF = {BOTH: "TC", (SPEAKER,): "TW", (PHRASE,): "IC", (): "IW"}
+"""Hypotheses by what is shared, and what they are called: the owner (T) or another (I), correct or wrong words."""
+UNDECIDED = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
+"""Fields of a decision that are empty where nothing was scored."""
 
 
 @dataclass(frozen=True)
@@ -41,55 +36,56 @@ class Ask:
     countermeasure: float | None = None
 
 
+@dataclass
 class Verifier:
     """Decides, in one transaction that has the lock of the profile, and writes what was decided into the audit."""
 
-    def __init__(
-        self,
-        profiles: Profiles,
-        templates: Templates,
-        challenges: Challenges,
-        audit: Audit,
-        settings: Settings,
-    ) -> None:
-        self.profiles = profiles
-        self.templates = templates
-        self.challenges = challenges
-        self.audit = audit
-        self.settings = settings
+    profiles: Profiles
 
-    def verify(
-        self, work: Work, name: str, heard: Heard, ask: Ask, caller: Caller
-    ) -> dict[str, Any]:
-        model = self.profiles.needed_model()
-        row = self.profiles.row(work, name, lock=True)
-        self._check_lock(work, row)
+    def __post_init__(self) -> None:
+        self.templates = self.profiles.templates
+        self.settings = self.profiles.settings
+
+    def verify(self, work: Work, name: str, heard: Heard, ask: Ask) -> Json:
+        model = self.profiles.model
+        row = self.profiles.locked(work, name)
+        until = row["locked_until"]
+        if until is not None and until > work.now:
+            detail = f"after {row['failures']} rejections the profile is locked for a while"
+            raise Problem(429, "locked", detail, wait=until - work.now)
         wanted = "" if ask.phrase is None else label_of(ask.phrase)
         if ask.challenge is not None:
-            wanted = self.challenges.use(work, name, ask.challenge)
+            wanted = self._use(work, name, ask.challenge)
         llrs = [llr for llr in (ask.countermeasure, heard.countermeasure) if llr is not None]
         spoof = min(llrs, default=None)  # the more suspicious of the two
         point = self.point(ask, spoof)
         reason, cells = self._obstacle(work, row, heard, wanted)
-        said: dict[str, Any] = {"decision": "inconclusive", "reason": reason}
+        result: Json = {"decision": "inconclusive", "reason": reason, **dict.fromkeys(UNDECIDED)}
         if reason == "suspected_replay":
-            said["decision"] = "reject"
-        if reason is None:
-            assert heard.vector is not None
+            result["decision"] = "reject"
+        if reason is None and heard.vector is not None:
             test = Cell(wanted, model.share(heard.vector[None])[0], 1)
-            options = {"weights": self.settings.weights, "countermeasure": spoof}
-            answer = self.profiles.deployed_model(work).answer(cells, test, **options)
-            said = decision_fields(answer, point)
-        said = answer_fields(said, point, heard, spoof, model.version, model.notice)
-        self._settle(work, row, said["decision"], ask)
+            deployed = self.profiles.domain.deployed(work, row["last_change"])
+            spoof_prior = self.settings.spoof_prior
+            answer = deployed.answer(cells, test, spoof=spoof, spoof_prior=spoof_prior)
+            result = decision_fields(answer, point)
+        result |= {
+            "threshold": point.threshold,
+            "rejectThreshold": point.reject,
+            "countermeasureLlr": spoof,
+            "operatingPoint": None if point.measured is None else point_fields(point),
+            "modelVersion": model.version,
+            "notice": model.notice,
+        }
+        self._count(work, row, result["decision"], ask)
         if row["state"] != "opted_out":
             self.templates.put_mark(work, name, heard)
-        detail = {key: value for key, value in said.items() if key not in ("resultId", "quality")}
-        self.audit.note(work, caller, "verify", name, said["resultId"], detail)
-        return said
+        made = secrets.token_hex(16)
+        work.note("verify", name, made, **result)
+        return {"resultId": made, **result, "quality": heard.quality}
 
     def _obstacle(
-        self, work: Work, row: dict[str, Any], heard: Heard, wanted: str
+        self, work: Work, row: Json, heard: Heard, wanted: str
     ) -> tuple[str | None, list[Cell]]:
         """Why nothing can be decided, whatever was said; else the sums to decide by."""
         state = self.profiles.state(work, row)
@@ -108,84 +104,126 @@ class Verifier:
         # a phrase counts from as many recordings on as are wanted
         required = self.settings.enrolments
         cells = [cell for cell in self.templates.cells(work, row) if cell.count >= required]
-        allowed = {"", *(cell.phrase for cell in cells)}
-        allowed |= set(self.profiles.needed_model().known_phrases)
+        allowed = {"", *(cell.phrase for cell in cells), *self.profiles.model.known_phrases}
         if not cells or wanted not in allowed:
             return "not_enrolled", []
         return None, cells
 
-    # -- operating points ----------------------------------------------------
-
     def point(self, ask: Ask, spoof: float | None = None) -> OperatingPoint:
-        model = self.profiles.needed_model()
-        even_kinds = even(self.settings.weights)
-        question = model.question(False, self.settings.weights, spoof)
-        if ask.prior is not None and ask.far is not None:
-            detail = "give the share of false acceptances, or a prior and costs, not both"
-            raise Problem(422, "operating-point", detail)
+        """The operating point that a call asks for, else that of the settings or of the model."""
         far = ask.far
         if far is None and ask.prior is None:
             far = self.settings.far
-            if far is None and not (even_kinds and model.bundle.operating_points(question)):
-                far = DEFAULT_FAR
-        costs = {
-            "prior": ask.prior,
-            "miss_cost": ask.miss_cost,
-            "false_alarm_cost": ask.false_alarm_cost,
-        }
+        model = self.profiles.model
         try:
-            return model.point(question, even_kinds, far, **costs)
+            return model.point(
+                model.question(spoof=spoof),
+                far,
+                prior=ask.prior,
+                miss_cost=ask.miss_cost,
+                false_alarm_cost=ask.false_alarm_cost,
+            )
         except ParameterError as error:
             raise Problem(422, "operating-point", str(error)) from error
 
-    def default_point(self, spoofs: bool) -> dict[str, Any]:
-        """Where a call gives no operating point."""
-        point = self.point(Ask(), 0.0 if spoofs else None)
-        return {
-            "threshold": point.threshold,
-            "rejectThreshold": point.reject,
-            "far": point.far,
-            "weights": dict(self.settings.weights),
-            "countermeasure": spoofs,
-        }
-
-    # -- locks ---------------------------------------------------------------
-
-    def _check_lock(self, work: Work, row: Mapping[str, Any]) -> None:
-        until = row["locked_until"]
-        if until is not None and until > work.now:
-            detail = f"after {row['failures']} rejections the profile is locked for a while"
-            raise Problem(429, "locked", detail, wait=until - work.now)
-
-    def _settle(self, work: Work, row: Mapping[str, Any], decision: str, ask: Ask) -> None:
-        """Rejections in a row and a lock, or a profile that was used."""
+    def _count(self, work: Work, row: Json, decision: str, ask: Ask) -> None:
+        """Count rejections in a row, and lock; or note that a profile was used."""
         if decision == "inconclusive":
             return
-        values: dict[str, Any] = {"failures": 0, "locked_until": None, "last_used": work.now}
+        values = {"failures": 0, "locked_until": None, "last_used": work.now}
         if decision == "reject":
             failures = row["failures"] + 1
             over = failures - self.settings.lock_after
-            locked = None
+            values = {"failures": failures}
             if over >= 0:
-                locked = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
-            values = {"failures": failures, "locked_until": locked}
+                values["locked_until"] = work.now + self.settings.lock_s * 2.0 ** min(over, 16)
         elif ask.challenge is not None:
-            self.challenges.accept(work, ask.challenge)
-        work.execute(profiles.update().where(profiles.c.id == row["id"]).values(**values))
+            work.update(challenges, {"id": ask.challenge}, used=work.now)
+        work.update(profiles, {"id": row["id"]}, **values)
+
+    # -- challenges ----------------------------------------------------------
+
+    def challenge(self, work: Work, name: str) -> Json:
+        """A phrase to be said now, once, so that a recording of last time has the wrong words."""
+        row = self.profiles.locked(work, name)
+        state = self.profiles.state(work, row)
+        if state == "stale" and self.profiles.can_enrol_again(work, name):
+            self.profiles.enrol_again(work, row)
+            state = self.profiles.state(work, row)
+        if state != "enrolled":
+            detail = f"the profile is {state}: only enrolled ones are challenged"
+            raise Problem(409, "state", detail, state=state)
+        # phrases with recordings enough, and those that need none
+        texts = {**self.profiles.model.known_phrases}
+        own: dict[str, str] = json.loads(row["phrases"])
+        for cell in self.templates.cells(work, row):
+            if cell.count >= self.settings.enrolments:
+                texts[cell.phrase] = own[cell.phrase]
+        label = self._draw(work, name, texts)
+        made = secrets.token_hex(16)
+        expires = work.now + self.settings.challenge_s
+        work.insert(
+            challenges,
+            id=made,
+            profile=name,
+            phrases=json.dumps([label]),
+            created=work.now,
+            expires=expires,
+        )
+        work.note("challenge", name)
+        return {
+            "challengeId": made,
+            "profileId": name,
+            "phrases": [texts[label]],
+            "expires": iso(expires),
+        }
+
+    def _draw(self, work: Work, name: str, texts: dict[str, str]) -> str:
+        """A phrase that is neither the last accepted one nor, if others remain, the last drawn one."""
+        own = sa.select(challenges).where(challenges.c.profile == name)
+        drawn = work.first(own.order_by(challenges.c.created.desc()))
+        accepted = work.first(own.where(challenges.c.used > 0).order_by(challenges.c.used.desc()))
+        fresh = set(texts)
+        if accepted is not None:
+            fresh -= set(json.loads(accepted["phrases"]))
+        if drawn is not None:
+            rest = fresh - set(json.loads(drawn["phrases"]))
+            fresh = rest or (fresh if accepted is not None else set())
+        if len(texts) < 2 or not fresh:
+            detail = f"there are {len(texts)} phrases to choose from, too few: enrol more phrases"
+            raise Problem(409, "too-few-phrases", detail)
+        if accepted is not None:
+            # of old challenges the last accepted one is needed; those without an answer go by themselves
+            old = (challenges.c.profile == name) & (challenges.c.expires < work.now - DAY)
+            work.execute(challenges.delete().where(old & (challenges.c.id != accepted["id"])))
+        return secrets.choice(sorted(fresh))
+
+    def _use(self, work: Work, name: str, challenge: str) -> str:
+        """The phrase that was asked for; the challenge is used up by this."""
+        row = work.first(sa.select(challenges).where(challenges.c.id == challenge))
+        if row is None or row["profile"] != name:
+            raise Problem(404, "not-found", "there is no such challenge of this profile")
+        if row["used"] is not None:
+            detail = "the challenge was answered already: ask for another"
+            raise Problem(409, "challenge-used", detail)
+        if row["expires"] < work.now:
+            raise Problem(409, "challenge-expired", "the challenge is too old: ask for another")
+        work.update(challenges, {"id": challenge}, used=-work.now)
+        return str(json.loads(row["phrases"])[0])
 
 
-def decision_fields(answer: Answer, point: OperatingPoint) -> dict[str, Any]:
+def decision_fields(answer: Answer, point: OperatingPoint) -> Json:
     """What was decided about a trial, and by what evidence."""
     decision = decide(answer, point)
     posteriors = {}
     for hypothesis, value in answer.posteriors().items():
         kind = KIND_OF.get(hypothesis, "+".join(hypothesis))
         posteriors[kind] = float(np.asarray(value))
-    if PHRASE not in answer.views:  # a model of voices alone has two hypotheses
-        posteriors = {"TC": posteriors.pop("TW"), "IC": posteriors.pop("IW"), **posteriors}
     phrase_llr = None
     if PHRASE in answer.views:
         phrase_llr = float(answer.llr_of(PHRASE))
+    else:  # a model of voices alone has two hypotheses
+        posteriors = {"TC": posteriors.pop("TW"), "IC": posteriors.pop("IW"), **posteriors}
     return {
         "decision": decision.answer,
         "reason": decision.reason,
@@ -196,27 +234,4 @@ def decision_fields(answer: Answer, point: OperatingPoint) -> dict[str, Any]:
         "llrSpeaker": float(answer.llr_of(SPEAKER)),
         "llrPhrase": phrase_llr,
         "calibrated": answer.calibrated,
-    }
-
-
-def answer_fields(
-    said: Mapping[str, Any],
-    point: OperatingPoint,
-    heard: Heard,
-    spoof: float | None,
-    version: str,
-    notice: str | None,
-) -> dict[str, Any]:
-    undecided = ("voice", "words", "llr", "posteriors", "llrSpeaker", "llrPhrase", "calibrated")
-    return {
-        "resultId": secrets.token_hex(16),
-        **dict.fromkeys(undecided),
-        **said,
-        "threshold": point.threshold,
-        "rejectThreshold": point.reject,
-        "countermeasureLlr": spoof,
-        "operatingPoint": None if point.measured is None else point_fields(point),
-        "quality": heard.quality,
-        "modelVersion": version,
-        "notice": notice,
     }

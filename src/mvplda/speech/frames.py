@@ -20,8 +20,8 @@ from ..backend import cores
 from ..distributed.engines import ordered_map
 from ..exceptions import AudioError, DataError
 from ..extractors.frontends import make_frames
-from ..extractors.reading import Clip, read_audio
 from ..extractors.recipe import Recipe
+from ..extractors.sound import Clip, read_audio
 
 __all__ = ["Clip", "Extracted", "FeatureSet", "extract_features", "frames_of"]
 
@@ -127,13 +127,12 @@ def extract_features(
     if workers is None:
         workers = cores() if len(clips) >= FEW else 1
     jobs = [clips[start : start + JOB] for start in range(0, len(clips), JOB)]
-    engine: Literal["serial", "processes"] = "processes" if workers > 1 else "serial"
     line = Progress("features", len(clips)) if verbose else None
     frames = []
     rows = []
     skipped = []
     work = partial(_frames_of_job, recipe)
-    for number, results in enumerate(ordered_map(work, jobs, engine=engine, workers=workers)):
+    for number, results in enumerate(ordered_map(work, jobs, workers=workers)):
         for row, result in enumerate(results, number * JOB):
             if not isinstance(result, str):
                 frames.append(result)

@@ -20,8 +20,8 @@ from .._typing import Array, IntArray
 from ..distributed.engines import ordered_map
 from ..exceptions import DataError
 from ..extractors import Extractor, load_extractor
-from ..extractors.reading import read_audio
-from ..extractors.speech import cut_to_speech
+from ..extractors.sound import read_audio
+from ..extractors.speech import Part
 from .augmentation import in_room, over_channel, with_noise
 from .corpora import Corpus, load_corpus
 
@@ -73,7 +73,7 @@ def recordings_of(corpus: Corpus, rows: IntArray) -> Iterator[Recording]:
             parts = [clips[word][take] for word in phrase]
             if not are_digits:
                 # without the silence around every word, which nobody makes within a phrase
-                parts = [cut_to_speech(part, RATE, 0.05) for part in parts]
+                parts = [Part(part, RATE).cut(0.05) for part in parts]
             yield Recording(joined(parts, rng), others[0], "-".join(phrase), str(take))
 
 
@@ -164,7 +164,7 @@ def write_vectors(folder: Path, name: str, root: Path) -> None:
     table: list[tuple[Any, ...]] = []
     progress = Progress(f"vectors of {name}", len(rows))
     work = partial(vectors_of_person, corpus)
-    for done, part in enumerate(ordered_map(work, rows, engine="processes"), 1):
+    for done, part in enumerate(ordered_map(work, rows), 1):
         table += part
         progress.step(done)
     vectors, *labels = zip(*table, strict=True)

@@ -1,12 +1,12 @@
 """Sufficient statistics of labelled vectors: all that training ever sees of them.
 
 ``record``       the statistics: gathered from arrays, named, saved
-``accumulator``  sums that grow block by block: the protocol, the host's, and what EM reads of them
+``accumulator``  sums that grow block by block, and what EM reads of them
 ``device``       the same where torch tensors are, on a GPU or on the CPU (``device_kernels`` needs Triton)
 ``combination``  statistics added, and vectors taken out again
 """
 
-from .accumulator import Accumulator, GrowingClasses, HostAccumulator, LabelCodes, label_codes
+from .accumulator import Accumulator, GrowingClasses, LabelCodes, label_codes
 from .combination import merge
 from .device import DeviceAccumulator
 from .record import SufficientStatistics
@@ -15,7 +15,6 @@ __all__ = [
     "Accumulator",
     "DeviceAccumulator",
     "GrowingClasses",
-    "HostAccumulator",
     "LabelCodes",
     "SufficientStatistics",
     "label_codes",

@@ -1,4 +1,4 @@
-"""Sums of labelled vectors that grow block by block: the protocol, and the accumulator of the host.
+"""Sums of labelled vectors that grow block by block.
 
 An `Accumulator` knows classes by their numbers alone; ``SufficientStatistics.of`` gives them their names. Where
 the names come batch by batch, `GrowingClasses` numbers them as they appear and sorts them at the end.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Literal, Protocol
+from itertools import combinations
+from typing import Any, Generic, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +18,17 @@ from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
 from .._typing import A, A_co, AnyArray, Array, IntArray, Names
-from ..backend import Numpy, Torch, as_vectors, diagonal_of, own_namespace, to_host
+from ..backend import (
+    Numpy,
+    Torch,
+    as_vectors,
+    diagonal_of,
+    dtype_name,
+    like,
+    namespace,
+    own_namespace,
+    to_host,
+)
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import (
     ViewClasses,
@@ -114,57 +125,6 @@ class Sums(Generic[A_co]):
         return self.scatter - cross - cross.T
 
 
-class Accumulator(Protocol):
-    """Sums that grow with every block of vectors, on the host or on a device.
-
-    views : the views, interactions included
-    origin : (D,) the point that sums are taken about; None before the first vector, if none was given
-    n : how many vectors were added
-    """
-
-    views: tuple[str, ...]
-    origin: Array | None
-    n: int
-
-    def add(
-        self, X: ArrayLike, codes: Mapping[str, Any], *, on_error: OnError = "raise"
-    ) -> IntArray:
-        """Add vectors (n, D) with the class numbers of every view, each (n,).
-
-        Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
-        returned.
-        """
-        ...
-
-    def result(self) -> Sums[AnyArray]:
-        """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
-        ...
-
-
-def check_second_moment(second_moment: str) -> None:
-    if second_moment not in ("full", "diagonal"):
-        raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
-
-
-def check_origin(origin: Any, dimension: int) -> Array:
-    point = np.asarray(origin, dtype=np.float64)
-    if point.shape != (dimension,):
-        raise DataError(f"origin has shape {point.shape}, the vectors need ({dimension},)")
-    return point
-
-
-def not_finite(row: int) -> DataError:
-    return DataError(
-        f"Input X contains NaN or infinity, first in row {row}: remove such vectors or repair them"
-    )
-
-
-def too_large(first: int, n: int, dtype: object) -> DataError:
-    return DataError(
-        f"vectors {first} to {first + n - 1} are too large: their squares overflow {dtype}; scale the vectors down"
-    )
-
-
 def amid(vectors: Array) -> Array:
     """A point amid vectors: the mean of those that are finite."""
     with np.errstate(over="ignore", invalid="ignore"):
@@ -182,10 +142,10 @@ def common_origin(X: ArrayLike) -> Array:
     return np.where(np.isfinite(mean), mean, 0.0).astype(np.float64)
 
 
-class HostAccumulator:
-    """The `Accumulator` of NumPy arrays: one pass over the vectors, in blocks, accumulating in float64.
+class Accumulator:
+    """Sums that grow with every block of vectors: one pass over NumPy arrays, accumulating in float64.
 
-    float32 vectors are multiplied as float32 and summed as float64.
+    float32 vectors are multiplied as float32 and summed as float64. `DeviceAccumulator` is the same for tensors.
 
     Parameters
     ----------
@@ -196,6 +156,8 @@ class HostAccumulator:
     origin : (D,) point amid the data; default: the mean of the first block
     """
 
+    block_bytes = BLOCK_BYTES
+
     def __init__(
         self,
         dimension: int,
@@ -204,178 +166,220 @@ class HostAccumulator:
         second_moment: SecondMoment = "full",
         origin: Any = None,
     ) -> None:
-        check_second_moment(second_moment)
-        sizes = classes if isinstance(classes, Mapping) else dict.fromkeys(classes, 0)
-        check_view_names(tuple(sizes))
-        self.views, self._sizes = tuple(sizes), tuple(sizes.values())
-        self.origin = None if origin is None else check_origin(origin, dimension)
-        self.dimension, self.second_moment = dimension, second_moment
+        if second_moment not in ("full", "diagonal"):
+            raise ParameterError(f"second_moment is 'full' or 'diagonal'; got {second_moment!r}")
+        if not classes:
+            raise ParameterError("there is no view: name at least one")
+        self.sizes = dict(classes) if isinstance(classes, Mapping) else dict.fromkeys(classes, 0)
+        self.views = tuple(self.sizes)
+        check_view_names(self.views)
+        self.origin = None if origin is None else np.asarray(origin, dtype=np.float64)
+        if self.origin is not None and self.origin.shape != (dimension,):
+            raise DataError(
+                f"origin has shape {self.origin.shape}, the vectors need ({dimension},)"
+            )
+        self.dimension = dimension
+        self.second_moment = second_moment
         self._begin()
 
     def _begin(self) -> None:
-        self.n, self._rows, D, K = 0, 0, self.dimension, len(self.views)
+        self.n = 0
+        self._rows = 0
         self._log_weights = 0.0
-        self._scatter = np.zeros((D, D) if self.second_moment == "full" else D)
-        self._classes = [_ClassSums(size, D) for size in self._sizes]
-        self._space = np.empty((0, D))
-        self._pairs = {(k, l): _Pairs() for k in range(K) for l in range(k + 1, K)}
+        self._scatter: Any = None
+        self._space: Any = np.empty(0)
+        self._counts = [np.zeros(size) for size in self.sizes.values()]
+        self._sums: list[Any] = []
+        self._pairs = {pair: _Pairs() for pair in combinations(range(len(self.views)), 2)}
 
     def add(
         self,
         X: ArrayLike,
-        codes: Mapping[str, IntArray],
+        codes: Mapping[str, Any],
         *,
         on_error: OnError = "raise",
         weights: Array | None = None,
     ) -> IntArray:
-        vectors = as_vectors(X)
-        n, dimension = vectors.shape
-        if dimension != self.dimension:
-            raise DataError(
-                f"the vectors have width {dimension}; those before have {self.dimension}"
-            )
-        for view in self.views:
-            if len(codes[view]) != n:
-                raise LabelError(f"there are {n} vectors and {len(codes[view])} labels of {view!r}")
-        rows = max(256, BLOCK_BYTES // (vectors.itemsize * dimension))
-        shift = self._shift(vectors[:rows])
-        if self._space.dtype != shift.dtype or len(self._space) < min(
-            rows, n
-        ):  # kept: new pages take time
-            self._space = np.empty((min(rows, n), dimension), dtype=shift.dtype)
-        bad: list[IntArray] = []
-        for start in range(0, n, rows):
-            some = vectors[start : start + rows]
-            numbers = [codes[view][start : start + rows] for view in self.views]
-            each = None if weights is None else weights[start : start + rows].astype(shift.dtype)
-            with np.errstate(over="ignore", invalid="ignore"):
-                block = np.subtract(some, shift, out=self._space[: len(some)])
-                squares = self._squares(block, each)
-            if not np.isfinite(diagonal_of(squares)).all():
-                finite = np.isfinite(block).all(axis=1)
-                if finite.all():
-                    raise too_large(self._rows + start, len(block), block.dtype)
-                bad.append(start + np.flatnonzero(~finite))
-                if on_error == "raise":
-                    raise not_finite(self._rows + int(bad[0][0]))
-                block, numbers = block[finite], [number[finite] for number in numbers]
-                each = None if each is None else each[finite]
-                with np.errstate(over="ignore"):
-                    squares = self._squares(block, each)
-                if not np.isfinite(diagonal_of(squares)).all():
-                    raise too_large(self._rows + start, len(some), block.dtype)
-            if len(block):
-                self._add_block(block, squares, numbers, each)
-        left_out = np.concatenate([np.empty(0, dtype=np.int64), *bad])
-        if len(left_out) < n:
-            kept = [np.delete(codes[view], left_out) if bad else codes[view] for view in self.views]
-            each = None if weights is None else np.delete(weights, left_out)
-            for (k, l), pairs in self._pairs.items():
-                pairs.add(kept[k], kept[l], each)
-            if each is not None:
-                self._log_weights += float(np.log(each).sum())
-        self._rows += n
-        return left_out
+        """Add vectors (n, D) with the class numbers of every view, each (n,).
 
-    def _shift(self, first: Names) -> Names:
+        Vectors that hold NaN or infinity are an error, or with ``on_error="skip"`` are left out; their rows are
+        returned.
+        """
+        vectors = self._vectors(X)
+        n, width = vectors.shape
+        if width != self.dimension:
+            raise DataError(f"the vectors have width {width}; those before have {self.dimension}")
+        numbers = [self._numbers(view, codes, n) for view in self.views]
+        if not self._sums:
+            D = self.dimension
+            self._sums = [self._zeros(vectors, size, D) for size in self.sizes.values()]
+            self._scatter = self._zeros(vectors, *[D] * (2 if self.second_moment == "full" else 1))
+        rows = max(256, self.block_bytes // (vectors.itemsize * width))
+        shift = self._shift(vectors[:rows])
+        left_out: list[IntArray] = []
+        for start in range(0, n, rows):
+            part = slice(start, start + rows)
+            here = [own[part] for own in numbers]
+            each = None if weights is None else weights[part]
+            block = self._centred(vectors[part], shift)
+            squares = self._squares(block, each)
+            if not _are_finite(squares):
+                # Sums of squares are finite exactly where all numbers are, and none is too large.
+                finite = to_host(namespace(block).isfinite(block).all(axis=1))
+                bad = start + np.flatnonzero(~finite)
+                if len(bad) and on_error == "raise":
+                    raise DataError(
+                        f"Input X contains NaN or infinity, first in row {self._rows + bad[0]}: "
+                        "remove such vectors or repair them"
+                    )
+                left_out.append(bad)
+                kept = np.flatnonzero(finite)
+                block = block[kept]
+                here = [own[kept] for own in here]
+                each = None if each is None else each[kept]
+                squares = self._squares(block, each)
+                if not _are_finite(squares):
+                    first = self._rows + start
+                    raise DataError(
+                        f"vectors {first} to {first + len(finite) - 1} are too large: their squares overflow "
+                        f"{dtype_name(block)}; scale the vectors down"
+                    )
+            if len(block):
+                self._add_block(block, squares, here, each)
+        out = np.concatenate([np.empty(0, dtype=np.int64), *left_out])
+        if len(out) < n:
+            kept = np.delete(np.arange(n), out)
+            if len(out):
+                numbers = [own[kept] for own in numbers]
+                weights = None if weights is None else weights[kept]
+            for (k, l), pairs in self._pairs.items():
+                columns = int(numbers[l].max()) + 1
+                pairs.add(*self._counted(numbers[k] * columns + numbers[l], weights), columns)
+            if weights is not None:
+                self._log_weights += float(np.log(weights).sum())
+        self._rows += n
+        return out
+
+    def _vectors(self, X: ArrayLike) -> Any:
+        return as_vectors(X)
+
+    def _numbers(self, view: str, codes: Mapping[str, Any], n: int) -> Any:
+        if view not in codes:
+            raise LabelError(
+                f"there are no class numbers of view {view!r}, only of {sorted(codes)}"
+            )
+        if len(codes[view]) != n:
+            raise LabelError(f"there are {n} vectors and {len(codes[view])} labels of {view!r}")
+        return codes[view]
+
+    def _zeros(self, vectors: Any, *shape: int) -> Any:
+        """Sums to begin with, where the vectors are."""
+        return np.zeros(shape)
+
+    def _shift(self, first: Any) -> Any:
         """The origin in the precision of some vectors, or as it is, where that would not be the same point."""
         if self.origin is None:
-            self.origin = amid(np.asarray(first, dtype=np.float64))
-        shift = self.origin.astype(first.dtype)
+            self.origin = amid(to_host(first).astype(np.float64))
+        shift = self.origin.astype(dtype_name(first))
         if self.n == 0:
             self.origin = shift.astype(np.float64)
-        return shift if (shift == self.origin).all() else self.origin
+        return like(shift if (shift == self.origin).all() else self.origin, first)
 
-    def _squares(self, block: Names, weights: Array | None) -> Names:
+    def _centred(self, vectors: Names, shift: Names) -> Any:
+        n = len(vectors)
+        if self._space.dtype != shift.dtype or len(self._space) < n:  # kept: new pages take time
+            self._space = np.empty((n, self.dimension), dtype=shift.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.subtract(vectors, shift, out=self._space[:n])
+
+    def _squares(self, block: Any, weights: Array | None) -> Any:
         """Sums of the squares of a block's columns, or of their products, of which the lower triangle is enough."""
-        block = block if weights is None else block * np.sqrt(weights)[:, None]
-        if self._scatter.ndim == 1:
-            return np.asarray(np.einsum("nd,nd->d", block, block))
-        if block.dtype == np.float64:
-            return np.asarray(dsyrk(1.0, block.T).T)
-        return np.asarray(block.T @ block)
+        if weights is not None:
+            block = block * np.sqrt(weights.astype(block.dtype))[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.second_moment == "diagonal":
+                return np.einsum("nd,nd->d", block, block)
+            if block.dtype == np.float64:
+                return dsyrk(1.0, block.T).T
+            return block.T @ block
 
     def _add_block(
-        self,
-        block: Names,
-        squares: Names,
-        numbers: Sequence[IntArray],
-        weights: Array | None = None,
+        self, block: Any, squares: Any, numbers: Sequence[Any], weights: Array | None
     ) -> None:
         self._scatter += squares
-        for sums, number in zip(self._classes, numbers, strict=True):
-            sums.add(number, block, weights)
+        for k, codes in enumerate(numbers):
+            self._add_classes(k, codes, block, weights)
         self.n += len(block)
 
-    def result(self) -> Sums:
-        counts, sums = zip(*((found.counts, found.sums) for found in self._classes), strict=True)
-        pairs = {
-            (k, l): met.table((len(counts[k]), len(counts[l])))
-            for (k, l), met in self._pairs.items()
-        }
-        scatter = (
-            self._scatter if self.second_moment == "diagonal" else _both_triangles(self._scatter)
-        )
-        found = Sums(self.n, sums[0].sum(axis=0), scatter, counts, sums, pairs, self._log_weights)
-        self._begin()
-        return found
-
-
-def _both_triangles(lower: Array) -> Array:
-    return np.tril(lower) + np.tril(lower, -1).T
-
-
-class _ClassSums:
-    """Counts and sums of classes, with room for more."""
-
-    def __init__(self, size: int, dimension: int) -> None:
-        self.counts = np.zeros(size)
-        self.sums = np.zeros((size, dimension))
-
-    def add(self, codes: IntArray, block: Names, weights: Array | None = None) -> None:
-        size, n = int(codes.max()) + 1, len(codes)
+    def _add_classes(self, k: int, codes: IntArray, block: Names, weights: Array | None) -> None:
+        n = len(codes)
+        size = int(codes.max()) + 1
         which: slice | IntArray = slice(0, size)
+        if size > len(self._counts[k]):
+            # large arrays grow where they are, without a copy
+            room = max(size, len(self._counts[k]) * 5 // 4)
+            self._counts[k].resize(room, refcheck=False)
+            self._sums[k].resize((room, self.dimension), refcheck=False)
         if size > n:  # more classes than vectors: only those that are there
             which, codes, _ = distinct(codes)
-        if size > len(self.counts):
-            room = max(size, len(self.counts) + len(self.counts) // 4)
-            self.counts.resize(
-                room, refcheck=False
-            )  # large arrays grow where they are, without a copy
-            self.sums.resize((room, self.sums.shape[1]), refcheck=False)
         counts = np.bincount(codes, weights)
-        each = np.ones(n, dtype=block.dtype) if weights is None else weights
-        one_hot = sparse.csc_array((each, codes, np.arange(n + 1)), shape=(len(counts), n))
-        self.counts[which] += counts
-        self.sums[which] += one_hot @ block
+        each = np.ones(n) if weights is None else weights
+        shape = (len(counts), n)
+        ends = np.arange(n + 1)
+        one_hot = sparse.csc_array((each.astype(block.dtype), codes, ends), shape=shape)
+        self._counts[k][which] += counts
+        self._sums[k][which] += one_hot @ block
+
+    def _counted(self, keys: Any, weights: Array | None) -> tuple[IntArray, Array]:
+        """Distinct keys in sorted order, and the number of each, or the sum of its weights."""
+        if int(keys.max()) < 8 * len(keys):  # of a small table, counting is faster than sorting
+            cells = np.flatnonzero(np.bincount(keys))
+            return cells, np.bincount(keys, weights)[cells]
+        if weights is None:
+            return np.unique(keys, return_counts=True)
+        cells, inverse = np.unique(keys, return_inverse=True)
+        return cells, np.bincount(inverse.reshape(-1), weights)
+
+    def result(self) -> Sums[AnyArray]:
+        """The sums, with classes in the order of their numbers. The accumulator is empty afterwards."""
+        scatter = self._scatter
+        if self.second_moment == "full":
+            lower = namespace(scatter).tril(scatter)
+            scatter = lower + lower.T
+            namespace(scatter).diagonal(scatter)[:] /= 2
+        sizes = [len(counts) for counts in self._counts]
+        tables = {(k, l): met.table((sizes[k], sizes[l])) for (k, l), met in self._pairs.items()}
+        result = Sums(
+            self.n,
+            self._sums[0].sum(axis=0),
+            scatter,
+            tuple(self._counts),
+            tuple(self._sums),
+            tables,
+            self._log_weights,
+        )
+        self._begin()
+        return result
+
+
+def _are_finite(squares: Any) -> bool:
+    return bool(namespace(squares).isfinite(diagonal_of(squares)).all())
 
 
 class _Pairs:
     """How often classes of two views meet; counts of the same pair are put together now and then."""
 
     def __init__(self) -> None:
-        self.keys: list[IntArray] = [np.empty(0, dtype=np.int64)]
-        self.numbers: list[Any] = [np.empty(0, dtype=np.int64)]
-        self.pending, self.settled = 0, 0
+        self.keys: list[IntArray] = []
+        self.numbers: list[Any] = []
+        self.pending = 0
+        self.settled = 0
 
-    def add(self, a: IntArray, b: IntArray, weights: Array | None = None) -> None:
-        rows, columns = int(a.max()) + 1, int(b.max()) + 1
-        keys = a * columns + b
-        if rows * columns <= 8 * len(
-            a
-        ):  # of a small table every place is counted, which is faster than sorting
-            every = np.bincount(keys)
-            cells = np.flatnonzero(every)
-            numbers = every[cells] if weights is None else np.bincount(keys, weights)[cells]
-        elif weights is None:
-            cells, numbers = np.unique(keys, return_counts=True)
-        else:
-            cells, inverse = np.unique(keys, return_inverse=True)
-            numbers = np.bincount(inverse.reshape(-1), weights)
-        keys = ((cells // columns) << SHIFT) | (cells % columns)
-        self.keys.append(keys)
+    def add(self, cells: IntArray, numbers: Any, columns: int) -> None:
+        """Cells (row * columns + column) of a block, each once, in sorted order."""
+        self.keys.append(((cells // columns) << SHIFT) | (cells % columns))
         self.numbers.append(numbers)
-        self.pending += len(keys)
+        self.pending += len(cells)
         if self.pending > PENDING + self.settled:
             self._settle()
 
@@ -384,15 +388,15 @@ class _Pairs:
         order = np.argsort(keys, kind="stable")  # merges runs that are sorted already
         keys = keys[order]
         first = np.flatnonzero(np.diff(keys, prepend=-1))
-        self.keys, self.numbers = (
-            [keys[first]],
-            [np.add.reduceat(np.concatenate(self.numbers)[order], first)],
-        )
-        self.pending, self.settled = 0, len(first)
+        self.keys = [keys[first]]
+        self.numbers = [np.add.reduceat(np.concatenate(self.numbers)[order], first)]
+        self.pending = 0
+        self.settled = len(first)
 
     def table(self, shape: tuple[int, int]) -> sparse.csr_array:
         self._settle()
-        rows, columns = self.keys[0] >> SHIFT, self.keys[0] & (2**SHIFT - 1)
+        rows = self.keys[0] >> SHIFT
+        columns = self.keys[0] & (2**SHIFT - 1)
         ends = np.searchsorted(rows, np.arange(shape[0] + 1))  # the keys are sorted
         return sparse.csr_array((self.numbers[0].astype(np.float64), columns, ends), shape=shape)
 

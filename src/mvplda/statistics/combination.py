@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from .._typing import Array, IntArray, Names
+from .._typing import IntArray, Names
 from ..backend import diagonal_of
 from ..exceptions import DataError, LabelError, ParameterError
 from ..labels import ViewClasses, base_columns, parts_of, row_keys
@@ -18,16 +18,17 @@ from .accumulator import kind_of
 if TYPE_CHECKING:
     from .record import SufficientStatistics
 
-# Statistics of many parts, added at once: every class dictionary is sorted once, not once a part.
-#
-# Memory: the result, twice the names of all parts, and a copy of one part where its origin is another.
-# Time: linear in the classes and cells of all parts, but for a merge of their sorted names.
+CLOSE = 1e-4
+"""Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
 
 
 def merge(
     parts: Sequence[SufficientStatistics], names: Sequence[str] | None = None
 ) -> SufficientStatistics:
     """The statistics of all vectors behind the parts; about the origin of the first.
+
+    Every class dictionary is sorted once, not once per part. Time is linear in the classes and cells of all parts, but
+    for a merge of their sorted names.
 
     Parameters
     ----------
@@ -36,33 +37,119 @@ def merge(
     """
     if not parts:
         raise ParameterError("there are no statistics to merge: give at least one")
-    first = parts[0]
     called = [f"part {i + 1}" for i in range(len(parts))] if names is None else list(names)
     for part, name in zip(parts[1:], called[1:], strict=True):
-        _check_alike(first, part, f"{called[0]} and {name}")
+        _check_alike(parts[0], part, f"{called[0]} and {name}")
     if len(parts) == 1:
-        return first
+        return parts[0]
     classes, numbers = _merge_classes(parts, called)
-    views = first.views
-    n, total, scatter = 0, np.zeros_like(first.total), np.zeros_like(first.scatter)
-    counts = {view: np.zeros(len(classes[view])) for view in views}
-    sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in views}
-    for part, places in zip(parts, numbers, strict=True):
-        moved = part.about(first.origin)
-        n, total, scatter = n + moved.n, total + moved.total, scatter + moved.scatter
-        for view in views:
-            counts[view][places[view]] += moved.counts[view]
-            sums[view][places[view]] += moved.sums[view]
-    pairs = {}
-    for a, b in first.cooccurrence:
-        tables = [part.together(a, b).tocoo() for part in parts]
-        rows = np.concatenate([p[a][table.row] for p, table in zip(numbers, tables, strict=True)])
-        columns = np.concatenate(
-            [p[b][table.col] for p, table in zip(numbers, tables, strict=True)]
+    return _signed_sum(parts, [1] * len(parts), classes, numbers)
+
+
+def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> SufficientStatistics:
+    """The statistics of the vectors of `whole` that are not in `part`, as though these had never been in.
+
+    What is left of a sum carries the rounding of both: with float64 vectors about 1e-16 of what was there before, with
+    float32 vectors about 1e-7.
+
+    Raises
+    ------
+    DataError, LabelError
+        Something in `part` is not in `whole`: a class, a cell, or more vectors of one.
+    """
+    called = ("the whole", "the part to subtract")
+    _check_alike(whole, part, " and ".join(called))
+    if part.n >= whole.n:
+        raise DataError(
+            f"{part.n} vectors cannot be taken out of {whole.n}: at least one must be left"
         )
+    part = part.about(whole.origin)
+    unlabelled = {
+        column: _same_vectors(whole, part, column) for column in base_columns(whole.views)
+    }
+    classes, numbers = _merge_classes([whole, part], called, unlabelled)
+    _check_known(whole, part, classes, numbers[1])
+    result = _signed_sum([whole, part], [1, -1], classes, numbers)
+    spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
+    kept: dict[str, IntArray] = {}
+    for view in whole.views:
+        counts = result.counts[view]
+        worst = int(counts.argmin())
+        if counts[worst] < 0:
+            raise DataError(
+                f"{-counts[worst]:.0f} vector(s) too many are to be subtracted of {class_name(whole, view, worst)}, "
+                f"which has {whole.counts[view][worst]:.0f}: they were not all added"
+            )
+        gone = np.flatnonzero(counts == 0)
+        left = np.abs(result.sums[view][gone]) > CLOSE * spread * whole.counts[view][gone, None]
+        if left.any():
+            which = class_name(whole, view, int(gone[left.any(axis=1).argmax()]))
+            raise DataError(
+                f"the vectors to subtract of {which} are not those that were added: their sums differ"
+            )
+        kept[view] = np.flatnonzero(counts)
+    pairs = {}
+    for (a, b), table in result.cooccurrence.items():
+        table.eliminate_zeros()
+        if table.nnz and table.data.min() < 0:
+            entries = table.tocoo()
+            at = int(entries.data.argmin())
+            first = class_name(whole, a, int(entries.row[at]))
+            second = class_name(whole, b, int(entries.col[at]))
+            raise DataError(
+                f"{-entries.data[at]:.0f} vector(s) too many are to be subtracted of {first} and {second} together"
+            )
+        pairs[a, b] = table[kept[a]][:, kept[b]].tocsr()
+    if (diagonal_of(result.scatter) < -CLOSE * whole.n * spread**2).any():
+        raise DataError(
+            "the vectors to subtract are not among those that were added: their squares are larger"
+        )
+    return replace(
+        result,
+        classes=remaining_classes(whole.views, whole.classes, kept),
+        counts={view: result.counts[view][rows] for view, rows in kept.items()},
+        sums={view: result.sums[view][rows] for view, rows in kept.items()},
+        cooccurrence=pairs,
+    )
+
+
+def _signed_sum(
+    parts: Sequence[SufficientStatistics],
+    signs: Sequence[int],
+    classes: dict[str, ViewClasses],
+    numbers: Sequence[Mapping[str, IntArray]],
+) -> SufficientStatistics:
+    """The sum of all parts, each times its sign; `numbers` are those of every part's classes among all `classes`."""
+    first = parts[0]
+    n = 0
+    log_weights = 0.0
+    total = np.zeros_like(first.total)
+    scatter = np.zeros_like(first.scatter)
+    counts = {view: np.zeros(len(classes[view])) for view in first.views}
+    sums = {view: np.zeros((len(classes[view]), first.dimension)) for view in first.views}
+    entries: dict[tuple[str, str], list[sparse.coo_array]] = {
+        pair: [] for pair in first.cooccurrence
+    }
+    for part, sign, places in zip(parts, signs, numbers, strict=True):
+        moved = part.about(first.origin)
+        n += sign * moved.n
+        log_weights += sign * moved.log_weights
+        total += sign * moved.total
+        scatter += sign * moved.scatter
+        for view in first.views:
+            counts[view][places[view]] += sign * moved.counts[view]
+            sums[view][places[view]] += sign * moved.sums[view]
+        for a, b in entries:
+            table = part.together(a, b).tocoo()
+            where = (places[a][table.row], places[b][table.col])
+            shape = (len(classes[a]), len(classes[b]))
+            entries[a, b].append(sparse.coo_array((sign * table.data, where), shape=shape))
+    pairs = {}
+    for pair, tables in entries.items():
+        rows = np.concatenate([table.row for table in tables])
+        columns = np.concatenate([table.col for table in tables])
         data = np.concatenate([table.data for table in tables])
-        shape = (len(classes[a]), len(classes[b]))
-        pairs[a, b] = sparse.coo_array((data, (rows, columns)), shape=shape).tocsr()
+        pairs[pair] = sparse.coo_array((data, (rows, columns)), shape=tables[0].shape).tocsr()
     return replace(
         first,
         n=n,
@@ -72,7 +159,7 @@ def merge(
         counts=counts,
         sums=sums,
         cooccurrence=pairs,
-        log_weights=sum(part.log_weights for part in parts),
+        log_weights=log_weights,
     )
 
 
@@ -90,35 +177,40 @@ def _check_alike(a: SufficientStatistics, b: SufficientStatistics, which: str) -
 
 
 def _merge_classes(
-    parts: Sequence[SufficientStatistics], called: Sequence[str]
+    parts: Sequence[SufficientStatistics],
+    called: Sequence[str],
+    unlabelled: Mapping[str, IntArray] | None = None,
 ) -> tuple[dict[str, ViewClasses], list[dict[str, IntArray]]]:
-    """The union of the classes, and per part the new numbers of its classes."""
+    """The union of the classes, and per part the new numbers of its classes.
+
+    unlabelled : by column, which vectors without label of the first part those of the second are; None: others
+    """
     classes: dict[str, ViewClasses] = {}
     numbers: list[dict[str, IntArray]] = [{} for _ in parts]
     views = parts[0].views
     for column in base_columns(views):
         known = [part.classes[column] for part in parts]
-        _check_kinds(column, [c.names for c in known], called)
+        _check_kinds(column, known, called)
         names, places = merge_names([c.names for c in known])
-        anonymous = len(names)
-        for place, c, found in zip(numbers, known, places, strict=True):
-            place[column] = np.concatenate([found, anonymous + np.arange(c.anonymous)])
-            anonymous += c.anonymous
-        classes[column] = ViewClasses(names, anonymous - len(names))
+        end = len(names)
+        for i, (place, c, found) in enumerate(zip(numbers, known, places, strict=True)):
+            anonymous = end + np.arange(c.anonymous)
+            if i and unlabelled is not None:
+                anonymous = len(names) + unlabelled[column]
+            else:
+                end += c.anonymous
+            place[column] = np.concatenate([found, anonymous])
+        classes[column] = ViewClasses(names, end - len(names))
     for view in views:
         if ":" not in view:
             continue
         columns = parts_of(view)
-        cells = [
-            np.stack(
-                [place[c][_cells(part.classes, view)[:, i]] for i, c in enumerate(columns)], axis=1
-            )
-            for part, place in zip(parts, numbers, strict=True)
-        ]
+        cells = []
+        for part, place in zip(parts, numbers, strict=True):
+            own = _cells(part.classes, view)
+            cells.append(np.stack([place[c][own[:, i]] for i, c in enumerate(columns)], axis=1))
         rows = np.concatenate(cells)
-        keys = row_keys(
-            [rows[:, i] for i in range(len(columns))], [len(classes[c]) for c in columns]
-        )
+        keys = row_keys(list(rows.T), [len(classes[c]) for c in columns])
         _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, rows[first])
         ends = np.cumsum([len(c) for c in cells])[:-1]
@@ -143,9 +235,9 @@ def merge_names(lists: Sequence[Names]) -> tuple[Names, list[IntArray]]:
     return ordered[new], np.split(places, np.cumsum([len(names) for names in lists])[:-1])
 
 
-def _check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> None:
+def _check_kinds(column: str, known: Sequence[ViewClasses], called: Sequence[str]) -> None:
     kinds = [
-        (kind_of(names), name) for names, name in zip(lists, called, strict=True) if len(names)
+        (kind_of(c.names), name) for c, name in zip(known, called, strict=True) if len(c.names)
     ]
     for kind, name in kinds[1:]:
         if kind != kinds[0][0]:
@@ -155,90 +247,29 @@ def _check_kinds(column: str, lists: Sequence[Names], called: Sequence[str]) -> 
             )
 
 
+def _check_known(
+    whole: SufficientStatistics,
+    part: SufficientStatistics,
+    classes: Mapping[str, ViewClasses],
+    numbers: Mapping[str, IntArray],
+) -> None:
+    """Refuse classes of a part that are not in the whole, so that both together have more."""
+    for view in (*base_columns(whole.views), *whole.views):
+        more = len(classes[view]) - len(whole.classes[view])
+        if more:
+            mine = {class_name(whole, view, c) for c in range(len(whole.classes[view]))}
+            theirs = [class_name(part, view, c) for c in range(len(numbers[view]))]
+            first = next(name for name in theirs if name not in mine)
+            raise LabelError(
+                f"{more} class(es) of {view!r} to subtract are not there, the first is {first}"
+            )
+
+
 def _cells(classes: Mapping[str, ViewClasses], view: str) -> IntArray:
     """Class numbers of the parts of every class of an interaction."""
     cells = classes[view].cells
     assert cells is not None
     return cells
-
-
-# Vectors taken out of statistics, as though they had never been in.
-#
-# What is left of a sum after a subtraction carries the rounding of both: with float64 vectors
-# about 1e-16 of what was there before, with float32 vectors about 1e-7.
-
-
-CLOSE = 1e-4
-"""Vectors of two statistics are the same up to this part of their spread (float32, about other origins)."""
-
-
-def subtract(whole: SufficientStatistics, part: SufficientStatistics) -> SufficientStatistics:
-    """The statistics of the vectors of `whole` that are not in `part`.
-
-    Raises
-    ------
-    DataError, LabelError
-        Something in `part` is not in `whole`: a class, a cell, or more vectors of one.
-    """
-    _check_alike(whole, part, "the whole and the part to subtract")
-    part = part.about(whole.origin)
-    if part.n >= whole.n:
-        raise DataError(
-            f"{part.n} vectors cannot be taken out of {whole.n}: at least one must be left"
-        )
-    numbers = _places(whole, part)
-    counts: dict[str, Array] = {}
-    sums: dict[str, Array] = {}
-    kept: dict[str, IntArray] = {}
-    spread = np.sqrt(whole.variance + (whole.total / whole.n) ** 2)
-    for view in whole.views:
-        counts[view], sums[view] = whole.counts[view].copy(), whole.sums[view].copy()
-        np.subtract.at(counts[view], numbers[view], part.counts[view])
-        np.subtract.at(sums[view], numbers[view], part.sums[view])
-        if counts[view].min() < 0:
-            _refuse(whole, view, int(counts[view].argmin()), -counts[view].min())
-        gone = counts[view] == 0
-        left = np.abs(sums[view][gone]) > CLOSE * spread * whole.counts[view][gone][:, None]
-        if left.any():
-            which = class_name(whole, view, int(np.flatnonzero(gone)[left.any(axis=1).argmax()]))
-            raise DataError(
-                f"the vectors to subtract of {which} are not those that were added: their sums differ"
-            )
-        kept[view] = np.flatnonzero(~gone)
-    pairs = {}
-    for a, b in whole.cooccurrence:
-        theirs = part.together(a, b).tocoo()
-        places = (numbers[a][theirs.row], numbers[b][theirs.col])
-        table = whole.cooccurrence[a, b]
-        difference = (
-            table - sparse.coo_array((theirs.data, places), shape=table.shape).tocsr()
-        ).tocsr()
-        if difference.nnz and difference.data.min() < 0:
-            worst = difference.tocoo()
-            at = int(worst.data.argmin())
-            which = f"{class_name(whole, a, int(worst.row[at]))} and {class_name(whole, b, int(worst.col[at]))}"
-            raise DataError(
-                f"{-worst.data[at]:.0f} vector(s) too many are to be subtracted of {which} together"
-            )
-        difference = difference[kept[a]][:, kept[b]].tocsr()
-        difference.eliminate_zeros()
-        pairs[a, b] = difference
-    scatter = whole.scatter - part.scatter
-    if (diagonal_of(scatter) < -CLOSE * whole.n * spread**2).any():
-        raise DataError(
-            "the vectors to subtract are not among those that were added: their squares are larger"
-        )
-    return replace(
-        whole,
-        n=whole.n - part.n,
-        total=whole.total - part.total,
-        scatter=scatter,
-        classes=remaining_classes(whole.views, whole.classes, kept),
-        counts={view: counts[view][kept[view]] for view in whole.views},
-        sums={view: sums[view][kept[view]] for view in whole.views},
-        cooccurrence=pairs,
-        log_weights=whole.log_weights - part.log_weights,
-    )
 
 
 def class_name(statistics: SufficientStatistics, view: str, number: int) -> str:
@@ -251,70 +282,8 @@ def class_name(statistics: SufficientStatistics, view: str, number: int) -> str:
     return f"{view} {name}"
 
 
-def _refuse(whole: SufficientStatistics, view: str, number: int, excess: float) -> None:
-    raise DataError(
-        f"{excess:.0f} vector(s) too many are to be subtracted of {class_name(whole, view, number)}, "
-        f"which has {whole.counts[view][number]:.0f}: they were not all added"
-    )
-
-
-def _places(whole: SufficientStatistics, part: SufficientStatistics) -> dict[str, IntArray]:
-    """The number in `whole` of every class of `part`."""
-    numbers: dict[str, IntArray] = {}
-    for column in base_columns(whole.views):
-        mine, theirs = whole.classes[column], part.classes[column]
-        named = (
-            np.searchsorted(mine.names, theirs.names)
-            if len(mine.names)
-            else np.zeros(len(theirs.names), np.int64)
-        )
-        if len(theirs.names) and len(mine.names) and kind_of(mine.names) != kind_of(theirs.names):
-            raise LabelError(
-                f"classes of view {column!r} are {kind_of(mine.names)}, those to subtract are {kind_of(theirs.names)}"
-            )
-        known = np.zeros(len(theirs.names), dtype=bool)
-        inside = named < len(mine.names)
-        known[inside] = mine.names[named[inside]] == theirs.names[inside]
-        if not known.all():
-            raise LabelError(
-                f"{int((~known).sum())} class(es) of view {column!r} to subtract are not there, "
-                f"the first is {theirs.names[~known][0].item()!r}"
-            )
-        numbers[column] = np.concatenate([named, _same_vectors(whole, part, column)])
-    for view in whole.views:
-        if ":" in view:
-            numbers[view] = _cell_places(whole, part, view, numbers)
-    return numbers
-
-
-def _cell_places(
-    whole: SufficientStatistics, part: SufficientStatistics, view: str, numbers: dict[str, IntArray]
-) -> IntArray:
-    columns = parts_of(view)
-    mine = _cells(whole.classes, view)
-    theirs = np.stack(
-        [numbers[c][_cells(part.classes, view)[:, i]] for i, c in enumerate(columns)], axis=1
-    )
-    both = np.concatenate([mine, theirs])
-    keys = row_keys(
-        [both[:, i] for i in range(len(columns))], [len(whole.classes[c]) for c in columns]
-    )
-    order = np.argsort(keys[: len(mine)])
-    ordered = keys[: len(mine)][order]
-    found = np.minimum(np.searchsorted(ordered, keys[len(mine) :]), len(mine) - 1)
-    known = ordered[found] == keys[len(mine) :]
-    if not known.all():
-        first = int((~known).argmax())
-        cell = zip(columns, theirs[first], strict=True)
-        which = " with ".join(class_name(whole, column, int(c)) for column, c in cell)
-        raise LabelError(
-            f"{int((~known).sum())} class(es) of {view!r} to subtract are not there, the first is {which}"
-        )
-    return order[found]
-
-
 def _same_vectors(whole: SufficientStatistics, part: SufficientStatistics, column: str) -> IntArray:
-    """For vectors without label, each a class of its own: which ones of `whole` they are, by their numbers."""
+    """For vectors without label, each a class of its own: which of those of `whole` they are, by their sums."""
     theirs = part.classes[column]
     if theirs.anonymous == 0:
         return np.empty(0, dtype=np.int64)
@@ -336,7 +305,7 @@ def _same_vectors(whole: SufficientStatistics, part: SufficientStatistics, colum
                 f"a vector to subtract that has no label of {column!r} is not among those added"
             )
         free[nearest] = False
-        found.append(first + nearest)
+        found.append(nearest)
     return np.array(found, dtype=np.int64)
 
 

@@ -14,26 +14,24 @@ WIDEST = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _segment_kernel(x, shift, order, starts, classes, sums, stride, D, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+def _segment_kernel(x, order, starts, classes, sums, stride, D, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """One program: a class of the block. Nobody else writes its row, so that no sum depends on who was first."""
     segment = tl.program_id(0)
     columns = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = columns < D
-    centre = tl.load(shift + columns, mask=inside, other=0.0)
     total = tl.zeros((WIDTH,), dtype=tl.float64)
-    first, last = tl.load(starts + segment), tl.load(starts + segment + 1)
+    first = tl.load(starts + segment)
+    last = tl.load(starts + segment + 1)
     for i in range(first, last):
         row = tl.load(order + i)
-        total += (tl.load(x + row * stride + columns, mask=inside, other=0.0) - centre).to(
-            tl.float64
-        )
+        total += tl.load(x + row * stride + columns, mask=inside, other=0.0).to(tl.float64)
     place = sums + tl.load(classes + segment) * D + columns
     tl.store(place, tl.load(place, mask=inside, other=0.0) + total, mask=inside)
 
 
-def add_segments(sums: Any, x: Any, shift: Any, order: Any, starts: Any, classes: Any) -> None:
-    """Add x - shift to the float64 rows of classes: rows order[starts[i]:starts[i + 1]] to class classes[i]."""
+def add_segments(sums: Any, x: Any, order: Any, starts: Any, classes: Any) -> None:
+    """Add rows of x to the float64 rows of classes: rows order[starts[i]:starts[i + 1]] to class classes[i]."""
     D = x.shape[1]
     width = min(WIDEST, triton.next_power_of_2(D))
     grid = (len(classes), triton.cdiv(D, width))
-    _segment_kernel[grid](x, shift, order, starts, classes, sums, x.stride(0), D, WIDTH=width)
+    _segment_kernel[grid](x, order, starts, classes, sums, x.stride(0), D, WIDTH=width)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from .._typing import AnyArray, Array, Device, IntArray, Names, PathLike
-from ..backend import NUMPY, as_vectors, diagonal_of, is_torch, on_device, to_host
+from ..backend import as_vectors, diagonal_of, is_torch, on_device, to_host
 from ..exceptions import DataError, FileFormatError, LabelError, ParameterError
 from ..labels import LabelTable, ViewClasses, base_columns, encode_labels, parts_of
 from ..persistence import atomic_write, packed_pieces, read_metadata, unpack
-from .accumulator import Accumulator, HostAccumulator, SecondMoment, Sums
+from .accumulator import Accumulator, SecondMoment, Sums
 from .combination import merge, remaining_classes, subtract
 
 HARDLY_VARIES = 1e-12
@@ -92,31 +93,23 @@ class SufficientStatistics:
         >>> whole.n, whole.counts["speaker"]
         (6, array([2., 2., 2.]))
         """
-        table = (
-            labels
-            if isinstance(labels, LabelTable)
-            else encode_labels(labels, views, missing=missing)
-        )
-        sizes = {view: len(table.classes[view]) for view in table.views}
-        make: Callable[..., Accumulator] = HostAccumulator
-        each: dict[str, Any] = (
-            {} if weights is None else {"weights": check_weights(weights, len(table))}
-        )
+        table = labels
+        if not isinstance(labels, LabelTable):
+            table = encode_labels(labels, views, missing=missing)
+        each = None if weights is None else check_weights(weights, len(table))
         if is_torch(X):
-            if weights is not None:
-                raise ParameterError("weights= is for arrays on the host, not for torch tensors")
-            from .device import DeviceAccumulator, check_tensor
-
-            make = DeviceAccumulator
-            vectors: AnyArray = check_tensor(X)
+            from .device import DeviceAccumulator as Kind  # torch is slow to import
         else:
-            vectors = as_vectors(X)
+            Kind = Accumulator
+        sizes = {view: len(table.classes[view]) for view in table.views}
+        vectors = X if is_torch(X) else as_vectors(X)
         if len(table) != len(vectors):
             raise LabelError(
                 f"there are {len(vectors)} vectors and {len(table)} labels: give one label a vector"
             )
-        sums = make(vectors.shape[1], sizes, second_moment=second_moment, origin=origin)
-        sums.add(vectors, table.codes, **each)
+        width = int(vectors.shape[-1])
+        sums = Kind(width, sizes, second_moment=second_moment, origin=origin)
+        sums.add(vectors, table.codes, weights=each)
         return cls.of(sums, table.classes)
 
     @classmethod
@@ -138,32 +131,31 @@ class SufficientStatistics:
         """
         if accumulator.n == 0:
             raise DataError("no vector was added: there are no statistics")
-        views, found, origin = accumulator.views, accumulator.result(), accumulator.origin
+        views = accumulator.views
+        origin = accumulator.origin
         assert origin is not None
-        sizes = {view: len(n) for view, n in zip(views, found.counts, strict=True)}
-        places = (
-            {view: np.arange(size) for view, size in sizes.items()}
-            if order is None
-            else dict(order)
-        )
+        found = accumulator.result()
+        counts = dict(zip(views, found.counts, strict=True))
+        places = dict(order or {view: np.arange(len(n)) for view, n in counts.items()})
         named = _classes_of(views, classes, {view: len(places[view]) for view in views})
-        kept = {v: np.flatnonzero(n[places[v]]) for v, n in zip(views, found.counts, strict=True)}
+        kept = {view: np.flatnonzero(n[places[view]]) for view, n in counts.items()}
+        # A slice takes no copy, and sums are large.
+        rows: dict[str, Any] = dict.fromkeys(views, slice(None))
+        for view in views:
+            if order is not None or len(kept[view]) < len(places[view]):
+                rows[view] = places[view][kept[view]]
         if any(len(kept[view]) < len(places[view]) for view in views):
             named = remaining_classes(views, named, kept)
-        rows = {
-            v: None if order is None and len(kept[v]) == sizes[v] else places[v][kept[v]]
-            for v in views
-        }
-        sums = {}
-        tensors = list(found.sums)
-        found = replace(
-            found, sums=()
-        )  # so that only one view's sums are held twice while they are sorted
+        sums: dict[str, Any] = {}
+        by_view = list(found.sums)
+        found = replace(found, sums=())  # so that only one view's sums are held twice
         for view in views:
-            own = tensors.pop(0)
-            chosen = rows[view]
-            sums[view] = own if chosen is None else own[found.xp.asarray(chosen)]
-            del own
+            sums[view] = by_view.pop(0)[rows[view]]
+        pairs = {}
+        for (k, l), table in found.cooccurrence.items():
+            some = table[rows[views[k]]][:, rows[views[l]]]
+            some.sort_indices()
+            pairs[views[k], views[l]] = some
         return cls(
             views,
             found.n,
@@ -171,15 +163,9 @@ class SufficientStatistics:
             to_host(found.total),
             to_host(found.scatter),
             named,
-            {
-                v: n if (some := rows[v]) is None else n[some]
-                for v, n in zip(views, found.counts, strict=True)
-            },
-            {v: to_host(own) for v, own in sums.items()} if found.xp is NUMPY else DeviceSums(sums),
-            {
-                (views[k], views[l]): _rearranged(table, rows[views[k]], rows[views[l]])
-                for (k, l), table in found.cooccurrence.items()
-            },
+            {view: n[rows[view]] for view, n in counts.items()},
+            DeviceSums(sums) if is_torch(found.total) else sums,
+            pairs,
             found.log_weights,
         )
 
@@ -191,18 +177,6 @@ class SufficientStatistics:
     def load(cls, path: PathLike) -> SufficientStatistics:
         """Read statistics that `save` wrote; damaged and foreign files give a `FileFormatError`."""
         return load_with_sources(path)[0]
-
-    def to_bytes(self) -> bytes:
-        """What `save` writes, for a message or a column of a table."""
-        return b"".join(_packed(self, None))
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> SufficientStatistics:
-        """The statistics that `to_bytes` wrote."""
-        with tempfile.TemporaryDirectory() as folder:  # one reader with one set of checks
-            path = Path(folder) / "statistics"
-            path.write_bytes(data)
-            return cls.load(path)
 
     @property
     def dimension(self) -> int:
@@ -218,19 +192,13 @@ class SufficientStatistics:
         mean = self.weight / self.n
         if abs(mean - 1) < 1e-12:
             return self, 1.0
-        divided = (
-            {v: c / mean for v, c in self.counts.items()},
-            {v: s / mean for v, s in self.sums.items()},
-        )
-        pairs = {pair: sparse.csr_array(table / mean) for pair, table in self.cooccurrence.items()}
-        total, scatter = self.total / mean, self.scatter / mean
         return replace(
             self,
-            total=total,
-            scatter=scatter,
-            counts=divided[0],
-            sums=divided[1],
-            cooccurrence=pairs,
+            total=self.total / mean,
+            scatter=self.scatter / mean,
+            counts={view: own / mean for view, own in self.counts.items()},
+            sums={view: own / mean for view, own in self.sums.items()},
+            cooccurrence={pair: table / mean for pair, table in self.cooccurrence.items()},
             log_weights=self.log_weights - self.n * float(np.log(mean)),
         ), mean
 
@@ -312,26 +280,18 @@ class SufficientStatistics:
             raise ParameterError("full noise needs statistics gathered with second_moment='full'")
         scatter = self.scatter if second_moment == "full" else diagonal_of(self.scatter)
         pairs = {
-            (k, l): self.together(views[k], views[l])
-            for k in range(len(views))
-            for l in range(k + 1, len(views))
+            (k, l): self.together(views[k], views[l]) for k, l in combinations(range(len(views)), 2)
         }
-        counts, where = (
-            tuple(self.counts[v] for v in views),
-            self.device if device is None else device,
-        )
-        if where is None:
-            own = tuple(self.sums[v] for v in views)
-            return Sums(self.n, self.total, scatter, counts, own, pairs, self.log_weights)
-        there = self.sums.tensors if isinstance(self.sums, DeviceSums) else self.sums
+        counts = tuple(self.counts[view] for view in views)
+        where = self.device if device is None else device
+        sums = self.sums
+        place: Callable[[Any], Any] = np.asarray
+        if where is not None:
+            place = partial(on_device, device=where)
+            sums = sums.tensors if isinstance(sums, DeviceSums) else sums
+        by_view = tuple(place(sums[view]) for view in views)
         return Sums(
-            self.n,
-            on_device(self.total, where),
-            on_device(scatter, where),
-            counts,
-            tuple(on_device(there[v], where) for v in views),
-            pairs,
-            self.log_weights,
+            self.n, place(self.total), place(scatter), counts, by_view, pairs, self.log_weights
         )
 
 
@@ -397,16 +357,6 @@ def _classes_of(
     return classes
 
 
-def _rearranged(
-    table: sparse.csr_array, rows: IntArray | None, columns: IntArray | None
-) -> sparse.csr_array:
-    table = table if rows is None else table[rows]
-    if columns is not None:
-        table = table[:, columns]
-        table.sort_indices()
-    return table
-
-
 def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
     """Which columns vary by no more than the rounding of their own numbers (a variance), or of the others'."""
     varying = variances[variances > rounding]
@@ -419,6 +369,7 @@ def hardly_vary(variances: Array, rounding: Array) -> NDArray[np.bool_]:
 
 FORMAT = "mvplda-statistics"
 WHAT = "statistics file"
+MAX_CHARACTER = 0x10FFFF
 
 Tensors = dict[str, Names]
 
@@ -428,8 +379,9 @@ def save_statistics(statistics: SufficientStatistics, path: PathLike, sources: A
 
     The numbers go from memory to the file without a copy of the whole.
     """
+    tensors, about = _get_state(statistics)
     with atomic_write(path) as (part,), part.open("wb") as file:
-        for piece in _packed(statistics, sources):
+        for piece in packed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources}):
             file.write(piece)
 
 
@@ -455,33 +407,16 @@ def holds_statistics(path: PathLike) -> bool:
         return False
 
 
-def _packed(statistics: SufficientStatistics, sources: Any) -> Iterator[bytes | memoryview]:
-    tensors, about = _get_state(statistics)
-    return packed_pieces(FORMAT, WHAT, tensors, {**about, "sources": sources})
-
-
 def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
     tensors: Tensors = {"origin": s.origin, "total": s.total, "scatter": s.scatter}
     classes: dict[str, Any] = {}
     for column in base_columns(s.views):
-        names = s.classes[column].names
-        stored: Tensors
-        if names.dtype.kind == "U":
-            texts = names.tolist()
-            stored = {
-                "text": np.frombuffer(
-                    "".join(texts).encode("utf-8", "surrogatepass"), dtype=np.uint8
-                ),
-                "lengths": np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)),
-            }
-        elif names.dtype.kind in "SMm":
-            stored = {"raw": np.ascontiguousarray(names).view(np.uint8)}
-        else:
-            stored = {"numbers": names}
-        tensors |= {f"names/{column}/{key}": value for key, value in stored.items()}
+        names = np.ascontiguousarray(s.classes[column].names)
         classes[column] = {"dtype": names.dtype.str, "anonymous": s.classes[column].anonymous}
+        tensors[f"names/{column}"] = names.view(np.uint8) if len(names) else np.empty(0, np.uint8)
     for view in s.views:
-        tensors[f"counts/{view}"], tensors[f"sums/{view}"] = s.counts[view], s.sums[view]
+        tensors[f"counts/{view}"] = s.counts[view]
+        tensors[f"sums/{view}"] = s.sums[view]
         cells = s.classes[view].cells
         if cells is not None:
             tensors[f"cells/{view}"] = cells
@@ -499,10 +434,12 @@ def _get_state(s: SufficientStatistics) -> tuple[Tensors, dict[str, Any]]:
 
 def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics:
     views = tuple(about["views"])
-    classes = {
-        c: ViewClasses(_names(tensors, c, d["dtype"]), d["anonymous"])
-        for c, d in about["classes"].items()
-    }
+    classes = {}
+    for column, known in about["classes"].items():
+        names = tensors[f"names/{column}"].view(known["dtype"])
+        if names.dtype.kind == "U" and (names.view(np.uint32) > MAX_CHARACTER).any():
+            raise ValueError(f"names of {column!r} are no text")
+        classes[column] = ViewClasses(names, known["anonymous"])
     for view in views:
         if ":" in view:
             classes[view] = ViewClasses(np.empty(0, dtype=np.int64), 0, tensors[f"cells/{view}"])
@@ -510,8 +447,10 @@ def _from_state(tensors: Tensors, about: dict[str, Any]) -> SufficientStatistics
     pairs = {}
     for i, (a, b) in enumerate(about["pairs"]):
         parts = tuple(tensors[f"pair/{i}/{key}"] for key in ("data", "indices", "indptr"))
-        _check_table(parts, (len(counts[a]), len(counts[b])), f"the table of {a!r} and {b!r}")
-        pairs[a, b] = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
+        table = sparse.csr_array(parts, shape=(len(counts[a]), len(counts[b])))
+        table.check_format(full_check=True)  # sparse products do not look whether places lie inside
+        _check_array(table.data, parts[1].shape, f"the table of {a!r} and {b!r}")
+        pairs[a, b] = table
     statistics = SufficientStatistics(
         views,
         int(about["n"]),
@@ -538,23 +477,24 @@ def _check(s: SufficientStatistics) -> None:
         raise ValueError(f"there are {s.n} vectors, of log weights {s.log_weights}")
     _check_array(s.origin, (D,), "the origin")
     _check_array(s.total, (D,), "the total")
-    _check_array(s.scatter, (D,) if s.scatter.ndim == 1 else (D, D), "the second moment")
-    if (diagonal_of(s.scatter) < 0).any():
+    _check_array(s.scatter, (D,) * s.scatter.ndim, "the second moment")
+    if s.scatter.ndim > 2 or (diagonal_of(s.scatter) < 0).any():
         raise ValueError("the second moment has a negative diagonal")
-    expected = {(a, b) for i, a in enumerate(s.views) for b in s.views[i + 1 :]}
-    if set(s.cooccurrence) != expected:
+    if set(s.cooccurrence) != set(combinations(s.views, 2)):
         raise ValueError(f"the tables are of {sorted(s.cooccurrence)}, not of every pair of views")
     for view in s.views:
         size = len(s.classes[view])
         _check_array(s.counts[view], (size,), f"the counts of {view!r}")
         _check_array(s.sums[view], (size, D), f"the sums of {view!r}")
-        if size and not s.counts[view].min() > 0:
-            raise ValueError(f"a class of {view!r} has no vector")
         cells = s.classes[view].cells
         if cells is not None:
-            _check_cells(cells, [len(s.classes[part]) for part in parts_of(view)], view)
-    totals = [float(counts.sum()) for counts in s.counts.values()]
-    totals += [float(table.sum()) for table in s.cooccurrence.values()]
+            sizes = [len(s.classes[part]) for part in parts_of(view)]
+            if not ((cells >= 0) & (cells < sizes)).all():
+                raise ValueError(f"a cell of {view!r} names a class that is not there")
+    every = [*s.counts.values(), *(table.data for table in s.cooccurrence.values())]
+    if any(len(numbers) and not numbers.min() > 0 for numbers in every):
+        raise ValueError("a class or a cell has no vector")
+    totals = [float(numbers.sum()) for numbers in every]
     if not np.allclose(totals, totals[0], rtol=1e-6):
         raise ValueError("views and tables count different numbers of vectors")
 
@@ -564,38 +504,3 @@ def _check_array(array: Names, shape: tuple[int, ...], what: str) -> None:
         raise ValueError(f"{what} is an array {shape}; got {array.dtype} {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{what} has numbers that are not finite")
-
-
-def _check_cells(cells: IntArray, sizes: list[int], view: str) -> None:
-    if cells.ndim != 2 or cells.shape[1] != len(sizes) or cells.dtype.kind not in "iu":
-        raise ValueError(f"the cells of {view!r} name {len(sizes)} classes each; got {cells.shape}")
-    if len(cells) and (cells.min() < 0 or (cells.max(axis=0) >= sizes).any()):
-        raise ValueError(f"a cell of {view!r} names a class that is not there")
-
-
-def _check_table(parts: tuple[Names, ...], shape: tuple[int, int], what: str) -> None:
-    """Refuse a compressed table whose places lie outside: sparse products do not look."""
-    data, indices, indptr = parts
-    if indices.dtype.kind != "i" or indptr.dtype.kind != "i" or indptr.shape != (shape[0] + 1,):
-        raise ValueError(f"{what} is broken: its rows end at {indptr.shape} places")
-    if indptr[0] != 0 or indptr[-1] != len(indices) or (np.diff(indptr) < 0).any():
-        raise ValueError(f"{what} is broken: its rows do not follow one another")
-    if len(indices) and not 0 <= indices.min() <= indices.max() < shape[1]:
-        raise ValueError(f"{what} names a class that is not there")
-    _check_array(data, indices.shape, what)
-    if (data < 0).any():
-        raise ValueError(f"{what} has negative counts")
-
-
-def _names(tensors: Tensors, column: str, dtype: str) -> Names:
-    kind = np.dtype(dtype).kind
-    if kind == "U":
-        text = tensors[f"names/{column}/text"].tobytes().decode("utf-8", "surrogatepass")
-        lengths = tensors[f"names/{column}/lengths"]
-        if lengths.dtype.kind != "i" or (lengths < 0).any() or lengths.sum() != len(text):
-            raise ValueError(f"the names of {column!r} do not have the lengths that are given")
-        ends = np.cumsum(lengths).tolist()
-        return np.array([text[i:j] for i, j in zip([0, *ends], ends, strict=False)], dtype=dtype)
-    if kind in "SMm":
-        return tensors[f"names/{column}/raw"].view(dtype)
-    return tensors[f"names/{column}/numbers"].astype(dtype, copy=False)

@@ -231,7 +231,10 @@ def _speak(root: Path, settings: Mapping[str, Any], numbers: range) -> list[dict
             recorded = _session(espeak, speaker, settings["phrases"], rng)
             for phrase, clip in zip(settings["phrases"], recorded, strict=True):
                 label = phrase.replace(" ", "-")
-                row: dict[str, Any] = {"id": f"{speaker.name}_{label}_{session}", "file": f"{speaker.name}.flac"}
+                row: dict[str, Any] = {
+                    "id": f"{speaker.name}_{label}_{session}",
+                    "file": f"{speaker.name}.flac",
+                }
                 row |= {"start": start, "length": len(clip), "speaker": speaker.name}
                 rows.append({**row, "phrase": label, "session": session})
                 start += len(clip)

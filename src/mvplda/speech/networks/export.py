@@ -24,7 +24,7 @@ OPSET = 18
 def training_recipe(features: Features) -> Recipe:
     """How frames for a network are made: of samples whose loudest one is full scale, at Kaldi's scale."""
     samples = Samples(scale=32768.0, level="peak", level_value=1.0)
-    network = Network(input="frames", lengths="lengths", output="vectors")
+    network = Network(lengths="lengths", output="vectors")
     return Recipe("network", samples=samples, features=features, network=network)
 
 

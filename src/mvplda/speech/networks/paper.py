@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from itertools import pairwise
+
 from ..._optional import need
 from .settings import PaperNetwork
 
