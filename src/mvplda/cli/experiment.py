@@ -194,7 +194,7 @@ def _run(
     if systems:
         settings = settings.with_changes({"evaluation.systems": list(systems)})
     loaded, place = _load(settings, root, output, labels, reading["quiet"])
-    if place.is_file() and loaded.clips is None:
+    if loaded.clips is None:
         vectors = vectors or (str(place),)
     run_experiment(
         loaded,
