@@ -277,7 +277,7 @@ def test_enrolment_and_test_vectors_of_different_extractors_are_refused(folder):
     [
         (
             ["score", "model.safetensors", "--test", "train.scp", "--trials", "trials"],
-            "not enrolled, the first is 's24-p0'",
+            "there is no profile 's24-p0'",
         ),
         (["evaluate", "spk2utt", "--trials", "trials"], "spk2utt"),
         (["evaluate", "scores", "--trials", "nothing"], "nothing"),

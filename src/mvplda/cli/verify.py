@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..bundle import Bundle
     from ..decisions import Decision, OperatingPoint
     from ..extractors import Extracted
-    from ..metrics import ThresholdPoint
+    from ..metrics.points import ThresholdPoint
     from ..scoring.question import Question
     from ..voices import VoiceModel
 
@@ -59,30 +59,12 @@ def answering(debug: bool = False) -> Iterator[None]:
 
 def decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What an answer rests on."""
-    share = Number(0, 1, min_open=True, max_open=True)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON in place of text."),
-        click.option(
-            "--false-alarm-cost",
-            type=Number(min=0),
-            default=1.0,
-            help="What accepting an impostor costs, with --prior.",
-        ),
-        click.option(
-            "--miss-cost",
-            type=Number(min=0),
-            default=1.0,
-            help="What rejecting the right person costs, with --prior.",
-        ),
-        click.option(
-            "--prior",
-            type=share,
-            help="Decide by costs, where the sides are the same with this probability beforehand.",
-        ),
         click.option("--threshold", type=Number(), help="Accept from this LLR on."),
         click.option(
             "--far",
-            type=share,
+            type=Number(0, 1, min_open=True, max_open=True),
             help="Accept so that at most this share of the worst kind of impostors passes.  [default: the model's "
             "first operating point, else 0.01]",
         ),

@@ -72,7 +72,7 @@ class Listing(NamedTuple):
 
 
 @register_corpus(
-    "folder", root="a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels"
+    "folder", root="a folder of sound files, or a table (.csv, .tsv) of paths and labels"
 )
 def folder(
     root: PathLike,
@@ -86,7 +86,7 @@ def folder(
 
     Parameters
     ----------
-    root : a folder; or a CSV, tab-separated or Parquet table (see `read_table`).
+    root : a folder; or a CSV or tab-separated table (see `read_table`).
         A folder that holds an ``index.csv`` is read by it, unless there is a pattern.
     pattern : how a path under the root reads, such as ``{speaker}/{phrase}/*`` (used when
         None), ``{speaker}_{phrase}_{session}.wav`` or ``{speaker}/{phrase}_{session}.flac``.
@@ -189,7 +189,7 @@ def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing
 
     Parameters
     ----------
-    path : a ``.csv``, ``.tsv`` (or ``.txt``, tabs) or ``.parquet`` file with a header
+    path : a ``.csv`` or ``.tsv`` (or ``.txt``, tabs) file with a header
     views : the columns that are views, the speaker first; None takes all that are nothing else
     """
     path = Path(path)
