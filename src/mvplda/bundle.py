@@ -222,8 +222,8 @@ class Bundle(Persistent, BaseEstimator):
         ratio = question.ratio(self.views, list(dict.fromkeys(named)))
         # All hypotheses, also those that are given to be false: the calibrator needs each view alone.
         every = replace(question, given=None, priors=None, countermeasure=None, spoof_prior=None)
-        logs = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
-        logs = {h: np.asarray(to_host(values)) for h, values in logs.items()}
+        made = self.fitted_scorer.log_likelihoods(profiles, tests, every, pairs=listed)
+        logs: dict[Hypothesis, Array] = {h: to_host(values) for h, values in made.items()}
         calibrator = self.calibration(question)
         if calibrator is not None:
             logs = calibrator.transform(logs)

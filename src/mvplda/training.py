@@ -211,7 +211,7 @@ def _keep_few_posteriors(committee: Committee, view: str) -> None:
     each, in as many classes of the first, have one covariance, up to rounding.
     """
     for expert in committee.experts_.values():
-        scorer = scorer_of(expert)
+        scorer: Any = scorer_of(expert)
         kept = dict(getattr(scorer, "class_covariances_", {}))
         kept.pop(view, None)
         for other, covariances in kept.items():
