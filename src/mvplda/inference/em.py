@@ -159,6 +159,11 @@ class Posterior:
     leaf: LeafRows | LeafGrams
     others: dict[int, AnyArray]
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the log-likelihood is a lower bound."""
+        return self.elimination.plan.factorised
+
     @cached_property
     def _covariance_sums(self) -> tuple[AnyArray, tuple[AnyArray, ...]]:
         """Over vectors and over classes. Only an M step needs them, and they cost as much as all else."""
