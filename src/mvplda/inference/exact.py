@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import AnyArray
-from .design import Design
+from .design import FILLED, Design
 from .root import Root
 
 CHUNK_ELEMENTS = 2**22
@@ -312,7 +312,10 @@ class Elimination(LeafEliminated):
             YV = xp.zeros((T, r_e, self.n_rest))  # Y_t V, where Y_t has the blocks n_tj G_el (5.4)
             for l in self.plan.rest:
                 rows = self.V[self.rest_slice[l]].reshape(tables[l].shape[1], -1)  # (J, r_l R)
-                summed = xp.table(tables[l][part]) @ rows  # classes that were met, before G_el
+                some = tables[l][part]
+                sparsely = some.nnz < FILLED * some.shape[0] * some.shape[1]
+                counts = xp.table(some) if sparsely else xp.asarray(some.toarray())
+                summed = counts @ rows  # classes that were met, before G_el
                 YV += self._g(e, l) @ summed.reshape(T, self.ranks[l], self.n_rest)
             met = xp.zeros((T, r_e, r_e))  # X Cov(s_t) X': Y_t V Y_t', then the root's three terms
             for l in self.plan.rest:

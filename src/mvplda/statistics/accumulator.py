@@ -248,8 +248,8 @@ class Accumulator:
                 self._add_block(block, squares, here, each)
         out = np.concatenate([np.empty(0, dtype=np.int64), *left_out])
         if len(out) < n:
-            kept = np.delete(np.arange(n), out)
             if len(out):
+                kept = np.delete(np.arange(n), out)
                 numbers = [own[kept] for own in numbers]
                 weights = None if weights is None else weights[kept]
             for (k, l), pairs in self._pairs.items():
@@ -333,8 +333,9 @@ class Accumulator:
     def _counted(self, keys: Any, weights: Array | None) -> tuple[IntArray, Array]:
         """Distinct keys in sorted order, and the number of each, or the sum of its weights."""
         if int(keys.max()) < 8 * len(keys):  # of a small table, counting is faster than sorting
-            cells = np.flatnonzero(np.bincount(keys))
-            return cells, np.bincount(keys, weights)[cells]
+            every = np.bincount(keys)
+            cells = np.flatnonzero(every)
+            return cells, (every if weights is None else np.bincount(keys, weights))[cells]
         if weights is None:
             return np.unique(keys, return_counts=True)
         cells, inverse = np.unique(keys, return_inverse=True)

@@ -153,9 +153,10 @@ class SufficientStatistics:
             sums[view] = by_view.pop(0)[rows[view]]
         pairs = {}
         for (k, l), table in found.cooccurrence.items():
-            some = table[rows[views[k]]][:, rows[views[l]]]
-            some.sort_indices()
-            pairs[views[k], views[l]] = some
+            if any(not isinstance(rows[views[i]], slice) for i in (k, l)):
+                table = table[rows[views[k]]][:, rows[views[l]]]
+                table.sort_indices()
+            pairs[views[k], views[l]] = table
         return cls(
             views,
             found.n,
