@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from inspect import Signature, signature
@@ -34,12 +33,11 @@ from ..inference.em import (
     posterior,
     warm_parameters,
 )
-from ..inference.parameters import NOISES, NoiseModel, Parameters, canonical_rotation
+from ..inference.parameters import NOISES, NoiseModel, Parameters
 from ..inference.priors import PRIORS
 from ..labels import (
     LabelTable,
     are_named,
-    base_columns,
     check_view_names,
     encode_labels,
     exact_names,
@@ -48,7 +46,6 @@ from ..persistence import State, Tensors, plain_settings
 from ..statistics import SufficientStatistics
 from ..statistics.accumulator import SecondMoment
 from ..statistics.device import check_tensor
-from ..statistics.record import check_weights
 from .priors import as_strengths, choose_strengths, without_labels
 from .verification import LatentModel
 
@@ -367,63 +364,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         with threads_for(step_operations(design, p.ranks)):
             return posterior(design, moved.on(design.sums.xp))
 
-    def add_class(
-        self,
-        view: str,
-        name: Any,
-        X: ArrayLike,
-        labels: Mapping[str, Any] | None = None,
-        *,
-        counts: ArrayLike | None = None,
-    ) -> Self:
-        """A copy of this model that has one more class of a view, for ``known={view: name}``.
-
-        The class has the exact posterior of its latent given these vectors; the parameters stay, and everything else
-        (other classes, which are taken as new ones, and their interactions) is integrated out. It is as wide as the
-        prior in whatever the vectors do not show: a thousand vectors of one person say little of a domain.
-
-        Parameters
-        ----------
-        view : a base view of the model
-        name : of the class; one that is there already is replaced
-        X : (n, D) vectors of the class, or, with `counts`, sums of vectors with equal labels
-        labels : {view: (n,) labels} of the other views. Views that are not named, and labels that are missing: every
-            row is of a class of its own there
-        counts : (n,) how many vectors every row of X is the sum of; None: one
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from mvplda import MultiviewPLDA
-        >>> loadings = {"speaker": np.eye(2), "domain": np.eye(2)}
-        >>> model = MultiviewPLDA.from_parameters(np.zeros(2), loadings, np.ones(2))
-        >>> here = model.add_class("domain", "office", [[1.0, 2.0], [3.0, 2.0]], {"speaker": ["ann", "bob"]})
-        >>> here.class_means_["domain"].round(2).tolist(), here.classes_["domain"].tolist()
-        ([[1.0, 1.0]], ['office'])
-        """
-        check_is_fitted(self, "mean_")
-        views = tuple(self.views_)
-        if view not in views or ":" in view:
-            base = [v for v in views if ":" not in v]
-            raise LabelError(f"a class is added to a base view of the model, {base}; got {view!r}")
-        mean, covariance = class_posterior(self, view, X, labels, counts)
-        names = self.classes_.get(view, np.empty(0)).tolist()
-        rank = self.views_[view]
-        means = self.class_means_.get(view, np.empty((0, rank)))[: len(names)]
-        covariances = self.class_covariances_.get(view, np.empty((0, rank, rank)))[: len(names)]
-        if len(covariances) < len(names):
-            raise ParameterError(f"the model keeps no class posteriors of view {view!r}: too many")
-        others = np.asarray([other != name for other in names], dtype=bool)
-        named = exact_names([*(other for other in names if other != name), name])
-        order = np.argsort(named, kind="stable")
-        result = copy(self)
-        result.classes_ = {**self.classes_, view: named[order]}
-        means = np.concatenate([means[others], mean[None]])[order]
-        covariances = np.concatenate([covariances[others], covariance[None]])[order]
-        result.class_means_ = {**self.class_means_, view: means}
-        result.class_covariances_ = {**self.class_covariances_, view: covariances}
-        return result
-
     def score(self, X: ArrayLike, y: Any) -> float:
         """Log-likelihood per vector (nat): what a cross-validated search maximises.
 
@@ -698,42 +638,6 @@ class MultiviewPLDA(LatentModel, TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def class_posterior(
-    model: MultiviewPLDA,
-    view: str,
-    X: ArrayLike,
-    labels: Mapping[str, Any] | None,
-    counts: ArrayLike | None,
-) -> tuple[Array, Array]:
-    """Mean (rank,) and covariance (rank, rank) of the latent of the one class of a view that all vectors have."""
-    rows = checked_vectors(model, X, reset=False)
-    n = len(rows)
-    views = tuple(model.views_)
-    unknown = [name for name in labels or {} if name == view or name not in base_columns(views)]
-    if unknown:
-        others = [name for name in base_columns(views) if name != view]
-        raise LabelError(f"labels are of the other views, {others}; got {unknown[0]!r}")
-    columns = {name: [None] * n for name in base_columns(views)} | dict(labels or {})
-    columns[view] = ["the class"] * n
-    table = encode_labels(columns, views, missing=model.missing)
-    if len(table) != n:
-        raise LabelError(f"there are {n} rows and {len(table)} labels: give one label a row")
-    if counts is not None:
-        # the mean of n vectors of one cell is to the latents what one vector of n-fold precision is
-        counts = check_weights(counts, n)
-        rows = rows / counts[:, None]
-    p = model.parameters_
-    statistics = SufficientStatistics.from_arrays(
-        rows, table, second_moment=p.sigma.second_moment, weights=counts
-    )
-    found = model._posterior(statistics, "exact")
-    k = views.index(view)
-    # the E step rotates latents to canonical coordinates; those of the model may be others
-    turn = canonical_rotation(p, k)
-    covariance = turn @ found.covariances(k)[0] @ turn.T
-    return turn @ found.means[k][0], (covariance + covariance.T) / 2
 
 
 def generator(random_state: Any) -> np.random.Generator:
