@@ -172,7 +172,8 @@ class Elimination(LeafEliminated):
         """(J, r, r): the covariance of every class of a rest view."""
         block = self._rest_block(self.V, l, l)
         every = self.xp.arange(block.shape[0])
-        return block[every, :, every, :]
+        blocks: AnyArray = block[every, :, every, :]
+        return blocks
 
     def _rest_pairs(self) -> Iterator[tuple[int, int]]:
         return ((l, m) for l in self.plan.rest for m in self.plan.rest if l <= m)

@@ -297,7 +297,8 @@ class IsotropicNoise(DiagonalNoise[A_co]):
 
     @staticmethod
     def _tied(variances: AnyArray) -> AnyArray:
-        return 0 * variances + variances.mean()
+        tied: AnyArray = 0 * variances + variances.mean()
+        return tied
 
 
 NOISES: dict[str, type[FullNoise[AnyArray]]] = {
