@@ -193,7 +193,7 @@ def _(scorer: Committee, X: ArrayLike, y: Any = None, weight: float | None = Non
     result.calibrator_ = None
     for name, expert in scorer.experts_.items():
         adapter = expert.adapt if hasattr(expert, "adapt") else partial(adapted, expert)
-        result.experts_[name] = adapter(scorer._see(name, vectors), y, weight)
+        result.experts_[name] = adapter(vectors[:, slice(*scorer._columns_of(name))], y, weight)
     return result
 
 

@@ -113,7 +113,7 @@ class Bundle(Persistent, BaseEstimator):
 
     # -- what the scorer does, with raw vectors --------------------------------------
 
-    def prepare(self, X: ArrayLike) -> AnyArray:
+    def prepare(self, X: ArrayLike) -> Any:
         """Vectors as the scorer sees them."""
         if self.preprocessing is None:
             return X
@@ -130,7 +130,7 @@ class Bundle(Persistent, BaseEstimator):
         """Profiles of raw vectors, as the scorer's `enrol`."""
         return self._scorer().enrol(self.prepare(X), ids, labels, **options)
 
-    def evidence(self, X: ArrayLike) -> AnyArray:
+    def evidence(self, X: ArrayLike) -> Any:
         """(n, r) what every raw vector adds to the sum that a profile is."""
         return self._scorer().evidence(self.prepare(X))
 
@@ -152,51 +152,43 @@ class Bundle(Persistent, BaseEstimator):
         return bundle
 
     def log_likelihoods(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
-    ) -> dict[Hypothesis, AnyArray]:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
+    ) -> dict[Hypothesis, Any]:
         """Log-likelihood of every hypothesis as the scorer has it, not calibrated: see `answer`."""
-        sides = self._sides(enrol, test)
-        return self._scorer().log_likelihoods(*sides, question, **options)
+        return self._scorer().log_likelihoods(*self._sides(enrol, test), *question, **options)
+
+    def hypotheses(
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
+    ) -> dict[Hypothesis, Any]:
+        """Posterior probability of every hypothesis as the scorer has it, not calibrated: see `answer`."""
+        return self._scorer().hypotheses(*self._sides(enrol, test), *question, **options)
 
     def llr(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
-    ) -> AnyArray:
+        self, enrol: SideLike, test: SideLike, *question: Question | None, **options: Any
+    ) -> Any:
         """Scores (profiles, tests), not calibrated; `options` as in the scorer's `llr`."""
-        return self._scorer().llr(*self._sides(enrol, test), question, **options)
+        return self._scorer().llr(*self._sides(enrol, test), *question, **options)
 
     def llr_trials(
         self,
         enrol: SideLike,
         test: SideLike,
         pairs: ArrayLike,
-        question: Question | None = None,
+        *question: Question | None,
         **options: Any,
-    ) -> AnyArray:
+    ) -> Any:
         """Scores of a list of trials, not calibrated."""
-        return self._scorer().llr_trials(*self._sides(enrol, test), pairs, question, **options)
+        return self._scorer().llr_trials(*self._sides(enrol, test), pairs, *question, **options)
 
     def identify(
-        self,
-        profiles: SideLike,
-        test: SideLike,
-        question: Question | None = None,
-        *,
-        top: int = 10,
-        **options: Any,
+        self, profiles: SideLike, test: SideLike, *question: Question | None, **options: Any
     ) -> Identification:
-        """The `top` profiles of every test, best first."""
-        sides = self._sides(profiles, test)
-        return self._scorer().identify(*sides, question, top=top, **options)
+        """The best profiles of every test, as the scorer's `identify`."""
+        return self._scorer().identify(*self._sides(profiles, test), *question, **options)
 
-    def recognise(self, test: SideLike, view: str, *, new: bool = True) -> Recognised:
+    def recognise(self, test: SideLike, view: str, **options: Any) -> Recognised:
         """Posteriors of the class of every test in a view, as the scorer's `recognise`."""
-        return self._scorer().recognise(self._sides(test, test)[1], view, new=new)
-
-    def hypotheses(
-        self, enrol: SideLike, test: SideLike, question: Question | None = None, **options: Any
-    ) -> dict[Hypothesis, AnyArray]:
-        """Posterior probability of every hypothesis as the scorer has it, not calibrated: see `answer`."""
-        return self._scorer().hypotheses(*self._sides(enrol, test), question, **options)
+        return self._scorer().recognise(self._side(test), view, **options)
 
     # -- calibrated answers ------------------------------------------------------------
 
@@ -342,7 +334,7 @@ class Bundle(Persistent, BaseEstimator):
     def check_state(self) -> None:
         check_answers(self, self._probe, self.width_in)
 
-    def _probe(self, X: Array) -> AnyArray:
+    def _probe(self, X: Array) -> Any:
         profiles = self.enrol(X)
         return self.llr(profiles, profiles)
 
@@ -372,11 +364,12 @@ class Bundle(Persistent, BaseEstimator):
         return self._scorer()
 
     def _scorer(self) -> BaseScorer:
-        if not isinstance(self.scorer, Scorer):
+        scorer: BaseScorer = self.scorer
+        if not isinstance(scorer, Scorer):
             raise ParameterError(
-                f"a bundle needs a scorer, MultiviewPLDA for example; got {type(self.scorer).__name__}"
+                f"a bundle needs a scorer, MultiviewPLDA for example; got {type(scorer).__name__}"
             )
-        return self.scorer
+        return scorer
 
     def _steps(self) -> list[tuple[str, Step]]:
         return [] if self.preprocessing is None else self.preprocessing.steps
@@ -386,8 +379,11 @@ class Bundle(Persistent, BaseEstimator):
             key: [point.to_dict() for point in some] for key, some in (self.points or {}).items()
         }
 
-    def _sides(self, *sides: SideLike) -> list[SideLike]:
-        return [side if isinstance(side, Profiles) else self.prepare(side) for side in sides]
+    def _sides(self, enrol: SideLike, test: SideLike) -> tuple[Any, Any]:
+        return self._side(enrol), self._side(test)
+
+    def _side(self, side: SideLike) -> Any:
+        return side if isinstance(side, Profiles) else self.prepare(side)
 
 
 def _on_host(X: ArrayLike) -> ArrayLike:

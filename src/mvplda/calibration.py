@@ -88,7 +88,7 @@ class LinearCalibrator(Persistent, BaseEstimator):
         "slopes_": "M",
         "intercept_": "number",
         "n_scores_": "= M",
-        "n_speakers_": "count or None",
+        "n_speakers_": "count",
     }
 
     def __init__(self, prior: float = 0.5, by_kind: bool = False) -> None:

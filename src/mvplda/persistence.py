@@ -1,6 +1,6 @@
 """Files of this package: ``.safetensors`` with a version and a fingerprint, whole or not there. No pickle.
 
-Below stand `pack` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
+Below stand `packed_pieces` and `unpack`, from arrays and plain values to a file and back, and the one writer of whole
 files. On them stands `Persistent`: a class that inherits from it enters itself in the registry, gives its state as
 arrays and plain values, and is restored by `load`.
 
@@ -23,10 +23,10 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, BinaryIO, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,15 +57,10 @@ DESCRIPTORS = ("/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/")
 """Names of open descriptors: links that lead to no name that could be replaced."""
 
 
-def pack(format: str, what: str, tensors: Tensors, about: dict[str, Any]) -> bytes:
-    """The bytes of a file: tensors, a description under the key `what`, version and fingerprint."""
-    return b"".join(packed_pieces(format, what, tensors, about))
-
-
 def packed_pieces(
     format: str, what: str, tensors: Tensors, about: dict[str, Any]
 ) -> Iterator[bytes | memoryview]:
-    """The bytes that `pack` gives, piece by piece, without a copy of the tensors.
+    """The bytes of a file, piece by piece: tensors, a description under the key `what`, version and fingerprint.
 
     The same contents always give the same bytes. The library of safetensors writes its
     metadata in an order that it draws anew every time.
@@ -78,19 +73,18 @@ def packed_pieces(
             "fingerprint": fingerprint(tensors, about),
         }
     }
-    place = 0
-    order = sorted(
-        tensors, key=lambda name: (-tensors[name].itemsize, name)
-    )  # large items first: all are aligned
+    start = 0
+    # large items first: all are aligned
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
     for name in order:
         array = tensors[name]
-        ends = [place, place + array.nbytes]
+        stop = start + array.nbytes
         header[name] = {
             "dtype": TYPES[array.dtype.name],
             "shape": list(array.shape),
-            "data_offsets": ends,
+            "data_offsets": [start, stop],
         }
-        place = ends[1]
+        start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
@@ -99,7 +93,7 @@ def packed_pieces(
 
 
 def unpack(path: PathLike, format: str, what: str) -> State:
-    """The tensors and the description that `pack` put in a file, checked."""
+    """The tensors and the description that `packed_pieces` put in a file, checked."""
     tensors, metadata = read_tensors(path)
     found = metadata.get("format")
     if found != format:
@@ -114,12 +108,8 @@ def unpack(path: PathLike, format: str, what: str) -> State:
     try:
         about = json.loads(metadata[what], parse_constant=_refuse_constant)
         whole = metadata["fingerprint"] == fingerprint(tensors, about)
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise FileFormatError(f"{path} lacks parts of a {what}: {error}") from error
-    except RecursionError as error:
-        raise FileFormatError(
-            f"{path} is damaged: its description is nested too deeply for a {what}"
-        ) from error
     if not whole:
         raise FileFormatError(f"{path} is damaged: its contents do not match its fingerprint")
     return tensors, about
@@ -195,40 +185,35 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
     ``.gz`` is compressed.
     """
     check_writable(*targets)
-    paths = [
-        Path(target) if _written_straight(Path(target)) else Path(os.path.realpath(target))
-        for target in targets
-    ]
-    straight = [_written_straight(path) for path in paths]
-    temporary: list[Path] = []
+    paths: dict[Path, Path] = {}
     try:
-        for path, copied in zip(paths, straight, strict=True):
-            folder = Path(tempfile.gettempdir()) if copied else path.parent
-            part = (
-                folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
-            )  # names of files end at 255 bytes
-            temporary.append(part)
-            os.close(
-                os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if copied else 0o666)
-            )
+        for target in targets:
+            path = Path(target)
+            folder = Path(tempfile.gettempdir())
+            mode = 0o600
+            if not _written_straight(path):
+                path = Path(os.path.realpath(path))
+                folder = path.parent
+                mode = 0o666
+            # names of files end at 255 bytes
+            part = folder / f"{path.name[:40]}.{secrets.token_hex(6)}.part"
+            paths[part] = path
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
             if path.is_file():
                 os.chmod(part, stat.S_IMODE(path.stat().st_mode))
-        yield temporary
-        for part, path in zip(temporary, paths, strict=True):
+        yield list(paths)
+        for part, path in paths.items():
             if path.suffix.lower() == ".gz":
                 _compress(part)
             with part.open("r+b") as file:  # Windows syncs only what may be written
                 os.fsync(file.fileno())
-        for part, path, copied in zip(temporary, paths, straight, strict=True):
-            if str(path) == STANDARD:
-                with part.open("rb") as source:
-                    shutil.copyfileobj(source, sys.stdout.buffer)
-                sys.stdout.buffer.flush()
-            elif copied:
-                with part.open("rb") as source, path.open("wb") as sink:
-                    shutil.copyfileobj(source, sink)
-            else:
+        for part, path in paths.items():
+            if not _written_straight(path):
                 os.replace(part, path)
+                continue
+            with part.open("rb") as source, _opened(path) as sink:
+                shutil.copyfileobj(source, sink)
+                sink.flush()
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
@@ -236,28 +221,20 @@ def atomic_write(*targets: PathLike) -> Iterator[list[Path]]:
             error.errno, f"{error.strerror}: {', '.join(map(str, targets))} was not written"
         ) from error
     finally:
-        for part in temporary:
+        for part in paths:
             part.unlink(missing_ok=True)
+
+
+def _opened(path: Path) -> AbstractContextManager[BinaryIO]:
+    return nullcontext(sys.stdout.buffer) if str(path) == STANDARD else path.open("wb")
 
 
 def _compress(part: Path) -> None:
     """Compress a file in its place, unless it is compressed already, as a download may be."""
-    with part.open("rb") as file:
-        if file.read(2) == GZIP:
-            return
-    packed = part.with_name(f"{part.name}.gz")
-    try:
+    data = part.read_bytes()
+    if not data.startswith(GZIP):
         # no name and no time: the same contents give the same bytes
-        with (
-            part.open("rb") as source,
-            packed.open("wb") as raw,
-            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as sink,
-        ):
-            shutil.copyfileobj(source, sink)
-        shutil.copymode(part, packed)
-        os.replace(packed, part)
-    finally:
-        packed.unlink(missing_ok=True)
+        part.write_bytes(gzip.compress(data, mtime=0))
 
 
 def write_atomically(path: PathLike, data: bytes) -> None:
@@ -297,10 +274,9 @@ class Persistent:
     FITTED: ClassVar[Mapping[str, str]] = {}
     """Attributes that a fit leaves, and what a file must hold for each.
 
-    ``"D"``, ``"D K"``: an array; a letter is the same size wherever it stands. ``"M > 0"``: of positive numbers;
-    ``"K rising"``: no number less than the one before. ``"= D"``: a whole number, which is the size D. ``"count"``: a
-    whole number of at least 0. ``"share"``: a number between 0 and 1. ``"numbers"``: numbers by name. ``"number"``,
-    ``"flag"``, ``"texts"``: as they are called. ``"count or None"``: also None.
+    ``"D"``, ``"D K"``: an array; a letter is the same size wherever it stands. ``"M > 0"``: of positive numbers.
+    ``"= D"``: a whole number, which is the size D. ``"count"``: a whole number of at least 0, or None. ``"share"``: a
+    number between 0 and 1. ``"numbers"``: numbers by name. ``"number"``, ``"flag"``: as they are called.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -314,13 +290,8 @@ class Persistent:
 
     def get_state(self) -> State:
         """Arrays and plain values from which `from_state` makes this object again."""
-        name, params = type(self).__name__, self.get_params(deep=False)  # type: ignore[attr-defined]
-        settings = plain_settings(params)
-        lost = sorted(set(params) - set(settings))
-        if lost:
-            raise ParameterError(
-                f"the setting {lost[0]!r} of {name} cannot be written as text: use plain numbers and names"
-            )
+        name = type(self).__name__
+        settings = plain_settings(self.get_params(deep=False))  # type: ignore[attr-defined]
         arrays: Tensors = {}
         values: dict[str, Any] = {}
         for attribute in self.FITTED:
@@ -342,14 +313,13 @@ class Persistent:
                 setattr(part, attribute, arrays[attribute])
             elif attribute in values["values"]:
                 setattr(part, attribute, values["values"][attribute])
-            elif not hasattr(cls, attribute):
-                # a class attribute stands for what older files leave out
+            else:
                 raise FileFormatError(f"the {cls.__name__} has no {attribute}")
         return part
 
     def check_state(self) -> None:
         """Raise a `FileFormatError` where what a file holds makes no such object, or one without finite answers."""
-        check_attributes(self, self.FITTED)
+        check_attributes(self)
 
     def save(self, path: PathLike) -> None:
         """Write this to a ``.safetensors`` file, all or nothing."""
@@ -361,22 +331,18 @@ class Persistent:
     def load(cls, path: PathLike) -> Self:
         """Read what `save` wrote; `mvplda.load` reads whatever a file holds."""
         found = load(path)
-        for part in (found, found.bare() if isinstance(found, Persistent) else found):
+        inner = found.bare() if isinstance(found, Persistent) else found
+        for part in (found, inner):
             if isinstance(part, cls):
                 return part
         name = type(found).__name__
-        detail = found.detail() if isinstance(found, Persistent) else ""
         raise FileFormatError(
-            f"{path} holds a {name}{detail}, not a {cls.__name__}: use mvplda.load or {name}.load"
+            f"{path} holds a {name}, not a {cls.__name__}: use mvplda.load or {name}.load"
         )
 
     def bare(self) -> Persistent:
         """What is left where this only wraps something."""
         return self
-
-    def detail(self) -> str:
-        """What somebody who took this for something else should know of it."""
-        return ""
 
     def describe(self) -> dict[str, Any]:
         """What this is, in plain values."""
@@ -405,11 +371,7 @@ def load(path: PathLike) -> Any:
 def state_of(part: Any, kind: type[Any]) -> State:
     """The state of a part that must be of a kind; its class is among the values."""
     if not (isinstance(part, Persistent) and isinstance(part, kind)):
-        known = sorted(
-            name
-            for name, cls in REGISTRY.items()
-            if issubclass(cls, kind) and not name.startswith("_")
-        )
+        known = sorted(name for name, cls in REGISTRY.items() if issubclass(cls, kind))
         raise ParameterError(
             f"a {type(part).__name__} cannot be kept in a file here; these can: {known}"
         )
@@ -437,20 +399,17 @@ def restore(arrays: Tensors, about: dict[str, Any], kind: type[Any]) -> Any:
     return part
 
 
-def check_attributes(part: Any, stated: Mapping[str, str]) -> dict[str, int]:
-    """Whether attributes are what `Persistent.FITTED` states of them; gives the sizes by letter."""
+def check_attributes(part: Persistent) -> None:
+    """Whether attributes are what `Persistent.FITTED` states of them."""
     sizes: dict[str, int] = {}
-    for name, what in stated.items():
+    for name, what in part.FITTED.items():
         value = getattr(part, name)
-        if value is None and what.endswith(" or None"):
-            continue
-        if not _is(value, what.removesuffix(" or None"), sizes):
+        if not _is(value, what, sizes):
             shown = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else value
             known = "".join(f", {letter} = {size}" for letter, size in sizes.items())
             raise FileFormatError(
                 f"{name} of a {type(part).__name__} is {what}{known}; the file has {shown!s:.80}"
             )
-    return sizes
 
 
 def check_answers(part: Any, answer: Callable[[NDArray[np.float64]], Any], width: int) -> None:
@@ -464,7 +423,7 @@ def _is(value: Any, what: str, sizes: dict[str, int]) -> bool:
     """Whether a value is what `Persistent.FITTED` states; sizes that are met first are noted."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if what == "count":
-        return whole
+        return whole or value is None
     if what == "flag":
         return isinstance(value, bool)
     if what == "number":
@@ -473,30 +432,22 @@ def _is(value: Any, what: str, sizes: dict[str, int]) -> bool:
         return _is_number(value) and 0 < value < 1
     if what == "numbers":
         return isinstance(value, dict) and all(map(_is_number, value.values()))
-    if what == "texts":
-        return isinstance(value, list) and all(isinstance(text, str) for text in value)
     if what.startswith("= "):
         return whole and value == sizes.setdefault(what[2:], value)
-    return isinstance(value, np.ndarray) and _is_array(value, what, sizes)
+    letters, positive, _ = what.partition(" > 0")
+    shape = np.shape(value)
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu" or 0 in shape:
+        return False
+    if len(shape) != len(letters.split()) or (positive and not (value > 0).all()):
+        return False
+    return all(
+        size == sizes.setdefault(k, size) for k, size in zip(letters.split(), shape, strict=True)
+    )
 
 
 def _is_number(value: Any) -> bool:
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     return plain and abs(value) < 2**53
-
-
-def _is_array(array: NDArray[Any], what: str, sizes: dict[str, int]) -> bool:
-    letters, positive, _ = what.partition(" > 0")
-    letters, rising, _ = letters.partition(" rising")
-    axes = letters.split()
-    if array.ndim != len(axes) or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
-        return False
-    for letter, size in zip(axes, array.shape, strict=True):
-        if size == 0 or size != sizes.setdefault(letter, size):
-            return False
-    if positive and not (array > 0).all():
-        return False
-    return not rising or bool((np.diff(array) >= 0).all())
 
 
 def put_part(arrays: Tensors, prefix: str, part: Any, kind: type[Any]) -> dict[str, Any]:
@@ -554,11 +505,12 @@ def compare_extractors(one: str, of_one: str | None, other: str, of_other: str |
             "Make the vectors of both with the same one"
         )
     known, unknown = (one, other) if of_other is None else (other, one)
-    message = (
+    warnings.warn(
         f"{known} has the extractor {of_one or of_other!r}, {unknown} has no note of its own (a file ending in "
-        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked"
+        f"{EXTRACTOR_SUFFIX}): whether they fit cannot be checked",
+        UnknownExtractorWarning,
+        stacklevel=3,
     )
-    warnings.warn(UnknownExtractorWarning(message), stacklevel=3)
 
 
 def toml_pairs(values: Mapping[str, Any]) -> list[str]:
@@ -575,10 +527,9 @@ def toml_value(value: Any) -> str:
         return "{ " + ", ".join(toml_pairs(value)) + " }"
     if isinstance(value, (tuple, list)):
         parts = [toml_value(part) for part in value]
-        tables = any(isinstance(part, Mapping) for part in value)
-        return (
-            "[\n    " + ",\n    ".join(parts) + ",\n]" if tables else "[" + ", ".join(parts) + "]"
-        )
+        if any(isinstance(part, Mapping) for part in value):
+            return "[\n    " + ",\n    ".join(parts) + ",\n]"
+        return f"[{', '.join(parts)}]"
     if isinstance(value, float):
         return repr(float(value))
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -110,7 +110,7 @@ def test_scores_have_the_digits_that_they_have(root, tmp_path):
     assert np.array_equal(np.array(texts, dtype=np.float32), expected)
     # float64, as it is; text, tables and both ways
     precise = np.array([1 / 3, -2e-9, 12345.678901234567, np.inf])
-    for name in ("s", "s.csv", "s.parquet"):
+    for name in ("s", "s.csv"):
         enrol, test = np.array(list("abcd")), np.array(list("efgh"))
         write_scores(tmp_path / name, Scores(enrol, test, precise))
         assert np.array_equal(read_scores(tmp_path / name).score, precise)

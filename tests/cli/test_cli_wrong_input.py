@@ -106,7 +106,7 @@ def test_options_of_train(root, tmp_path, options):
         (
             3,
             "strangers.npz",
-            "not enrolled, the first is 'u0': there are 200 models, such as 'vu0'",
+            "there is no profile 'u0' among 200",
         ),
         (5, "gone", "there is no file"),
         (5, "folder", "folder"),

@@ -63,28 +63,17 @@ class DistanceScorer(BaseScorer, BaseEstimator):
     def width_in(self) -> int:
         return len(self.spread_)
 
-    def evidence(self, X: Any) -> Any:
-        check_is_fitted(self)
-        vectors = np.asarray(X, dtype=np.float64)
-        if vectors.shape[1] != self.width_in:
-            raise DataError(f"X has {vectors.shape[1]} features, this scorer takes {self.width_in}")
-        if not np.isfinite(vectors).all():
-            raise DataError("X contains NaN")
-        return vectors
+    def project(self, vectors: Any) -> Any:
+        return vectors * 1.0
 
     def forms(self, scoring: str = "exact") -> ScoreForms:
-        check_is_fitted(self)
-        return ScoreForms(("class",), means_and_squares, (self.scale, 0.0))
+        """-scale |e - t|^2 = 2 scale e.t - scale |e|^2 - scale |t|^2."""
+        size = (2 * self.scale) ** 0.5
+        return ScoreForms(("class",), lambda total, count: size * total / count, -0.5)
 
     def _key(self) -> str:
         check_is_fitted(self)
         return fingerprint({"spread": self.spread_}, {})
-
-
-def means_and_squares(total: Any, weights: Any) -> Any:
-    """-|e - t|^2 = 2 e.t - |e|^2 - |t|^2."""
-    means = total / weights[:, None]
-    return np.sqrt(2.0) * means, -(means**2).sum(axis=1)
 
 
 SCORERS: dict[str, Any] = {

@@ -26,8 +26,8 @@ NONE = "(none)"
 FORMAT = click.option(
     "--format",
     "form",
-    type=click.Choice(["kaldi", "csv", "parquet"]),
-    help="Write the scores in this format.  [default: csv or parquet where the name ends so, else kaldi]",
+    type=click.Choice(["kaldi", "csv"]),
+    help="Write the scores in this format.  [default: csv where the name ends so, else kaldi]",
 )
 
 
@@ -125,14 +125,13 @@ def score(
         raise click.UsageError(
             "--spoof-prior is a share of spoofs, of which a --countermeasure tells: give it too"
         )
-    check_scores_format(output, form=form)
     system = load_model(model)
     listed = None if trials is None else read_trials(trials)
     test_set = read_side(system, tests)
     enrolled = enrolled_profiles(system, enrol, models, profiles, test_set)
     if listed is None:
         listed = all_pairs(enrolled, test_set)
-    enrolled = enrolled.take(rows_of_models(str(trials), listed, enrolled))
+    enrolled = enrolled.select(listed.enrol.names)
     tested = system.enrol(test_set.select(listed.test.names).X)
     question = read_question(system, listed, asked)
     values = of_list(system, enrolled, tested, listed, question, raw)
@@ -149,19 +148,6 @@ def all_pairs(enrolled: Profiles, tests: VectorSet) -> Trials:
     rows, columns = np.indices((len(enrolled), len(tests)), dtype=np.int32)
     models = Coded(enrolled.ids.astype(np.str_), rows.ravel())
     return Trials(models, Coded(tests.ids, columns.ravel()))
-
-
-def rows_of_models(path: str, listed: Trials, enrolled: Profiles) -> list[int]:
-    """The row of every model that a list names."""
-    row_of = {str(name): row for row, name in enumerate(enrolled.ids.tolist())}
-    names = listed.enrol.names.tolist()
-    missing = [name for name in names if name not in row_of]
-    if missing:
-        raise LabelError(
-            f"{path} names {len(missing)} model(s) that are not enrolled, the first is {missing[0]!r}: there are "
-            f"{len(row_of)} models, such as {str(enrolled.ids[0])!r}"
-        )
-    return [row_of[name] for name in names]
 
 
 def read_question(system: Bundle, listed: Trials, asked: dict[str, Any]) -> Question:
@@ -203,7 +189,7 @@ def of_list(
             "mvplda: the model's calibration is for another question: these scores are not calibrated",
             err=True,
         )
-    values = []
+    values: list[Any] = []
     with warnings.catch_warnings():
         # read_claims has warned of claims that are no classes, and named the file
         warnings.simplefilter("ignore", UnknownClassWarning)
@@ -215,15 +201,6 @@ def of_list(
             else:
                 values.append(system.llr_trials(enrolled, tested, pairs, question))
     return np.concatenate(values)
-
-
-def check_scores_format(*paths: str, form: str | None) -> None:
-    """Whether what the format of scores needs is installed, before they are made."""
-    from .._optional import need
-    from ..io.files import suffix_format
-
-    if any((form or suffix_format(path)) == "parquet" for path in paths):
-        need("pyarrow")
 
 
 def read_side(bundle: Bundle, path: str) -> VectorSet:
@@ -392,8 +369,6 @@ def calibrate(
         raise click.UsageError("--save is for a calibration that is trained: give --trials")
     if target is None and output is None:
         raise click.UsageError("say what to write: --save or --output")
-    if output is not None:
-        check_scores_format(output, form=form)
     read = read_scores(scores)  # once: they may come through a pipe
     if key is None:
         calibrator = LinearCalibrator.load(str(source))

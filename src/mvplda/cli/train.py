@@ -316,15 +316,12 @@ def adapt(
     "VIEW=SOURCE: take the labels of VIEW from this column of the tables, or from this file."
 )
 @output_option("Write the statistics to this file.")
-@click.option("--vectors", help="Read vectors from this column of tables.  [default: by its name]")
-@click.option("--ids", help="Read ids from this column of tables.  [default: by its name]")
 @click.option(
     "--second-moment",
     type=click.Choice(["full", "diagonal"]),
     default="full",
     help="Keep all second moments, which serve any noise, or only the diagonal, for diagonal or isotropic noise.",
 )
-@click.option("--missing", help="Take this label to mean that a vector has none.")
 @click.option(
     "--on-error",
     type=click.Choice(["raise", "skip"]),

@@ -27,7 +27,7 @@ PATTERN = "{speaker}/{phrase}/*"
 INDEX = "index.csv"
 SOUND = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".sph", ".aif", ".aiff")
 FIELD = re.compile(r"\{(\w+)\}")
-TABLES = (".parquet", ".csv", ".tsv", ".txt")
+TABLES = (".csv", ".tsv", ".txt")
 COLUMNS = {
     "path": ("path", "file", "wav", "audio", "filename"),
     "id": ("id", "utterance", "utt", "uttid"),
@@ -82,7 +82,7 @@ class Listing:
 
 
 @register_corpus(
-    "folder", root="a folder of sound files, or a table (.csv, .tsv, .parquet) of paths and labels"
+    "folder", root="a folder of sound files, or a table (.csv, .tsv) of paths and labels"
 )
 def folder(
     root: PathLike,
@@ -235,12 +235,12 @@ def read_table(path: PathLike, *, views: Sequence[str] | None = None) -> Listing
 
     Parameters
     ----------
-    path : a ``.csv``, ``.tsv`` (or ``.txt``, tabs) or ``.parquet`` file with a header
+    path : a ``.csv`` or ``.tsv`` (or ``.txt``, tabs) file with a header
     views : the columns that are views, the speaker first; None takes all that are nothing else
     """
     path = Path(path)
     if path.suffix.lower() not in TABLES:
-        raise DataError(f"{path}: a table of utterances is a .csv, .tsv, .txt or .parquet file")
+        raise DataError(f"{path}: a table of utterances is a .csv, .tsv or .txt file")
     header, columns = read_columns(path)
     places = {key: column_of(header, names) for key, names in COLUMNS.items()}
     if views is None:
@@ -313,7 +313,7 @@ def listed_sound(sources: Sequence[str]) -> Listing:
 def _listed(source: str) -> Listing:
     place = Path(source)
     index = place / INDEX if place.is_dir() else place
-    if index.is_file() and index.suffix in (".csv", ".tsv", ".parquet"):
+    if index.is_file() and index.suffix in (".csv", ".tsv"):
         return read_table(index)
     if place.is_dir():
         files = np.array(sound_files(place), dtype=np.str_)

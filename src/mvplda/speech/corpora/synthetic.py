@@ -168,7 +168,7 @@ def _make(root: Path, settings: dict[str, Any], workers: int | None, verbose: bo
         done += len(job["numbers"])
         if line is not None:
             line.step(done, f"{len(rows)} utterances")
-    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]}, "csv")
+    write_table(root / INDEX, {key: [row[key] for row in rows] for key in rows[0]})
     write_atomically(root / MANIFEST, json.dumps(settings, indent=1).encode())
 
 

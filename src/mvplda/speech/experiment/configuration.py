@@ -10,10 +10,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from ...costs import detection_costs
 from ...exceptions import FileFormatError, ParameterError
 from ...extractors.recipe import Features, recipe_from
 from ...io.files import read_bytes
-from ...metrics import detection_costs
 from ...persistence import toml_pairs
 from ..networks.settings import ModernNetwork, NetworkSettings, Training
 from ..settings import Settings, in_section, number

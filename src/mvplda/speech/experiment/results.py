@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ... import report as draw
-from ...metrics import Comparison, Evaluation, Intervals, PairedTest, ScoreCurve
+from ...metrics import Evaluation, ScoreCurve
+from ...metrics.comparison import Comparison, PairedTest
 from ...metrics.evaluation import aligned, markdown_rows
+from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from .configuration import to_toml
 from .systems import BEST

@@ -13,14 +13,9 @@ from numpy.typing import NDArray
 
 from ...exceptions import DataError, ParameterError
 from ...io.vectors import write_vectors
-from ...metrics import (
-    Comparison,
-    Evaluation,
-    Intervals,
-    compare_systems,
-    evaluate,
-    speaker_intervals,
-)
+from ...metrics import Evaluation, compare_systems, evaluate, speaker_intervals
+from ...metrics.comparison import Comparison
+from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from ..corpora.corpus import Corpus
 from .configuration import Configuration, EvaluationSettings, to_toml
