@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from ._typing import AnyArray, Array, Card, Json, Labels
-from .adaptation import Weight, adapted, recentred
+from .adaptation import adapted, recentred
 from .backend import is_torch, like, to_host
 from .calibration import Answer, HypothesisCalibrator, question_key
 from .decisions import OperatingPoint, point_for
@@ -100,7 +100,7 @@ class Bundle(Persistent, BaseEstimator):
         self._scorer().fit(like(self.preprocessing.fit_transform(_on_host(X), y), X), y)
         return self
 
-    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: Weight | None = None) -> Bundle:
+    def adapt(self, X: ArrayLike, y: Labels | None = None, weight: float | None = None) -> Bundle:
         """A bundle for the domain of new raw vectors, with labels or without: see `mvplda.adaptation.adapted`.
 
         The mean that the preprocessing takes off moves as far as is not chance, see `mvplda.adaptation.recentred`;
