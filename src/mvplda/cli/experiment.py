@@ -60,7 +60,7 @@ def corpus_options(command: Callable[..., None]) -> Callable[..., None]:
             "-c",
             "--config",
             type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="Take the settings from this file (TOML, or JSON by its suffix) in place of a recipe.",
+            help="Take the settings from this TOML file in place of a recipe.",
         ),
         click.option(
             "-r",

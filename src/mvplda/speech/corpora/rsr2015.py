@@ -15,14 +15,12 @@ from ...exceptions import DataError, LabelError, ParameterError
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from ...kinds import Coded
 from .corpus import Corpus, Protocol, StringArray, named, register_corpus
-from .folder import Listing, match_files
+from .folder import match_files
 from .protocol import enrolments, listed_protocol
 
 SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
-SOUND_FOLDERS = ("sph", "wav", "flac", ".")
-FORMATS = (".sph", ".flac", ".wav")
-"""Of an utterance that lies there more than once, the last of these: a SPHERE file may be compressed by
-Shorten, which sound libraries do not read, and what lies beside it is what was made of it."""
+SOUND_FOLDERS = ("wav", "flac", "sph")
+"""The first that is there: SPHERE files may be compressed by Shorten, which sound libraries do not read."""
 PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
 PHRASES = 30
 """Part I has the phrases 001 to 030; parts II and III have later numbers."""
@@ -51,8 +49,7 @@ def rsr2015(
     Parameters
     ----------
     root : the corpus' folder, which holds ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted files
-        will do, under ``wav`` or beside the others: of an utterance that lies there in
-        two formats, .wav is preferred to .flac, and both to .sph
+        under ``wav`` or ``flac`` are preferred
     subset : "evaluation" trains on background and development, as the paper does; "development" trains on the
         background, and leaves the evaluation set alone
     gender : "male" or "female" evaluates one; None both, each against itself. Both are trained on.
@@ -67,7 +64,7 @@ def rsr2015(
     if subset not in SUBSETS:
         raise ParameterError(f"subset is {' or '.join(map(repr, SUBSETS))}; got {subset!r}")
     root = Path(root)
-    listing = _one_format(match_files(_sound(root), PATTERN, "skip"))
+    listing = match_files(_sound(root), PATTERN, "skip")
     number = _numbers(listing.fields["phrase"], "phrase")
     listing = listing.take(np.flatnonzero((number >= 1) & (number <= PHRASES)))
     ids = np.array([rsr2015_utterance(path) for path in listing.ids.tolist()])
@@ -106,18 +103,6 @@ def _sound(root: Path) -> Path:
         f"RSR2015 is not there: looked for the folders {looked}. RSR2015 is licensed by I2R, Singapore: give the "
         "folder that holds sph/<male|female>/<speaker>/*.sph"
     )
-
-
-def _one_format(listing: Listing) -> Listing:
-    """One file per utterance."""
-    assert listing.clips is not None
-    suffixes = [clip.path.suffix.lower() for clip in listing.clips]
-    ranks = [FORMATS.index(suffix) if suffix in FORMATS else -1 for suffix in suffixes]
-    # the last of an utterance's files, by rank
-    chosen = {listing.ids[row]: row for row in np.argsort(ranks, kind="stable")}
-    if len(chosen) < len(listing.ids):
-        log.warning("rsr2015: %d files are there in other formats", len(listing.ids) - len(chosen))
-    return listing.take(np.sort(list(chosen.values())))
 
 
 def _by_session(

@@ -34,28 +34,28 @@ MANIFEST = "manifest.json"
 RATE = 16000
 BLOCK = 5
 """Speakers of a process. Fixed, for what espeak-ng says depends on what the process said before."""
-PHRASES = (
-    "open the garden door",
-    "open the kitchen door",
-    "my voice is my key",
-    "my word is my key",
-    "call my brother now",
-    "call my mother today",
-    "turn the lights down",
-    "turn the radio down",
-    "seven green apples",
-    "eleven green bottles",
-    "play the next song",
-    "show the last order",
-    "what time is dinner",
-    "what time is the train",
-    "send the letter today",
-    "read the letter now",
-    "the river runs fast",
-    "the winter comes fast",
-    "find a quiet place",
-    "book a table for two",
-)
+PHRASES = """\
+open the garden door
+open the kitchen door
+my voice is my key
+my word is my key
+call my brother now
+call my mother today
+turn the lights down
+turn the radio down
+seven green apples
+eleven green bottles
+play the next song
+show the last order
+what time is dinner
+what time is the train
+send the letter today
+read the letter now
+the river runs fast
+the winter comes fast
+find a quiet place
+book a table for two
+""".splitlines()
 """Pass-phrases of about a second, in pairs that share words."""
 ACCENTS = ("en", "en-us", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-gb-x-gbclan", "en-us-nyc")
 VOICES = [

@@ -120,16 +120,8 @@ class Results:
         return [heading for heading, _, _ in self.systems[0].evaluation.summary()]
 
     def head(self) -> str:
-        """The first line of `table`."""
+        """The first line of the table for a terminal."""
         return table_line("EER, %", [*self.columns, "s"])
-
-    def table(self) -> str:
-        """The paper's table, for a terminal."""
-        rows = self.systems[0].evaluation.rows
-        counts = ", ".join(f"{k} {rows[k].n_nontargets}" for k in rows if k != "Total")
-        note = f"{rows['Total'].n_targets} target trials; non-targets: {counts}. What is not EER is of Total."
-        lines = [system.line() for system in self.systems]
-        return "\n".join([self.head(), *lines, "", note])
 
     def intervals_table(self, group: str | None = None) -> str:
         """EER with intervals, one row per system; of one group, without."""
@@ -182,7 +174,7 @@ class Results:
 
     def save(self, folder: Path) -> None:
         """table.txt, table.md and results.json."""
-        parts = [self.summary, self.table(), self.intervals_table()]
+        parts = [self.summary, self.intervals_table()]
         parts += [self.intervals_table(group) for group in self.systems[0].groups]
         parts.append("\n".join(aligned(self.claims())))
         files = {
