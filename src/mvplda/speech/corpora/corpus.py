@@ -85,11 +85,6 @@ class Corpus:
 
     def _check_protocol(self, n: int) -> None:
         protocol = self.protocol
-        empty = [model for model, rows in protocol.enrol.items() if len(rows) == 0]
-        if empty:
-            raise DataError(
-                f"{self.name}: {len(empty)} enrolment(s) have no utterances: {named(empty)}"
-            )
         used = np.union1d(protocol.enrolled, protocol.test)
         if np.isin(np.concatenate([protocol.train, used]), np.arange(n), invert=True).any():
             raise DataError(f"{self.name}: rows of the protocol go beyond the {n} utterances")

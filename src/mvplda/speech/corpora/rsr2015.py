@@ -14,9 +14,9 @@ from ..._typing import IntArray, PathLike
 from ...exceptions import DataError, LabelError, ParameterError
 from ...io.trials import Trials, read_rsr2015_enrolment, read_trials, rsr2015_utterance
 from ...kinds import Coded
-from .corpus import Corpus, Protocol, StringArray, named, register_corpus
+from .corpus import Corpus, StringArray, named, register_corpus
 from .folder import match_files
-from .protocol import enrolments, listed_protocol
+from .protocol import listed_protocol
 
 SOURCE = "RSR2015 part I, Larcher, Lee, Ma and Li, 2014"
 SOUND_FOLDERS = ("wav", "flac", "sph")
@@ -24,8 +24,6 @@ SOUND_FOLDERS = ("wav", "flac", "sph")
 PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
 PHRASES = 30
 """Part I has the phrases 001 to 030; parts II and III have later numbers."""
-ENROL_SESSIONS = (1, 4, 7)
-"""Those of the handset that a speaker enrols with; the six others are tested."""
 DEVELOPMENT = {"male": 51, "female": 48}
 EVALUATION = {"male": 101, "female": 95}
 """The first speakers of the development set, m051 to m100 and f048 to f094, and of the evaluation set, m101 to
@@ -41,7 +39,7 @@ def rsr2015(
     *,
     subset: str = "evaluation",
     gender: str | None = None,
-    keys: Literal[False] | PathLike | None = None,
+    keys: PathLike | None = None,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> Corpus:
     """RSR2015 part I: train on the speakers before a set, enrol and test the set by gender.
@@ -54,9 +52,7 @@ def rsr2015(
         background, and leaves the evaluation set alone
     gender : "male" or "female" evaluates one; None both, each against itself. Both are trained on.
     keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``; ``dev``):
-        enrolments and trials as listed. None is the root's ``key/part1``, and lists that are not there are an
-        error; False enrols sessions 1, 4 and 7 of every speaker and phrase, and tests with the others, all against
-        all of the same gender.
+        enrolments and trials as listed. None is the root's ``key/part1``; lists that are not there are an error
     on_error : "raise" stops at listed utterances that are not there; "skip" leaves them out, and says how many
     """
     if gender not in (None, *EVALUATION):
@@ -80,16 +76,12 @@ def rsr2015(
             f"rsr2015: {len(train_rows)} utterances to train on and {int(evaluated.sum())} of speakers to evaluate "
             "with; expected some of both"
         )
-    if keys is False:
-        numbers = _numbers(session, "session")
-        protocol = _by_session(labels, numbers, train_rows, np.flatnonzero(evaluated), genders)
-    else:
-        folder = root / "key/part1" if keys is None else Path(keys)
-        wanted = list(EVALUATION) if gender is None else [gender]
-        models, trials = _read_lists(folder, wanted, SUBSETS[subset])
-        protocol = listed_protocol(
-            ids, models, trials, train=train_rows, groups=genders, on_error=on_error
-        )
+    folder = root / "key/part1" if keys is None else Path(keys)
+    wanted = list(EVALUATION) if gender is None else [gender]
+    models, trials = _read_lists(folder, wanted, SUBSETS[subset])
+    protocol = listed_protocol(
+        ids, models, trials, train=train_rows, groups=genders, on_error=on_error
+    )
     return Corpus("rsr2015", ids, labels, listing.clips, protocol, SOURCE, session)
 
 
@@ -103,25 +95,6 @@ def _sound(root: Path) -> Path:
         f"RSR2015 is not there: looked for the folders {looked}. RSR2015 is licensed by I2R, Singapore: give the "
         "folder that holds sph/<male|female>/<speaker>/*.sph"
     )
-
-
-def _by_session(
-    labels: dict[str, StringArray],
-    sessions: IntArray,
-    train: IntArray,
-    rows: IntArray,
-    genders: StringArray,
-) -> Protocol:
-    # Enrolment sessions come first, so that the first three of a cell are these.
-    enrolling = np.isin(sessions, ENROL_SESSIONS)
-    order = np.where(enrolling, sessions, sessions + sessions.max())
-    models, tests = enrolments(labels, order, rows, per_model=len(ENROL_SESSIONS))
-    odd = [name for name, members in models.items() if not enrolling[members].all()]
-    if odd:
-        log.warning(
-            "rsr2015: %d enrolment(s) lack a session of 1, 4 and 7: %s", len(odd), named(odd)
-        )
-    return Protocol(train, models, tests, genders)
 
 
 def _sets(
@@ -160,8 +133,7 @@ def _read_lists(
     if missing:
         raise DataError(
             f"rsr2015: {len(missing)} lists are not there: {named(missing)}. Put them there, name "
-            "their folder (-s corpus.keys=FOLDER), evaluate one gender (-s corpus.gender=male), or do without lists "
-            "(-s corpus.keys=false)"
+            "their folder (-s corpus.keys=FOLDER), or evaluate one gender (-s corpus.gender=male)"
         )
     models: dict[str, tuple[str, ...]] = {}
     for file in files["trn"]:

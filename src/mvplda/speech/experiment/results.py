@@ -29,7 +29,6 @@ from ...metrics.evaluation import aligned, markdown_rows
 from ...metrics.intervals import Intervals
 from ...persistence import write_atomically
 from .configuration import to_toml
-from .systems import BEST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -228,14 +227,11 @@ def write_experiment_page(
         )
     shown, _ = draw.write_pictures(plots, folder)
     rows = []
-    best = None
-    for row, system in enumerate(results.systems):
+    for system in results.systems:
         title = html.escape(system.title.strip())
         note = f'<small class="interval">{html.escape(system.note)}</small>' if system.note else ""
         rows.append([title + note, *system.cells(draw.INTERVAL), f"{system.seconds:.1f}"])
-        if system.name == BEST:
-            best = row
-    table = draw.html_table(["EER, %", *results.columns, "s"], rows, best)
+    table = draw.html_table(["EER, %", *results.columns, "s"], rows)
     head, *others = results.claims()
     compared = draw.html_table(head, [[html.escape(cell) for cell in row] for row in others])
     notes = results.systems[0].evaluation.definitions(results.systems[0].intervals)
