@@ -77,10 +77,9 @@ class Corpus:
             raise DataError(f"{self.name}: the utterance {first!r} is there more than once")
         if self.clips is not None:
             check_ids(self.ids.tolist())  # here, not when vectors of the sound are written
-        columns = {**self.labels, "clips": self.clips, "sessions": self.sessions}
-        for what, values in columns.items():
-            if values is not None and len(values) != n:
-                raise LabelError(f"{self.name}: {n} utterances, but {len(values)} of {what}")
+        for view, classes in self.labels.items():
+            if len(classes) != n:
+                raise LabelError(f"{self.name}: {n} utterances, but {len(classes)} of {view}")
         self._check_protocol(n)
 
     def _check_protocol(self, n: int) -> None:

@@ -68,19 +68,11 @@ def training_rows(
     view, classes = next(iter(labels.items()))
     every = np.unique(classes)
     training = SHARE if training is None else training
-    if isinstance(training, str):
-        raise ParameterError(
-            f"training is a number of speakers, a share, or a list of their names; got {training!r}"
-        )
     if isinstance(training, (int, float)):
-        number = training
-        if isinstance(training, float) and 0 < training < 1:
+        number = int(training)
+        if 0 < training < 1:
             number = min(max(round(training * len(every)), 1), len(every) - 1)
-        if int(number) != number or number < 0:
-            raise ParameterError(
-                f"training is a number of speakers or a share between 0 and 1; got {training!r}"
-            )
-        names = every[np.random.default_rng(random_state).permutation(len(every))[: int(number)]]
+        names = every[np.random.default_rng(random_state).permutation(len(every))[:number]]
     else:
         names = np.array([str(name) for name in training], dtype=np.str_)
     missing = np.setdiff1d(names, classes)
@@ -206,15 +198,15 @@ def cells_of(
     labels: Mapping[str, Any], rows: IntArray, views: Sequence[str]
 ) -> dict[str, IntArray]:
     """The rows of every cell of some views, in the order given, by the names of its classes joined."""
-    columns = [np.asarray(labels[view]).astype(np.str_)[rows] for view in views]
-    codes = np.stack([np.unique(column, return_inverse=True)[1] for column in columns])
-    _, first, cell = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(cell.reshape(-1), kind="stable")
-    members = np.split(rows[order], np.cumsum(np.bincount(cell.reshape(-1)))[:-1])
+    columns = [np.asarray(labels[view]).astype(np.str_)[rows].tolist() for view in views]
+    cells: dict[tuple[str, ...], list[int]] = {}
+    for row, cell in zip(rows, zip(*columns, strict=True), strict=True):
+        cells.setdefault(cell, []).append(row)
     # a sign that stands in no class keeps joined names distinct
-    joiner = "::" if any("_" in name for column in columns for name in np.unique(column)) else "_"
-    names = [joiner.join(column[row] for column in columns) for row in first]
-    return dict(zip(safe_ids(names), members, strict=True))
+    joiner = "::" if any("_" in name for cell in cells for name in cell) else "_"
+    names = safe_ids(joiner.join(cell) for cell in sorted(cells))
+    members = [np.array(cells[cell]) for cell in sorted(cells)]
+    return dict(zip(names, members, strict=True))
 
 
 def session_order(sessions: Any) -> IntArray:

@@ -24,11 +24,9 @@ SOUND_FOLDERS = ("wav", "flac", "sph")
 PATTERN = "{gender}/{speaker}/{speaker}_{session}_{phrase}"
 PHRASES = 30
 """Part I has the phrases 001 to 030; parts II and III have later numbers."""
-DEVELOPMENT = {"male": 51, "female": 48}
 EVALUATION = {"male": 101, "female": 95}
-"""The first speakers of the development set, m051 to m100 and f048 to f094, and of the evaluation set, m101 to
-m157 and f095 to f143. Before them is the background, m001 to m050 and f001 to f047."""
-SUBSETS = {"evaluation": "eval", "development": "dev"}
+"""The first speakers of the evaluation set, m101 to m157 and f095 to f143. Before them are the background, m001 to m050
+and f001 to f047, and the development set."""
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +35,23 @@ log = logging.getLogger(__name__)
 def rsr2015(
     root: PathLike,
     *,
-    subset: str = "evaluation",
     gender: str | None = None,
     keys: PathLike | None = None,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> Corpus:
-    """RSR2015 part I: train on the speakers before a set, enrol and test the set by gender.
+    """RSR2015 part I: train on background and development, as the paper does; enrol and test the others by gender.
 
     Parameters
     ----------
     root : the corpus' folder, which holds ``sph/<gender>/<speaker>/<speaker>_<session>_<phrase>.sph``. Converted files
         under ``wav`` or ``flac`` are preferred
-    subset : "evaluation" trains on background and development, as the paper does; "development" trains on the
-        background, and leaves the evaluation set alone
     gender : "male" or "female" evaluates one; None both, each against itself. Both are trained on.
-    keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``; ``dev``):
+    keys : the folder that holds ``trn/3sess-pwd_eval_m.trn`` and ``ndx/3sess-pwd_eval_m.ndx`` (``f``):
         enrolments and trials as listed. None is the root's ``key/part1``; lists that are not there are an error
     on_error : "raise" stops at listed utterances that are not there; "skip" leaves them out, and says how many
     """
     if gender not in (None, *EVALUATION):
         raise ParameterError(f"gender is 'male', 'female' or None for both; got {gender!r}")
-    if subset not in SUBSETS:
-        raise ParameterError(f"subset is {' or '.join(map(repr, SUBSETS))}; got {subset!r}")
     root = Path(root)
     listing = match_files(_sound(root), PATTERN, "skip")
     number = _numbers(listing.fields["phrase"], "phrase")
@@ -67,10 +60,10 @@ def rsr2015(
     labels = listing.labels(("speaker", "phrase"))
     genders = listing.fields["gender"]
     session = listing.fields["session"]
-    train, evaluated = _sets(labels["speaker"], genders, subset)
+    evaluated = _evaluated(labels["speaker"], genders)
+    train_rows = np.flatnonzero(~evaluated)
     if gender is not None:
         evaluated &= genders == gender
-    train_rows = np.flatnonzero(train)
     if not (len(train_rows) and evaluated.any()):
         raise DataError(
             f"rsr2015: {len(train_rows)} utterances to train on and {int(evaluated.sum())} of speakers to evaluate "
@@ -78,7 +71,7 @@ def rsr2015(
         )
     folder = root / "key/part1" if keys is None else Path(keys)
     wanted = list(EVALUATION) if gender is None else [gender]
-    models, trials = _read_lists(folder, wanted, SUBSETS[subset])
+    models, trials = _read_lists(folder, wanted)
     protocol = listed_protocol(
         ids, models, trials, train=train_rows, groups=genders, on_error=on_error
     )
@@ -97,19 +90,13 @@ def _sound(root: Path) -> Path:
     )
 
 
-def _sets(
-    speakers: StringArray, genders: StringArray, subset: str
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Utterances to train on, and those of the speakers who are evaluated."""
+def _evaluated(speakers: StringArray, genders: StringArray) -> NDArray[np.bool_]:
+    """(n,) utterances of the speakers who are evaluated."""
     odd = sorted(set(genders.tolist()) - set(EVALUATION))
     if odd:
         raise LabelError(f"rsr2015: the folders of speakers are male and female; got {named(odd)}")
     number = _numbers(np.array([name[1:] for name in speakers.tolist()]), "speaker")
-    late = number >= np.array([EVALUATION[name] for name in genders.tolist()])
-    if subset == "evaluation":
-        return ~late, late
-    train = number < np.array([DEVELOPMENT[name] for name in genders.tolist()])
-    return train, ~train & ~late
+    return np.asarray(number >= np.array([EVALUATION[name] for name in genders.tolist()]))
 
 
 def _numbers(texts: StringArray, what: str) -> IntArray:
@@ -121,12 +108,10 @@ def _numbers(texts: StringArray, what: str) -> IntArray:
         ) from error
 
 
-def _read_lists(
-    folder: Path, genders: list[str], subset: str
-) -> tuple[dict[str, tuple[str, ...]], Trials]:
+def _read_lists(folder: Path, genders: list[str]) -> tuple[dict[str, tuple[str, ...]], Trials]:
     """Enrolments and trials as the lists of one gender or of both have them."""
     files = {
-        kind: [folder / kind / f"3sess-pwd_{subset}_{name[0]}.{kind}" for name in genders]
+        kind: [folder / kind / f"3sess-pwd_eval_{name[0]}.{kind}" for name in genders]
         for kind in ("trn", "ndx")
     }
     missing = [str(file) for some in files.values() for file in some if not file.is_file()]

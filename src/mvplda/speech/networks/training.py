@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,13 @@ def train(
         heads.to(device)
         frames = ((torch.from_numpy(features.frames).float() - shift) / deviation).to(device)
         source = FrameBatches(features, frames, codes, network.context, training.batch)
-        run = Run(body, heads, source, training, list(classes))
+        optimiser = torch.optim.SGD(
+            [*body.parameters(), *heads.parameters()],
+            lr=training.learning_rate,
+            momentum=training.momentum,
+            fused=device.type == "cuda",
+        )
+        run = Run(body, heads, source, training, optimiser, list(classes))
         key = ""
         if training.checkpoint is not None:
             key = _training_key(features, codes, network, training)
@@ -155,30 +161,18 @@ def train(
     return TrainedNetwork(network, body, classes, tuple(run.history), tuple(run.health))
 
 
+@dataclass
 class Run:
-    """The moving parts of a training: network, optimiser, history."""
+    """The moving parts of a training."""
 
-    def __init__(
-        self,
-        body: PaperBody,
-        heads: Heads,
-        source: FrameBatches,
-        training: Training,
-        views: list[str],
-    ) -> None:
-        self.body = body
-        self.heads = heads
-        self.source = source
-        self.training = training
-        self.views = views
-        self.optimiser = torch.optim.SGD(
-            [*body.parameters(), *heads.parameters()],
-            lr=training.learning_rate,
-            momentum=training.momentum,
-            fused=source.device.type == "cuda",
-        )
-        self.history: list[dict[str, Any]] = []
-        self.health: list[dict[str, Any]] = []
+    body: PaperBody
+    heads: Heads
+    source: FrameBatches
+    training: Training
+    optimiser: torch.optim.Optimizer
+    views: list[str]
+    history: list[dict[str, Any]] = field(default_factory=list)
+    health: list[dict[str, Any]] = field(default_factory=list)
 
     def epoch(self) -> None:
         """One pass over the data; nothing waits for the device until its end."""
