@@ -306,10 +306,8 @@ class Model:
         # one enrolled phrase that is claimed needs no labels; labels cost time
         labelled = self.has_phrases and test.phrase != "" and phrases != {test.phrase}
         several = self.has_phrases and len(phrases) > 1
-        if labelled or several:
-            enrolled = self.side([cells], True)
-        else:
-            enrolled = self._kept_side(whole(cells))
+        apart = labelled or several
+        enrolled = self.side([cells], True) if apart else self._kept_side(whole(cells))
         known = labelled and test.phrase in self.known_phrases
         question = self.question(known, **options)
         return self.bundle.answer(enrolled, self.side([[test]], labelled), question).take(0, 0)
