@@ -28,10 +28,13 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A folder with what the pages name: 12 people of Speech Commands, and two pass-phrases of C-VAU."""
+    """A folder with what the pages name: 12 people of Speech Commands, and pass-phrases of C-VAU."""
     people = sorted(DATA.glob("speech_commands/*/"))[: len(NAMES)]
-    phrases = [DATA / "cvau" / "c23" / phrase / "2014-11_1.flac" for phrase in ("p01", "p02")]
-    if len(people) < len(NAMES) or not all(path.is_file() for path in phrases):
+    files = {"a": "c23/p01/2014-11_1", "b": "c23/p02/2014-11_1", "now": "c23/p01/2014-11_2"}
+    files |= {"ann1": "c23/p01/2014-11_1", "ann2": "c23/p01/2014-11_3"}
+    files |= {"bob": "c27/p01/2014-11_1", "unknown": "c27/p01/2014-11_2"}
+    recordings = {name: DATA / "cvau" / f"{path}.flac" for name, path in files.items()}
+    if len(people) < len(NAMES) or not all(path.is_file() for path in recordings.values()):
         pytest.skip(f"there are no recordings under {DATA}")
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed, which extractors need")
     try:
@@ -42,10 +45,7 @@ def place(tmp_path_factory):
     (folder / "recordings").mkdir()
     for name, person in zip(NAMES, people, strict=True):
         (folder / "recordings" / name).symlink_to(person)
-    takes = [sorted(person.rglob("*.flac")) for person in people]
-    links = {"a": phrases[0], "b": phrases[1], "ann1": takes[0][0], "ann2": takes[0][1]}
-    links |= {"now": takes[0][2], "unknown": takes[1][2], "bob": takes[1][0]}
-    for name, path in links.items():
+    for name, path in recordings.items():
         (folder / f"{name}.wav").symlink_to(path)
     return folder
 
