@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._optional import LateModule
-from .._typing import Array, IntArray
+from .._typing import Array
 from ..backend import is_torch, to_host
 from ..exceptions import DataError, LabelError, ParameterError
 from .accumulator import Accumulator
@@ -96,7 +96,7 @@ class DeviceAccumulator(Accumulator):
         else:
             add_class_sums(sums, codes, block)
 
-    def _counted(self, keys: Tensor, weights: Array | None) -> tuple[IntArray, Array]:
+    def _counted(self, keys: Tensor, weights: Array | None) -> tuple[Any, Any]:
         cells, numbers = torch.unique(keys, return_counts=True)
         return to_host(cells), to_host(numbers)
 
