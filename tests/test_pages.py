@@ -5,6 +5,7 @@ The sessions of README and the tutorial, and the tour, are run by test_readme.py
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -60,7 +61,12 @@ def run(command: str, folder: Path) -> str:
     """What a line prints; it has no error. Answers have exit codes of their own."""
     words = shlex.split(command, comments=True)
     done = subprocess.run(
-        [sys.executable, "-m", *words], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(mvplda.__file__).parents[1])},
     )
     answering = words[1] in ("verify", "identify")
     assert done.returncode in ((0, 1, 2) if answering else (0,)), (command, done.stderr)
